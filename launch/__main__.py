@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from spmd.errors import PackageError
 
-#: As shells report a command that SIGINT has ended.
+#: Exit code that shells report for a command that SIGINT ended.
 INTERRUPTED = 130
 
 

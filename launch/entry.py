@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """``inputs`` and ``outputs``: every array leaf of the entry's parameters and result, in order.
+    """Arrays of an entry computation. ``inputs`` and ``outputs``: every array leaf of the entry's parameters and
+    result, in order.
 
-    ``feedback``: output number -> number of the input that it aliases, whose place it takes in the next step.
+    ``feedback``: output number -> number of the input that it aliases, and becomes in the next step.
     """
 
     name: str
@@ -51,7 +52,9 @@ class Entry:
 
 
 def _static(feedback: dict[int, int], outputs: Sequence[ArrayShape]) -> dict[int, int]:
-    """Return ``feedback`` without what takes a donor's place but never an input's: bounded outputs, and sizes."""
+    """Return ``feedback`` without outputs that use a donor's memory but are no input of the next step: bounded outputs,
+    and sizes.
+    """
     return {
         output: argument
         for output, argument in feedback.items()

@@ -1,7 +1,7 @@
 """Run an executable step after step, on devices of this process or as one rank of an MPI job.
 
-Arrays are divided among the devices once and stay there. An output that aliases an input takes its place in the next
-step, which consumes it; where the two are divided differently, it is gathered and divided again.
+Arrays are divided among the devices once and stay there. An output that aliases an input becomes that input of the next
+step, which consumes it; if the two are divided differently, it is gathered and divided again.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ def execute_steps(
     feedback: Mapping[int, int],
     around: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Execution:
-    """``feedback``: output number -> number of the input that it is in the next step. Collective under MPI.
+    """Run ``steps`` steps. ``feedback``: number of an output -> number of the input that it becomes in the next step.
+    Collective under MPI.
 
-    around: a context for each step, between the barriers that its ranks begin and end at.
+    ``around``: a context for each step, between the barriers at which its ranks begin and end.
     """
     loop = StepLoop(executable, state, feedback)
     seconds = []
@@ -58,9 +59,10 @@ def time_steps(
     steps: int,
     of_ranks: Callable[[Sequence[float]], float] = max,
 ) -> list[float]:
-    """Seconds of each of ``steps`` equal steps: what a step consumes is put in its place again before the next.
+    """Return the seconds of each of ``steps`` equal steps: inputs that a step consumes are restored before the next
+    one.
 
-    of_ranks: what counts of the ranks' times of one step.
+    ``of_ranks``: combines the ranks' times of one step.
     """
     spare = [[np.asarray(own[i]) for i in executable.donated] for own in state.tiles]
     seconds = []
@@ -74,9 +76,10 @@ def time_steps(
 
 
 def _timed(executable: Executable, step: Callable[[], object]) -> float:
-    """Seconds of a step that all ranks begin at one time; what comes after it begins when all have read the clock.
+    """Return the seconds of a step that all ranks begin at the same time. The next work begins after all have read the
+    clock.
 
-    Ranks that share cores would take each other's time otherwise.
+    Otherwise ranks that share cores would slow each other down.
     """
     world = executable.world
     if world is not None:

@@ -1,4 +1,4 @@
-"""Import of all that compiling and loading may need, for those who time these and not Python's imports."""
+"""Import of all modules that compiling and loading may need, for callers that measure these and not imports."""
 
 from __future__ import annotations
 

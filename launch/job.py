@@ -1,4 +1,4 @@
-"""One run of a module, whoever executes it: what is run on what, what comes out, and whether that is as expected."""
+"""One run of a module on any executor: its options, its results, and whether these are as expected."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ class JobOptions:
     feeds: FeedOptions = NO_FILES
 
     def require_inputs(self) -> None:
-        """UsageError for expected outputs of inputs that nobody named: values from the default seed meet them never."""
+        """Raise UsageError if outputs are expected but inputs are not stated: values from the default
+        seed never agree.
+        """
         if self.expect is not None and self.inputs is None and not self.seed_given:
             raise UsageError(
                 f"--expect {self.expect} compares with outputs of certain inputs: give them with --inputs F.npz, "
@@ -68,14 +70,14 @@ class JobOptions:
 
     @property
     def needs_global_outputs(self) -> bool:
-        """Somebody will look at whole outputs; else no process need hold one."""
+        """Return whether global outputs are needed; otherwise no process needs to hold one."""
         written = self.outputs is not None and not is_per_device(self.outputs)
         return written or self.check or self.expect is not None
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """Outputs of the last step (none where nobody needs them), seconds of each, one check per output if asked for.
+    """Outputs of the last step (none if they are not needed), seconds of each step, and one check per output if wanted.
 
     ``first_diverging_op``: where outputs differ from the reference evaluator's and it was found (divergence.py).
     ``notes``: lines on how the comparison went. ``outfeeds``: the arrays that outfeeds gave, in all steps.
@@ -98,7 +100,7 @@ class JobResult:
         return all(check.ok for check in self.checks)
 
     def as_json(self, shapes: Sequence[ArrayShape]) -> dict[str, Any]:
-        """``shapes`` of the outputs."""
+        """Return the result as JSON. ``shapes``: those of the outputs."""
         unchecked = [
             {"name": f"out{k}", "shape": list(shape.dims), "dtype": shape.element_type.value}
             for k, shape in enumerate(shapes)
@@ -113,7 +115,7 @@ class JobResult:
 
 
 def step_milliseconds(seconds: Sequence[float]) -> dict[str, float]:
-    """Median, least and most."""
+    """Return median, minimum and maximum in milliseconds."""
     return {
         "median": _median(seconds) * 1e3,
         "min": min(seconds) * 1e3,
@@ -129,7 +131,7 @@ def _median(seconds: Sequence[float]) -> float:
 
 
 def job_inputs(shapes: Sequence[ArrayShape], options: JobOptions) -> Sequence[Array]:
-    """Global arrays: mapped from the file, or made from the seed, each when it is asked for."""
+    """Return global arrays: mapped from the file, or made from the seed, each on demand."""
     if options.inputs is not None:
         return read_inputs(options.inputs, shapes)
     return SeededInputs(options.seed, shapes)
@@ -166,7 +168,7 @@ def require_world(devices: int, ranks: int, option: str = "") -> None:
 
 
 def require_saved_for(executable: Executable, devices: int) -> None:
-    """WorldSizeError unless a saved executable, which is for as many devices as it is for, is for ``devices``."""
+    """Raise WorldSizeError unless the saved executable, whose number of devices is fixed, is for ``devices``."""
     if executable.num_devices != devices:
         raise WorldSizeError(
             f"the saved executable is for {executable.num_devices} devices, not for {devices}: "
@@ -181,7 +183,7 @@ def evaluate_steps(
     steps: int,
     feed: GivingFeed | None = None,
 ) -> JobResult:
-    """``reference`` ``steps`` times; outputs take the places of inputs in the next step as ``feedback`` says.
+    """Evaluate ``reference`` ``steps`` times. Outputs become inputs of the next step as ``feedback`` says.
 
     ``feed``: the host's side of infeeds and outfeeds, from its beginning.
     """
@@ -204,7 +206,8 @@ def expected_outputs(
     reference: Reference | None,
     feed: GivingFeed | None = None,
 ) -> list[Expected]:
-    """From the file, or from ``reference``, with what its outfeeds give; empty where neither was asked for.
+    """Return the outputs from the file, or from ``reference`` with the data of its outfeeds; an empty list if neither
+    is wanted.
 
     ``feed``: the host's side of infeeds and outfeeds of ``reference``.
     """
@@ -296,7 +299,7 @@ _SEVERITY = (Verdict.DIFFERS, Verdict.ROUNDING, Verdict.AGREES)
 
 
 def _title(check: OutputCheck) -> str:
-    """Return the output's number and name, and its path in the user's program where that is known."""
+    """Return the output's number and name, and its path in the user's program if that is known."""
     return f"{check.name} {check.path}".strip()
 
 

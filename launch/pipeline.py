@@ -33,18 +33,18 @@ from spmd.machine.named import machine_named
 from spmd.passes.all_passes import ANNOTATION, LEGALIZATION, OPENING, SIMPLIFICATION
 from spmd.passes.pipeline import AfterPass, Application, Pipeline, run_pipelines
 from spmd.text.stage import device_count, guess_stage
-from spmd.verifier.stages import stands_at_boundary
+from spmd.verifier.stages import has_external_sharding
 from spmd.verifier.verifier import verify
 
-#: What a program that comes partitioned goes through first.
+#: First pipeline of a program that is partitioned already.
 OPEN = Pipeline("open", OPENING)
 
-#: What a program that comes scheduled goes through, in its order; any other goes through all of OPTIMIZE.
+#: Pipeline of a program that is scheduled already, which keeps its order; other programs go through all of OPTIMIZE.
 LEGALIZE = Pipeline("legalization", LEGALIZATION)
 
 
 def optimization(options: CompileOptions) -> tuple[Pipeline, ...]:
-    """The pipelines on the per-device program, in order."""
+    """Return the pipelines on the per-device program, in order."""
     return (
         LEGALIZE,
         Pipeline("simplification", SIMPLIFICATION, repeated=True),
@@ -59,7 +59,7 @@ OPTIMIZE = optimization(CompileOptions())
 
 #: On the schedule, so that memory is known: instructions become kernels.
 FUSION = Pipeline("fusion", (PriorityFusion(),))
-#: Of what programs may fill.
+#: Fraction of the machine's ``program_bytes`` that fusion may use.
 FUSION_MEMORY = 0.9
 
 
@@ -102,7 +102,7 @@ class Compilation:
 def stages(
     module: HloModule, devices: int | None, options: CompileOptions
 ) -> Iterator[tuple[str, Compilation]]:
-    """The module after each HLO stage; each step is taken when the next item is asked for."""
+    """Yield the module after each HLO stage. Each stage runs when the next item is requested."""
     require_values(module)
     module = with_sizes(module, partitioned=is_partitioned(module, options))
     count = devices if devices is not None else device_count(module)
@@ -130,7 +130,7 @@ def compile_module(
 ) -> Executable:
     """Carry a logical (or per-device) module through all stages to an executable. ``module`` stays as it is.
 
-    ``on_partitioned`` is given the partitioner once it is done (not where the module came partitioned).
+    ``on_partitioned`` is called with the partitioner after its run, unless the module is partitioned already.
     """
     options = options or CompileOptions()
     given = module
@@ -157,7 +157,7 @@ def compile_module(
 
 
 def partition(module: HloModule, devices: int | None = None) -> HloModule:
-    """The per-device program of ``module`` on ``devices`` devices, before optimization."""
+    """Return the per-device program of ``module`` on ``devices`` devices, before optimization."""
     for name, compilation in stages(module, devices, CompileOptions()):
         if name == "partitioned":
             return compilation.module
@@ -189,7 +189,7 @@ def _partition(compilation: Compilation, options: CompileOptions) -> HloModule:
 def _drop_inner_shardings(module: HloModule) -> None:
     """Drop shardings that mean nothing: those within a module that its caller declares partitioned."""
     for x in module.all_instructions():
-        if not stands_at_boundary(x, module):
+        if not has_external_sharding(x, module):
             x.sharding = None
 
 
@@ -205,7 +205,9 @@ def _optimize(compilation: Compilation, options: CompileOptions) -> HloModule:
 
 
 def _legalize_in_order(module: HloModule, after_pass: AfterPass | None) -> None:
-    """A schedule stays one: what the runtime does not run as it is becomes what it runs, before its first reader."""
+    """Replace instructions that the runtime does not support, and keep the schedule: replacements precede their first
+    reader.
+    """
     module.stage = Stage.PARTITIONED
     if LEGALIZE.run(module, after_pass):
         for computation in module.computations_post_order():

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from spmd.near_names import did_you_mean
+from spmd.name_suggestions import did_you_mean
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 def public_function(
     name: str,
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Decorate a function that users know as ``name``: an unknown option is a TypeError that names both."""
+    """Decorate a function that users know as ``name``: an unknown option is a TypeError with both names."""
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         known = inspect.signature(function).parameters

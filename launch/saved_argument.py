@@ -19,7 +19,7 @@ MAGIC = b"PK\x03\x04"
 
 
 def load_saved(argument: str, *, trusted: bool = False) -> LoadedFile | None:
-    """Return the saved executable; None where ``argument`` names something else. trusted: use the file's thunks."""
+    """Return the saved executable; None if ``argument`` names something else. trusted: use the file's thunks."""
     if argument == STANDARD_INPUT:
         return None
     # A module does without it.

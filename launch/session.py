@@ -50,15 +50,15 @@ def compile_program(
 ) -> Executable:
     """Carry a logical (or per-device) module through all stages to an executable. ``module`` stays as it is.
 
-    One that was compiled before with the same options is taken from the user's cache folder, unless SPMD_PROGRAM_CACHE
-    is "off" or ``options`` ask for checks.
+    If it was compiled before with the same options, the program is loaded from the user's cache folder, unless
+    SPMD_PROGRAM_CACHE is "off" or ``options`` ask for checks.
 
-    timeout: seconds after which a device, or a rank, that shows no sign of life is given up; without it the environment
-    variable SPMD_TIMEOUT says how many, else 300. What is said last holds for all programs of a job.
+    timeout: seconds without progress after which a device, or a rank, counts as lost; by default the value of the
+    environment variable SPMD_TIMEOUT, else 300. The last value that is set applies to all programs of a job.
 
     Under MPI every rank calls it with the same module and options, for as many devices as there are ranks; rank 0
-    compiles, and every rank gets a RankExecutable. Raises there, on every rank alike, AgreedError: with the ranks'
-    errors (WorldSizeError says both numbers), or with the ranks whose modules or options differ.
+    compiles, and every rank gets a RankExecutable. Raises AgreedError on every rank, with the ranks' errors
+    (WorldSizeError has both numbers), or with the ranks whose modules or options differ.
     """
     _require_module(module)
     keep_objects()
@@ -98,12 +98,13 @@ def compile_program(
 def load_executable(
     path: str | Path, *, timeout: float | None = None, trusted: bool = False
 ) -> Executable:
-    """The executable that ``Executable.save`` or ``spmd compile`` wrote to ``path``; SavedExecutableError for no such.
+    """Load the executable that ``Executable.save`` or ``spmd compile`` wrote to ``path``. Raises SavedExecutableError
+    if it is none.
 
-    Under MPI rank 0 reads it, and every rank gets its RankExecutable of it. timeout: as for ``spmd.compile``.
-    trusted: use the thunks and machine code in the file, if they were made on a machine like this one, instead of
-    making them again from the module. They can do what a program can: True is for files of those whose programs you
-    would run.
+    Under MPI rank 0 reads it, and every rank gets its RankExecutable of it. timeout: as for ``spmd.compile``. trusted:
+    use the thunks and machine code in the file, if they were made on a machine like this one, instead of making them
+    again from the module. They can do anything that a program can do: pass True only for files from authors whose
+    programs you would run.
     """
 
     keep_objects()
@@ -159,7 +160,7 @@ _worlds: list[MpiCommunicator] = []
 
 
 def _world_within(seconds: float, *, said: bool) -> MpiCommunicator | None:
-    """Return all ranks of this process's job, opened at the first compilation; None where no launcher started it.
+    """Return all ranks of this process's job, opened at the first compilation; None if no launcher started it.
 
     ``said``: ``seconds`` holds from now on, also where the job has been opened with another time.
     """
@@ -180,5 +181,5 @@ def _end_job(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """An exception that a script leaves on one rank ends the job: the others would wait for it."""
+    """End the job after an exception that a script leaves on one rank: the others would wait for it."""
     sys.exit(end_job(world, error.with_traceback(trace)))

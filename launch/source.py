@@ -22,8 +22,8 @@ from spmd.verifier.verifier import verify
 class ModuleSource:
     """A module that need not be read where a program that was made of it is found.
 
-    ``read`` gives it verified; SpmdError where it cannot be. ``known_digest``: of the bytes that it is read from; None
-    for one that is not read from one file.
+    ``read`` gives it verified. Raises SpmdError if it cannot be read. ``known_digest``: of the bytes that it is read
+    from; None for one that is not read from one file.
     """
 
     read: Callable[[], HloModule]
@@ -60,7 +60,7 @@ def _parsed(data: bytes, file: str) -> HloModule:
 
 
 def load_module(argument: str) -> HloModule:
-    """The parsed and verified module; SpmdError where it cannot be read."""
+    """Return the parsed and verified module. Raises SpmdError if it cannot be read."""
     if argument == STANDARD_INPUT:
         data = sys.stdin.buffer.read()
         if data.startswith(MAGIC):

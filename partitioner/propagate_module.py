@@ -5,8 +5,8 @@ from __future__ import annotations
 from partitioner.devices.axes import DeviceAxes
 from partitioner.devices.device_order import device_order, rename_to_devices, rename_to_positions
 from partitioner.prepare import prepare
-from partitioner.propagation.driver import Slot
-from partitioner.propagation.value_graph import Slots
+from partitioner.propagation.driver import ValueSharding
+from partitioner.propagation.value_graph import ValueShardings
 from partitioner.spmd_partitioner import SpmdPartitioner, partitions_of_replica
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
@@ -29,7 +29,7 @@ def propagate_module(module: HloModule, num_devices: int) -> HloModule:
     driver.propagate()
     for instruction in driver.graph.instructions():
         instruction.sharding = instruction_sharding(
-            driver.axes, driver.graph.slots(instruction), instruction.shape
+            driver.axes, driver.graph.shardings(instruction), instruction.shape
         )
     if order is not None:
         rename_to_devices(logical, order)
@@ -37,14 +37,16 @@ def propagate_module(module: HloModule, num_devices: int) -> HloModule:
     return logical
 
 
-def instruction_sharding(axes: DeviceAxes, slots: Slots, shape: Shape) -> HloSharding:
-    """Return the sharding of an instruction of ``shape`` from its slots; a tuple sharding for a tuple."""
-    parts = tuple(_of_slot(axes, slot) for slot in slots)
+def instruction_sharding(axes: DeviceAxes, shardings: ValueShardings, shape: Shape) -> HloSharding:
+    """Return the HloSharding of an instruction of ``shape`` from ``shardings``, one per leaf; a tuple sharding for a
+    tuple.
+    """
+    parts = tuple(_hlo_sharding(axes, sharding) for sharding in shardings)
     return parts[0] if isinstance(shape, ArrayShape) else HloSharding.tuple_of(parts)
 
 
-def _of_slot(axes: DeviceAxes, slot: Slot | None) -> HloSharding:
-    """Return the sharding of a slot; tokens are replicated."""
-    if slot is None:
+def _hlo_sharding(axes: DeviceAxes, sharding: ValueSharding | None) -> HloSharding:
+    """Return the HloSharding of a value; tokens are replicated."""
+    if sharding is None:
         return HloSharding.replicated()
-    return axes.sharding(slot.state_dims, manual=slot.forbidden)
+    return axes.sharding(sharding.state_dims, manual=sharding.forbidden)

@@ -17,8 +17,8 @@ from spmd.registry import Registry
 if TYPE_CHECKING:
     from partitioner.partition.context import PartitionContext, ShardedValue
     from partitioner.partition.shard_state import ShardState
-    from partitioner.propagation.driver import Slot
-    from partitioner.propagation.value_graph import SlotGraph
+    from partitioner.propagation.driver import ValueSharding
+    from partitioner.propagation.value_graph import ValueGraph
     from spmd.hlo.instruction import Attrs
     from spmd.shape import ArrayShape
 
@@ -35,8 +35,9 @@ PartitionFn: TypeAlias = (
 PARTITIONERS: Registry[Opcode, PartitionFn] = Registry("partitioner")
 TARGET_PARTITIONERS: Registry[str, PartitionFn] = Registry("custom-call partitioner")
 
-#: Insertion of an op into the slot graph (control flow, tuples, annotations): returns the slot of each result leaf.
-PropagateFn: TypeAlias = "Callable[[SlotGraph, HloInstruction], tuple[Slot | None, ...]]"
+#: Insertion of an op into the value graph (control flow, tuples, annotations). It returns the sharding of each result
+#: leaf.
+PropagateFn: TypeAlias = "Callable[[ValueGraph, HloInstruction], tuple[ValueSharding | None, ...]]"
 PROPAGATORS: Registry[Opcode, PropagateFn] = Registry("propagator")
 TARGET_PROPAGATORS: Registry[str, PropagateFn] = Registry("custom-call propagator")
 
@@ -47,9 +48,15 @@ LocalizeFn: TypeAlias = (
 LOCALIZERS: Registry[Opcode, LocalizeFn] = Registry("localizer")
 
 #: Ops whose result may be cheaper to recompute than to move: the cost in bytes on the wire, and the recomputation.
-RemakeCostFn: TypeAlias = "Callable[[PartitionContext, HloInstruction, ShardState], float]"
-RemakeFn: TypeAlias = "Callable[[PartitionContext, HloInstruction, ShardState], ShardedValue]"
-REMAKERS: Registry[Opcode, tuple[RemakeCostFn, RemakeFn]] = Registry("remaker")
+RematerializationCostFn: TypeAlias = (
+    "Callable[[PartitionContext, HloInstruction, ShardState], float]"
+)
+RematerializeFn: TypeAlias = (
+    "Callable[[PartitionContext, HloInstruction, ShardState], ShardedValue]"
+)
+REMATERIALIZERS: Registry[Opcode, tuple[RematerializationCostFn, RematerializeFn]] = Registry(
+    "rematerializer"
+)
 
 sharding_rule = SHARDING_RULES.register
 partition = PARTITIONERS.register

@@ -1,6 +1,6 @@
 """Driver of the partitioner: it turns a logical module with annotations into the program of one device.
 
-prepare -> read annotations -> slots and edges -> propagate -> partition each computation -> clean up
+prepare -> read annotations -> value graph -> propagate -> partition each computation -> clean up
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from dataclasses import replace
 
 import partitioner.ops  # noqa: F401 - fills the registries
 from partitioner.annotations.constant_splitter import merge_constants
-from partitioner.annotations.entry_boundary import EntryBinding
-from partitioner.annotations.inexpressible_shardings import cut_foreign, gather_foreign
-from partitioner.annotations.manual_regions import manual_boundary
+from partitioner.annotations.entry_binding import EntryBinding
+from partitioner.annotations.inexpressible_shardings import (
+    gather_inexpressible,
+    slice_inexpressible,
+)
+from partitioner.annotations.manual_regions import shape_conversion
 from partitioner.annotations.reader import AnnotationReader, without_shardings
 from partitioner.annotations.single_device import effect_device, partition_on_device
 from partitioner.devices.axes import Axes
@@ -32,11 +35,11 @@ from partitioner.partition.partial_sums import (
     with_partial,
 )
 from partitioner.partition.shard_state import ShardState
-from partitioner.partition.unsharded_ops import needs_whole_operands, partition_whole
+from partitioner.partition.unsharded_ops import needs_unsharded_operands, partition_unsharded
 from partitioner.prepare import prepare
 from partitioner.propagation.driver import propagate
-from partitioner.propagation.value_graph import SlotGraph, Slots, spread_manual
-from partitioner.registry import REMAKERS, partitioner_of
+from partitioner.propagation.value_graph import ValueGraph, ValueShardings, spread_manual
+from partitioner.registry import REMATERIALIZERS, partitioner_of
 from partitioner.report import PartitionReport, Purpose
 from spmd.builder import ModuleScope
 from spmd.errors import ShardingError, UnsupportedError
@@ -90,7 +93,7 @@ def partitioned(module: HloModule, num_devices: int) -> SpmdPartitioner:
 
 
 class SpmdPartitioner:
-    """One partitioning: the annotations and slots of a prepared module, and the module being built."""
+    """One partitioning: the annotations and value shardings of a prepared module, and the module being built."""
 
     def __init__(self, module: HloModule, num_partitions: int) -> None:
         self.module = module
@@ -104,7 +107,7 @@ class SpmdPartitioner:
         copy_header(module, self.result)
         self.result.frontend_attributes = ()
         self._callees: dict[HloComputation, HloComputation] = {}
-        self.graph = SlotGraph(self.reader, self._region_axes())
+        self.graph = ValueGraph(self.reader, self._region_axes())
         self.report = PartitionReport()
         self.entry = EntryBinding(module, self.graph)
 
@@ -125,7 +128,7 @@ class SpmdPartitioner:
         roots = self.graph.add_computation(self.module.entry, self.entry.parameters())
         self.entry.bind_outputs(roots)
         spread_manual(self.graph)
-        propagate(self.axes, self.graph.edges, self.graph.array_slots())
+        propagate(self.axes, self.graph.edges, self.graph.array_shardings())
         if self.graph.groups.align(self.axes):
             propagate(self.axes, self.graph.edges)
         self.entry.settle()
@@ -137,24 +140,27 @@ class SpmdPartitioner:
         found: set[int] = set()
         any_region = False
         for instruction in self.module.all_instructions():
-            boundary = (
-                manual_boundary(instruction, self.reader)
+            conversion = (
+                shape_conversion(instruction, self.reader)
                 if custom_call_target(instruction)
                 else None
             )
-            if boundary is not None:
+            if conversion is not None:
                 any_region = True
-                found.update(boundary.axes)
+                found.update(conversion.axes)
         return tuple(sorted(found)) if any_region else self.axes.all
 
     # ---- what a context asks
     def wanted(self, instruction: HloInstruction, leaf: int) -> ShardState:
-        slot = self.graph.slots(instruction)[leaf]
-        return ShardState(slot.state_dims) if slot is not None else ShardState(())
+        sharding = self.graph.shardings(instruction)[leaf]
+        return ShardState(sharding.state_dims) if sharding is not None else ShardState(())
 
     def manual_axes(self, instruction: HloInstruction) -> Axes:
         found = {
-            a for slot in self.graph.slots(instruction) if slot is not None for a in slot.forbidden
+            a
+            for sharding in self.graph.shardings(instruction)
+            if sharding is not None
+            for a in sharding.forbidden
         }
         return tuple(sorted(found))
 
@@ -172,7 +178,7 @@ class SpmdPartitioner:
         entry = self.module.entry
         target = self.result.new_computation(entry.name)
         self.result.entry = target
-        context = PartitionContext(self, entry, target, self._slot_states(self.entry.outputs))
+        context = PartitionContext(self, entry, target, self._states(self.entry.outputs))
         for parameter in entry.parameters:
             self._add_parameter(
                 context,
@@ -189,12 +195,14 @@ class SpmdPartitioner:
             )
         ]
         states = tuple(
-            foreign or value.state.sharding(self.axes)
-            for value, foreign in zip(outputs, self.entry.foreign_outputs, strict=True)
+            inexpressible or value.state.sharding(self.axes)
+            for value, inexpressible in zip(outputs, self.entry.inexpressible_outputs, strict=True)
         )
         outputs = [
-            replace(value, hlo=cut_foreign(context, value, foreign)) if foreign else value
-            for value, foreign in zip(outputs, self.entry.foreign_outputs, strict=True)
+            replace(value, hlo=slice_inexpressible(context, value, inexpressible))
+            if inexpressible
+            else value
+            for value, inexpressible in zip(outputs, self.entry.inexpressible_outputs, strict=True)
         ]
         target.root = pack(context, outputs, entry.root.shape)
         is_tuple = isinstance(entry.root.shape, TupleShape)
@@ -226,14 +234,14 @@ class SpmdPartitioner:
         *,
         keep_sharding: bool,
     ) -> None:
-        foreign = self.entry.foreign_inputs.get(parameter) if keep_sharding else None
-        if foreign is not None and not isinstance(parameter.shape, ArrayShape):
+        inexpressible = self.entry.inexpressible_inputs.get(parameter) if keep_sharding else None
+        if inexpressible is not None and not isinstance(parameter.shape, ArrayShape):
             raise UnsupportedError(
-                f"{parameter.name}: {foreign} on part of a tuple does not fit the device axes"
+                f"{parameter.name}: {inexpressible} on part of a tuple does not fit the device axes"
             )
         shape = local_shape(context, iter(states), parameter.shape)
-        if foreign is not None:
-            shape = without_layout(foreign.shard_shape(parameter.shape))
+        if inexpressible is not None:
+            shape = without_layout(inexpressible.shard_shape(parameter.shape))
         attrs = parameter.attrs_as(ParameterAttrs)
         annotations = Annotations(metadata=parameter.annotations.metadata)
         clone = context.target.create(
@@ -243,10 +251,12 @@ class SpmdPartitioner:
             shardings = tuple(state.sharding(self.axes) for state in states)
             is_tuple = isinstance(shape, TupleShape)
             clone.sharding = HloSharding.tuple_of(shardings) if is_tuple else shardings[0]
-        if foreign is not None:
-            clone.sharding = foreign
-            whole = parameter.array_shape.without_layout()
-            context.set_values(parameter, (gather_foreign(context, clone, foreign, whole),))
+        if inexpressible is not None:
+            clone.sharding = inexpressible
+            global_shape = parameter.array_shape.without_layout()
+            context.set_values(
+                parameter, (gather_inexpressible(context, clone, inexpressible, global_shape),)
+            )
             return
         values = unpack(context, clone, states, parameter.shape)
         context.set_values(parameter, self._reduced(context, parameter, values))
@@ -255,9 +265,9 @@ class SpmdPartitioner:
         partial = self.entry.partial_inputs
         return [
             ShardState(())
-            if slot is None
-            else with_partial(ShardState(slot.state_dims), partial.get(slot, ()))
-            for slot in self.graph.slots(parameter)
+            if sharding is None
+            else with_partial(ShardState(sharding.state_dims), partial.get(sharding, ()))
+            for sharding in self.graph.shardings(parameter)
         ]
 
     def _leaves_unreduced(
@@ -283,9 +293,10 @@ class SpmdPartitioner:
             for i, value in enumerate(values)
         )
 
-    def _slot_states(self, slots: Slots) -> list[ShardState]:
+    def _states(self, shardings: ValueShardings) -> list[ShardState]:
         return [
-            ShardState(slot.state_dims) if slot is not None else ShardState(()) for slot in slots
+            ShardState(sharding.state_dims) if sharding is not None else ShardState(())
+            for sharding in shardings
         ]
 
     def _partition_body(self, context: PartitionContext) -> tuple[ShardedValue, ...]:
@@ -303,8 +314,8 @@ class SpmdPartitioner:
         for collective in context.collectives_since(before):
             self.report.op_collectives[collective] = instruction
         context.purpose = Purpose.RESULT
-        if instruction.opcode in REMAKERS:
-            values = tuple(replace(value, origin=instruction) for value in values)
+        if instruction.opcode in REMATERIALIZERS:
+            values = tuple(replace(value, producer=instruction) for value in values)
         return self._reduced(context, instruction, values)
 
     def _compute(
@@ -322,8 +333,8 @@ class SpmdPartitioner:
         values = special(context, instruction) if special is not None else None
         if values is not None:
             return values
-        if needs_whole_operands(instruction):
-            return partition_whole(context, instruction)
+        if needs_unsharded_operands(instruction):
+            return partition_unsharded(context, instruction)
         return partition_generic(context, instruction)
 
     # ---- the result's header

@@ -42,7 +42,7 @@ def read_overlap(
     if found is None:
         return None
     fields = JsonFields(found, where, error)
-    rows = fields.take("collectives")
+    rows = fields.pop("collectives")
     names = {x.name for x in module.all_instructions() if is_start(x) or is_blocking(x)}
     wanted = f"a list of at most {len(names)}, of the module's collectives each once"
     if not isinstance(rows, list) or len(rows) > len(names):
@@ -56,8 +56,8 @@ def read_overlap(
     overlap = ScheduledOverlap(
         machine=fields.text("machine"),
         exchanges=fields.items("exchanges", read_exchange),
-        per_exchange=fields.whole("per_exchange", COUNT),
-        in_flight=fields.whole("in_flight", (0, COUNT[1])),
+        per_exchange=fields.integer("per_exchange", COUNT),
+        in_flight=fields.integer("in_flight", (0, COUNT[1])),
         seconds=fields.number("seconds", _SECONDS),
         collectives=collectives,
     )

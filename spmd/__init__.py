@@ -39,10 +39,10 @@ __all__ = sorted(_PUBLIC)  # noqa: PLE0605 - SPEC 1: names come from the table
 def __getattr__(name: str) -> object:
     if name == "testing":
         return importlib.import_module("spmd.testing")
-    place = _PUBLIC.get(name)
-    if place is None:
+    location = _PUBLIC.get(name)
+    if location is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(place[0]), place[1])
+    value = getattr(importlib.import_module(location[0]), location[1])
     globals()[name] = value
     return value
 

@@ -153,7 +153,7 @@ class Builder:
         """Return the reduction's neutral scalar."""
         return self.scalar(element_type, identity_value(kind, element_type))
 
-    def unwritten(self, shape: ArrayShape) -> HloInstruction:
+    def uninitialized(self, shape: ArrayShape) -> HloInstruction:
         """Return uninitialized memory: every element must be written before it is read."""
         return self.create(Opcode.CUSTOM_CALL, (), A.CustomCallAttrs(ALLOCATE_BUFFER), shape=shape)
 

@@ -66,10 +66,10 @@ class IotaTile:
         return flat.transpose(self.transpose_perm).reshape(self.dims)
 
     def at(
-        self, places: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+        self, positions: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
     ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        """Return only the ids at ``places`` of the flattened array."""
-        ids, left = np.zeros_like(places), places
+        """Return only the ids at ``positions`` of the flattened array."""
+        ids, left = np.zeros_like(positions), positions
         for d in reversed(self.transpose_perm):
             size = self.reshape_dims[d]
             ids += left % size * math.prod(self.reshape_dims[d + 1 :])

@@ -53,7 +53,7 @@ class DeviceGroups(Sequence[Group]):
         canonical = _canonical(lines)
         return DeviceGroups(canonical) if canonical else DeviceGroups.of(lines.ids().tolist())
 
-    # ---- told by the form
+    # ---- properties that need no list of members
     @property
     def size(self) -> int | None:
         """The number of members of every group; None if groups differ."""
@@ -69,7 +69,7 @@ class DeviceGroups(Sequence[Group]):
         return sorted(chain.from_iterable(self.listed)) == list(range(devices))
 
     @cached_property
-    def digits(self) -> tuple[Digit, ...] | None:
+    def member_strides(self) -> tuple[Digit, ...] | None:
         """The digits in which members of a group differ, major first; together they are a member's position in its
         group. None for listed groups."""
         split = _split(self.lines) if self.lines is not None else None
@@ -102,8 +102,8 @@ class DeviceGroups(Sequence[Group]):
         """Return for every member its device, the number of its group, and its position in the group."""
         if self.size is not None:
             count, size = self.members.shape
-            number, place = np.divmod(np.arange(count * size, dtype=np.int64), size)
-            return self.members.reshape(-1), number, place
+            number, position = np.divmod(np.arange(count * size, dtype=np.int64), size)
+            return self.members.reshape(-1), number, position
         device = np.array([*chain.from_iterable(self.listed)], np.int64)
         sizes = np.array([len(group) for group in self.listed], np.int64)
         number = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
@@ -156,18 +156,18 @@ def _split(lines: IotaTile) -> tuple[tuple[Digit, ...], tuple[Digit, ...]] | Non
     """Return the digits of the line and the digits of the position in it, major first; None if one digit spans both."""
     strides = strides_of(lines.reshape_dims)
     lines_by = [(strides[d], lines.reshape_dims[d]) for d in lines.transpose_perm]
-    place_by: list[Digit] = []
+    position_by: list[Digit] = []
     left = math.prod(lines.dims[1:])
     while left > 1:
         stride, size = lines_by.pop()
         taken = math.gcd(size, left)
         if taken not in (size, left):
             return None
-        place_by.append((stride, taken))
+        position_by.append((stride, taken))
         left //= taken
         if taken < size:
             lines_by.append((stride * taken, size // taken))
-    return tuple(lines_by), tuple(_merged(reversed(place_by)))
+    return tuple(lines_by), tuple(_merged(reversed(position_by)))
 
 
 def _canonical(lines: IotaTile) -> IotaTile | None:
@@ -177,8 +177,8 @@ def _canonical(lines: IotaTile) -> IotaTile | None:
     split = _split(lines)
     if split is None:
         return None
-    by_line, by_place = split
-    order = _merged(chain(sorted(by_line, reverse=True), by_place))
+    by_line, by_position = split
+    order = _merged(chain(sorted(by_line, reverse=True), by_position))
     major_first = sorted(order, reverse=True)
     return IotaTile(
         (math.prod(lines.dims) // math.prod(lines.dims[1:]), math.prod(lines.dims[1:])),
@@ -187,10 +187,10 @@ def _canonical(lines: IotaTile) -> IotaTile | None:
     )
 
 
-def _merged(digits: Iterable[Digit]) -> list[Digit]:
+def _merged(parts: Iterable[Digit]) -> list[Digit]:
     """Merge neighbours that are one digit of the number."""
     merged: list[Digit] = []
-    for stride, size in digits:
+    for stride, size in parts:
         if size == 1:
             continue
         if merged and merged[-1][0] == stride * size:

@@ -61,10 +61,10 @@ class HloParseError(SpmdError):
         first = errors[0]
         if len(errors) == 1:
             return first
-        together = HloParseError(first.message, first.location, first.line, caret=first.caret)
-        together.errors = tuple(errors)
-        together.args = ("\n".join(map(str, errors)),)
-        return together
+        combined = HloParseError(first.message, first.location, first.line, caret=first.caret)
+        combined.errors = tuple(errors)
+        combined.args = ("\n".join(map(str, errors)),)
+        return combined
 
 
 class VerificationError(SpmdError):
@@ -91,7 +91,7 @@ class ShardingError(SpmdError):
     """A sharding that does not fit its shape, its mesh or the device count."""
 
 
-class CheckFailed(SpmdError):  # noqa: N818 - reads as the outcome it is
+class CheckFailed(SpmdError):  # noqa: N818 - names the result of a check
     """An expectation that was not met (values differ, a checker found a violation)."""
 
     exit_code: ClassVar[int] = 1

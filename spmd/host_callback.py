@@ -42,7 +42,7 @@ def callback_index(instruction: HloInstruction) -> int | None:
 
 
 @dataclass(frozen=True)
-class CallbackForm:
+class CallbackSignature:
     """Arguments of a call to its Python function, and the results that it expects.
 
     Ordered calls take a token before the arrays, and return one before the results. ``results``: the shapes of arrays.
@@ -54,10 +54,10 @@ class CallbackForm:
     results: tuple[ArrayShape, ...]
 
 
-def callback_form(call: HloInstruction) -> CallbackForm:
+def callback_signature(call: HloInstruction) -> CallbackSignature:
     given = [shape for operand in call.operands for _, shape in leaves(operand.shape)]
     taken = [shape for _, shape in leaves(call.shape)]
-    return CallbackForm(
+    return CallbackSignature(
         call.name,
         sum(isinstance(shape, TokenShape) for shape in given),
         sum(isinstance(shape, TokenShape) for shape in taken),
@@ -65,15 +65,17 @@ def callback_form(call: HloInstruction) -> CallbackForm:
     )
 
 
-def call_back(form: CallbackForm, function: Callback, operands: Sequence[NDArray]) -> list[NDArray]:
+def call_back(
+    signature: CallbackSignature, function: Callback, operands: Sequence[NDArray]
+) -> list[NDArray]:
     """Call ``function`` and return its results. Raises RunError if they do not have the form's shapes.
 
     The function gets copies, which it may keep. Its exceptions pass through unchanged.
     """
-    name, results = form.name, form.results
-    tokens = (None,) * form.operand_tokens
+    name, results = signature.name, signature.results
+    tokens = (None,) * signature.operand_tokens
     returned = function(*tokens, *(np.array(x) for x in operands))
-    given = [np.asarray(x) for x in returned[form.result_tokens :]]
+    given = [np.asarray(x) for x in returned[signature.result_tokens :]]
     if len(given) != len(results):
         raise RunError(f"{name}: the Python function gave {len(given)} arrays, not {len(results)}")
     for array, shape in zip(given, results, strict=True):

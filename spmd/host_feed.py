@@ -34,7 +34,7 @@ class HostFeed(Protocol):
         ...
 
 
-class WholeFeed:
+class UnpartitionedFeed:
     """Host side of a program that is evaluated unpartitioned: items in the order of its infeeds and outfeeds."""
 
     def __init__(self, infeed: Iterable[Item] | None, outfeed: list[Item] | None) -> None:

@@ -65,11 +65,11 @@ class JsonFields:
         self.error = error
         self._left = dict(found)
 
-    def inside(self, found: object, place: str) -> JsonFields:
-        """Return ``found``, which is at ``place`` of this object, as an object."""
-        return JsonFields(found, f"{self.where}: {place}", self.error)
+    def inside(self, found: object, name: str) -> JsonFields:
+        """Return ``found``, which is at ``name`` of this object, as an object."""
+        return JsonFields(found, f"{self.where}: {name}", self.error)
 
-    def take(self, name: str) -> Any:
+    def pop(self, name: str) -> Any:
         if name not in self._left:
             raise self.error(f"{self.where}: field {name!r} is missing")
         return self._left.pop(name)
@@ -87,7 +87,7 @@ class JsonFields:
         return tuple(self._left)
 
     def text(self, name: str) -> str:
-        found = self.take(name)
+        found = self.pop(name)
         if not isinstance(found, str) or not 0 < len(found) <= MAX_TEXT:
             raise self.error(
                 f"{self.where}: {name} must be a text of 1 to {MAX_TEXT} characters, found {shown(found)}"
@@ -98,7 +98,7 @@ class JsonFields:
         """Return a number within ``bounds``; ``default``, if given, for a missing field."""
         if default is not None and not self.has(name):
             return default
-        found = self.take(name)
+        found = self.pop(name)
         if isinstance(found, bool) or not isinstance(found, (int, float)):
             raise self.error(f"{self.where}: {name} must be a number, found {shown(found)}")
         low, high = bounds
@@ -109,7 +109,7 @@ class JsonFields:
             )
         return float(found)
 
-    def whole(self, name: str, bounds: tuple[int, int], default: int | None = None) -> int:
+    def integer(self, name: str, bounds: tuple[int, int], default: int | None = None) -> int:
         found = self.number(name, bounds, default)
         if found != int(found):
             raise self.error(f"{self.where}: {name} must be a whole number, found {found:g}")
@@ -118,7 +118,7 @@ class JsonFields:
     def items(
         self, name: str, read: Callable[[JsonFields], Item], least: int = 0
     ) -> tuple[Item, ...]:
-        found = self.take(name)
+        found = self.pop(name)
         if not isinstance(found, list) or not least <= len(found) <= MAX_ENTRIES:
             raise self.error(
                 f"{self.where}: {name} must be a list of {least} to {MAX_ENTRIES}, found {shown(found)}"

@@ -99,11 +99,11 @@ def _tiled(
     """Cut the minor dimensions into tiles: first the number of tiles, then the positions within one."""
     added = [DimensionPart(shape.rank, (i,), 1) for i in range(len(tile) - len(parts))]
     parts = [*added, *parts]
-    kept = len(parts) - len(tile)
+    outer = len(parts) - len(tile)
     counts, inner = [], []
-    for part, size in zip(parts[kept:], tile, strict=True):
+    for part, size in zip(parts[outer:], tile, strict=True):
         if not size or part.size % size:
             raise UnsupportedError(f"the elements of {shape} do not fill the memory of its tiles")
         counts.append(DimensionPart(part.dimension, (*part.level, 0), part.size // size))
         inner.append(DimensionPart(part.dimension, (*part.level, 1), size))
-    return [*parts[:kept], *counts, *inner]
+    return [*parts[:outer], *counts, *inner]

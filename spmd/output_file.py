@@ -35,7 +35,7 @@ def replaced_file(path: Path) -> Iterator[BinaryIO]:
     """
     try:
         target = Path(os.path.realpath(path))
-        half = _beside(target)
+        half = _partial_file(target)
         if half is None:
             with target.open("wb") as file:
                 yield file
@@ -51,7 +51,7 @@ def replaced_file(path: Path) -> Iterator[BinaryIO]:
         raise OutputFileError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def _beside(target: Path) -> Path | None:
+def _partial_file(target: Path) -> Path | None:
     """Make an empty file in ``target``'s folder with ``target``'s mode; None if the target is to be written
     directly.
     """

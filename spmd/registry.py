@@ -35,7 +35,7 @@ class Registry(Generic[K, V]):
         return [key for key, name in self._modules.items() if name == module]
 
     def import_all(self) -> None:
-        """Import the modules of all keys now, for those who time what comes afterwards."""
+        """Import the modules of all keys now, for callers that measure the time of later calls."""
         for module in dict.fromkeys(self._modules.values()):
             import_module(module)
 

@@ -33,7 +33,7 @@ HOST_MEMORY = 5
 class PrimitiveType(Enum):
     """Element types; the value is the name in HLO text."""
 
-    #: By identity, as members are compared: Enum's own hash, of the name, is a Python function.
+    #: Hashes by identity, as members are compared: Enum's own hash, of the name, is a slow Python function.
     __hash__ = object.__hash__
 
     PRED = "pred"
@@ -110,7 +110,7 @@ class PrimitiveType(Enum):
 
     @classmethod
     def from_numpy(cls, dtype: np.dtype[Any] | type[Any]) -> PrimitiveType:
-        """The element type of a NumPy array; ShapeError for one HLO does not have."""
+        """Return the element type of a NumPy dtype. Raises ShapeError if HLO has none."""
         found = _FROM_NUMPY.get(np.dtype(dtype))
         if found is None:
             raise ShapeError(f"no HLO element type for NumPy dtype {np.dtype(dtype)}")
@@ -228,7 +228,7 @@ class ArrayShape:
 
     @property
     def num_elements(self) -> int:
-        """Elements, at most (bounded dynamic dimensions count in full); UnsupportedError for unbounded ones."""
+        """Number of elements; bounded dynamic dimensions count in full. Raises UnsupportedError for unbounded ones."""
         if UNBOUNDED in self.dims:
             raise UnsupportedError(f"{self} has an unbounded dimension, so it has no size")
         return math.prod(self.dims)
@@ -238,7 +238,7 @@ class ArrayShape:
         return self.num_elements * self.element_type.byte_size
 
     def with_dims(self, dims: tuple[int, ...]) -> ArrayShape:
-        """Same element type with other sizes; the layout stays where the rank does."""
+        """Return a shape of the same element type with other sizes. The layout stays if the rank does."""
         layout = self.layout if len(dims) == self.rank else None
         return ArrayShape(self.element_type, tuple(dims), layout)
 
@@ -267,7 +267,7 @@ class ArrayShape:
 
 @dataclass(frozen=True, slots=True)
 class TupleShape:
-    """A tuple of shapes; ShapeError when it is nested too deeply or has too many leaves (``spmd.limits``)."""
+    """A tuple of shapes. Raises ShapeError if it is nested too deeply or has too many leaves (``spmd.limits``)."""
 
     elements: tuple[Shape, ...] = ()
     num_leaves: int = field(init=False, compare=False, repr=False)
@@ -341,12 +341,12 @@ ShapeIndex: TypeAlias = tuple[int, ...]
 
 
 def array(element_type: PrimitiveType, *dims: int) -> ArrayShape:
-    """Shorthand: ``array(F32, 2, 3)`` is f32[2,3]."""
+    """Return an array shape: ``array(F32, 2, 3)`` is f32[2,3]."""
     return ArrayShape(element_type, dims)
 
 
 def as_array(shape: Shape) -> ArrayShape:
-    """``shape`` itself, or ShapeError when it is not an array."""
+    """Return ``shape``. Raises ShapeError if it is not an array."""
     if not isinstance(shape, ArrayShape):
         raise ShapeError(f"expected an array shape, found {shape}")
     return shape
@@ -359,7 +359,7 @@ def as_tuple(shape: Shape) -> TupleShape:
 
 
 def leaves(shape: Shape, index: ShapeIndex = ()) -> Iterator[tuple[ShapeIndex, Shape]]:
-    """Every non-tuple part with its index, in depth-first order (XLA's ShapeUtil leaf order)."""
+    """Yield every non-tuple part with its index, in depth-first order (XLA's ShapeUtil leaf order)."""
     if isinstance(shape, TupleShape):
         for i, element in enumerate(shape.elements):
             yield from leaves(element, (*index, i))

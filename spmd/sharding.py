@@ -52,7 +52,7 @@ class TileAssignment:
         return math.prod(self.iota.dims)
 
     def device_ids(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        """Device ids as an array of shape ``dims``."""
+        """Return the device ids as an array of shape ``dims``."""
         if self.devices is not None:
             return np.asarray(self.devices, np.int64).reshape(self.dims)
         return self.iota.ids()
@@ -95,7 +95,7 @@ class HloSharding:
 
     @staticmethod
     def tuple_of(elements: tuple[HloSharding, ...]) -> HloSharding:
-        """Sharding of a tuple value: one entry per leaf, in leaf order."""
+        """Return the sharding of a tuple value: one entry per leaf, in leaf order."""
         return HloSharding(ShardingKind.TUPLE, elements=elements)
 
     @staticmethod
@@ -142,7 +142,7 @@ class HloSharding:
         return (self,) * count
 
     def shard_shape(self, shape: Shape) -> Shape:
-        """Per-device shape: every dimension divided by its shards, rounded up."""
+        """Return the per-device shape: every dimension divided by its number of shards, rounded up."""
         if isinstance(shape, TupleShape):
             parts = iter(self.leaf_shardings(shape))
             return _shard_tuple(shape, parts)

@@ -1,4 +1,4 @@
-"""The pairs of a collective-permute as a value: who sends to whom.
+"""The (source, target) pairs of a collective-permute as a value.
 
 Pairs that a partitioner makes follow a pattern, the same for 8 devices and for 16,384: ``LinePairs`` states it in a
 few numbers. ``ListedPairs`` is the form in which texts and protos give pairs, one by one.
@@ -40,34 +40,34 @@ class SourceTargetPairs(ABC):
     @property
     @abstractmethod
     def moved(self) -> int:
-        """Pairs whose source is not their target."""
+        """Return the number of pairs of two different positions."""
 
     @property
     @abstractmethod
     def smallest(self) -> int:
-        """The smallest id; 0 where there is no pair."""
+        """The smallest id; 0 if there is no pair."""
 
     @property
     @abstractmethod
     def largest(self) -> int:
-        """The largest id; -1 where there is no pair."""
+        """The largest id; -1 if there is no pair."""
 
     @abstractmethod
     def repeats(self) -> Pair:
-        """The largest number of times that one id is a source, and that one is a target."""
+        """Return the largest number of times that one id is a source, and that one is a target."""
 
     @abstractmethod
     def part(self, start: int, stop: int) -> tuple[Pair, ...]:
-        """Pairs ``start`` to ``stop`` (exclusive), as far as there are so many."""
+        """Return the pairs ``start`` to ``stop`` (exclusive), or fewer if there are not so many."""
 
     def expand(self) -> tuple[Pair, ...]:
-        """All pairs; UnsupportedError for more than ``MAX_DEVICES`` that nobody has listed."""
+        """Return all pairs. Raises UnsupportedError for more than ``MAX_DEVICES`` pairs that are not a list already."""
         check_device_count(len(self))
         return self.part(0, len(self))
 
     @abstractmethod
     def ends(self) -> Ids:
-        """[pairs, 2]: all pairs, with the same limit."""
+        """Return all pairs as an array [pairs, 2]. Raises as ``expand`` does."""
 
     def __iter__(self) -> Iterator[Pair]:
         return iter(self.expand())
@@ -79,22 +79,22 @@ class SourceTargetPairs(ABC):
             return True
         if len(self) != len(other) or self._ends() != other._ends():
             return False
-        return self._has_form_of(other) or all(
+        return self._is_identical(other) or all(
             self.part(i, i + _BLOCK) == other.part(i, i + _BLOCK)
             for i in range(0, len(self), _BLOCK)
         )
 
     def __hash__(self) -> int:
-        """By what every form tells at once."""
+        """Hash the properties that every representation knows without listing the pairs."""
         return hash((len(self), self._ends()))
 
     def _ends(self) -> tuple[Pair, ...]:
-        """The first two pairs and the last."""
+        """Return the first two pairs and the last one."""
         return (*self.part(0, 2), *self.part(max(len(self) - 1, 0), len(self)))
 
     @abstractmethod
-    def _has_form_of(self, other: SourceTargetPairs) -> bool:
-        """Whether they are equal by form already."""
+    def _is_identical(self, other: SourceTargetPairs) -> bool:
+        """Return whether both have the same representation, so that they are equal without listing the pairs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,7 +132,7 @@ class ListedPairs(SourceTargetPairs):
     def ends(self) -> Ids:
         return np.array(self.pairs, np.int64).reshape(-1, 2)
 
-    def _has_form_of(self, other: SourceTargetPairs) -> bool:
+    def _is_identical(self, other: SourceTargetPairs) -> bool:
         return isinstance(other, ListedPairs) and self.pairs == other.pairs
 
 
@@ -146,7 +146,7 @@ class Move(ABC):
     __slots__ = ()
 
     def count(self, n: int) -> int:
-        """Pairs in a line of ``n``."""
+        """Return the number of pairs in a line of ``n``."""
         return n
 
     @abstractmethod
@@ -155,7 +155,7 @@ class Move(ABC):
 
     @abstractmethod
     def positions(self, k: Ids, n: int) -> tuple[Ids, Ids]:
-        """Sources and targets of the pairs numbered ``k``, of those in a line of ``n``."""
+        """Return sources and targets of the pairs numbered ``k`` in a line of ``n``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class DigitPermutation(Move):
             raise ValueError(f"digits of sizes {self.sizes} cannot change places as {self.taken}")
 
     def moved(self, n: int) -> int:
-        """A position stays where all digits of each cycle are equal."""
+        """Return the number of moved positions: a position stays if all digits of each cycle are equal."""
         stays, seen = 1, set[int]()
         for first in range(len(self.sizes)):
             if first not in seen:
@@ -237,7 +237,7 @@ class DigitPermutation(Move):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinePairs(SourceTargetPairs):
-    """Ids 0..N-1 in lines, in each of which the same ``move`` takes place.
+    """Ids 0..N-1 in lines, all of which have the same ``move``.
 
     ``lines`` has dims (number of lines, length), as replica groups in iota form have; pairs stand line by line.
 
@@ -288,7 +288,7 @@ class LinePairs(SourceTargetPairs):
         ends = self.move.positions(k, self._length)
         return np.stack([self.lines.at(line * self._length + x) for x in ends], axis=1)
 
-    def _has_form_of(self, other: SourceTargetPairs) -> bool:
+    def _is_identical(self, other: SourceTargetPairs) -> bool:
         return (
             isinstance(other, LinePairs) and self.lines == other.lines and self.move == other.move
         )

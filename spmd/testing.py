@@ -1,4 +1,4 @@
-"""Checks for people who test sharding propagation: in pytest, a failing one says what it found instead and why.
+"""Assertions for tests of sharding propagation: in pytest, a failing one shows what it found instead, and why.
 
     spmd.testing.assert_sharding(module, "dot.3", "{devices=[2,1]<=[2]}")
     spmd.testing.assert_collectives(module, 4, {"all-reduce": 1})
@@ -37,9 +37,9 @@ __all__ = [
 def assert_sharding(
     module: HloModule | str, name: str, expected: str, devices: int | None = None
 ) -> None:
-    """Propagation gives instruction ``name`` the sharding ``expected`` (HLO text; compared by meaning).
+    """Assert that propagation gives instruction ``name`` the sharding ``expected`` (HLO text; compared by meaning).
 
-    Raises AssertionError with the sharding found and its chain of causes, or when there is no such instruction.
+    Raises AssertionError with the sharding found and its chain of causes, or if there is no such instruction.
     """
     explanation = _explain(module, devices)
     instruction = _require(explanation, name)
@@ -51,9 +51,9 @@ def assert_sharding(
 def assert_collectives(
     module: HloModule | str, devices: int | None, expected: Mapping[str, int]
 ) -> None:
-    """The per-device program, before optimization, holds exactly these collectives: number by kind.
+    """Assert that the per-device program, before optimization, has exactly these collectives: number by kind.
 
-    Raises AssertionError naming each collective there is, and whom it serves.
+    Raises AssertionError with each collective of the program and the op that it serves.
     """
     explanation = _explain(module, devices)
     found = Counter(c.kind for c in explanation.collectives)
@@ -72,9 +72,10 @@ def assert_no_collective(
     *,
     serving: str | None = None,
 ) -> None:
-    """The per-device program, before optimization, holds no collective (of ``kind``; that serves the op ``serving``).
+    """Assert that the per-device program, before optimization, has no collective (of ``kind``; that serves the op
+    ``serving``).
 
-    Raises AssertionError naming each that it holds, and why it is there.
+    Raises AssertionError with each such collective and its cause.
     """
     explanation = _explain(module, devices)
     if serving is not None:
@@ -92,9 +93,10 @@ def assert_no_collective(
 def assert_wire_bytes(
     module: HloModule | str, devices: int | None = None, *, at_most: float
 ) -> None:
-    """A device sends at most so many bytes in a run of the program, before optimization (loops times their trips).
+    """Assert that a device sends at most so many bytes in a run of the program, before optimization (loops times their
+    trips).
 
-    Raises AssertionError naming the collectives that send most.
+    Raises AssertionError with the collectives that send most.
     """
     explanation = _explain(module, devices)
     if explanation.wire_bytes > at_most:
@@ -110,9 +112,9 @@ def assert_wire_bytes(
 def assert_no_reshard_above(
     module: HloModule | str, devices: int | None = None, *, max_bytes: float
 ) -> None:
-    """No reshard receives more than ``max_bytes`` on a device in one execution.
+    """Assert that no reshard receives more than ``max_bytes`` on a device in one execution.
 
-    Raises AssertionError naming each that does, its shardings and the least it could receive.
+    Raises AssertionError with each that does, its shardings and the least it could receive.
     """
     explanation = _explain(module, devices)
     costly = explanation.costly(max_bytes, 0.0)
@@ -122,11 +124,11 @@ def assert_no_reshard_above(
 
 
 def _explain(module: HloModule | str, devices: int | None) -> Any:
-    """An Explanation without remedies. Typed loosely: the language may not import the partitioner."""
+    """Return an Explanation without remedies. Its type is Any: the language may not import the partitioner."""
     read = parse_module(module) if isinstance(module, str) else module
     count = devices if devices is not None else device_count(read)
     return importlib.import_module("partitioner.explain.explain").explain_module(
-        read, count, tries=0
+        read, count, max_tried=0
     )
 
 
@@ -142,7 +144,7 @@ def _same(found: str, expected: str) -> bool:
 
 
 def _canonical(sharding: HloSharding) -> object:
-    """Two spellings of one tiling (an iota or a list, copies in any order) compare equal."""
+    """Return a form in which two notations of one tiling (an iota or a list, copies in any order) are equal."""
     if sharding.is_tuple:
         return tuple(map(_canonical, sharding.elements))
     if sharding.tiles is None:

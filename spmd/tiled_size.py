@@ -15,7 +15,9 @@ _TILE = re.compile(r"\(([^()]*)\)")
 
 
 def tiled_elements(shape: ArrayShape) -> int | None:
-    """Elements that ``shape`` takes with the padding of its tiles; None where a tile joins dimensions (``*``)."""
+    """Return the number of elements of ``shape`` with the padding of its tiles; None if a tile joins dimensions
+    (``*``).
+    """
     layout = shape.layout or Layout.default(shape.rank)
     if not shape.rank:
         return shape.num_elements
@@ -40,8 +42,10 @@ def tiles_of(layout: Layout) -> list[tuple[int | None, ...]]:
 
 
 def _tiled(sizes: list[int], tile: list[int]) -> list[int]:
-    """Sizes, major to minor, with the minor ones cut into tiles: how many of them, then what one holds."""
+    """Return the sizes, major to minor, with the minor ones split into tiles: the number of tiles, then the tile's
+    sizes.
+    """
     sizes = [1] * (len(tile) - len(sizes)) + sizes
-    kept = len(sizes) - len(tile)
-    counts = [-(-n // max(1, t)) for n, t in zip(sizes[kept:], tile, strict=True)]
-    return [*sizes[:kept], *counts, *tile]
+    outer = len(sizes) - len(tile)
+    counts = [-(-n // max(1, t)) for n, t in zip(sizes[outer:], tile, strict=True)]
+    return [*sizes[:outer], *counts, *tile]

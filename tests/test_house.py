@@ -128,7 +128,7 @@ def test_every_module_begins_with_a_docstring_and_postponed_annotations() -> Non
 
 #: Beginnings of docstrings that name no subject: "Of what programs may fill."
 RIDDLES = re.compile(
-    r"(Of|That|As|Who|Whom|Whose|What|Where|How|To be|((In|On|By|With|From|To) )?[Ww]hich)\b"
+    r"(Of|That|As|Whether|Say whether|Who|Whom|Whose|What|Where|How|To be|((In|On|By|With|From|To) )?[Ww]hich)\b"
 )
 
 
@@ -174,6 +174,7 @@ def test_names_are_the_fields() -> None:
 FOLDERS_WITH_FIELD_TERMS = (
     "collectives",
     "launch",
+    "partitioner",
     "runtime/*.py",
     "runtime/arrays",
     "runtime/buffers",
@@ -186,6 +187,7 @@ FOLDERS_WITH_FIELD_TERMS = (
     "runtime/program",
     "runtime/schedule",
     "runtime/timeline",
+    "spmd",
 )
 
 #: Names that have one of ``OWN_WORDS`` in the field's sense.
@@ -219,6 +221,8 @@ EXCEPTIONS = {
     "place_offloaded_values": "placement of values in memory spaces",
     "agreement": "agreement among processes, as in distributed computing",
     "take": "spmd.host_feed.HostFeed: a device takes the next item of a queue",
+    "fold_transposes": "XLA's pass TransposeFolding",
+    **dict.fromkeys(("heads", "heads_first", "_heads_last"), "heads of attention"),
     **dict.fromkeys(
         ("_lane_dimension", "_lane_offsets", "lane_offsets", "lane_strides"),
         "lanes of a SIMD vector",

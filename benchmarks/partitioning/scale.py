@@ -32,7 +32,7 @@ from benchmarks.gpt_step import GptSizes, gpt_step
 from benchmarks.scaled_case import scaled_case
 from partitioner.devices.device_order import device_order
 from partitioner.prepare import prepare
-from partitioner.reshard.search import forget_plans
+from partitioner.reshard.search import clear_plan_cache
 from partitioner.spmd_partitioner import SpmdPartitioner
 from spmd.hlo import HloInstruction, HloModule
 from spmd.hlo.clone import clone_module
@@ -88,7 +88,7 @@ class TimedPartitioner(SpmdPartitioner):
 
 def partition_once(module: HloModule, devices: int) -> tuple[HloModule, float, float, float]:
     """As partitioner.spmd_partitioner.partitioned does; the result, and seconds per stage."""
-    forget_plans()
+    clear_plan_cache()
     start = time.process_time()
     logical = clone_module(module)
     prepare(logical)

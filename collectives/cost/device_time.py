@@ -12,7 +12,7 @@ import math
 from collections.abc import Hashable, Mapping
 
 from collectives.cost.custom_calls import HOST_MOVES, CallCost, call_cost
-from spmd.analysis.structure import StructuralKeys, instruction_form
+from spmd.analysis.structure import StructuralKeys, instruction_key
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
@@ -81,7 +81,7 @@ class DeviceTime:
         if x.opcode is Opcode.ASYNC_START:
             return sum(map(self.seconds, x.to_apply.instructions))
         key = (
-            instruction_form(x, self._keys.key),
+            instruction_key(x, self._keys.key),
             tuple(plain(operand.shape) for operand in x.operands),
             x.annotations.backend_config if x.opcode is Opcode.CUSTOM_CALL else "",
         )

@@ -20,7 +20,7 @@ from spmd.device_groups import DeviceGroups, Ids
 from spmd.hlo.instruction import HloInstruction
 from spmd.machine.description import Exchange, MachineDescription
 from spmd.ops.attrs import CollectivePermuteAttrs
-from spmd.ops.groups import device_ends, group_key, meeting_groups
+from spmd.ops.groups import device_ends, group_key, participating_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Placements:
         devices = self.num_partitions * self.replica_count
         if isinstance(collective.attrs, CollectivePermuteAttrs):
             return place_pairs(device_ends(collective, *counts), devices, self.machine)
-        return place_groups(meeting_groups(collective, *counts), devices, self.machine)
+        return place_groups(participating_groups(collective, *counts), devices, self.machine)
 
 
 def place_groups(groups: DeviceGroups, devices: int, machine: MachineDescription) -> Placement:

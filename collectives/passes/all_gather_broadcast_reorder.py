@@ -20,14 +20,14 @@ from spmd.passes.rewrite import has_control_edges
 @register_pass
 @dataclass(frozen=True)
 class AllGatherBroadcastReorder(OpExpander):
-    """Broadcast what was gathered in place of gathering what was broadcast, where that is smaller.
+    """Gather the operand of a broadcast and then broadcast it, if that is smaller.
 
         x = f32[8] ...                                             g = f32[16] all-gather(x), dimensions={0}
         b = f32[8,4] broadcast(x), dimensions={0}          =>      r = f32[16,4] broadcast(g), dimensions={0}
         g = f32[16,4] all-gather(b), dimensions={0}
 
-    Along a dimension that the broadcast makes, members stand along a new one of ``x``. So it is with a conversion to a
-    larger type. A constant that is the same everywhere is not gathered at all.
+    If the gathered dimension is one that the broadcast adds, the members lie along a new dimension of ``x``.
+    Conversions to a larger type are moved in the same way. A constant that is equal everywhere is not gathered at all.
     """
 
     name: ClassVar[str] = "all-gather-broadcast-reorder"
@@ -59,7 +59,8 @@ class AllGatherBroadcastReorder(OpExpander):
 def _along_new_dimension(
     b: Builder, gather: Gather, source: HloInstruction, dims: tuple[int, ...]
 ) -> HloInstruction:
-    """The members' sources behind one another, each repeated along ``gather.dimension`` as often as the broadcast does.
+    """Gather the sources along a new dimension 0, then broadcast along ``gather.dimension`` and reshape to the gather's
+    sizes.
 
     f32[5] x to [6,5], 2 members along 0:  f32[2,5] gathered, f32[2,6,5] broadcast, f32[12,5] reshape
     """

@@ -51,7 +51,9 @@ def _dimension(x: HloInstruction) -> int | None:
 
 
 def _along_the_first(x: HloInstruction, b: Builder) -> HloInstruction:
-    """The gather that takes the place of ``x``, whose users read its result with the members moved."""
+    """Replace the all-gather ``x`` by one along a new dimension 0, and move the members back for its users. Returns the
+    new one; ``x`` itself if it gathers along dimension 0 already.
+    """
     gather = match_gather(x)
     if gather is None or not gather.dimension:
         return x

@@ -23,15 +23,15 @@ _REARRANGING: Final = (*PLACING, Opcode.CONVERT)
 @register_pass
 @dataclass(frozen=True)
 class AllGatherCse(CollectiveCse[Gather]):
-    """Make an all-gather of another one, where their operands are forms of one value: reshaped, transposed, converted.
+    """Compute an all-gather from another one if their operands are one value, reshaped, transposed or converted.
 
         g = f32[8,3] all-gather(x), dimensions={0}                   g = f32[8,3] all-gather(x), dimensions={0}
         c = bf16[3,4] convert(transpose(x))                   =>
         h = bf16[3,8] all-gather(c), dimensions={1}                  h = bf16[3,8] convert(transpose(g))
 
-    Members compute from what they have already, nothing is sent; they may gather along different dimensions. Only the
-    one that is made anew may have conversions on its way. What an optimization barrier hands on counts as another
-    value: programs gather it again so that the first result need not be kept (rematerialization).
+    Members compute it from the first result, so nothing is sent; the two may gather along different dimensions. Only
+    the second one may have conversions. The result of an optimization barrier counts as another value: programs gather
+    it again so that the first result need not stay in memory (rematerialization).
     """
 
     name: ClassVar[str] = "all-gather-cse"
@@ -40,7 +40,7 @@ class AllGatherCse(CollectiveCse[Gather]):
         return None if is_pinned(x) else match_gather(x)
 
     def rank(self, collective: Gather) -> tuple[int, ...]:
-        """Those without conversions first."""
+        """Return a key that puts gathers of values without conversions first."""
         return (one_way(_line(collective)),)
 
     def empty_state(self) -> _RetainedGathers:
@@ -49,7 +49,7 @@ class AllGatherCse(CollectiveCse[Gather]):
 
 @dataclass(frozen=True)
 class _RetainedGathers(RetainedCollectives[Gather]):
-    """Gathers by who meets, and by the values that their operands have all the bits of."""
+    """Gathers by participating groups, and by the values whose bits determine their operands."""
 
     of: dict[tuple[Hashable, HloInstruction], Gather] = field(default_factory=dict)
 
@@ -76,7 +76,9 @@ def _line(gather: Gather) -> list[HloInstruction]:
 
 
 def _made_of(earlier: Gather, common: HloInstruction, later: Gather, b: Builder) -> HloInstruction:
-    """``earlier``'s result back to that of ``common``, from there through the forms of ``later``."""
+    """Return the result of ``later``, computed from the result of ``earlier``: undo the ops down to the ``common``
+    value, then apply those of ``later``.
+    """
     have = _Gathered(b, earlier.instruction, earlier.operand, earlier.dimension, earlier.count)
     back = _line(earlier)
     for op in back[: back.index(common)]:
@@ -89,7 +91,7 @@ def _made_of(earlier: Gather, common: HloInstruction, later: Gather, b: Builder)
 
 @dataclass(frozen=True)
 class _Gathered:
-    """``value`` is what an all-gather of ``part`` along ``dimension`` would give."""
+    """A ``value`` that equals an all-gather of ``part`` along ``dimension``."""
 
     builder: Builder
     value: HloInstruction
@@ -118,7 +120,9 @@ class _Gathered:
         return replace(self, value=value, part=part, dimension=order.index(self.dimension))
 
     def _reshaped(self, part: HloInstruction) -> _Gathered:
-        """Members stay where they are if a dimension begins there, else they move to the front."""
+        """Reshape the gathered value. The members stay at their dimension if one begins there in ``part``, else they
+        move to the front.
+        """
         if part.dims == self.part.dims:
             return replace(self, part=part)
         before = math.prod(self.part.dims[: self.dimension])

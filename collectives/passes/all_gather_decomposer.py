@@ -20,7 +20,7 @@ from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import has_control_edges
 from spmd.shape import ArrayShape, PrimitiveType, as_array
 
-#: Whose bits a float of so many bits has.
+#: Unsigned type with the same number of bits as a float.
 _UNSIGNED: Final = {
     4: PrimitiveType.U4,
     8: PrimitiveType.U8,
@@ -33,10 +33,10 @@ _UNSIGNED: Final = {
 @register_pass
 @dataclass(frozen=True)
 class AllGatherDecomposer(OpExpander):
-    """Sum arrays in which each member has written its own part, in place of gathering the parts.
+    """Sum arrays in which each member has written its own part, instead of gathering the parts.
 
         g = s32[8] all-gather(x), dimensions={0}       =>      z = s32[8] broadcast(0)
-                                                               u = s32[8] dynamic-update-slice(z, x, 4 * place)
+                                                               u = s32[8] dynamic-update-slice(z, x, 4 * position)
                                                                g = s32[8] all-reduce(u), to_apply=sum
 
     Sends twice as much: for machines and combiners that know no all-gather. Every value keeps its bits: floats are
@@ -62,7 +62,7 @@ class AllGatherDecomposer(OpExpander):
 def _summed(
     b: Builder, gather: Gather, groups: DeviceGroups, operand: HloInstruction, result: ArrayShape
 ) -> HloInstruction:
-    """``operand`` of all members, as a sum over arrays of shape ``result``."""
+    """Write each member's ``operand`` into zeros of shape ``result``, and sum over the members."""
     kind = result.element_type
     bits = _UNSIGNED[kind.bits] if kind.is_floating else kind
     own = _with_type(b, operand, bits)
@@ -81,7 +81,7 @@ def _with_type(b: Builder, x: HloInstruction, kind: PrimitiveType) -> HloInstruc
 
 
 def _all_reduce(b: Builder, gather: Gather, x: HloInstruction) -> HloInstruction:
-    """The sum over the members of ``gather``, in a channel of its own."""
+    """Return the sum of ``x`` over the members of ``gather``, with a new channel id."""
     attrs = gather.instruction.attrs_as(CollectiveAttrs)
     channel = b.scope.channel_id() if attrs.channel_id is not None else None
     reducer = b.scope.reducer(ReductionKind.SUM, x.array_shape.element_type)

@@ -27,17 +27,17 @@ from spmd.shape import PrimitiveType
 @register_pass
 @dataclass(frozen=True)
 class AllGatherDynamicSliceSimplifier(Simplifier):
-    """Replace a dynamic-slice of an all-gather, maybe reshaped in between, by what fewer devices know.
+    """Replace a dynamic-slice of an all-gather, possibly reshaped, by a gather among fewer devices, or by none.
 
         g = f32[16,4] all-gather(x), dimensions={0}, replica_groups={{0,1,2,3}}        x is f32[4,4]
         r = f32[s,4] dynamic-slice(g, offset, 0)
 
-        offset = 4 * place in the group, s = 4         r = x
-        offset within the device's own four rows       r = dynamic-slice(x, offset - 4 * place, 0)
-        offset = 8 * (place / 2), s = 8                r = all-gather(x), dimensions={0}, replica_groups={{0,1},{2,3}}
+        offset = 4 * position in the group, s = 4      r = x
+        offset within the device's own four rows       r = dynamic-slice(x, offset - 4 * position, 0)
+        offset = 8 * (position / 2), s = 8             r = all-gather(x), dimensions={0}, replica_groups={{0,1},{2,3}}
 
-    The last where nobody else reads what was gathered. Offsets are computed for every device from partition-id and
-    replica-id (device_scalars.py), so what they are written with does not matter.
+    The last one applies if the gather has no other user. Offsets are evaluated for every device from partition-id and
+    replica-id (device_scalars.py), whatever instructions compute them.
     """
 
     name: ClassVar[str] = "all-gather-dynamic-slice-simplifier"
@@ -56,11 +56,11 @@ class AllGatherDynamicSliceSimplifier(Simplifier):
 
 @dataclass(frozen=True)
 class GatheredPart:
-    """A dynamic-slice, along ``dimension``, of a gather: members' blocks of ``block`` elements, one behind the other.
+    """A dynamic-slice, along ``dimension``, of a gather: members' blocks of ``block`` elements, one after the other.
 
-    It takes ``size`` elements, on each device from ``starts``. Before ``dimension`` nothing differs from the gather, so
-    elements are counted from there on; ``row`` is how many one step along ``dimension`` is. ``alone``: nobody else
-    reads what is gathered.
+    It has ``size`` elements, on each device from ``starts``. The dimensions before ``dimension`` are those of the
+    gather, so elements are counted from there on; ``row`` is the number of elements in one step along ``dimension``.
+    ``alone``: whether the gather has no other user.
     """
 
     slice: HloInstruction
@@ -87,7 +87,9 @@ class GatheredPart:
 
 
 def match_gathered_part(x: HloInstruction) -> GatheredPart | None:
-    """None for slices of other values, and where the offset is not known or no dimension is sliced as gathered."""
+    """Return the slice ``x`` of an all-gather. Returns None for slices of other values, and if the offset is unknown or
+    no dimension is sliced as it was gathered.
+    """
     source, alone = x.operand(0), used_once(x.operand(0))
     while source.opcode is Opcode.RESHAPE:
         source = source.operand(0)
@@ -107,7 +109,9 @@ def match_gathered_part(x: HloInstruction) -> GatheredPart | None:
 
 
 def _dimension_of_members(x: HloInstruction, gather: Gather) -> int | None:
-    """The sliced dimension that counts through the members: as many elements are before it as in the gather."""
+    """Return the sliced dimension along which the members lie: as many elements precede it as precede
+    the gathered one.
+    """
     before = math.prod(gather.instruction.dims[: gather.dimension])
     full_dims = x.operand(0).dims
     for d, n in enumerate(full_dims):
@@ -117,7 +121,9 @@ def _dimension_of_members(x: HloInstruction, gather: Gather) -> int | None:
 
 
 def _taken(part: GatheredPart, b: Builder) -> HloInstruction | None:
-    """The slice by other means; None where it needs what only the whole gather gives."""
+    """Return the slice from the device's own block, or from a gather of fewer members. Returns None if it needs the
+    entire gather.
+    """
     within = part.starts - part.positions * part.block
     if (within >= 0).all() and (within + part.size <= part.block).all():
         taken = _of_own_block(part, within, b)

@@ -30,7 +30,7 @@ class Gather:
 
 
 def match_gathers(x: HloInstruction) -> Gather | None:
-    """None for other instructions, and for gathers of nothing, or in a layout that is asked for."""
+    """Return the gather. Returns None for other instructions, for empty results, and if a layout is prescribed."""
     if x.opcode is not Opcode.ALL_GATHER:
         return None
     attrs = x.attrs_as(CollectiveAttrs)
@@ -59,7 +59,9 @@ def groups_of_all(gather: Gather) -> DeviceGroups | None:
 def gather_like(
     b: Builder, old: Gather, operands: Sequence[HloInstruction], dimension: int
 ) -> HloInstruction:
-    """``operands`` of the members of ``old``, in whose place it stands: it has its channel and its annotations."""
+    """Gather ``operands`` over the members of ``old``, with its channel and its annotations: the result is to replace
+    it.
+    """
     attrs = replace(old.instruction.attrs_as(CollectiveAttrs), dimension=dimension)
     shape = one_or_tuple([_gathered_shape(x.array_shape, dimension, old.count) for x in operands])
     gathered = b.create(Opcode.ALL_GATHER, operands, attrs, shape=shape)
@@ -74,12 +76,12 @@ def _gathered_shape(shape: ArrayShape, dimension: int, count: int) -> Shape:
 
 
 def reshaped(b: Builder, x: HloInstruction, dims: Sequence[int]) -> HloInstruction:
-    """``x`` itself where it has these dimensions."""
+    """Reshape ``x``, unless it has these dimensions already."""
     return x if x.dims == tuple(dims) else b.reshape(x, dims)
 
 
 def moved_members(b: Builder, x: HloInstruction, count: int, old: int, new: int) -> HloInstruction:
-    """An all-gather of ``count`` members along dimension ``old``, as it would be along ``new``.
+    """Move the ``count`` members of an all-gather from dimension ``old`` to dimension ``new``.
 
     f32[6,4] of 3 members from 0 to 1:  f32[3,2,4] reshape, f32[2,3,4] transpose, f32[2,12] reshape
     """

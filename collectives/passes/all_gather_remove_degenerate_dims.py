@@ -54,5 +54,5 @@ class AllGatherRemoveDegenerateDims(OpExpander):
 
 
 def _retained_dims(dims: Sequence[int], before: Sequence[int], dimension: int) -> list[int]:
-    """Sizes without dimensions ``before`` and without those of size 1 behind ``dimension``."""
+    """Return the sizes without the dimensions ``before`` and without those of size 1 after ``dimension``."""
     return [n for i, n in enumerate(dims) if i not in before and (i <= dimension or n != 1)]

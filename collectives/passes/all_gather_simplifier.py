@@ -1,4 +1,4 @@
-"""All-gathers in which nobody meets anybody."""
+"""All-gathers of groups with one member."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ COLLECTIVE_SIMPLIFICATION: tuple[HloPass, ...] = (
     CollectivePermuteMotion(),
 )
 
-#: One meeting for what several were for. What is gathered lives from then on, so that little is gathered together; and
-#: where that means to copy it once more, only what is copied in less time than a meeting takes.
+#: One collective instead of several. A gathered value stays live until its last use, so only small ones are combined;
+#: if that needs another copy, only those that are copied in less time than a collective starts.
 COLLECTIVE_COMBINING: tuple[CollectiveCombiner, ...] = (
     AllReduceCombiner(),
     ReduceScatterCombiner(),
@@ -74,7 +74,7 @@ FOR_OVERLAP: tuple[type[HloPass], ...] = (
     WindowedEinsum,
 )
 
-#: By name alone: other ways of writing collectives, and what is left to those who schedule on their own.
+#: Passes that run only by name: other ways to write collectives, and passes for other schedulers.
 BY_NAME: tuple[type[HloPass], ...] = (
     AllGatherDecomposer,
     AllGatherRemoveDegenerateDims,

@@ -23,8 +23,8 @@ from spmd.passes.rewrite import builder_at
 class AllReduceContiguous(InstructionPass):
     """(a, b) = all-reduce(x, y)    =>    both = all-reduce(concatenate(reshape(x), reshape(y))); a, b = its slices
 
-    For back ends that send one buffer at less cost than several; the copies on both sides are the price. Every result
-    keeps its bits.
+    For back ends that send one buffer at less cost than several, which must outweigh the copies on both sides. Every
+    result keeps its bits.
     """
 
     name: ClassVar[str] = "all-reduce-contiguous"
@@ -45,7 +45,7 @@ class AllReduceContiguous(InstructionPass):
 
 
 def flattened(x: HloInstruction, b: Builder) -> list[HloInstruction]:
-    """The results of the all-reduce ``x``, cut out of the result of one of a single array."""
+    """Return the results of the all-reduce ``x``, as slices of the result of an all-reduce of one array."""
     sizes = [math.prod(operand.dims) for operand in x.operands]
     flat = [b.reshape(o, (size,)) for o, size in zip(x.operands, sizes, strict=True)]
     joined = b.concatenate(flat, 0)

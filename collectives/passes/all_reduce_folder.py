@@ -24,9 +24,9 @@ from spmd.passes.interface import register_pass
 class AllReduceFolder(InstructionPass):
     """rows = all-reduce(x), {{0,1},{2,3}}; all = all-reduce(rows), {{0,2},{1,3}}  =>  all = all-reduce(x), {{0,1,2,3}}
 
-    Nobody else may want the inner one, and the two combine values alike. Every member of a group gets the values of the
-    same devices; sums count each of them once. Floats are then added in another order, and without the rounding of the
-    inner result.
+    The inner one must have no other user, and both must have the same reducer. Every member of a group gets the values
+    of the same devices; sums count each of them once. Floats are then added in another order, and without the rounding
+    of the inner result.
     """
 
     name: ClassVar[str] = "all-reduce-folder"
@@ -55,7 +55,9 @@ class AllReduceFolder(InstructionPass):
 
 
 def foldable(outer: HloInstruction, devices: int) -> DeviceGroups | None:
-    """The groups of one all-reduce that does what ``outer`` does with its operand, an all-reduce; None for no such."""
+    """Return the groups of one all-reduce that equals ``outer`` of its operand, another all-reduce. Returns None if
+    there is none.
+    """
     inner = outer.operand(0)
     if outer.num_operands != 1 or inner.opcode is not Opcode.ALL_REDUCE:
         return None

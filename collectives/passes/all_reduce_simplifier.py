@@ -20,7 +20,7 @@ from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at
 from spmd.shape import PrimitiveType, TupleShape
 
-#: Of equal values they give that value.
+#: Reductions of equal values that return that value.
 _CHOOSING = (ReductionKind.MIN, ReductionKind.MAX, ReductionKind.AND, ReductionKind.OR)
 
 
@@ -84,7 +84,9 @@ def of_equal(x: HloInstruction, what: Reducing, b: Builder) -> HloInstruction | 
 
 
 def as_number(count: int, element_type: PrimitiveType) -> int | None:
-    """``count`` as the element type counts: modulo its size. None where it has no such number, or is complex."""
+    """Return ``count`` as a number of the element type, integers modulo their range. Returns None if the type has no
+    such number, or is complex.
+    """
     if element_type.is_floating:
         return count if float(np.asarray(count).astype(element_type.numpy)) == count else None
     if not element_type.is_integer:

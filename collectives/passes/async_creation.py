@@ -95,7 +95,7 @@ def _start_of(x: HloInstruction, computation: HloComputation) -> HloInstruction:
 
 
 def _wrapped(x: HloInstruction, computation: HloComputation) -> HloComputation:
-    """A computation of parameters and the operation itself."""
+    """Return a new computation of parameters and the operation itself."""
     module = computation.module
     assert module is not None
     made = module.new_computation(f"wrapped_{x.opcode.value.replace('-', '_')}")
@@ -116,5 +116,5 @@ def _wrapped(x: HloInstruction, computation: HloComputation) -> HloComputation:
 
 
 def _with_suffix(name: str, suffix: str) -> str:
-    """``all-gather.3`` becomes ``all-gather-start.3``."""
+    """Return the name with ``suffix`` before its number: ``all-gather.3`` becomes ``all-gather-start.3``."""
     return _NUMBER.sub(lambda number: suffix + number.group(), name, count=1)

@@ -33,7 +33,7 @@ _SYNCHRONOUS = {start: opcode for opcode, (start, _) in START_AND_DONE.items()}
 
 @dataclass(frozen=True)
 class BlockingAgain:
-    """Names of starts that block again, to those of the collectives that took their places."""
+    """Names of starts that became blocking, with the names of the collectives that replaced them."""
 
     names: Mapping[str, str]
 
@@ -109,7 +109,7 @@ class _Useless:
 
 
 def _idle_windows(computation: HloComputation) -> list[HloInstruction]:
-    """Starts with nothing but weightless instructions and other starts and dones up to their dones."""
+    """Return the starts between which and their dones no instruction takes time."""
     work = 0
     before: dict[HloInstruction, int] = {}
     found = []
@@ -126,7 +126,7 @@ def _idle_windows(computation: HloComputation) -> list[HloInstruction]:
 
 
 def _can_be_one(start: HloInstruction) -> bool:
-    """Nothing has to stand between it and its done: the one operation stands where the start does."""
+    """Return whether one operation at the start's position may replace both: no control dependency delays the done."""
     (done,) = start.users
     return not done.control_predecessors and group_of(start) is None
 
@@ -134,7 +134,9 @@ def _can_be_one(start: HloInstruction) -> bool:
 def synchronize(
     computation: HloComputation, starts: Sequence[HloInstruction]
 ) -> dict[HloInstruction, HloInstruction]:
-    """Make one collective, in the start's place, of each of ``starts`` and its done; these, by start."""
+    """Replace each of ``starts`` and its done by one collective at the start's position. Returns the collectives by
+    start.
+    """
     made = {start: _one_of(start, computation) for start in starts}
     if made:
         _put_in_order(computation, made)
@@ -142,7 +144,7 @@ def synchronize(
 
 
 def _one_of(start: HloInstruction, computation: HloComputation) -> HloInstruction:
-    """The collective, with all that the start and the done have; both are still there."""
+    """Add the synchronous collective with the annotations and control edges of start and done, which still exist."""
     (done,) = start.users
     kind = wrapped(start)
     one = kind.clone(done.shape, start.operands)

@@ -20,7 +20,7 @@ from spmd.passes.rewrite import is_pinned
 from spmd.passes.while_state import Loop, element_index
 from spmd.shape_compatibility import compatible
 
-#: What takes so long that something may be sent meanwhile.
+#: Ops that take long enough to hide communication.
 _LONG: Final = (
     Opcode.DOT,
     Opcode.CONVOLUTION,
@@ -47,7 +47,7 @@ class CarriedPermute:
 
 
 def permutes_to_carry(counted: CountedLoop, effects: SideEffects) -> list[CarriedPermute]:
-    """Those that could be sent in the trip after, if that saves one, or lets it run beside something long."""
+    """Return the permutes to move into the next trip: that saves one, or lets it overlap long work."""
     loop = counted.loop
     unchanging = {i for i in range(loop.size) if loop.is_invariant(i)}
     same = determined_instructions(loop, unchanging, effects)
@@ -66,7 +66,9 @@ def permutes_to_carry(counted: CountedLoop, effects: SideEffects) -> list[Carrie
 def _match_carried(
     loop: Loop, index: int, same: Mapping[HloInstruction, None]
 ) -> CarriedPermute | None:
-    """``same``: what all trips have alike; elementwise operations with it may follow the permute."""
+    """Return the permute that element ``index`` ends with, possibly followed by elementwise operations with values of
+    ``same``, which are equal in all trips.
+    """
     root = loop.body.root
     value = x = loop.next_value(index)
     if root.operands.count(x) != 1:
@@ -84,12 +86,12 @@ def _match_carried(
 
 
 def _is_early(x: HloInstruction) -> bool:
-    """Nothing long has to be computed first: it may be sent while the trip computes."""
+    """Return whether no long work precedes ``x`` in the body, so that it can be sent while the trip computes."""
     return not any(value.opcode in _LONG for value in cone(x))
 
 
 def _overlaps_long_work(loop: Loop, index: int) -> bool:
-    """Something that does not need element ``index``."""
+    """Return whether the body has long work that does not depend on element ``index``."""
     needs: set[HloInstruction] = set()
     for x in loop.body.post_order():
         is_read = x.opcode is Opcode.GET_TUPLE_ELEMENT and x.operand(0) is loop.body.parameters[0]
@@ -105,7 +107,7 @@ def _overlaps_long_work(loop: Loop, index: int) -> bool:
 def carry_unsent(
     counted: CountedLoop, carried: list[CarriedPermute], builder: Builder, effects: SideEffects
 ) -> CountedLoop:
-    """The loop whose trips begin with the permutes that the trip before ended with; the first trip stands before it."""
+    """Make each trip begin with the permutes that ended the trip before. The first trip is written before the loop."""
     first = peel_first(counted, builder)
     elements = [first[x] for x in counted.loop.body.root.operands]
     for one in carried:
@@ -143,7 +145,7 @@ def _send_after_the_loop(loop: Loop, one: CarriedPermute, builder: Builder) -> N
 
 
 def is_wasted_in_the_end(loop: Loop) -> bool:
-    """Nobody reads what a permute of the last trip receives."""
+    """Return whether a permute of the last trip receives values that are not read."""
     read_after = {element_index(user) for user in loop.instruction.users}
     root = loop.body.root
     return any(

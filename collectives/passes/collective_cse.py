@@ -30,11 +30,13 @@ class RetainedCollectives(ABC, Generic[C]):
 
     @abstractmethod
     def derive(self, collective: C, b: Builder) -> HloInstruction | None:
-        """The result of ``collective``, made of those that stay; None, and nothing built, where they do not tell."""
+        """Return the result of ``collective``, computed from collectives that stay. Returns None, and builds nothing,
+        if that is impossible.
+        """
 
 
 class CollectiveCse(FueledPass, Generic[C]):
-    """Looks at one collective after another in the order of ``rank``, and makes it of those before or keeps it.
+    """A pass that derives each collective, in the order of ``rank``, from earlier ones if possible.
 
     What a collective is made of another one for is a form of a value that both have in common, and this other one needs
     nothing but that value: so there is no cycle, in whichever order they stand.
@@ -44,11 +46,11 @@ class CollectiveCse(FueledPass, Generic[C]):
 
     @abstractmethod
     def match(self, x: HloInstruction) -> C | None:
-        """None for what is not looked at, or has to stay."""
+        """Return the collective. Returns None for other instructions, and for collectives that have to stay."""
 
     @abstractmethod
     def rank(self, collective: C) -> tuple[int, ...]:
-        """Smaller for those of which more others can be made."""
+        """Return a key that is smaller for collectives from which more others can be derived."""
 
     @abstractmethod
     def empty_state(self) -> RetainedCollectives[C]:

@@ -1,4 +1,4 @@
-"""Control edges that keep collectives with common devices in one order, whoever schedules them next."""
+"""Control edges that fix the order of collectives with common devices for all later schedulers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class CollectiveOrdering(FueledPass):
         b = all-reduce(y), replica_groups={{0,1,2,3}}     =>    b = ..., control-predecessors={a}
         c = all-reduce(z), replica_groups={{0,2},{1,3}}         c = ..., control-predecessors={b}
 
-    In the order in which they stand (a schedule's, or operands first). Of pairs it is the starts that are ordered: what
-    lies in flight together may go on to. A loop, call or conditional counts as what it runs.
+    The order is the present one (a schedule's, or operands first). Of starts and dones, the starts are ordered:
+    collectives may still be in flight at the same time. A loop, call or conditional counts as the collectives in it.
     """
 
     name: ClassVar[str] = "collective-ordering"
@@ -61,7 +61,7 @@ def _last_ones(
     last: Mapping[GroupClass, HloInstruction],
     group_overlap: GroupOverlap,
 ) -> list[HloInstruction]:
-    """The last ones that share devices with ``mine``, without those that another one of them follows."""
+    """Return the last collectives that share devices with ``mine``, except those that precede another one of them."""
     found = dict.fromkeys(
         earlier
         for theirs, earlier in last.items()

@@ -15,7 +15,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import SliceAttrs
 from spmd.passes.interface import register_pass
 
-#: What of zeros, which those receive whom nobody sends to, makes zeros.
+#: Ops that map zeros to zeros: devices that are no target receive zeros.
 _REARRANGING: Final = (*PLACING, Opcode.CONVERT, Opcode.REVERSE, Opcode.SLICE)
 
 
@@ -37,7 +37,7 @@ class CollectivePermuteCse(CollectiveCse[Permute]):
         return match_permute(x)
 
     def rank(self, collective: Permute) -> tuple[int, ...]:
-        """Forms that can be undone first, then larger values."""
+        """Return a key that puts values with reversible ops first, then larger values."""
         line = line_of(collective.operand, _REARRANGING)
         return one_way(line), -collective.operand.array_shape.num_elements
 
@@ -90,7 +90,7 @@ def _received(b: Builder, permute: Permute, value: HloInstruction) -> HloInstruc
 
 
 def _formed(b: Builder, x: HloInstruction, ops: list[HloInstruction]) -> HloInstruction:
-    """``x`` through ``ops``, the last of which comes first."""
+    """Apply ``ops`` to ``x``, from the last to the first."""
     for op in reversed(ops):
         x = b.create(op.opcode, (x,), op.attrs, shape=op.array_shape.without_layout())
     return x

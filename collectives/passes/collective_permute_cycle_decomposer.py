@@ -24,15 +24,15 @@ from spmd.source_target_pairs import Pair
 @register_pass
 @dataclass(frozen=True)
 class CollectivePermuteCycleDecomposer(OpExpander):
-    """Send the last pair of every cycle on its own, and let its target select what came there.
+    """Send the last pair of every cycle in a permute of its own, and let its target select that result.
 
         r = collective-permute(x), {{0,1},{1,2},{2,0}}     =>      back = collective-permute(x), {{2,0}}
                                                                    on = collective-permute(x), {{0,1},{1,2}}
                                                                    r = select(device is 0, back, on)
 
-    So that sends and receives in a row (collective-permute-decomposer) do not wait for each other in a circle. Taken
-    out of each cycle is the pair whose target is its least id. A device that sends to itself waits for nobody.
-    ``min_bytes``: smaller ones stay.
+    Then sends and receives (collective-permute-decomposer) do not wait for each other in a cycle. The pair that is
+    taken out of each cycle is the one with the least id as its target. A device that sends to itself does not wait.
+    ``min_bytes``: smaller permutes stay.
     """
 
     name: ClassVar[str] = "collective-permute-cycle-decomposer"

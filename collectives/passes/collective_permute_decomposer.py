@@ -61,7 +61,7 @@ class CollectivePermuteDecomposer(InstructionPass):
 
 
 def _is_a_row(permute: Permute) -> bool:
-    """Nobody waits, over others, for itself."""
+    """Return whether the pairs have no cycle, so that no device waits, over others, for itself."""
     return (
         permute.mode is CollectiveGroupMode.CROSS_PARTITION
         and not closing_pairs(permute.pairs)
@@ -70,7 +70,7 @@ def _is_a_row(permute: Permute) -> bool:
 
 
 def _decompose(permute: Permute, earlier: list[HloInstruction], b: Builder) -> list[HloInstruction]:
-    """Writes it, after ``earlier``; returns what has to be done before the next one begins."""
+    """Write send and receive after ``earlier``. Returns the instructions that must precede the next permute."""
     x = permute.instruction
     attrs = ChannelAttrs(channel_id=b.scope.channel_id())
     token = b.create(Opcode.AFTER_ALL)

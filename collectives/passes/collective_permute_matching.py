@@ -41,12 +41,12 @@ class Permute:
 
     @property
     def reaches_all(self) -> bool:
-        """Everybody receives something, and so sends something."""
+        """Return whether every device is a target, and so a source."""
         return len(self.ways) == self.ids
 
     @property
     def stays(self) -> bool:
-        """Whoever sends, sends to itself."""
+        """Return whether every source sends to itself."""
         attrs = self.instruction.attrs_as(CollectivePermuteAttrs)
         return not attrs.source_target_pairs.moved
 
@@ -55,9 +55,8 @@ class Permute:
 
 
 def match_permutes(x: HloInstruction) -> Permute | None:
-    """None for other instructions, for what has to stay, and where the module's header does not say who there is.
-
-    Nor those that write into an array at given places.
+    """Return the permute. Returns None for other instructions, for pinned ones, for in-place permutes with offsets, and
+    if the module's header does not state all devices.
     """
     if x.opcode is not Opcode.COLLECTIVE_PERMUTE or is_pinned(x):
         return None
@@ -75,7 +74,9 @@ def match_permutes(x: HloInstruction) -> Permute | None:
 
 @lru_cache(maxsize=256)
 def _by_source(pairs: SourceTargetPairs) -> ListedPairs:
-    """One object for the same pairs in any form and order: programs have few, and compare them often."""
+    """Return one object for equal sets of pairs in any representation and order: programs have few, and compare them
+    often.
+    """
     return _only_one(ListedPairs(tuple(sorted(pairs.expand()))))
 
 
@@ -97,7 +98,7 @@ def permute_like(
     *,
     new_channel: bool = False,
 ) -> HloInstruction:
-    """``operands`` sent as ``old`` sends, or along ``pairs``; in its channel unless it goes on to exist."""
+    """Send ``operands`` as ``old`` does, or along ``pairs``; in its channel unless ``new_channel`` (``old`` stays)."""
     attrs = old.instruction.attrs_as(CollectivePermuteAttrs)
     if pairs is not None:
         attrs = replace(attrs, source_target_pairs=ListedPairs(tuple(pairs)))
@@ -110,7 +111,7 @@ def permute_like(
 
 
 def devices_among(permute: Permute, ids: Collection[int]) -> list[bool]:
-    """By device, whether its id is one of ``ids``, which mean what those of ``permute`` do."""
+    """Return, for each device, whether its id is one of ``ids``, which are of the same kind as those of ``permute``."""
     assert permute.instruction.parent is not None
     module = permute.instruction.parent.module
     assert module is not None
@@ -123,12 +124,12 @@ def devices_among(permute: Permute, ids: Collection[int]) -> list[bool]:
 
 
 def is_target(b: Builder, permute: Permute, pairs: Sequence[Pair]) -> HloInstruction:
-    """pred[]: whether the device is a target of ``pairs``."""
+    """Return pred[]: whether the device is a target of ``pairs``."""
     return flag_by_device(b, devices_among(permute, {target for _, target in pairs}))
 
 
 def selected(
     b: Builder, chosen: HloInstruction, x: HloInstruction, y: HloInstruction
 ) -> HloInstruction:
-    """``x`` where the scalar ``chosen`` holds, else ``y``."""
+    """Return ``x`` if the scalar ``chosen`` is true, else ``y``."""
     return b.select(b.broadcast_scalar(chosen, x.dims), x, y)

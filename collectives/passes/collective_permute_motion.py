@@ -1,4 +1,4 @@
-"""Collective-permutes of loops: out of them, to the beginning of a trip, and not in the last one if nobody reads it."""
+"""Collective-permutes of loops: out of them, to the beginning of a trip, and not in the last trip if unread."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from spmd.passes.while_state import Loop, has_effects
 class CollectivePermuteMotion(LoopPass):
     """Move collective-permutes within and out of loops.
 
-    Out: what is sent alike in every trip is sent once, before the loop.
+    Out: a permute with the same operand in every trip is done once, before the loop.
 
-    To the next trip: what a trip computes and sends at its end, for the next one, is sent by that one. There it may run
-    beside what does not need it. The first trip, which has nothing to send, stands before the loop.
+    To the next trip: a permute at the end of a trip, for the next one, is done by that one. There it can overlap work
+    that does not depend on it. The first trip, which has nothing to send, is written before the loop.
 
         x = element 1                                  x = collective-permute(element 1)
         y = dot(a, b) + x                      =>      y = dot(a, b) + x
         next element 1 = collective-permute(y)         next element 1 = y
 
-    Not in the last trip: if nobody reads what the last one sends, that trip stands behind the loop without it. Both
-    copy the body, which may have ``max_copied`` instructions.
+    Not in the last trip: if the last permute's result is not read, that trip is written after the loop, without it.
+    Both copy the body, which may have ``max_copied`` instructions.
     """
 
     name: ClassVar[str] = "collective-permute-motion"
@@ -51,7 +51,7 @@ class CollectivePermuteMotion(LoopPass):
         return self._move(loop, builder, effects) or bool(invariant)
 
     def _move(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
-        """Between trips."""
+        """Move permutes to the beginning of the next trip, and out of the last trip. Returns whether any moved."""
         if len(loop.body) > self.max_copied or has_effects(loop, effects):
             return False
         counted = match_counted(loop)
@@ -67,7 +67,7 @@ class CollectivePermuteMotion(LoopPass):
 
 
 def _invariant_permutes(loop: Loop, effects: SideEffects) -> list[HloInstruction]:
-    """Permutes of what no trip changes."""
+    """Return the permutes of values that no trip changes."""
     unchanging = {i for i in range(loop.size) if loop.is_invariant(i)}
     same = determined_instructions(loop, unchanging, effects, SAME_IN_ALL_TRIPS)
     return [

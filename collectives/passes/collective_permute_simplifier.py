@@ -44,7 +44,7 @@ _KEEP_ZEROS: Final = (
     Opcode.ABS,
 )
 
-#: What gives everybody the same of what is the same everywhere.
+#: Ops whose result is equal on all devices if their operand is.
 _PLACING: Final = (
     Opcode.BROADCAST,
     Opcode.RESHAPE,
@@ -59,13 +59,13 @@ _PLACING: Final = (
 class CollectivePermuteSimplifier(Simplifier):
     """Replace collective-permutes by less communication.
 
-    nobody sends                             zeros
-    everybody sends to itself                the operand; where only some do, with zeros for the others
-    a constant is sent                       the constant, with zeros for whom nobody sends to
-    permute(permute(x))                      permute(x) along both ways, if nobody else reads what is halfway
+    no pairs                                 zeros
+    every device sends to itself             the operand; if only some do, zeros on the others
+    permute(constant)                        the constant; zeros on devices that are no target
+    permute(permute(x))                      permute(x) along both, if the inner one has no other user
     permute(broadcast(x))                    broadcast(permute(x)); so for conversions to a larger type
-    f(permute(x), permute(y)), alike         permute(f(x, y)), if f is elementwise, nothing else reads them and no
-                                             more is sent; zeros for whom nobody sends to must come out as zeros
+    f(permute(x), permute(y)), equal pairs   permute(f(x, y)), if f is elementwise, nothing else reads them and no
+                                             more is sent; f must map zeros to zeros unless all devices are targets
     """
 
     name: ClassVar[str] = "collective-permute-simplifier"
@@ -91,7 +91,7 @@ def _simpler(x: HloInstruction, b: Builder) -> HloInstruction | None:
 def _sent(
     b: Builder, old: Permute, x: HloInstruction, pairs: Sequence[Pair] | None = None
 ) -> HloInstruction:
-    """``x`` sent as ``old`` sends, or along ``pairs``, in the simplest form that is known."""
+    """Send ``x`` as ``old`` does, or along ``pairs``, simplified if possible."""
     sent = permute_like(b, old, [x], pairs)
     simpler = _simpler(sent, b)
     if simpler is None:
@@ -104,7 +104,7 @@ _Rule: TypeAlias = Callable[[Permute, Builder], HloInstruction | None]
 
 
 def _sent_nowhere(permute: Permute, b: Builder) -> HloInstruction | None:
-    """Also zeros that are sent anywhere."""
+    """Return zeros for a permute without pairs, or of zeros."""
     if permute.pairs and not _is_zero(permute.operand):
         return None
     return b.full(permute.operand.array_shape.without_layout(), 0)
@@ -141,7 +141,7 @@ def _both_ways(permute: Permute, b: Builder) -> HloInstruction | None:
 
 
 def _smaller_source(permute: Permute, b: Builder) -> HloInstruction | None:
-    """Sends what the operand is made of, where that is less."""
+    """Permute the operand's source instead if it is smaller, then broadcast or convert."""
     made = permute.operand
     if made.opcode not in (Opcode.BROADCAST, Opcode.CONVERT):
         return None
@@ -157,7 +157,7 @@ def _smaller_source(permute: Permute, b: Builder) -> HloInstruction | None:
 
 
 def _uniform_select(permute: Permute, b: Builder) -> HloInstruction | None:
-    """For a select by device whose senders all select the same operand, send that operand."""
+    """If the operand selects by device and all senders select the same side, send that side."""
     choice = permute.operand
     if choice.opcode is not Opcode.SELECT:
         return None
@@ -182,7 +182,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
 
 
 def _computed_before(x: HloInstruction, scope: ModuleScope) -> HloInstruction | None:
-    """An elementwise operation of permutes alike, done by those who send."""
+    """Move an elementwise operation on equal permutes before them: the senders compute it."""
     if not definition(x.opcode).elementwise or not isinstance(x.shape, ArrayShape):
         return None
     permutes = [match_permute(operand) for operand in x.operands]

@@ -22,13 +22,13 @@ _DIRECTIONS = ("both", "backward", "forward")
 @register_pass
 @dataclass(frozen=True)
 class CollectivePipeliner(LoopPass):
-    """Let collectives of one trip run beside the computation of another.
+    """Overlap collectives of one trip with the computation of another.
 
-    backward: what is gathered of arrays that the loop does not change, at places that the trip's number says, is
-    gathered in the trip before (weights of the next layer); the last trip stands behind the loop. forward: what is
-    reduced only to be put into an array that nothing else in the loop reads is reduced in the trip after (gradients of
-    the last layer); the first trip stands before the loop. Arrays below ``min_bytes`` (of what is gathered, or to be
-    reduced) stay. As many bytes are sent, no value changes; what is on its way lives through a trip.
+    backward: gathers of arrays that the loop does not change, at indices that the trip's number determines, are done in
+    the trip before (weights of the next layer); the last trip is written after the loop. forward: reductions whose
+    result is only written into an array that the loop does not read otherwise are done in the trip after (gradients of
+    the last layer); the first trip is written before the loop. Collectives with less than ``min_bytes`` (gathered, or
+    to be reduced) stay. The same number of bytes is sent, and no value changes; the values live one trip longer.
     """
 
     name: ClassVar[str] = "collective-pipeliner"

@@ -19,20 +19,21 @@ from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.shape import Shape, TupleShape
 
-#: Bundles of a key that a collective is tried with, so that long chains, where nothing fits, take linear time.
+#: Combined collectives of one key to which each further one is compared, so that long chains take linear time.
 _LOOKED_AT: Final = 64
 
 
 @dataclass(frozen=True)
 class CollectiveCombiner(FueledPass):
-    """Joins collectives of ``opcode`` that agree in ``key`` and of which none needs another, in one computation.
+    """A pass that combines collectives of ``opcode`` with equal ``key`` that do not depend on each other, in one
+    computation.
 
         a = f32[4] all-reduce(x)        both = (f32[4], f32[2]) all-reduce(x, y)
         b = f32[2] all-reduce(y)    =>  a = get-tuple-element(both), index=0
                                         b = get-tuple-element(both), index=1
 
-    They are taken in post-order, as their operands may be ready, and each joins the first of the earlier ones that has
-    room for it. Every result keeps its bits: who meets whom, and in which order members stand, is part of the key.
+    They are visited in post-order, as their operands may be ready, and each joins the first of the earlier ones that
+    has room for it. Every result keeps its bits: the groups and the order of their members are part of the key.
 
     ``max_bytes`` (operands or results, whichever are more) and ``max_operands`` bound what becomes one; a single
     collective may be larger.
@@ -47,7 +48,9 @@ class CollectiveCombiner(FueledPass):
 
     @abstractmethod
     def key(self, x: HloInstruction) -> Hashable | None:
-        """Equal for collectives that differ in their operands alone; None for one that stays as it is."""
+        """Return a value that is equal for collectives that differ in their operands only; None for one that stays as
+        it is.
+        """
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         scope, looped = ModuleScope(module), {} if self.in_loops else run_by_loops(module)
@@ -133,7 +136,7 @@ def marks(x: HloInstruction) -> Hashable:
 
 
 def run_by_loops(module: HloModule) -> dict[HloComputation, None]:
-    """Conditions and bodies of loops, and what they call."""
+    """Return the conditions and bodies of loops, and the computations that these call."""
     inside: dict[HloComputation, None] = {}
     for computation in reversed(module.computations_post_order()):
         for x in computation.instructions:
@@ -143,7 +146,7 @@ def run_by_loops(module: HloModule) -> dict[HloComputation, None]:
 
 
 def combine(collectives: Sequence[HloInstruction], builder: Builder) -> HloInstruction:
-    """One collective in place of several that are alike but for their operands; returns it."""
+    """Replace several collectives that differ in their operands only by one. Returns it."""
     first = collectives[0]
     results = tuple(shape for x in collectives for shape in result_shapes(x))
     joined = first.clone(TupleShape(results), [o for x in collectives for o in x.operands])
@@ -157,12 +160,12 @@ def combine(collectives: Sequence[HloInstruction], builder: Builder) -> HloInstr
 
 
 def result_shapes(x: HloInstruction) -> tuple[Shape, ...]:
-    """One for every operand."""
+    """Return the shape of the result of each operand."""
     return x.shape.elements if isinstance(x.shape, TupleShape) else (x.shape,)
 
 
 def replace_by_parts(x: HloInstruction, parts: Sequence[HloInstruction], builder: Builder) -> None:
-    """Whoever reads a result of the collective ``x`` reads the part in its place; ``x`` is removed."""
+    """Make users of each result of the collective ``x`` use its part of ``parts``, and remove ``x``."""
     if not isinstance(x.shape, TupleShape):
         builder.computation.replace(x, parts[0])
         return

@@ -8,10 +8,10 @@ from spmd.hlo.instruction import HloInstruction
 
 
 class Dependencies:
-    """Asks of ``nodes``, some instructions of one computation, in whose post-order ``order`` they stand.
+    """Dependencies among ``nodes``, some instructions of a computation with the post-order ``order``.
 
-    Joined nodes need whatever one of them needs, and are needed by whoever needs one of them; a pair may be joined
-    where that leaves no cycle. Sets of nodes are kept as bits of integers.
+    Joined nodes have the operands and the users of each of them; a pair may be joined if that leaves no cycle. Sets of
+    nodes are bits of integers.
     """
 
     def __init__(self, order: Iterable[HloInstruction], nodes: Sequence[HloInstruction]) -> None:
@@ -27,11 +27,11 @@ class Dependencies:
         self._needs = {x: needed[x] for x in nodes}
 
     def may_join(self, x: HloInstruction, y: HloInstruction) -> bool:
-        """Neither needs the other. ``x`` and ``y`` stand for the nodes that they have been the first of in ``join``."""
+        """Return whether neither depends on the other. ``x`` and ``y`` represent the nodes that were joined to them."""
         return not (self._needs[x] & self._members[y] or self._needs[y] & self._members[x])
 
     def join(self, x: HloInstruction, y: HloInstruction) -> None:
-        """``y`` becomes part of ``x``, by whose name both go from now on."""
+        """Make ``y`` part of ``x``, which represents both from now on."""
         self._members[x] |= self._members.pop(y)
         self._needs[x] |= self._needs.pop(y)
         members, needs = self._members[x], self._needs[x]

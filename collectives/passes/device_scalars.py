@@ -36,9 +36,9 @@ _U32 = PrimitiveType.U32
 
 # ---- reading
 def values_by_device(x: HloInstruction) -> NDArray | None:
-    """int64[devices]: what the integer (or pred) scalar ``x`` is on each device.
+    """Return, as int64[devices], the value of the integer (or pred) scalar ``x`` on each device.
 
-    None where it depends on data, or where the module's header does not say how many devices there are.
+    Returns None if it depends on data, or if the module's header does not state the number of devices.
     """
     assert x.parent is not None
     module = x.parent.module
@@ -56,7 +56,7 @@ def device_count(module: HloModule) -> int:
 
 
 class _Reader:
-    """Values with the devices as their first axis, of size 1 where all have the same."""
+    """Values with the devices as their first axis, of size 1 if all have the same."""
 
     def __init__(self, module: HloModule) -> None:
         self.module = module
@@ -68,7 +68,7 @@ class _Reader:
                 x.shape.element_type.is_integer or x.shape.element_type is PrimitiveType.PRED
             )
             few = len(self._known) < _MOST_INSTRUCTIONS
-            self._known[x] = None  # not yet; also what it stays where too much is asked
+            self._known[x] = None  # not yet; it stays None if the analysis is too large
             self._known[x] = self._compute(x) if is_number and few else None
         return self._known[x]
 
@@ -96,7 +96,9 @@ _Compute: TypeAlias = Callable[[HloInstruction, Sequence[NDArray]], NDArray]
 
 
 def _is_elementwise(x: HloInstruction) -> bool:
-    """Each element of the result from the operands' elements at its place, by the opcode alone."""
+    """Return whether the opcode alone determines each element of the result from the operands' elements at the same
+    index.
+    """
     if not definition(x.opcode).elementwise or x.called_computations or not x.operands:
         return False
     return x.opcode in EVALUATORS and all(
@@ -153,7 +155,7 @@ _MOVING: Final[dict[Opcode, _Compute]] = {
 
 # ---- writing
 def scalar_by_device(b: Builder, values: Sequence[int]) -> HloInstruction:
-    """s32[]: ``values[device]``, by arithmetic where the numbers are evenly spaced, else looked up in a table."""
+    """Return s32[]: ``values[device]``, by arithmetic if the numbers are evenly spaced, else from a table."""
     step = values[1] - values[0] if len(values) > 1 else 0
     if any(later - earlier != step for earlier, later in pairwise(values)):
         table = Literal.of(ArrayShape(_S32, (len(values),)), np.asarray(values, np.int32))
@@ -165,28 +167,30 @@ def scalar_by_device(b: Builder, values: Sequence[int]) -> HloInstruction:
 
 
 def flag_by_device(b: Builder, flags: Sequence[bool]) -> HloInstruction:
-    """pred[]: ``flags[device]``."""
+    """Return pred[]: ``flags[device]``."""
     return b.compare(scalar_by_device(b, [int(flag) for flag in flags]), b.scalar(_S32, 0), "NE")
 
 
 def position_scalar(
     b: Builder, groups: DeviceGroups, *, shift: int = 0, times: int = 1, start: int = 0
 ) -> HloInstruction:
-    """s32[]: (place in its group + ``shift``) % size * ``times`` + ``start``, of groups that cover all devices.
+    """Return s32[]: (position in its group + ``shift``) % size * ``times`` + ``start``, for groups that cover all
+    devices.
 
-    Groups that follow a pattern take as many instructions for many devices as for few; others are looked up.
+    If the groups are an iota tile, the number of instructions does not depend on the number of devices; other groups
+    are looked up in a table.
 
-        [4,2]<=[8]               place = id % 2
-        [2,4]<=[2,2,2]T(1,0,2)    place = id / 4 * 2 + id % 2
+        [4,2]<=[8]               position = id % 2
+        [2,4]<=[2,2,2]T(1,0,2)    position = id / 4 * 2 + id % 2
     """
     devices, size = _devices_of(b), groups.size
     assert groups.covers(devices)
     assert size is not None
-    if groups.digits is None:
+    if groups.member_strides is None:
         positions = (groups.positions(devices) + shift) % size * times + start
         return scalar_by_device(b, positions.tolist())
     terms, left = [], size
-    for stride, n in groups.digits:
+    for stride, n in groups.member_strides:
         left //= n
         digit = _device_id(b)
         if stride > 1:
@@ -216,7 +220,7 @@ def _devices_of(b: Builder) -> int:
 
 
 def _device_id(b: Builder) -> HloInstruction:
-    """s32[]: replica * partitions + partition."""
+    """Return s32[]: replica * partitions + partition."""
     module = b.computation.module
     assert module is not None
     if module.replica_count == 1:

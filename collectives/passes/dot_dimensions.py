@@ -19,7 +19,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DotDimension:
-    """One dimension as both operands and the result have it; None where one does not."""
+    """One dimension of both operands and the result; None for an array without it."""
 
     role: Role
     operands: tuple[int | None, int | None]
@@ -27,7 +27,7 @@ class DotDimension:
 
 
 def dot_dimensions(dot: HloInstruction) -> tuple[DotDimension, ...]:
-    """The result's dimensions in their order, then those that are summed over."""
+    """Return the result's dimensions in their order, then the contracting ones."""
     attrs = dot.attrs_as(DotAttrs)
     lhs, rhs = dot.operands
     found = [

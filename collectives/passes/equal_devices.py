@@ -12,7 +12,9 @@ from spmd.sharding import HloSharding, ShardingKind, SubgroupType
 
 
 class EqualDevices:
-    """``first[d]``: the lowest device whose value is known to be device d's. A DeviceSpace makes each but once."""
+    """Classes of devices with equal values. ``first[d]``: the lowest device whose value is known to equal device d's. A
+    DeviceSpace creates each only once.
+    """
 
     __slots__ = ("first",)
 
@@ -56,7 +58,7 @@ class DeviceSpace:
         return self._both[x, y]
 
     def is_equal_within(self, x: EqualDevices, groups: DeviceGroups) -> bool:
-        """All members of each group have the same value."""
+        """Return whether all members of each group have the same value."""
         if (x, groups) not in self._within:
             classes = x.first[groups.devices]
             of_group = np.zeros(len(groups), np.int64)
@@ -65,7 +67,7 @@ class DeviceSpace:
         return self._within[x, groups]
 
     def group_classes(self, x: EqualDevices, groups: DeviceGroups) -> Ids:
-        """A number for each group: equal for those whose members have equal values in equal order."""
+        """Return a number for each group, equal for groups whose members have equal values in equal order."""
         if groups.size is not None:
             return _numbers(x.first[groups.members])
         met: dict[tuple[int, ...], int] = {}
@@ -85,12 +87,12 @@ class DeviceSpace:
 
 
 def _numbers(values: Ids) -> Ids:
-    """From 0, equal for equal entries (rows, of a table)."""
+    """Return numbers from 0 that are equal for equal entries (rows, of a table)."""
     return np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _tile_of_partition(sharding: HloSharding | None, rank: int, partitions: int) -> Ids:
-    """A number that is equal for partitions that hold the same tile."""
+    """Return for each partition a number that is equal for partitions with the same tile."""
     every = np.arange(partitions, dtype=np.int64)
     if sharding is not None and sharding.kind is ShardingKind.REPLICATED:
         return np.zeros_like(every)

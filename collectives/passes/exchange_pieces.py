@@ -19,8 +19,8 @@ PIECE = "exchange_piece"
 
 @dataclass(frozen=True)
 class WrittenPieces:
-    """results: what each result of the region is from now on. pieces: those of each member. parts: of what members
-    read a part of along a dimension, what each piece reads.
+    """The pieces of a region as instructions. results: what each result of the region is from now on. pieces: those of
+    each member. parts: of what members read a part of along a dimension, what each piece reads.
     """
 
     results: Mapping[HloInstruction, HloInstruction]
@@ -30,14 +30,14 @@ class WrittenPieces:
 
 @dataclass(frozen=True)
 class ExchangePieces:
-    """``region`` in so many ``pieces``, to be written by ``builder``."""
+    """A ``region`` to be written by ``builder`` in so many ``pieces``."""
 
     region: ExchangeRegion
     pieces: int
     builder: Builder
 
     def write(self) -> WrittenPieces:
-        """All pieces of what comes before an exchange are written before those of what is behind it: they hide it."""
+        """Write all pieces of the members before an exchange, then those after it, so that they overlap it."""
         writer = _Writer(self.region, self.pieces, self.builder)
         for members in self.region.stages():
             for number in range(self.pieces):
@@ -87,7 +87,7 @@ class _Writer:
         return self.parts[operand, dim]
 
     def joined(self, member: HloInstruction) -> HloInstruction:
-        """The pieces of ``member`` side by side, or added up."""
+        """Return the pieces of ``member``, concatenated or summed."""
         along, made = self.region.along[member], self.made[member]
         self.b.annotations = Annotations(metadata=member.annotations.metadata)
         if along.result is not None:

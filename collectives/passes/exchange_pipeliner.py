@@ -69,7 +69,7 @@ class ExchangePipeliner(FueledPass):
         return changed
 
     def _rivals(self, module: HloModule) -> dict[HloInstruction, float]:
-        """Seconds that collectives save in windows."""
+        """Return the seconds that windowed einsums would save for each collective."""
         if not self.windows:
             return {}
         windows = WindowedEinsum(machine=self.machine)
@@ -97,7 +97,7 @@ class ExchangePipeliner(FueledPass):
     def _best(
         self, regions: Iterable[ExchangeRegion], builder: Builder, savings: ExchangeSavings | None
     ) -> ExchangePieces | None:
-        """Return the division into pieces that gains most; None if that is not enough."""
+        """Return the division into pieces that saves most; None if that is not enough."""
         tried = (self.pieces,) if self.pieces else _TRIED if savings is not None else _TRIED[:1]
         ways = (
             ExchangePieces(region, n, builder)

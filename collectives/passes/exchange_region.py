@@ -35,14 +35,16 @@ _REACHES = ((1, 1), (1, 0), (2, 2), (3, 3))
 
 @dataclass(frozen=True)
 class ExchangeRegion:
-    """``members``, operands first, and how each is cut. exchanges: those of them that the region is for."""
+    """A region around collectives: ``members``, operands first, and how each is cut. exchanges: those of them that the
+    region is for.
+    """
 
     members: tuple[HloInstruction, ...]
     along: Mapping[HloInstruction, Along]
     exchanges: tuple[HloInstruction, ...]
 
     def has_pieces(self, count: int) -> bool:
-        """Every member can be cut into so many equal parts."""
+        """Return whether every member can be split into so many equal parts."""
         return all(length_along(x, way) % count == 0 for x, way in self.along.items())
 
     @property
@@ -57,7 +59,7 @@ class ExchangeRegion:
 
     @cached_property
     def structural_key(self) -> Hashable:
-        """Equal for regions that cost the same, whole and in pieces: what stands where, how it is cut, who needs it."""
+        """Return a key that is equal for regions of equal cost, unsplit and in pieces: their ops, splits and uses."""
         position = {x: number for number, x in enumerate(self.members)}
         results = frozenset(position[x] for x in self.results)
         return tuple(self._key_at(x, position) for x in self.members), results
@@ -72,7 +74,7 @@ class ExchangeRegion:
         return x.opcode, x.shape, attrs, self.along[x], read
 
     def stages(self) -> list[list[HloInstruction]]:
-        """Members by how many exchanges, one after the other, they wait for."""
+        """Return the members by the number of successive exchanges that they wait for."""
         position: dict[HloInstruction, int] = {}
         for member in self.members:
             read = [x for x in member.operands if x in position]
@@ -86,9 +88,10 @@ class ExchangeRegion:
 def exchange_regions(
     exchange: HloInstruction, wanted: Iterable[HloInstruction], known: Mapping[HloInstruction, int]
 ) -> Iterator[ExchangeRegion]:
-    """Those of ``exchange``, for it and others of ``wanted``, or for it alone; with more products around, and fewer.
+    """Yield the regions of ``exchange``: for it and others of ``wanted``, or for it alone, each with more or fewer
+    products around.
 
-    known: what may become a member, with its place in an order of operands first.
+    ``known``: the possible members, each with its position in an order in which operands come first.
     """
     wanted = tuple(wanted)
     for way in exchange_ways(exchange):
@@ -106,7 +109,9 @@ def exchange_regions(
 
 
 def exchange_ways(x: HloInstruction) -> tuple[Along, ...]:
-    """Along every dimension that it leaves alone: each piece is sent to whom the whole is sent."""
+    """Return one way per dimension that the collective leaves alone: each piece is sent to the same devices as the
+    array.
+    """
     attrs, shape = x.attrs_as(CollectiveAttrs), x.shape
     if attrs.constrain_layout or is_pinned(x) or x.num_operands != 1:
         return ()
@@ -133,7 +138,7 @@ def region_ways(x: HloInstruction) -> tuple[Along, ...]:
 
 
 def is_summed_wider(x: HloInstruction) -> bool:
-    """A product of which parts of the sum are of another type than it is."""
+    """Return whether ``x`` is a product whose partial sums have a wider type than its result."""
     if x.opcode is not Opcode.DOT or x.attrs_as(DotAttrs).extra:
         return False
     kind = x.array_shape.element_type
@@ -172,7 +177,9 @@ class _Flood:
             yield from x.users
 
     def _add(self, x: HloInstruction, way: Along) -> bool:
-        """``x`` is cut like that, if it reads and is read as those are cut that are there."""
+        """Add ``x``, split in this way, if its operands and users among the members are split accordingly. Returns
+        whether it was added.
+        """
         if x not in self.known or not (self._reads_as_cut(x, way) and self._is_read_as(x, way)):
             return False
         self.along[x] = way
@@ -194,8 +201,8 @@ class _Flood:
     def around(
         self, exchanges: Iterable[HloInstruction], before: int, behind: int
     ) -> dict[HloInstruction, None]:
-        """``exchanges``, what lies between them, ``before`` products before them and ``behind`` behind, one after the
-        other, and what these alone read.
+        """Return ``exchanges``, the values between them, chains of ``before`` products before and ``behind`` products
+        after them, and values that only these read.
         """
         exchanges = list(exchanges)
         needed = _reached(exchanges, self._read)
@@ -211,7 +218,7 @@ class _Flood:
         return members
 
     def _comes_along(self, x: HloInstruction, members: Mapping[HloInstruction, None]) -> bool:
-        """``x`` costs little, and nobody else needs it."""
+        """Return whether ``x`` is no product and no exchange, and is free or only read by members."""
         if x.opcode in PRODUCTS or _is_exchange(x):
             return False
         return _is_leaf(self.along[x]) or all(user in members for user in x.users)
@@ -222,7 +229,9 @@ class _Flood:
         neighbours: Callable[[HloInstruction], Iterable[HloInstruction]],
         products: int,
     ) -> dict[HloInstruction, None]:
-        """From ``exchanges`` on, so many products included, one after the other; other exchanges not."""
+        """Return the values from ``exchanges`` up to (and including) so many successive products, without other
+        exchanges.
+        """
 
         def nearer(x: HloInstruction) -> list[HloInstruction]:
             found = neighbours(x) if x.opcode not in PRODUCTS else ()
@@ -248,7 +257,9 @@ def _is_exchange(x: HloInstruction) -> bool:
 
 
 def _is_leaf(way: Along) -> bool:
-    """Nothing that is read is cut, as of a broadcast along a new dimension: every piece is alike, and costs nothing."""
+    """Return whether no operand is split, as by a broadcast along a new dimension: all pieces are equal and cost
+    nothing.
+    """
     return way.result is not None and all(dim is None for dim in way.operands)
 
 
@@ -256,7 +267,7 @@ def _reached(
     starts: Iterable[HloInstruction],
     neighbours: Callable[[HloInstruction], Iterable[HloInstruction]],
 ) -> dict[HloInstruction, None]:
-    """``starts`` and all that can be come to from them."""
+    """Return ``starts`` and all instructions that are reachable from them."""
     found = dict.fromkeys(starts)
     work = list(found)
     while work:

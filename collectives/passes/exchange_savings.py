@@ -1,7 +1,7 @@
 """Saved time if a region around collectives is computed in pieces.
 
-It is known once the pieces are written and priced. Layers repeat, so regions of equal structure are priced once; and
-the known costs of pieces of equal structure (of a product, of an operand that it reads in parts, of an assembled
+It is known once the pieces are written and estimated. Layers repeat, so regions of equal structure are estimated once;
+and the known costs of pieces of equal structure (of a product, of an operand that it reads in parts, of an assembled
 result) show for other regions that they cannot save enough.
 """
 
@@ -20,14 +20,16 @@ from spmd.hlo.opcode import Opcode
 
 @dataclass
 class ExchangeSavings:
-    """rivals: seconds that collectives would save in another way, which pieces have to save beyond."""
+    """Savings of regions in pieces. rivals: seconds that another pass would save for collectives, which pieces must
+    exceed.
+    """
 
     cost_model: WindowedCostModel
     rivals: Mapping[HloInstruction, float]
     _saved: dict[Hashable, float] = field(default_factory=dict)
     #: Seconds of a region as it is.
     _unsplit_by_key: dict[Hashable, float] = field(default_factory=dict)
-    #: Seconds that pieces cost beyond what is computed whole, as far as known.
+    #: Known additional seconds of computing in pieces.
     _costs: dict[Hashable, float] = field(default_factory=dict)
 
     def of(self, way: ExchangePieces) -> float:
@@ -45,7 +47,9 @@ class ExchangeSavings:
         return self._unsplit_seconds(way) - least - self._otherwise(way)
 
     def possible(self, way: ExchangePieces) -> float:
-        """Seconds that could be saved if pieces cost nothing, and all had to wait for the first of all products."""
+        """Return the seconds that would be saved if pieces cost nothing and each exchange waited for the first piece
+        only.
+        """
         computing = self.cost_model.computing(way.region.members)
         return min(self.cost_model.sending(way.region.exchanges), computing * (1 - 1 / way.pieces))
 
@@ -66,7 +70,7 @@ class ExchangeSavings:
         return self._saved[key]
 
     def _estimate(self, way: ExchangePieces) -> float:
-        """It is written, priced and removed again."""
+        """Return the seconds saved. The pieces are written, their cost is estimated, and they are removed again."""
         computation = way.builder.computation
         before = len(computation)
         written = way.write()
@@ -115,7 +119,8 @@ def _read_in_parts(region: ExchangeRegion) -> Iterator[tuple[HloInstruction, int
 
 
 def _share(x: HloInstruction) -> float:
-    """Products, what they read a part of, and what puts pieces together count; whatever else there is will be fused.
+    """Return the part of the time of ``x`` that counts: products, slices that products read, and concatenations. Other
+    instructions will be fused.
 
     All terms of a sum are read by one kernel: each further one is a third of what an addition moves.
     """

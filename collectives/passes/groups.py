@@ -9,26 +9,26 @@ from spmd.device import ReplicaGroups
 from spmd.device_groups import DeviceGroups
 from spmd.hlo.instruction import HloInstruction
 from spmd.ops.attrs import CollectiveAttrs
-from spmd.ops.groups import group_mode, known_meeting
+from spmd.ops.groups import find_participating_groups, group_mode
 
 
 def known_groups(collective: HloInstruction) -> DeviceGroups | None:
-    """The devices that meet.
+    """Return the groups of participating devices.
 
-    None where the module's header does not say how many devices there are, or has fewer than the groups name.
+    Returns None if the module's header does not state the number of devices, or if it has fewer than the groups name.
     """
     assert collective.parent is not None
     module = collective.parent.module
     if module is None or module.num_partitions * module.replica_count == 1:
         return None
     groups = collective.attrs_as(CollectiveAttrs).replica_groups
-    return known_meeting(
+    return find_participating_groups(
         groups, group_mode(collective), module.num_partitions, module.replica_count
     )
 
 
 def named_groups(groups: DeviceGroups) -> ReplicaGroups:
-    """Groups of devices as attributes write them: as a transposed count where they are one, else as lists."""
+    """Return groups of devices as an attribute: as an iota tile if they are one, else as lists."""
     return (
         ReplicaGroups(groups.listed) if groups.lines is None else ReplicaGroups(iota=groups.lines)
     )

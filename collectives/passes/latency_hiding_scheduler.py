@@ -1,4 +1,4 @@
-"""Order a schedule so that its collectives run beside other work, on a described machine."""
+"""Order a schedule so that its collectives overlap other work, on a described machine."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ class LatencyHidingScheduler(HloPass):
         a = dot(x, y)                         g = all-gather-done(s)
         b = dot(a, g)                         b = dot(a, g)
 
-    memory-limit: bytes of a device that the order may need (0: any number); an order that meets it stays within it.
-    per-exchange: collectives in flight on one exchange (0: as many as the machine's kind lets); in-flight: all together
-    (0: any number). The order that is there stays where none is found that takes less time. costs: of custom calls, by
-    target. durations: seconds of instructions, by name, where they were measured. See
-    docs/internals/scheduling.md.
+    memory-limit: bytes of a device that the order may need (0: any number); if the present order is within it, so is
+    the new one. per-exchange: collectives in flight on one exchange (0: the default of the machine's kind); in-flight:
+    those on all exchanges (0: any number). The present order stays if no faster one is found. costs: of custom calls,
+    by target. durations: measured seconds of instructions, by name. See docs/internals/scheduling.md.
     """
 
     name: ClassVar[str] = "latency-hiding-scheduler"

@@ -25,7 +25,7 @@ def determined_by_trip(counted: CountedLoop, effects: SideEffects) -> dict[HloIn
 def gathers_to_move(
     counted: CountedLoop, effects: SideEffects, min_bytes: int
 ) -> list[HloInstruction]:
-    """Collectives whose operands the trip's number determines, and that differ from trip to trip."""
+    """Return the collectives whose operands the trip's number determines and whose results differ from trip to trip."""
     determined = determined_by_trip(counted, effects)
     unchanging = determined_instructions(
         counted.loop,
@@ -42,7 +42,7 @@ def gathers_to_move(
         and not is_pinned(x)
         and all(operand in determined for operand in x.operands)
         and any(operand not in unchanging for operand in x.operands)
-        # What nobody but the next trip reads has been moved already.
+        # A gather that only the next trip reads has been moved already.
         and any(not user.is_root for user in x.users)
     ]
 
@@ -53,7 +53,9 @@ def gather_ahead(
     builder: Builder,
     effects: SideEffects,
 ) -> None:
-    """The loop carries what ``gathers`` give; each trip but the last, behind the loop, makes the next one's."""
+    """Carry the results of ``gathers`` through the loop. Each trip computes those of the next one; the last trip, which
+    needs none, is written after the loop.
+    """
 
     def initial(x: HloInstruction) -> HloInstruction:
         return counted.loop.initial[element_index(x)]

@@ -68,7 +68,9 @@ def _reduction(
 def _operand_of_first_collective(
     value: HloInstruction, determined: Mapping[HloInstruction, None], effects: SideEffects
 ) -> HloInstruction | None:
-    """Up a chain of values that nobody else reads, each made of one that the trip's number does not determine."""
+    """Return the operand of the first collective in the chain that ends with ``value``. Each value of the chain has one
+    user and depends on one value that the trip's number does not determine.
+    """
     found = None
     while value.num_users == 1 and value.opcode not in _STAY:
         if is_pinned(value) or effects.of(value) or not isinstance(value.shape, ArrayShape):
@@ -88,8 +90,8 @@ def reduce_later(
     builder: Builder,
     effects: SideEffects,
 ) -> CountedLoop:
-    """The first trip stands before the loop; each other one reduces what the trip before has left, and the last one's
-    is reduced behind the loop, which is returned.
+    """Move each reduction into the next trip, that of the last trip after the loop; the first trip is written before
+    it. Returns the new loop.
     """
     old, users = counted.loop, counted.loop.instruction.users
     trip = peel_first(counted, builder)
@@ -112,7 +114,7 @@ def _reduce_trip_before(
     carried: Sequence[HloInstruction],
     builder: Builder,
 ) -> None:
-    """``carried``: what the trip before has left for each of ``reductions``, as the body sees it."""
+    """Write the reductions of the previous trip into the body. ``carried``: their operands, as the body reads them."""
     body = counted.loop.body
     inside = builder.within(body)
 
@@ -136,7 +138,7 @@ def _reduce_last(
     users: Sequence[HloInstruction],
     builder: Builder,
 ) -> None:
-    """Behind the loop, for those of its ``users`` that read what is reduced."""
+    """Write the reductions of the last trip after the loop, for those of its ``users`` that read the results."""
     loop = counted.loop.instruction
 
     def element(x: HloInstruction) -> HloInstruction:

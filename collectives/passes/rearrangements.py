@@ -14,7 +14,9 @@ PLACING: Final = (Opcode.RESHAPE, Opcode.TRANSPOSE, Opcode.COPY)
 
 
 def line_of(x: HloInstruction, opcodes: Collection[Opcode]) -> list[HloInstruction]:
-    """``x``, what it is a form of, what that is a form of, and so on. What is made of scalars ends it."""
+    """Return ``x``, its operand, the operand's operand, and so on, as long as the opcodes are in ``opcodes`` and the
+    operand is no scalar.
+    """
     line = [x]
     while x.opcode in opcodes and x.operand(0).dims:
         x = x.operand(0)
@@ -36,6 +38,6 @@ def one_way(line: list[HloInstruction]) -> int:
 
 
 def undoing_order(transpose: HloInstruction) -> tuple[int, ...]:
-    """The order of the transpose that gives back what ``transpose`` is made of."""
+    """Return the dimensions of the transpose that is the inverse of ``transpose``."""
     order = transpose.attrs_as(DimensionsAttrs).dimensions
     return tuple(map(order.index, range(len(order))))

@@ -30,7 +30,7 @@ from spmd.shape import ArrayShape
 class Reassociation(InstructionPass):
     """op(reduced(a), reduced(b))  =>  reduced(op(a, b))    for collectives of ``opcode``, as op and their reducers say
 
-    Nobody else may want the two.
+    The two collectives must have no other users.
     """
 
     opcode: ClassVar[Opcode]
@@ -38,11 +38,11 @@ class Reassociation(InstructionPass):
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED)
 
     def moves(self, step: HloInstruction, kind: ReductionKind) -> bool:
-        """Whether ``step``, between collective and op, may as well stand before the collective."""
+        """Return whether ``step``, between collective and op, may be moved before the collective."""
         return False
 
     def traversal(self, computation: HloComputation) -> Iterable[HloInstruction]:
-        """Operands first: what became one reduction may do so again."""
+        """Return the ops, operands first: a new reduction may be combined again."""
         if not any(True for _ in computation.with_opcode(self.opcode)):
             return ()
         return [x for x in computation.post_order() if x.opcode in self.opcodes]

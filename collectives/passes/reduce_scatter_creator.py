@@ -23,7 +23,7 @@ from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned, replace_and_prune
 
-#: What may stand between all-reduce and slice: elements elsewhere, alike on every device.
+#: Ops that may stand between all-reduce and slice: they move elements in the same way on every device.
 _MOVES = frozenset({Opcode.RESHAPE, Opcode.BITCAST, Opcode.TRANSPOSE, Opcode.COPY})
 
 
@@ -31,13 +31,13 @@ _MOVES = frozenset({Opcode.RESHAPE, Opcode.BITCAST, Opcode.TRANSPOSE, Opcode.COP
 @dataclass(frozen=True)
 class ReduceScatterCreator(InstructionPass):
     """sum = f32[8] all-reduce(x)                               =>  part = f32[2] reduce-scatter(x), dimensions={0}
-    part = f32[2] dynamic-slice(sum, 2 * place in the group)
+    part = f32[2] dynamic-slice(sum, 2 * position in the group)
 
-    All users of the sum, through reshapes, transposes and conversions, are such slices, of one dimension and all alike.
-    It may also be summed over elements: that is done before, and takes an all-reduce of the few that are left.
+    All users of the sum, through reshapes, transposes and conversions, must be such slices, of one dimension and equal.
+    There may also be sums over elements: these are done before, with an all-reduce of the smaller results.
 
-    Where a slice begins may be computed in any way from the device's number, as long as the members of each group take
-    all the parts; they stand in the group in the order of their parts, so that floats may be added in another one.
+    A slice's start may be computed in any way from the device's number, as long as the members of each group have all
+    the parts. The members are then in the order of their parts, so floats may be added in another order.
     """
 
     name: ClassVar[str] = "reduce-scatter-creator"
@@ -74,7 +74,7 @@ class _ResultSlice:
         return tuple(step for step in self.steps if step.opcode in _MOVES)
 
     def converted(self, part: HloInstruction, b: Builder) -> HloInstruction:
-        """``part``, with the conversions that stand between all-reduce and slice."""
+        """Convert ``part`` as the conversions between all-reduce and slice do."""
         for step in self.steps:
             if step.opcode is Opcode.CONVERT:
                 part = b.convert(part, step.array_shape.element_type)
@@ -107,7 +107,9 @@ class _Scattered:
 
 
 def match(x: HloInstruction, devices: int) -> _Scattered | None:
-    """The all-reduce ``x`` as one of which only slices are wanted, another one by each member of a group."""
+    """Return the all-reduce ``x`` if only slices of it are used, a different one by each member of a
+    group; else None.
+    """
     what = reducing(x)
     if what is None or what.kind is None or x.num_operands != 1:
         return None
@@ -128,7 +130,9 @@ def match(x: HloInstruction, devices: int) -> _Scattered | None:
 
 
 def swapped(total: HloInstruction, x: HloInstruction, b: Builder) -> HloInstruction:
-    """``total``, a reduce of the all-reduce ``x``, as an all-reduce of what each device reduces."""
+    """Reduce on each device first: return ``total``, a reduce of the all-reduce ``x``, as an all-reduce of local
+    reductions.
+    """
     operands = (x.operand(0), *total.operands[1:])
     local = b.create(total.opcode, operands, total.attrs, calls=total.called_computations)
     attrs = x.attrs_as(CollectiveAttrs)
@@ -140,7 +144,7 @@ def swapped(total: HloInstruction, x: HloInstruction, b: Builder) -> HloInstruct
 def _slices_of(
     x: HloInstruction, steps: tuple[HloInstruction, ...], apart: Sequence[HloInstruction] = ()
 ) -> list[_ResultSlice] | None:
-    """The slices that all users of ``x``, but for those in ``apart``, come to; None where one is anything else."""
+    """Return the slices that all users of ``x``, except those in ``apart``, end in. Returns None if one is no slice."""
     if x.is_root:
         return None
     found: list[_ResultSlice] = []
@@ -162,7 +166,9 @@ def _slices_of(
 
 
 def _scattering(x: HloInstruction, groups: DeviceGroups) -> tuple[int, DeviceGroups] | None:
-    """The dimension that the slice ``x`` cuts, and the groups in the order in which their members' slices lie there."""
+    """Return the dimension that the slice ``x`` cuts, and the groups with their members in the order
+    of their slices.
+    """
     sizes, full_dims = x.attrs_as(DynamicSliceAttrs).sizes, x.operand(0).dims
     cut = [d for d in range(len(full_dims)) if sizes[d] != full_dims[d]]
     members = groups.size

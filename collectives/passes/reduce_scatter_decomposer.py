@@ -24,10 +24,10 @@ from spmd.shape import as_array
 @dataclass(frozen=True)
 class ReduceScatterDecomposer(InstructionPass):
     """part = f32[2] reduce-scatter(x), dimensions={0}  =>  sum = f32[8] all-reduce(x)
-                                                            part = f32[2] dynamic-slice(sum, 2 * place in the group)
+                                                            part = f32[2] dynamic-slice(sum, 2 * position in the group)
 
-    For back ends without a reduce-scatter, and for all-reduces of small arrays that take one message where a
-    reduce-scatter takes one for each member. About twice as many bytes are sent. Every result keeps its bits.
+    For back ends without a reduce-scatter, and for small arrays, of which an all-reduce takes one message and a
+    reduce-scatter one for each member. About twice as many bytes are sent. Every result keeps its bits.
     """
 
     name: ClassVar[str] = "reduce-scatter-decomposer"
@@ -49,7 +49,7 @@ class ReduceScatterDecomposer(InstructionPass):
 
 
 def decomposed(x: HloInstruction, groups: DeviceGroups, b: Builder) -> list[HloInstruction]:
-    """The results of the reduce-scatter ``x``, cut out of those of an all-reduce."""
+    """Return the results of the reduce-scatter ``x``, as slices of the results of an all-reduce."""
     attrs = x.attrs_as(CollectiveAttrs)
     assert attrs.dimension is not None
     all_reduce = b.create(

@@ -15,7 +15,7 @@ from spmd.passes.interface import register_pass
 class ReduceScatterReassociate(Reassociation):
     """add(reduce-scatter(a), reduce-scatter(b))  =>  reduce-scatter(add(a, b))    of the same devices and dimension
 
-    And so for other reductions. The sum is of whole arrays then, of which each device had added its own part alone, and
+    Other reductions are moved in the same way. Each device then adds the entire arrays instead of its own parts, and
     half as many bytes are sent. Floats are added in another order.
     """
 

@@ -17,14 +17,14 @@ from spmd.passes.algebraic.match import constant_array
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import ArrayShape, PrimitiveType
 
-#: Whether a step, of one operand, between a reduction and who wants it may as well stand before the reduction.
+#: Whether a unary step between a reduction and the user of its result may be moved before the reduction.
 Moves: TypeAlias = Callable[[HloInstruction, ReductionKind], bool]
 
 _KIND = {opcode: kind for kind, opcode in OPERATION.items()} | {Opcode.SUBTRACT: ReductionKind.SUM}
-#: What two results of a reduction are put together by, so that their operands may be, too.
+#: Ops that combine two results of a reduction as the reduction combines elements.
 OPERATIONS = tuple(_KIND)
 
-#: They put elements elsewhere, or leave some out, alike on every device.
+#: Ops that move elements, or drop some, in the same way on every device.
 _MOVES = frozenset(
     {Opcode.RESHAPE, Opcode.BITCAST, Opcode.TRANSPOSE, Opcode.COPY, Opcode.REVERSE, Opcode.SLICE}
 )
@@ -39,10 +39,11 @@ def operation_kind(x: HloInstruction) -> ReductionKind:
 
 
 def moves_exactly(step: HloInstruction, kind: ReductionKind) -> bool:
-    """Reshapes, transposes, slices and the like, and conversions that the reduction does not feel.
+    """Return whether ``step`` commutes with the reduction: reshapes, transposes, slices and the like, and some
+    conversions.
 
-    These are of integers to narrower ones, whose sums agree modulo their size, and of floats to narrower ones where the
-    least or the greatest is wanted.
+    These are conversions of integers to narrower ones, whose sums agree modulo their range, and of floats to narrower
+    ones for minimum or maximum.
     """
     if step.opcode is not Opcode.CONVERT:
         return step.opcode in _MOVES and _type(step) is _type(step.operand(0))
@@ -53,7 +54,7 @@ def moves_exactly(step: HloInstruction, kind: ReductionKind) -> bool:
 
 
 def is_neutral(x: HloInstruction, kind: ReductionKind) -> bool:
-    """A constant of one element that the reduction leaves everything with as it is."""
+    """Return whether ``x`` is a constant of one element, the neutral element of the reduction."""
     value, element_type = constant_array(x), _type(x)
     if value is None or value.size != 1:
         return False
@@ -62,7 +63,9 @@ def is_neutral(x: HloInstruction, kind: ReductionKind) -> bool:
 
 
 def is_sum_over_elements(x: HloInstruction, kind: ReductionKind) -> bool:
-    """A reduce of that kind of one array, from the neutral element: devices and elements may change places."""
+    """Return whether ``x`` is a reduce of that kind of one array, from the neutral element. It commutes with a
+    reduction over devices.
+    """
     return (
         x.opcode is Opcode.REDUCE
         and x.num_operands == 2
@@ -84,7 +87,9 @@ def _type(x: HloInstruction) -> PrimitiveType:
 
 @dataclass(frozen=True)
 class Reduced:
-    """``steps``: what stands between the collective, of one operand, and who wants its result, the last one first."""
+    """A collective of one operand and ``steps``, the instructions between it and the user of its result, the last one
+    first.
+    """
 
     collective: HloInstruction
     steps: Sequence[HloInstruction]
@@ -97,7 +102,7 @@ class Reduced:
         return replace(self.reducing, element_type=element_type)
 
     def local(self) -> HloInstruction:
-        """The steps, done to the collective's operand."""
+        """Apply the steps to the collective's operand."""
         value = self.collective.operand(0)
         for step in reversed(self.steps):
             assert step.parent is not None
@@ -105,7 +110,9 @@ class Reduced:
         return value
 
     def of(self, value: HloInstruction, b: Builder) -> HloInstruction:
-        """The collective of another value, in its place: of what ``local`` gives, or of what is made of that."""
+        """Create the collective of another value to replace this one: of the result of ``local``, or of a value
+        computed from it.
+        """
         merge_key, reducer = self.merge_key, self.collective.to_apply
         if merge_key.element_type is not self.reducing.element_type:
             assert merge_key.kind is not None
@@ -119,7 +126,9 @@ class Reduced:
 def reduced(
     value: HloInstruction, kind: ReductionKind, opcode: Opcode, moves: Moves
 ) -> Reduced | None:
-    """``value`` as a collective of that kind and steps that may be moved; None where others want one of them."""
+    """Return ``value`` as a collective of that kind and the steps after it, which may be moved before it. Returns None
+    if one of them has other users.
+    """
     steps: list[HloInstruction] = []
     while value.opcode is not opcode:
         if not serves_one(value) or is_pinned(value) or not moves(value, kind):
@@ -133,5 +142,5 @@ def reduced(
 
 
 def serves_one(x: HloInstruction) -> bool:
-    """One instruction reads it, and it is nobody's result."""
+    """Return whether ``x`` has exactly one user and is not the root."""
     return x.num_users == 1 and not x.is_root

@@ -1,4 +1,4 @@
-"""All-reduces and reduce-scatters apart from their operands: who meets, and how values are combined."""
+"""All-reduces and reduce-scatters apart from their operands: the groups, and how values are combined."""
 
 from __future__ import annotations
 

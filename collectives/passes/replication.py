@@ -26,10 +26,10 @@ from spmd.ops.attrs import CollectivePermuteAttrs, TupleIndexAttrs
 from spmd.ops.groups import device_ends, group_key
 from spmd.shape import ArrayShape, Shape, TupleShape
 
-#: Of an array (or a token), or of each element of a tuple.
+#: Classes of an array (or a token), or of each element of a tuple.
 Known: TypeAlias = EqualDevices | tuple["Known", ...]
 
-#: Whose results do not follow from their operands, or not in a way that is looked at here.
+#: Ops with results that do not depend on their operands only, or that are not analysed.
 _FROM_OUTSIDE = frozenset(
     {
         Opcode.RNG,
@@ -50,9 +50,9 @@ _FROM_OUTSIDE = frozenset(
         Opcode.RAGGED_ALL_TO_ALL,
     }
 )
-#: Of which all members of a group get the same.
+#: Collectives with equal results on all members of a group.
 _GIVING_ALL = frozenset({Opcode.ALL_REDUCE, Opcode.ALL_GATHER, Opcode.COLLECTIVE_BROADCAST})
-#: Of which each member gets the part for its place.
+#: Collectives with another part for each position in the group.
 _GIVING_PARTS = frozenset({Opcode.REDUCE_SCATTER, Opcode.ALL_TO_ALL})
 
 
@@ -73,7 +73,7 @@ class Replication:
         self._asking: dict[HloComputation, bool] = {}
 
     def is_equal_within(self, x: HloInstruction, groups: DeviceGroups) -> bool:
-        """All members of each group have the same array ``x``."""
+        """Return whether all members of each group have the same array ``x``."""
         if not self._known:
             entry = self._module.entry
             self._run(entry, [self._handed_in(parameter) for parameter in entry.parameters])
@@ -81,7 +81,7 @@ class Replication:
         return isinstance(known, EqualDevices) and self._space.is_equal_within(known, groups)
 
     def learn_equal(self, new: HloInstruction, old: HloInstruction) -> None:
-        """``new`` was made since, of ``old``'s value."""
+        """Record that ``new``, which was created after the analysis, has the value of ``old``."""
         if old in self._known:
             self._known[new] = self._known[old]
 
@@ -139,7 +139,7 @@ class Replication:
         return self._of_arrays(x, operands)
 
     def _loop(self, x: HloInstruction, state: Known) -> Known:
-        """The state's elements lose what they share until a trip takes nothing more from them."""
+        """Iterate the body until the equalities of the state's elements are a fixpoint."""
         while True:
             goes_on = self._flat(self._run(x.while_condition, [state]))
             following = self._both(state, self._run(x.while_body, [state]))
@@ -164,7 +164,7 @@ class Replication:
         return self._uniform(x.shape, common)
 
     def _number(self, x: HloInstruction, otherwise: EqualDevices) -> EqualDevices:
-        """An integer that follows from the device's number is equal where it is."""
+        """Return the classes of an integer that depends on the device's number only; ``otherwise`` for other values."""
         is_integer = isinstance(x.shape, ArrayShape) and x.shape.element_type.is_integer
         values = values_by_device(x) if is_integer and not x.dims else None
         return otherwise if values is None else self._space.of(values)
@@ -192,7 +192,9 @@ class Replication:
         return self._heard[key]
 
     def _permute(self, x: HloInstruction, operands: Sequence[EqualDevices]) -> Known:
-        """Targets of equal sources are equal, and so are all that nobody sends to."""
+        """Return the classes of received values: targets of equal sources are equal, and devices that are no target
+        have zeros.
+        """
         if x.attrs_as(CollectivePermuteAttrs).slice_sizes:
             return self._space.nowhere
         results = []
@@ -204,14 +206,14 @@ class Replication:
         return tuple(results) if isinstance(x.shape, TupleShape) else results[0]
 
     def _sent(self, permute: HloInstruction, operand: EqualDevices) -> Ids:
-        """To each device: the lowest one with the source's value, -1 where there is no source."""
+        """Return for each device the lowest device with the source's value; -1 if it has no source."""
         ends = device_ends(permute, self._module.num_partitions, self._module.replica_count)
         sent = np.full(self._space.devices, -1, np.int64)
         sent[ends[:, 1]] = operand.first[ends[:, 0]]
         return sent
 
     def _asks_for_more(self, x: HloInstruction) -> bool:
-        """A reducer or element function, or what it calls, reads the device's number, or what comes from outside."""
+        """Return whether a called reducer or element function reads the device's number or external data."""
         return any(map(self._is_asking, x.called_computations))
 
     def _is_asking(self, callee: HloComputation) -> bool:
@@ -224,7 +226,7 @@ class Replication:
 
     # ---- what is known of tuples
     def _uniform(self, shape: Shape, known: EqualDevices) -> Known:
-        """The same of every element."""
+        """Return ``known`` for every element of ``shape``."""
         if isinstance(shape, TupleShape):
             return tuple(self._uniform(element, known) for element in shape.elements)
         return known
@@ -235,7 +237,9 @@ class Replication:
         return tuple(map(self._both, _elements(x), _elements(y)))
 
     def _narrowed(self, x: Known, by: EqualDevices) -> Known:
-        """``x``, where devices differ in whether they come by it."""
+        """Return the classes of ``x``, refined by ``by``: devices that differ in whether they execute
+        it are unequal.
+        """
         if isinstance(x, EqualDevices):
             return self._space.both(x, by)
         return tuple(self._narrowed(element, by) for element in x)

@@ -1,4 +1,4 @@
-"""Collectives that bring the same again, where the first result is still near."""
+"""Equal collectives, if the first result is used shortly before the second one."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from spmd.passes.interface import register_pass
 @register_pass
 @dataclass(frozen=True)
 class ScheduleAwareCse(FueledPass):
-    """Use a collective's result again for an equal one that stands soon after its last use.
+    """Use a collective's result again for an equal one shortly after its last use.
 
         g = all-gather(w)                 g = all-gather(w)
         a = dot(x, g)               =>    a = dot(x, g)
         h = all-gather(w)                 b = dot(y, g)
         b = dot(y, h)
 
-    Weights that were gathered for a forward and are gathered again for a backward computation are not joined: that they
-    are gone meanwhile is why. ``distance``: instructions between the last use and the second collective, at most.
-    ``memory-limit``: live bytes of a device that may not be exceeded by what lives longer (0: any number).
+    Weights that are gathered again for the backward computation stay apart: they are gathered twice so that they do not
+    stay in memory. ``distance``: the most instructions between the last use and the second collective.
+    ``memory-limit``: the most live bytes of a device (0: any number).
     """
 
     name: ClassVar[str] = "schedule-aware-cse"
@@ -49,7 +49,7 @@ class ScheduleAwareCse(FueledPass):
 
 
 class _Joining:
-    """In one computation; ``budget``: bytes that it may need, None for any number."""
+    """Joins of equal collectives in one computation. ``budget``: bytes that it may need, None for any number."""
 
     def __init__(self, computation: HloComputation, live: ModuleBytes, budget: int | None) -> None:
         self._computation = computation
@@ -81,7 +81,7 @@ class _Joining:
         return max([self._position[x], *(self._position[user] for user in x.users)])
 
     def _stretch(self, earlier: HloInstruction, x: HloInstruction) -> range:
-        """Places at which the earlier result would live, and does not."""
+        """Return the positions at which the earlier result is dead but would have to stay live."""
         return range(self._last_use(earlier) + 1, self._position[x])
 
     def _may_join(self, earlier: HloInstruction, x: HloInstruction, distance: int) -> bool:

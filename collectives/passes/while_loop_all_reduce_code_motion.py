@@ -29,7 +29,7 @@ from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.passes.while_loop_overwritten_state import is_overwritten
-from spmd.passes.while_state import Loop, element_index, match_loop, result_elements_known
+from spmd.passes.while_state import Loop, element_index, match_loop, result_has_only_element_reads
 from spmd.shape import ArrayShape
 
 
@@ -59,7 +59,11 @@ class WhileLoopAllReduceCodeMotion(InstructionPass):
 
         def edit(x: HloInstruction) -> bool:
             loop = match_loop(x, sites)
-            if loop is None or not result_elements_known(loop) or any(map(is_pinned, x.users)):
+            if (
+                loop is None
+                or not result_has_only_element_reads(loop)
+                or any(map(is_pinned, x.users))
+            ):
                 return False
             found = [self._match(loop, i, replication) for i in _wanted_elements(loop)]
             moved = [one for one in found if one is not None]
@@ -117,7 +121,7 @@ class _Moved:
 
 
 def _accumulated(index: int, update: HloInstruction, read: HloInstruction) -> _Moved | None:
-    """op(op(read, reduced), reduced): all of one reduction, each used for this alone."""
+    """Match op(op(read, reduced), reduced): every term is reduced in the same way and used here only."""
     x, terms = update, list[tuple[HloInstruction, int, Reduced]]()
     while x is not read:
         if x.opcode not in OPERATIONS or is_pinned(x) or not serves_one(x):
@@ -133,7 +137,9 @@ def _accumulated(index: int, update: HloInstruction, read: HloInstruction) -> _M
 
 
 def _term(x: HloInstruction) -> tuple[HloInstruction, int, Reduced] | None:
-    """The operand of ``x`` that is a reduction of the kind that ``x`` goes on with; what is subtracted, of the two."""
+    """Return ``x``, the index of its operand that is an all-reduce of the kind of ``x``, and that operand. Of a
+    subtraction it must be the second one.
+    """
     for operand_index in (1,) if x.opcode is Opcode.SUBTRACT else (1, 0):
         term = reduced(
             x.operand(operand_index), operation_kind(x), Opcode.ALL_REDUCE, moves_exactly
@@ -146,7 +152,7 @@ def _term(x: HloInstruction) -> tuple[HloInstruction, int, Reduced] | None:
 def _stacked(
     loop: Loop, index: int, read: HloInstruction, replication: Replication
 ) -> _Moved | None:
-    """dynamic-update-slice(read, reduced, starts): at the same place on all members."""
+    """Match dynamic-update-slice(read, reduced, starts) with the same starts on all members."""
     update = loop.next_value(index)
     if update.operands.count(read) != 1 or update.operand(0) is not read:
         return None
@@ -165,7 +171,7 @@ def _stacked(
 
 
 def _keeps_filling(loop: Loop, index: int, kind: ReductionKind) -> bool:
-    """The reduction leaves what the element begins as as it is at every place, or the loop leaves nothing of it."""
+    """Return whether the reduction leaves the element's initial value unchanged, or the loop overwrites all of it."""
     trips = trip_count(loop.instruction)
     if trips and is_overwritten(loop, index, trips):
         return True
@@ -175,7 +181,7 @@ def _keeps_filling(loop: Loop, index: int, kind: ReductionKind) -> bool:
 
 # ---- editing
 def move_behind(loop: Loop, moved: Sequence[_Moved], b: Builder, effects: SideEffects) -> None:
-    """The body works with the values of its own device; what is moved is reduced behind the loop."""
+    """Make the body use the values of its own device, and reduce the results after the loop."""
     x = loop.instruction
     results = {one.index: [u for u in x.users if element_index(u) == one.index] for one in moved}
     elements = list(loop.initial)

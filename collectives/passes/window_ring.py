@@ -1,4 +1,6 @@
-"""Devices that hand pieces of an array around in a circle: who sends to whom, and whose piece a device has when."""
+"""Rings of devices that pass pieces of an array on: the pairs, and the owner of the piece that a
+device has at a time.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class WindowRing:
         return b.collective_permute(x, self.pairs(-way))
 
     def pairs(self, distance: int) -> SourceTargetPairs:
-        """Each member gives to the one ``distance`` places further on."""
+        """Return the pairs in which each member sends to the one ``distance`` positions after it."""
         if self.groups.lines is not None:
             return LinePairs(self.groups.lines, Rotation(distance))
         return ListedPairs(
@@ -39,12 +41,16 @@ class WindowRing:
         )
 
     def offset(self, shift: int, tile: int, start: int, b: Builder) -> HloInstruction:
-        """s32[]: where the part ``start`` of the tile of the member ``shift`` places further on begins."""
+        """Return s32[]: the offset of the part ``start`` of the tile that belongs to the member ``shift`` positions
+        after this one.
+        """
         return position_scalar(b, self.groups, shift=shift, times=tile, start=start)
 
 
 def ring_of(collective: HloInstruction) -> WindowRing | None:
-    """None where it cannot be told who meets, where not all take part alike, or where layouts are prescribed."""
+    """Return the ring. Returns None if the groups are unknown, do not cover all devices in equal sizes, or if layouts
+    are prescribed.
+    """
     attrs = collective.attrs_as(CollectiveAttrs)
     groups = None if attrs.constrain_layout else known_groups(collective)
     assert collective.parent is not None
@@ -67,14 +73,14 @@ class Piece:
 
 
 def pieces_of(tile: int, count: int, *, both_ways: bool) -> tuple[Piece, ...]:
-    """At most ``count`` equal ones. both_ways: neighbours go round in opposite directions."""
+    """Return at most ``count`` equal pieces. ``both_ways``: neighbouring pieces go round in opposite directions."""
     count = max(n for n in range(1, min(count, tile) + 1) if tile % n == 0)
     size = tile // count
     return tuple(Piece(n * size, size, -1 if both_ways and n % 2 else 1) for n in range(count))
 
 
 def cut(x: HloInstruction, dimension: int, piece: Piece, b: Builder) -> HloInstruction:
-    """``piece`` of the tile ``x``."""
+    """Return ``piece`` of the tile ``x``."""
     if piece.size == x.dims[dimension]:
         return x
     starts, limits = [0] * len(x.dims), list(x.dims)
@@ -85,7 +91,7 @@ def cut(x: HloInstruction, dimension: int, piece: Piece, b: Builder) -> HloInstr
 def part_of(
     x: HloInstruction, dimension: int, start: HloInstruction, size: int, b: Builder
 ) -> HloInstruction:
-    """``size`` of ``x`` from ``start`` on along ``dimension``."""
+    """Return ``size`` elements of ``x`` from ``start`` on along ``dimension``."""
     sizes = [size if d == dimension else n for d, n in enumerate(x.dims)]
     return b.dynamic_slice(x, _at(x.dims, dimension, start, b), sizes)
 
@@ -102,7 +108,7 @@ def part_of_product(
 def with_part(
     x: HloInstruction, part: HloInstruction, dimension: int, start: HloInstruction, b: Builder
 ) -> HloInstruction:
-    """``x`` with ``part`` in it from ``start`` on along ``dimension``."""
+    """Return ``x`` with ``part`` written at ``start`` along ``dimension``."""
     return b.dynamic_update_slice(x, part, _at(x.dims, dimension, start, b))
 
 

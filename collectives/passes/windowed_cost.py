@@ -19,7 +19,7 @@ from spmd.hlo.opcode_roles import CALLERS
 from spmd.machine.description import MachineDescription
 from spmd.shape import ArrayShape
 
-#: What takes so long that a scheduler would put it beside a collective, and costs alike however it is fused.
+#: Ops long enough to overlap a collective, with a cost that does not depend on their fusion.
 PRODUCTS = (Opcode.DOT, Opcode.CONVOLUTION, Opcode.RAGGED_DOT, Opcode.SCALED_DOT)
 
 
@@ -39,12 +39,12 @@ class WindowedSavings:
 
     @property
     def share(self) -> float:
-        """The gained fraction of the whole; below 0 for a loss."""
+        """Return the saved fraction of the time; below 0 for a loss."""
         return 1.0 - self.parts / self.unsplit if self.unsplit else 0.0
 
 
 class WindowedCostModel:
-    """Prices of windows of a program on ``machine``."""
+    """Costs of windows of a program on ``machine``."""
 
     def __init__(self, module: HloModule, machine: MachineDescription) -> None:
         self._estimator = RooflineEstimator.of(module, machine, unknown_by_bytes=True)
@@ -55,12 +55,13 @@ class WindowedCostModel:
     def needing(
         self, computation: HloComputation, collectives: Sequence[HloInstruction]
     ) -> list[HloInstruction]:
-        """Those that a scheduler finds too little other work for: products that neither need them nor are needed.
+        """Return the collectives for which a scheduler finds too little other work: products that neither need them nor
+        are needed.
 
-        What else there is to compute is not counted, as much of it will be fused. Where more is to be sent than to be
-        computed, collectives between products that wait for each other, as those of one layer after the other do, share
-        the work beside them: there has to be enough for all. What a product only waits for may come early, what none
-        waits for late.
+        Other work is not counted, as much of it will be fused. If sending takes longer than computing, collectives
+        between products that wait for each other, such as those of successive layers, share the work that can overlap
+        them: it has to suffice for all. A collective that only waits for a product may be early, one that no product
+        waits for may be late.
         """
         independent = independent_seconds(computation, collectives, self._product_seconds)
         wanted = {x: self._estimator.collective(x).seconds for x in collectives}
@@ -81,7 +82,7 @@ class WindowedCostModel:
     def _between_products(
         self, computation: HloComputation, collectives: Iterable[HloInstruction]
     ) -> list[HloInstruction]:
-        """Those that need a product's value, and that a product or another one needs."""
+        """Return the collectives that depend on a product and on which a product or another collective depends."""
         order = computation.post_order()
         behind: set[HloInstruction] = set()
         for x in order:
@@ -116,29 +117,29 @@ class WindowedCostModel:
         collective: HloInstruction,
         parts: Iterable[HloInstruction],
     ) -> WindowedSavings:
-        """parts: what is to take the place of both, in the order in which it was written."""
+        """Return the savings if ``parts``, in the order in which they were written, replace both."""
         unsplit = self._estimator.compute(dot) + self._estimator.collective(collective).seconds
         return WindowedSavings(dot.name, unsplit, self.seconds(parts, _is_kernel))
 
     def kernel(self, x: HloInstruction) -> float:
-        """Seconds of ``x`` as a kernel of its own."""
+        """Return the seconds of ``x`` as a kernel of its own."""
         return self._estimator.compute(x)
 
     def sending(self, collectives: Iterable[HloInstruction]) -> float:
-        """Seconds of these, one after the other."""
+        """Return the sum of the seconds of the collectives."""
         return sum(self._estimator.collective(x).seconds for x in collectives)
 
     def computing(self, members: Iterable[HloInstruction]) -> float:
-        """Seconds of the products among these, one after the other."""
+        """Return the sum of the seconds of the products."""
         return sum(self._product_seconds(x) for x in members)
 
     def seconds(
         self, made: Iterable[HloInstruction], share: Callable[[HloInstruction], float]
     ) -> float:
-        """Parts are sent as soon as they are there and the link is free, and computed in their order. Sending takes its
-        part of the device where that computes; latencies take none.
+        """Return the seconds of the parts. They are sent as soon as they exist and the link is free, and computed in
+        their order. While data is sent, computation is slowed down; during latencies it is not.
 
-        share: of what an instruction takes as a kernel of its own, the part that it adds to a fused program.
+        ``share``: the fraction of an instruction's time as a kernel that it adds to a fused program.
         """
         ready: dict[HloInstruction, float] = {}
         ends = [0.0] * self._concurrent
@@ -165,5 +166,5 @@ class WindowedCostModel:
 
 
 def _is_kernel(x: HloInstruction) -> bool:
-    """Scalars, such as offsets, become part of the kernels that read them."""
+    """Return whether ``x`` is an array. Scalars, such as offsets, become part of the kernels that read them."""
     return isinstance(x.shape, ArrayShape) and bool(x.dims)

@@ -1,4 +1,4 @@
-"""Products beside all-gathers and reduce-scatters, in parts: communication of one beside computation of another."""
+"""Products with all-gathers and reduce-scatters, in parts: one part is communicated while another is computed."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class WindowedEinsum(Simplifier):
         return found if small else None
 
     def tried(self, found: Windowed) -> tuple[int, ...]:
-        """Numbers of chunks among which the machine chooses."""
+        """Return the numbers of chunks to estimate; the best is used."""
         if self.chunks:
             return (self.chunks,)
         return tuple(found.ring.size * n for n in _MULTIPLES)
@@ -116,7 +116,7 @@ class _Choice:
         return builder_at(x, self._scope)
 
     def product_at(self, x: HloInstruction) -> Windowed | None:
-        """With a collective that nothing else hides, where that is known."""
+        """Return the product with its collective, if no other work is known to hide that."""
         found = self._options.matched(x)
         if found is None or (self._needing is not None and found.collective not in self._needing):
             return None
@@ -139,7 +139,7 @@ class _Choice:
         x: HloInstruction,
         cost_model: WindowedCostModel,
     ) -> WindowedSavings:
-        """Return the gain of computing ``x`` in ``pieces``: they are written, priced and removed again."""
+        """Return the gain of computing ``x`` in ``pieces``, which are written, estimated and removed again."""
         builder = self.builder(x)
         before = len(builder.computation)
         value = found.in_parts(pieces, builder)
@@ -149,7 +149,7 @@ class _Choice:
         return gain
 
     def _look(self, module: HloModule, cost_model: WindowedCostModel) -> dict[HloInstruction, None]:
-        """Collectives that nothing else hides."""
+        """Return the collectives that no other work hides."""
         needing: dict[HloInstruction, None] = {}
         for computation in module.computations_post_order():
             candidates = computation.with_opcode(*self._options.opcodes)

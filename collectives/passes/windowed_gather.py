@@ -28,7 +28,9 @@ from spmd.shape import ArrayShape
 
 @dataclass(frozen=True)
 class GatheredProduct:
-    """dot(.., all-gather(tile), ..): ``operand`` is the gathered one's number, ``dimension`` the one gathered along."""
+    """A product of an all-gather, dot(.., all-gather(tile), ..): ``operand`` is the gathered one's number,
+    ``dimension`` the one gathered along.
+    """
 
     dot: HloInstruction
     gather: HloInstruction
@@ -52,11 +54,11 @@ class GatheredProduct:
         return self.own.dims[d]
 
     def in_parts(self, pieces: tuple[Piece, ...], b: Builder) -> HloInstruction:
-        """The product's value; parts come from ever farther members of the ring."""
+        """Return the product's value, computed from parts that come from ever more distant members of the ring."""
         return _windowed(self, pieces, b)
 
     def of_part(self, part: HloInstruction, other: HloInstruction, b: Builder) -> HloInstruction:
-        """The product of ``part`` of what is gathered and ``other``, its operand or a part of it."""
+        """Return the product of ``part`` of the gathered value and ``other``, the other operand or a part of it."""
         lhs, rhs = (part, other) if self.operand == 0 else (other, part)
         return part_of_product(self.dot, lhs, rhs, b)
 
@@ -105,7 +107,7 @@ def _with_product(
     result: HloInstruction | None,
     b: Builder,
 ) -> HloInstruction:
-    """``result`` with the product of ``part``, which stands ``at`` in the gathered dimension."""
+    """Return ``result`` with the product of ``part``, whose offset in the gathered dimension is ``at``."""
     dimension = product.dimension
     other, across = (
         product.dot.operand(1 - product.operand),
@@ -117,6 +119,6 @@ def _with_product(
     if dimension.role is Role.CONTRACTING:
         return made if result is None else b.add(result, made)
     if result is None:
-        result = b.unwritten(product.dot.array_shape.without_layout())
+        result = b.uninitialized(product.dot.array_shape.without_layout())
     assert dimension.result is not None
     return with_part(result, made, dimension.result, at, b)

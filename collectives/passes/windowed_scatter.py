@@ -21,7 +21,9 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 @dataclass(frozen=True)
 class ScatteredProduct:
-    """reduce-scatter(dot(..)) by sums: ``dimension`` is the one that is scattered."""
+    """A product that is reduce-scattered, reduce-scatter(dot(..)) by sums: ``dimension`` is the one
+    that is scattered.
+    """
 
     dot: HloInstruction
     scatter: HloInstruction

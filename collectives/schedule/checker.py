@@ -53,7 +53,7 @@ class Event:
 
 
 def check_schedule(module: HloModule) -> None:
-    """CheckFailed with the first violation in a SCHEDULED module."""
+    """Raise CheckFailed with the first violation in a SCHEDULED module."""
     checked_events(module)
 
 
@@ -80,7 +80,9 @@ def check_topological(computation: HloComputation) -> None:
 
 
 def check_pairs(computation: HloComputation) -> None:
-    """Given a topological order, a done in the same computation stands behind its start."""
+    """Raise CheckFailed unless each start has one done. In a topological order, a done in the same computation then
+    follows its start.
+    """
     for start in computation.instructions:
         wanted = _DONE_OF.get(start.opcode)
         if wanted is None:
@@ -92,11 +94,12 @@ def check_pairs(computation: HloComputation) -> None:
             )
 
 
-# ---- who meets whom, in which order
+# ---- order and participants of collectives
 def events_of_devices(module: HloModule, count: int) -> list[list[Event]]:
-    """Per device, the collectives it takes part in, in schedule order; callees where they are called.
+    """Return, for each device, the collectives that it takes part in, in schedule order; those of callees where they
+    are called.
 
-    Members share an event, and collectives in which the same devices meet share their groups.
+    Members share an event, and collectives of the same groups share their groups.
     """
     events: list[list[Event]] = [[] for _ in range(count)]
     known: dict[Hashable, tuple[Group, ...]] = {}
@@ -126,7 +129,9 @@ def _check_devices(collective: HloInstruction, groups: Iterable[Group], count: i
 def _in_order(
     computation: HloComputation, there: Collection[int], entered: Container[HloComputation]
 ) -> Iterator[tuple[HloInstruction, Collection[int]]]:
-    """Instructions as they run, and the devices that run them; of callees, those of ``entered``."""
+    """Yield the instructions in order of execution, with the devices that run them. Of callees, only those of
+    ``entered`` are visited.
+    """
     for instruction in computation.instructions:
         if instruction.opcode not in (Opcode.CALL, Opcode.WHILE, Opcode.CONDITIONAL):
             yield instruction, there
@@ -143,7 +148,7 @@ def _in_order(
 
 
 def _with_collectives(module: HloModule) -> dict[HloComputation, None]:
-    """Computations that hold a collective, themselves or in what they call."""
+    """Return the computations that contain a collective, or call one that does."""
     found: dict[HloComputation, None] = {}
     for computation in module.computations_post_order():
         for instruction in computation.instructions:
@@ -187,7 +192,7 @@ def _wrapped(start: HloInstruction) -> HloInstruction:
 
 
 def groups_of(collective: HloInstruction, module: HloModule) -> tuple[Group, ...]:
-    """Groups of devices of a collective or its start."""
+    """Return the groups of devices of a collective or its start."""
     collective = _wrapped(collective)
     sizes = module.num_partitions, module.replica_count
     if isinstance(collective.attrs, CollectivePermuteAttrs):
@@ -196,7 +201,7 @@ def groups_of(collective: HloInstruction, module: HloModule) -> tuple[Group, ...
 
 
 def _linked(pairs: Iterable[tuple[int, int]]) -> tuple[Group, ...]:
-    """Devices that pairs link with one another, directly or through others: none of them ends before all begin."""
+    """Return the devices that pairs link, directly or through others: none of them ends before all have begun."""
     group_of: dict[int, list[int]] = {}
     for source, target in pairs:
         one, other = (group_of.setdefault(device, [device]) for device in (source, target))
@@ -231,7 +236,9 @@ class GroupNumbers:
 
 
 def check_events(events: Sequence[Sequence[Event]]) -> None:
-    """Grouped, ordered and free of cycles. ``events[d]`` is what device d does, in order."""
+    """Raise CheckFailed unless the events are grouped, ordered and free of cycles. ``events[d]``: the events of device
+    d, in order.
+    """
     numbers = GroupNumbers()
     _check_grouped(events, numbers)
     _check_ordered(events, numbers)
@@ -258,7 +265,9 @@ def _check_grouped(events: Sequence[Sequence[Event]], numbers: GroupNumbers) -> 
 
 
 def _check_ordered(events: Sequence[Sequence[Event]], numbers: GroupNumbers) -> None:
-    """Members start the collectives of a group in the same order, as often."""
+    """Raise CheckFailed unless all members start the collectives of their group in the same order, and
+    equally often.
+    """
     orders: dict[int, dict[int, list[str]]] = {}
     for device, own in enumerate(events):
         for event in own:
@@ -291,7 +300,9 @@ _RendezvousKey: TypeAlias = tuple[str, int]
 
 
 def _check_progress(events: Sequence[Sequence[Event]], numbers: GroupNumbers) -> None:
-    """Let every device run until it waits for a start that another one has not reached; nobody may be left waiting."""
+    """Let every device run until it waits for a start that another one has not reached. Raises CheckFailed if some wait
+    for ever.
+    """
     position = [0] * len(events)
     started: dict[_RendezvousKey, Counter[int]] = defaultdict(Counter)  # by device, how often
     arrived: Counter[tuple[_RendezvousKey, int]] = (
@@ -329,7 +340,9 @@ def _check_progress(events: Sequence[Sequence[Event]], numbers: GroupNumbers) ->
 
 
 def _describe(stuck: Mapping[int, Event], there: Mapping[int, Mapping[int, int]]) -> str:
-    """``there``: who has started what a device is stuck in."""
+    """Return a text of the devices that are stuck. ``there``: for each of them, the devices that have started its
+    collective.
+    """
     parts = []
     for device, event in list(stuck.items())[:8]:
         missing = [member for member in event.group if member not in there[device]]

@@ -1,7 +1,8 @@
-"""Collectives of a module that may not be in flight together: those with groups that share more than one device.
+"""Collectives of a module that may not be in flight at the same time: those with groups that share several devices.
 
-Two such collectives, taken up in different orders by two devices, wait for each other for ever: each device holds what
-the other needs (progress slots, communicators). Groups that share one device, or none, cannot form that circle alone.
+If two devices start two such collectives in different orders, they wait for each other for ever: each device has the
+resources that the other needs (progress slots, communicators). Groups that share one device, or none, cannot form such
+a cycle alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.ops.attrs import CollectivePermuteAttrs
-from spmd.ops.groups import device_pairs, group_key, meeting_groups
+from spmd.ops.groups import device_pairs, group_key, participating_groups
 
 #: Equal for collectives that join the same devices.
 GroupClass: TypeAlias = int
@@ -66,7 +67,7 @@ class GroupOverlap:
         return self._inside[computation]
 
     def share(self, one: GroupClass, other: GroupClass) -> bool:
-        """Whether a group of ``one`` and a group of ``other`` have more than one device in common."""
+        """Return whether a group of ``one`` and a group of ``other`` have more than one device in common."""
         key = (min(one, other), max(one, other))
         if key not in self._shared:
             self._shared[key] = self._look(*key)
@@ -79,14 +80,14 @@ class GroupOverlap:
         return bool(codes.size and np.unique(codes, return_counts=True)[1].max() > 1)
 
     def _labels_of(self, kind: GroupClass) -> _Ids:
-        """For each device the number of its group; -1 for one that takes no part."""
+        """Return for each device the number of its group; -1 if it takes no part."""
         if kind not in self._labels:
             member = self._members[kind]
             sizes = self.module.num_partitions, self.module.replica_count
             if isinstance(member.attrs, CollectivePermuteAttrs):
                 groups = DeviceGroups.of(linked_devices(device_pairs(member, *sizes)))
             else:
-                groups = meeting_groups(member, *sizes)
+                groups = participating_groups(member, *sizes)
             self._labels[kind] = groups.number(self._devices)
         return self._labels[kind]
 
@@ -96,7 +97,7 @@ class GroupOverlap:
 
 
 def linked_devices(pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
-    """Devices that pairs link with one another, directly or through others; sorted."""
+    """Return the sorted groups of devices that pairs link, directly or through others."""
     leader: dict[int, int] = {}
 
     def find(device: int) -> int:

@@ -1,10 +1,11 @@
-"""Bytes that are left for what runs ahead of its turn, if all else follows in the order of turns.
+"""Bytes available for instructions that run ahead of their turn, if all others follow in the order of turns.
 
-An order that keeps within the limit is given, and another one is made from it. At any moment the rest of it can be
-placed as it stands: what has run ahead adds its bytes where it was not there yet, and takes away what has died ahead of
-time. An instruction may run ahead if that leaves no place of the rest above the limit, so there is no dead end.
+An order within the limit is given, and another one is made from it. At any moment the remaining instructions can run in
+the given order: instructions that ran ahead add their results' bytes to the positions before their turn, and subtract
+those of values that died early. An instruction may run ahead if no remaining position exceeds the limit then, so there
+is no dead end.
 
-    turn   0   1   2   3   4        from the beginning, 3 runs ahead of 1: its result is held at 1 and 2, too;
+    turn   0   1   2   3   4        from the beginning, 3 runs ahead of 1: its result is live at 1 and 2, too;
     spare  5   2   4   6   6        with 3 bytes it may not (2 at turn 1), with 2 bytes it may
 """
 
@@ -25,7 +26,9 @@ Tracker: TypeAlias = ForwardTracker | BackwardTracker
 
 
 class Headroom:
-    """``needs``: live bytes at each turn, of which ``limit`` there may be. ``key``: the turn of each node."""
+    """Bytes left at each turn. ``needs``: live bytes at each turn, of which ``limit`` there may be. ``key``: the turn
+    of each node.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class Headroom:
         self._begin, self._end = _live_ranges(graph, key, buffers, tracker)
 
     def allows(self, node: int, turn: int) -> bool:
-        """Whether ``node`` may run now, where ``turn`` is the first that has not."""
+        """Return whether ``node`` may run now. ``turn``: the first node that has not run."""
         if self._key[node] == turn:
             return True
         (x, *more) = self._graph.members[node]
@@ -60,7 +63,7 @@ class Headroom:
         return bool(spare.min() >= 0)
 
     def advance(self, node: int, turn: int) -> None:
-        """``node`` runs now."""
+        """Record that ``node`` runs now."""
         members = self._graph.members[node]
         for x in members if isinstance(self._tracker, ForwardTracker) else reversed(members):
             for last, size in self._changes(x, turn):
@@ -68,7 +71,7 @@ class Headroom:
             self._tracker.schedule(x)
 
     def _changes(self, x: HloInstruction, turn: int) -> list[tuple[int, int]]:
-        """(turn up to which, bytes that are held more) from ``turn`` on."""
+        """Return pairs of a turn and the additional bytes that are live from ``turn`` until then."""
         begins, ends = self._tracker.changes(x)
         found = [(self._begin[b], self._size[b]) for b in begins if self._begin[b] > turn]
         found += [(self._end[b] + 1, -self._size[b]) for b in ends if self._end[b] >= turn]

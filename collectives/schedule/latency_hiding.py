@@ -1,8 +1,8 @@
-"""Latency hiding: order a scheduled module's computations so that its collectives run beside its work.
+"""Latency hiding: order a scheduled module's computations so that its collectives overlap its work.
 
 Callees come first, as a loop is work of its caller. Each computation is searched by itself (order_search.py) on a graph
-of seconds and windows (schedule_graph.py); an order that is no better on the timeline than the one that stands is not
-taken. The memory limit is one: where the order that came meets it, so does the one that is left.
+of seconds and windows (schedule_graph.py). The new order is used if it is faster on the timeline than the present one.
+If the present order is within the memory limit, so is the new one.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ MOST_CORRECTIONS = 4
 
 @dataclass(frozen=True)
 class LatencyOptions:
-    """limits: what may be in flight together. memory_limit: bytes of a device, None for any number. busy: by exchange,
-    the part of the device that a transfer takes away from work.
+    """Options of the scheduler. limits: of the collectives in flight at a time. memory_limit: bytes of a device, None
+    for any number. busy: by exchange, the fraction of the device that a transfer takes away from work.
 
-    measure: bytes that a device needs for the module in its order, where something exacter than live bytes is at hand
-    (buffer assignment); the limit is held by this measure, then.
+    measure: returns the bytes that a device needs for the module in its order, if there is a more exact figure than
+    live bytes (buffer assignment). The limit then applies to that figure.
     """
 
     limits: OverlapLimits = field(default_factory=OverlapLimits)
@@ -54,7 +54,9 @@ class LatencyOptions:
 def schedule_for_latency(
     module: HloModule, estimator: Estimator, options: LatencyOptions | None = None
 ) -> LatencyReport:
-    """Order every computation of a SCHEDULED module, in place. ScheduleError for what cannot be honoured."""
+    """Order every computation of a SCHEDULED module, in place. Raises ScheduleError if limits or
+    groups cannot be kept.
+    """
     if module.stage is not Stage.SCHEDULED:
         raise ScheduleError(f"{module.name} is {module.stage.name.lower()}, expected a schedule")
     return _Scheduling(module, estimator, options or LatencyOptions()).run()
@@ -105,7 +107,7 @@ class _Scheduling:
         )
 
     def _put(self, orders: Orders) -> None:
-        """Every computation into its order."""
+        """Put every computation into its order."""
         for computation, order in orders.items():
             computation.set_order(order)
             self._bytes.look(computation)
@@ -113,7 +115,9 @@ class _Scheduling:
     def _arrange(
         self, stands: _Arranged, limit: int | None, in_flight: OverlapLimits | None = None
     ) -> _Arranged:
-        """The best orders found, from those that stand; live bytes at most ``limit``. in_flight: other limits."""
+        """Return the best orders found, starting from ``stands``, with at most ``limit`` live bytes. ``in_flight``:
+        other limits of what is in flight.
+        """
         limits = in_flight or self._options.limits
         self._put(stands.orders)
         budgets = {} if limit is None else self._bytes.budgets(limit)
@@ -123,7 +127,7 @@ class _Scheduling:
             memory = Memory(
                 buffers,
                 self._bytes.inner_of(computation),
-                self._bytes.held(computation),
+                self._bytes.persistent(computation),
                 budgets.get(computation),
             )
             graph = build_graph(computation, self._costs, buffers)
@@ -136,7 +140,7 @@ class _Scheduling:
         return self._arranged(timelines)
 
     def _within(self, limit: int, stands: _Arranged, free: _Arranged) -> _Arranged:
-        """Orders that hold the limit, or that need no more than those that stand, where these exceed it."""
+        """Return orders within ``limit``. If the current orders exceed it, orders that need no more than these."""
         limit = max(limit, self._measure(stands))
         if self._measure(free) <= limit:
             return free
@@ -153,7 +157,7 @@ class _Scheduling:
         return stands
 
     def _with_more_in_flight(self, stands: _Arranged, chosen: _Arranged) -> _Arranged:
-        """Orders as if there were no other limit on what is in flight than that of one exchange."""
+        """Return the orders without other limits of what is in flight than that of one exchange."""
         limits = replace(self._options.limits, per_kind={}, in_flight=0)
         if limits == self._options.limits or not any(_exposed(chosen).values()):
             return chosen
@@ -171,7 +175,7 @@ class _Scheduling:
     def _report(
         self, stands: _Arranged, chosen: _Arranged, free: _Arranged, crowded: _Arranged
     ) -> LatencyReport:
-        """free: without the memory limit; crowded: with more in flight."""
+        """Return the report. ``free``: the orders without the memory limit; ``crowded``: those with more in flight."""
         times = executions(self._module)
         orders = {"b": stands, "a": chosen, "f": free, "c": crowded}
         exposed = {name: _exposed(one) for name, one in orders.items()}
@@ -217,7 +221,9 @@ class _Scheduling:
         )
 
     def _work(self) -> float:
-        """Seconds of the device's own instructions in one step; of a conditional, those of its dearest branch."""
+        """Return the seconds of the device's own instructions in one step; of a conditional, those of its slowest
+        branch.
+        """
         totals: dict[HloComputation, float] = {}
         for computation in self._computations:
             totals[computation] = 0.0

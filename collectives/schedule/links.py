@@ -1,11 +1,11 @@
 """When transfers on the links of one device are over: they queue, or they share.
 
-Collectives that are kernels run one after the other on an exchange; what is opened waits until its ports are free.
-Messages may go together: then a port's bandwidth is shared by all that send, and the end of a transfer depends on what
-is opened beside it later. In either case the latency of one passes while another one sends.
+Collectives that are kernels run one after the other on an exchange; a new one waits until its ports are free. Messages
+may be concurrent: then all that send share a port's bandwidth, and the end of a transfer depends on transfers that
+begin later. In either case the latency of one passes while another one sends.
 
-Which of both messages do is up to MPI and their size. Between two hosts over TCP (MPICH and UCX), of two reductions of
-1 MB both take twice as long beside each other, and of two of 64 kB the first one lands as if it were alone.
+Which of the two applies to messages depends on MPI and on their size. Between two hosts over TCP (MPICH and UCX), two
+concurrent reductions of 1 MB both take twice as long, and of two of 64 kB the first one takes as long as alone.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Links(ABC):
 
     @abstractmethod
     def span(self, key: Hashable) -> tuple[float, float]:
-        """When it begins and ends, if nothing more is opened before it does."""
+        """Return when the transfer begins and ends if nothing more is opened before."""
 
     @abstractmethod
     def active_transfers(self, now: float) -> list[LoadedTransfer]:
@@ -78,7 +78,7 @@ class QueuedLinks(Links):
         return self._active
 
     def free_at(self, transfer: Transfer) -> float:
-        """From when on it would find a place on its ports."""
+        """Return the time from which on the transfer's ports are free."""
         return max((self._free.get(name, 0.0) for name, _ in transfer.ports), default=0.0)
 
 
@@ -90,7 +90,7 @@ class SharedLinks(Links):
         self._transfers: dict[Hashable, Transfer] = {}
         #: When each begins, and when its bytes are sent.
         self._spans: dict[Hashable, tuple[float, float]] = {}
-        #: Of what sends, seconds that are left at full rate.
+        #: Seconds left at full rate, for each transfer that is sending.
         self._left: dict[Hashable, float] = {}
 
     def open(self, key: Hashable, transfer: Transfer, now: float) -> None:
@@ -110,7 +110,7 @@ class SharedLinks(Links):
         return [self._loaded_transfer(key) for key in self._left if self._spans[key][1] > now]
 
     def _loaded_transfer(self, key: Hashable) -> LoadedTransfer:
-        """The device is taken away while bytes are sent: here evenly, until the last is."""
+        """Return the load of a transfer, spread evenly from its begin to its end."""
         (begun, sent), transfer = self._spans[key], self._transfers[key]
         return LoadedTransfer(
             begun, sent, transfer.load * min(transfer.sending / (sent - begun), 1.0)

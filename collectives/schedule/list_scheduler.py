@@ -5,8 +5,8 @@ directions, on a clock of the device's work.
 
     while something is left:
         close a window whose collective is over
-        else open the next window that may be, if it is its turn
-        else run the next work that is ready and may stand beside what is in flight
+        else open the next window that may open, if it is its turn
+        else run the next work that is ready and may overlap the collectives in flight
         else open a window ahead of its turn
         else wait for the first collective that ends
 
@@ -53,7 +53,9 @@ class Priorities:
 
 
 class ListScheduler:
-    """Makes one order of a graph. make_headroom: of turns as this direction counts them; None where none is needed."""
+    """Scheduler of one order of a graph. make_headroom: for the turns of this direction; None if
+    memory is not limited.
+    """
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class ListScheduler:
         self._look_again = True
 
     def run(self) -> list[int] | None:
-        """Nodes in schedule order; None where no order was found that keeps to all limits."""
+        """Return the nodes in schedule order. Returns None if no order within all limits was found."""
         for node, left in enumerate(self._left):
             if not left:
                 self._ready(node)
@@ -125,7 +127,7 @@ class ListScheduler:
         return True
 
     def _close(self, until: float) -> bool:
-        """The first window that is over by ``until``, where memory allows."""
+        """Close the first window that is over by ``until``, if memory allows. Returns whether one was closed."""
         if not self._ready_closings or self._ready_closings[0][0] > until:
             return False
         end, _, node = self._ready_closings[0]
@@ -142,7 +144,7 @@ class ListScheduler:
         self._schedule_node(node)
 
     def _open(self) -> bool:
-        """The first window that may open, of those whose turn it is."""
+        """Open the first window that may open, among those whose turn it is. Returns whether one was opened."""
         while self._late and self._turns.is_due(self._late[0][1]):
             _, node = heapq.heappop(self._late)
             self._add_opening(node)
@@ -159,7 +161,7 @@ class ListScheduler:
         self._look_again = True
 
     def _open_ahead(self) -> bool:
-        """Any window, ahead of its turn: nothing else can be done."""
+        """Open any window, ahead of its turn, since nothing else is possible. Returns whether one was opened."""
         return self._open_first(self._openings) or self._open_first(self._late)
 
     def _open_first(self, openings: list[tuple[int, int]]) -> bool:
@@ -169,7 +171,7 @@ class ListScheduler:
         return found is not None
 
     def _pop_first(self, heap: list[tuple[int, int]], may: Callable[[int], bool]) -> int | None:
-        """The first of the next nodes of ``heap`` that may be placed, taken out."""
+        """Remove and return the first of the next nodes of ``heap`` that may be placed; None if there is none."""
         passed: list[tuple[int, int]] = []
         found = None
         while heap and len(passed) < _MOST_LOOKED_AT:
@@ -185,7 +187,7 @@ class ListScheduler:
         return found
 
     def _is_early(self, node: int) -> bool:
-        """Whether the window opens as soon as it can."""
+        """Return whether the window opens as soon as it can."""
         grows = self._graph.windows[self._graph.window_of[node]].grows
         return grows >= 0 if self._backward else grows <= 0
 
@@ -212,7 +214,7 @@ class ListScheduler:
         return True
 
     def _feed(self) -> int | None:
-        """Work on the shortest way to a window."""
+        """Return the next node on the shortest way to a window, None if it may not run."""
         while self._lead_queue and self._placed[self._lead_queue[0][2]]:
             heapq.heappop(self._lead_queue)
         if not self._lead_queue or not self._may_run(self._lead_queue[0][2]):
@@ -226,7 +228,7 @@ class ListScheduler:
         return self._fits(node)
 
     def _may_run_now(self, node: int) -> bool:
-        """And need not be put off for what is about to go on."""
+        """Return whether ``node`` may run, and need not wait for a window that is about to end."""
         if self._ready_closings:
             end, _, closing = self._ready_closings[0]
             over = self._now + _IN_TIME * (self._end_of(node) - self._now)
@@ -237,9 +239,10 @@ class ListScheduler:
         return self._may_run(node)
 
     def _delays_window(self, node: int, over: float, end: float) -> bool:
-        """Whether ``node``, until ``over``, would leave a link idle for which a window waits that goes first.
+        """Return whether ``node``, which would run until ``over``, would leave a link idle for which a window of higher
+        priority waits.
 
-        end: of the window that is over first, behind which that one may open.
+        ``end``: the end of the window that is over first, after which that one may open.
         """
         if not self._openings or self._work_key[self._openings[0][1]] >= self._work_key[node]:
             return False
@@ -247,12 +250,12 @@ class ListScheduler:
         return over > max(end, self._links.free_at(window.transfer))
 
     def _end_of(self, node: int) -> float:
-        """When work that begins now is over."""
+        """Return the end of work that begins now."""
         active_transfers = self._links.active_transfers(self._now)
         return end_of_work(self._now, self._graph.seconds[node], active_transfers)
 
     def _wait(self) -> bool:
-        """For the window that is over first; then what waits for memory may have it."""
+        """Wait for the window that is over first and close it. Nodes that wait for memory may run afterwards."""
         if not self._ready_closings:
             return False
         return self._close(self._ready_closings[0][0])
@@ -316,5 +319,5 @@ class _Turns:
             self._next_work += 1
 
     def is_due(self, node: int) -> bool:
-        """No work is left that stands before it."""
+        """Return whether all work before the node has run."""
         return self.of[node] < self._next_work

@@ -86,7 +86,9 @@ class BackwardTracker:
         return self.live + more + self._inner.get(x, 0)
 
     def changes(self, x: HloInstruction) -> tuple[list[Buffer], list[Buffer]]:
-        """``ForwardTracker``'s, seen from the end: what ``x`` reads begins, what it writes ends."""
+        """Return the buffers that begin and end to be live, seen from the end: those that ``x`` reads begin, those that
+        it writes end.
+        """
         is_live = self._is_live
         begins = [b for b in self._buffers.read[x] if not is_live[b]]
         return begins, [b for b in self._buffers.written[x] if is_live[b]]

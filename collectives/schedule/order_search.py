@@ -83,7 +83,7 @@ class Preference(Enum):
 
 
 class OrderSearch:
-    """Makes orders of ``graph`` and keeps the best; ``stands``: the order as it is, which meets the limit."""
+    """Search for the best order of ``graph``; ``stands``: the present order, which is within the limit."""
 
     def __init__(
         self,
@@ -105,7 +105,9 @@ class OrderSearch:
         self._leads = {backward: graph.leads(backward=backward) for backward in (True, False)}
 
     def run(self) -> Found:
-        """ScheduleError where groups and limits of what is in flight cannot be kept."""
+        """Return the best order. Raises ScheduleError if scheduling groups and limits of what is in flight cannot be
+        kept.
+        """
         if self._graph.has_blocks or not self._stands_apart():
             self.best = self._as_asked()
             self._made = {self.best.timeline.seconds: self.best}
@@ -122,7 +124,7 @@ class OrderSearch:
         return self._smallest()
 
     def _there_and_back(self) -> None:
-        """Passes that stay as near as they can to the order that stands: these need least memory."""
+        """Try passes that keep as close as possible to the current order: these need least memory."""
         stands = self.best
         for backward in (True, False):
             found: Found | None = stands
@@ -139,7 +141,7 @@ class OrderSearch:
         *,
         backward: bool,
     ) -> Found | None:
-        """One pass, whose order becomes the best one if it is."""
+        """Run one pass. Its order becomes the best one if it is better."""
         nodes = self._pass(rank, preference, limits, backward=backward)
         if nodes is None:
             return None
@@ -149,7 +151,9 @@ class OrderSearch:
         return made
 
     def _smallest(self) -> Found:
-        """The best order; where bytes are not limited, of those that take about as long the one that needs fewest."""
+        """Return the best order. If memory is not limited, return the one that needs least memory among those that take
+        about as long.
+        """
         if self._memory.limit is not None:
             return self.best
         most = self.best.timeline.seconds * (1 + AS_LONG)
@@ -157,7 +161,7 @@ class OrderSearch:
         return min(fastest[:MOST_ORDERS], key=lambda made: max(self._memory.needs(made.order)))
 
     def _round(self, ranks: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-        """All passes from each of ``ranks``; the best orders that they make, the quickest first."""
+        """Run all passes from each of ``ranks``. Returns the best orders that they find, the fastest first."""
         found: dict[float, Sequence[int]] = {}
         for rank in ranks:
             for backward, preference, limits in product((True, False), Preference, self._tried):
@@ -173,7 +177,7 @@ class OrderSearch:
         return any(span.exposed for span in self.best.timeline.spans)
 
     def _stands_apart(self) -> bool:
-        """Whether the order that stands keeps to the limits of what is in flight."""
+        """Return whether the current order keeps the limits of what is in flight."""
         in_flight = InFlight(self._limits, self._costs.group_overlap)
         for node, kind in enumerate(self._graph.kinds):
             if kind is NodeKind.DONE:
@@ -189,7 +193,7 @@ class OrderSearch:
         return True
 
     def _as_asked(self) -> Found:
-        """Near the order that stands, with groups together and limits kept, whatever time that takes."""
+        """Return an order close to the current one that keeps groups together and limits, at any cost in time."""
         nodes = self._pass(self.best.positions, Preference.ORDER, self._limits, backward=False)
         if nodes is None:
             limit = self._memory.limit
@@ -202,7 +206,7 @@ class OrderSearch:
         return self._judge(nodes)
 
     def _by_path(self, rank: Sequence[int], *, backward: bool) -> list[int]:
-        """Places by how much has to follow (backward: to come before), by ``rank`` among equals."""
+        """Return positions by the longest path to the end (backward: from the beginning), by ``rank`` among equals."""
         paths = self._paths[backward]
         sign = 1.0 if backward else -1.0
         return _positions(
@@ -221,7 +225,9 @@ class OrderSearch:
         *,
         backward: bool,
     ) -> list[int] | None:
-        """An order near ``rank`` that keeps to the limit. Bytes are counted once an order without has gone above it."""
+        """Return an order close to ``rank`` within the memory limit. Bytes are counted only after an order without
+        counting exceeded it.
+        """
         if not self._is_tight:
             nodes = self._order(rank, preference, limits, backward=backward, counts=False)
             if nodes is None or self._memory.allows(self._graph.instructions(nodes)):
@@ -277,7 +283,7 @@ class OrderSearch:
 
 
 def _positions(nodes: Sequence[int]) -> list[int]:
-    """For each node, where it stands."""
+    """Return the position of each node."""
     positions = [0] * len(nodes)
     for position, node in enumerate(nodes):
         positions[node] = position

@@ -11,7 +11,7 @@ from collectives.schedule.group_overlap import GroupOverlap
 from collectives.schedule.window_costs import Communication
 from spmd.machine.description import MachineDescription
 
-#: By messages: while the latency of one passes, the bytes of another go over the link.
+#: Limit for collectives by messages: one sends bytes while the latency of another passes.
 BY_MESSAGES = 2
 
 
@@ -20,8 +20,8 @@ class OverlapLimits:
     """Limits of the collectives in flight at one time.
 
     per_exchange: collectives that use one exchange. per_kind: by the name of the kind; others have no limit of their
-    own. in_flight: all together; 0 for any number. apart: collectives whose groups share more than one device never
-    overlap, since one in flight holds on to its devices.
+    own. in_flight: of all collectives; 0 for any number. apart: collectives whose groups share more than one device
+    never overlap, since one in flight occupies its devices.
     """
 
     per_exchange: int = 1
@@ -42,7 +42,7 @@ class OverlapLimits:
 
 
 class InFlight:
-    """Windows that are open, and whether another one may open beside them."""
+    """Open windows, and whether another one may open while they are."""
 
     def __init__(self, limits: OverlapLimits, group_overlap: GroupOverlap) -> None:
         self._limits = limits
@@ -50,7 +50,7 @@ class InFlight:
         self.open: dict[int, Communication] = {}
 
     def admits(self, one: Communication) -> bool:
-        """Whether ``one`` may be in flight beside all that are."""
+        """Return whether ``one`` may be in flight along with all that are."""
         others = self.open.values()
         if not others:
             return True

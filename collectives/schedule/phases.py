@@ -17,5 +17,5 @@ def is_done(x: HloInstruction) -> bool:
 
 
 def is_blocking(x: HloInstruction) -> bool:
-    """A collective that is over before the next instruction begins."""
+    """Return whether ``x`` is a collective that ends before the next instruction begins."""
     return x.opcode in KIND and x.opcode not in STARTS

@@ -21,7 +21,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import WEIGHTLESS
 
-#: These write a part of an operand: who else reads that comes first, or a copy has to be made.
+#: Ops that overwrite an operand: its other readers must come first, or it is copied.
 _IN_PLACE = frozenset({Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER, Opcode.WHILE, Opcode.FUSION})
 
 
@@ -49,7 +49,8 @@ class Window:
 
 @dataclass
 class ScheduleGraph:
-    """members[n]: the instructions of node n, in order. before[n], after[n]: nodes that run before, after it.
+    """Graph of a computation's instructions. members[n]: the instructions of node n, in order. before[n], after[n]:
+    nodes that run before, after it.
 
     seconds[n]: of work. window_of[n]: number of the window that a START or DONE belongs to. occupies[n]: what a WORK
     node's own collectives occupy, for a blocking collective, a caller or a scheduling group.
@@ -69,11 +70,13 @@ class ScheduleGraph:
 
     @property
     def has_blocks(self) -> bool:
-        """Whether there are scheduling groups of several instructions."""
+        """Return whether there are scheduling groups of several instructions."""
         return any(len(inside) > 1 for inside in self.members)
 
     def paths(self, *, backward: bool) -> list[float]:
-        """Seconds of the longest path from each node to the end (backward: from the beginning), itself included."""
+        """Return the seconds of the longest path from each node to the end (backward: from the beginning), the node
+        included.
+        """
         after = self.before if backward else self.after
         found = [0.0] * len(self)
         for node in self._sorted(backward=not backward):
@@ -89,9 +92,10 @@ class ScheduleGraph:
         return found
 
     def leads(self, *, backward: bool) -> list[float]:
-        """Seconds of work on the shortest way from each node, itself included, to a window that opens behind it.
+        """Return the seconds of work on the shortest way from each node, itself included, to a window that opens after
+        it.
 
-        Backward, a window opens with its done. Infinite where no way leads to one.
+        Backward, a window opens with its done. The result is infinite if no way leads to a window.
         """
         opening = NodeKind.DONE if backward else NodeKind.START
         after = self.before if backward else self.after
@@ -105,7 +109,7 @@ class ScheduleGraph:
         return found
 
     def _sorted(self, *, backward: bool) -> list[int]:
-        """Nodes so that each stands behind those before it (backward: those after it)."""
+        """Return the nodes in an order in which each follows its predecessors (backward: its successors)."""
         before, after = (self.after, self.before) if backward else (self.before, self.after)
         left = [len(earlier) for earlier in before]
         order = [node for node, count in enumerate(left) if not count]
@@ -168,7 +172,7 @@ def _readers_first(
     buffers: LiveBuffers,
     blocks: Mapping[HloInstruction, Block],
 ) -> dict[HloInstruction, list[HloInstruction]]:
-    """Readers of what an instruction writes over, where all of them stand before it as things are."""
+    """Return the readers of values that an instruction overwrites, if all of them precede it in the current order."""
     position = {x: n for n, x in enumerate(computation.instructions)}
     readers: dict[int, list[HloInstruction]] = {}
     for x, read in buffers.read.items():
@@ -189,7 +193,7 @@ def _readers_first(
 def _describe(
     graph: ScheduleGraph, node: int, inside: Sequence[HloInstruction], costs: WindowCosts
 ) -> None:
-    """Kind, seconds and occupation of one node."""
+    """Set kind, seconds and occupied resources of one node."""
     if len(inside) > 1:
         graph.kinds.append(NodeKind.WORK)
         graph.seconds.append(run_timeline(inside, costs).seconds)

@@ -29,8 +29,9 @@ class ScheduledCollective:
 
 @dataclass(frozen=True)
 class ScheduledOverlap:
-    """machine: the one that the schedule was made for, with its exchanges. per_exchange: collectives that may be in
-    flight on one of them; in_flight: on all together, 0 for any number. seconds: of one step.
+    """Expected overlap of a schedule. machine: the one that the schedule was made for, with its exchanges.
+    per_exchange: collectives that may be in flight on one of them; in_flight: on all together, 0 for any number.
+    seconds: of one step.
     """
 
     machine: str
@@ -41,7 +42,7 @@ class ScheduledOverlap:
     collectives: tuple[ScheduledCollective, ...]
 
     def of(self, name: str) -> ScheduledCollective | None:
-        """The collective of that name."""
+        """Return the collective of that name, or None."""
         return next((one for one in self.collectives if one.name == name), None)
 
 

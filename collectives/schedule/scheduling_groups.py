@@ -33,7 +33,7 @@ class Block:
 
 
 def group_of(x: HloInstruction) -> str | None:
-    """The id of its scheduling group; a start and its done have one, whichever of them names it."""
+    """Return the id of the scheduling group. A start and its done have one group, whichever of them names it."""
     halves = [x]
     if is_done(x):
         halves.append(x.operand(0))
@@ -44,7 +44,9 @@ def group_of(x: HloInstruction) -> str | None:
 
 
 def blocks_of(computation: HloComputation) -> dict[HloInstruction, Block]:
-    """The group of each instruction that is in one. ScheduleError where another one has to run in between."""
+    """Return the group of each instruction that is in one. Raises ScheduleError if another instruction has to run in
+    between.
+    """
     groups: dict[str, list[HloInstruction]] = {}
     for x in computation.instructions:
         name = group_of(x)
@@ -69,7 +71,7 @@ def _neighbours(x: HloInstruction) -> Iterator[HloInstruction]:
 def _check_convex(
     computation: HloComputation, name: str, inside: Mapping[HloInstruction, None]
 ) -> None:
-    """No path leaves the group and comes back."""
+    """Raise ScheduleError if a path leaves the group and comes back."""
     needs: dict[HloInstruction, bool] = {}
     for x in computation.instructions:
         if x in inside:
@@ -84,7 +86,7 @@ def _check_convex(
 
 
 def _check_acyclic(computation: HloComputation, blocks: Mapping[HloInstruction, Block]) -> None:
-    """Groups may not need each other both ways."""
+    """Raise ScheduleError if groups depend on each other both ways."""
     after: dict[str, dict[str, HloInstruction]] = {}
     seen: dict[HloInstruction, dict[str, None]] = {}
     for x in computation.instructions:
@@ -108,7 +110,7 @@ def _check_acyclic(computation: HloComputation, blocks: Mapping[HloInstruction, 
 
 
 def _overlapping(inside: Mapping[HloInstruction, None]) -> Sequence[HloInstruction]:
-    """Starts as early as their operands allow, dones as late as their users do."""
+    """Return an order with starts as early as their operands allow, and dones as late as their users allow."""
     waiting = {x: sum(y in inside for y in dict.fromkeys(_neighbours(x))) for x in inside}
     order: list[HloInstruction] = []
     ready = [x for x, count in waiting.items() if not count]

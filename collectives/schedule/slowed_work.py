@@ -19,8 +19,9 @@ class LoadedTransfer:
 
 
 def end_of_work(now: float, seconds: float, active_transfers: Iterable[LoadedTransfer]) -> float:
-    """When work is over that would take ``seconds`` alone, beginning ``now``. active_transfers: that have begun, or
-    will."""
+    """Return the end of work that would take ``seconds`` alone and begins ``now``. ``active_transfers``: those that
+    have begun, or will.
+    """
     slowing = [one for one in active_transfers if one.load > 0.0 and one.ended > now]
     if not slowing:
         return now + seconds

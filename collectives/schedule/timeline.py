@@ -46,7 +46,9 @@ class CollectiveSpan:
 
 @dataclass(frozen=True)
 class Timeline:
-    """seconds: until the last instruction is over and no collective is in flight. work: of these, the device's own."""
+    """Predicted times of an order. seconds: until the last instruction is over and no collective is in flight. work: of
+    these, the device's own.
+    """
 
     seconds: float
     work: float
@@ -54,7 +56,9 @@ class Timeline:
 
 
 def run_timeline(order: Sequence[HloInstruction], costs: WindowCosts) -> Timeline:
-    """``order``: of one computation, whose callees have their totals. The longest of those on ``costs.links()``."""
+    """Return the longest timeline of those on ``costs.links()``. ``order``: of one computation, whose callees have
+    their totals.
+    """
     return max((_on(links, order, costs) for links in costs.links()), key=lambda one: one.seconds)
 
 

@@ -27,9 +27,10 @@ _Run = tuple[str, int]
 def check_windows(
     module: HloModule, memory_limit: int | None = None, *, apart: bool = True
 ) -> None:
-    """CheckFailed with the first violation in a SCHEDULED module; all that ``check_schedule`` asks comes first.
+    """Raise CheckFailed with the first violation in a SCHEDULED module, those of ``check_schedule`` first.
 
-    apart: see above; not asked of what goes by messages.
+    ``apart``: whether collectives in flight may not have two devices in common (see above). That is not required of
+    collectives by messages.
     """
     events = checked_events(module)
     if apart:
@@ -40,7 +41,9 @@ def check_windows(
 
 
 def check_apart(events: Sequence[Sequence[Event]]) -> None:
-    """No two collectives in flight on a device share another one. ``events[d]`` is what device d does, in order."""
+    """Raise CheckFailed if two collectives in flight have more than one device in common. ``events[d]``: the events of
+    device d, in order.
+    """
     numbers = GroupNumbers()
     shared: dict[tuple[int, int], list[int]] = {}
     for device, own in enumerate(events):
@@ -62,7 +65,7 @@ def check_apart(events: Sequence[Sequence[Event]]) -> None:
 
 
 def check_one_order(events: Sequence[Sequence[Event]]) -> None:
-    """The orders in which devices start collectives are parts of one."""
+    """Raise CheckFailed unless the orders in which devices start collectives are parts of one order."""
     after: dict[_Run, dict[_Run, int]] = {}
     waiting: dict[_Run, int] = {}
     for device, own in enumerate(events):
@@ -120,7 +123,7 @@ def _circle(waiting: dict[_Run, int], after: dict[_Run, dict[_Run, int]]) -> str
 
 
 def check_memory(module: HloModule, limit: int) -> None:
-    """Live bytes of the schedule (spmd.analysis.live_bytes) stay within ``limit``."""
+    """Raise CheckFailed if the live bytes of the schedule (spmd.analysis.live_bytes) exceed ``limit``."""
     needed = peak_bytes(module)
     if needed > limit:
         raise CheckFailed(f"{module.name} needs {needed:,} bytes, the limit is {limit:,}")

@@ -40,11 +40,11 @@ class Communication:
 
 @dataclass
 class WindowCosts:
-    """Asks the estimator once for each instruction of a module; callers cost what their callees' schedules take.
+    """Costs of a module's instructions, each estimated once; a caller costs as much as its callees' schedules.
 
-    totals[c]: seconds of computation c on its schedule, set by whoever schedules it, callees first. busy: by exchange,
-    the part of the device that a transfer takes away from work. shares: transfers on an exchange may go on together,
-    and need not queue.
+    totals[c]: seconds of computation c on its schedule, set by its scheduler, callees first. busy: by exchange, the
+    fraction of the device that a transfer takes away from work. shares: whether transfers on an exchange may be
+    concurrent and need not queue.
     """
 
     estimator: Estimator
@@ -71,7 +71,7 @@ class WindowCosts:
         return Transfer(time.seconds, ports, load)
 
     def links(self) -> tuple[Links, ...]:
-        """With nothing on them: in each way in which they may work."""
+        """Return empty links, one for each way in which they may work."""
         return (QueuedLinks(), SharedLinks()) if self.shares else (QueuedLinks(),)
 
     def seconds_of(self, x: HloInstruction) -> float:

@@ -1,1 +1,3 @@
-"""A discrete-event run of a scheduled module on a described machine of any size: who waits for what, and how long."""
+"""A discrete-event run of a scheduled module on a described machine of any size: waits, their causes
+and their lengths.
+"""

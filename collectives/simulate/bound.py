@@ -40,7 +40,7 @@ class Bound:
         return max(reasons, key=lambda reason: reason[0])[1]
 
     def then(self, other: Bound, times: int = 1) -> Bound:
-        """This, and ``times`` times the other after it."""
+        """Return the bound of this followed by ``times`` times the other."""
         links = dict(self.links)
         for name, seconds in other.links.items():
             links[name] = links.get(name, 0.0) + times * seconds
@@ -91,7 +91,9 @@ class Bounds:
         return Bound(seconds, {}, seconds)
 
     def _find(self, computation: HloComputation) -> Bound:
-        """The sum of all, but the path is the longest through them."""
+        """Return the bound of a computation: the sum of its instructions, except for the path, which is the longest
+        one.
+        """
         end: dict[HloInstruction, float] = {}
         total = Bound()
         for x in computation.instructions:

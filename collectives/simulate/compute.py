@@ -18,7 +18,8 @@ class Done:
 
 @dataclass(eq=False, slots=True)
 class Compute:
-    """``todo``: names and seconds at full speed of what is left, all of them together ``left`` at ``since``.
+    """Work of a device. ``todo``: name and seconds at full speed of each remaining kernel; their sum was ``left`` at
+    ``since``.
 
     speed: from 0 to 1. version: counts changes of when it ends. begun: when the first of ``todo`` began.
     """
@@ -31,14 +32,14 @@ class Compute:
     begun: float = 0.0
 
     def begin(self, work: list[tuple[str, float]], now: float) -> None:
-        """All that there was before is done."""
+        """Begin ``work``. All earlier work must be done."""
         self.todo.extend(work)
         self.left = sum(seconds for _, seconds in work)
         self.since = self.begun = now
         self.version += 1
 
     def end(self) -> float:
-        """When everything is done at the present speed."""
+        """Return when all work is done at the present speed."""
         if not self.left:
             return self.since
         return self.since + self.left / self.speed if self.speed > 0.0 else math.inf
@@ -47,14 +48,14 @@ class Compute:
         return max(self.left - self.speed * (now - self.since), 0.0)
 
     def set_speed(self, speed: float, now: float) -> list[Done]:
-        """From now on; returns what is done by now."""
+        """Change the speed from now on. Returns the work done by now."""
         done = self._proceed(now)
         self.speed = speed
         self.version += 1
         return done
 
     def finish(self, now: float) -> list[Done]:
-        """All is done now, which is ``end()``."""
+        """Return all work left as done now, which is ``end()``."""
         done = self._proceed(now)
         while self.todo:  # what rounding has left
             name, _ = self.todo.popleft()

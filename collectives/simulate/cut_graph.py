@@ -42,7 +42,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """reads: nodes. cuts: ways to cut it, with a dimension of each that it reads. seconds: of all of it."""
+    """A value that can be split. reads: nodes. cuts: ways to cut it, with a dimension of each that it reads. seconds:
+    of all of it.
+    """
 
     reads: tuple[int, ...]
     cuts: tuple[Cut, ...] = ()
@@ -98,7 +100,9 @@ class CutGraph:
         return self._add(Node(()))
 
     def _run(self, computation: HloComputation, given: list[Value], timed: bool = True) -> Value:
-        """The root's value. timed: whether instructions take time of their own, which a kernel's insides do not."""
+        """Return the root's value. ``timed``: whether instructions take time of their own, which those inside a kernel
+        do not.
+        """
         values: dict[HloInstruction, Value] = {}
         for x in computation.instructions:
             if x.opcode is Opcode.PARAMETER:
@@ -150,7 +154,7 @@ class CutGraph:
         return self._known[x]
 
     def _count(self, length: int) -> int:
-        """Pieces that so many elements of a dimension make."""
+        """Return the number of pieces into which a dimension of so many elements is split."""
         return next(n for n in range(self.pieces, 0, -1) if length % n == 0)
 
     def _each(self, shape: Shape, node: Callable[[], Node]) -> Value:
@@ -159,7 +163,7 @@ class CutGraph:
         return self._add(node())
 
     def _kernel(self, x: HloInstruction, made: Value) -> Value:
-        """Each result of a kernel may be cut as what is inside allows."""
+        """Return the kernel's value, each result of which may be split as its instructions allow."""
         seconds = self.estimator.compute(x)
         if not seconds:
             return made
@@ -182,7 +186,9 @@ class CutGraph:
             self.tasks.append(Task(leaves, ((COMPUTE, seconds),), seconds, self._times))
 
     def _collective(self, x: HloInstruction, read: list[Value]) -> Value:
-        """Each operand's array becomes one of the result; what was combined shares its seconds by bytes."""
+        """Return the value of a collective, one array per operand. A combined collective's seconds are divided by
+        bytes.
+        """
         time, operation = self.estimator.collective(x), wrapped(x)
         sizes = [
             one.shape.byte_size if isinstance(one.shape, ArrayShape) else 0 for one in x.operands
@@ -200,7 +206,9 @@ class CutGraph:
     def _sent(
         self, x: HloInstruction, read: int, latency: float, sending: float, dims: tuple[int, ...]
     ) -> Node:
-        """A device has its own part of what is gathered at hand, and may add its own to what is scattered last."""
+        """Return the node of one array. A device has its own part of an all-gather at once, and may add its own to a
+        reduce-scatter last.
+        """
         kind, attrs = KIND[x.opcode], x.attrs
         dim = attrs.dimension if isinstance(attrs, CollectiveAttrs) else None
         cuts = []

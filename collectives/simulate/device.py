@@ -22,11 +22,11 @@ class Total(Enum):
     EXPOSED = "exposed"
     """The device stood still for a collective."""
     WHILE_EXPOSED = "busy while exposed"
-    """By resource: how long it was busy while the device stood still."""
+    """Seconds for which a resource was busy while the device waited, by resource."""
     EXECUTIONS = "executions"
     """How often a collective was waited for."""
     MOVING = "moving"
-    """From when all members were ready to the end."""
+    """Seconds from when all members were ready to the end."""
     LATE = "late"
     """Waited for a member that was not ready, by class."""
     CONTENDED = "contended"
@@ -42,10 +42,10 @@ Key: TypeAlias = tuple[Hashable, ...]
 
 @dataclass(eq=False, slots=True)
 class Execution:
-    """One execution of a collective by the devices that meet in it.
+    """One execution of a collective by its members.
 
-    numbers: the classes whose transfer it is. ready: when its members became so. last: who was the last. over: when the
-    transfer was, None before.
+    numbers: the classes whose transfer it is. ready: when each member became ready. last: the last member. over: when
+    the transfer ended, None before.
     """
 
     site: int
@@ -70,7 +70,8 @@ class Frame:
 
 @dataclass(eq=False, slots=True)
 class SimulatedDevice:
-    """``number``: of the class. frames: outermost first. end: when it was done, None before.
+    """A class of devices in a simulation. ``number``: of the class. frames: outermost first. end: when it was done,
+    None before.
 
     series: of what each execution takes a time of its own; executions: how often each of these has been. turns: how
     often it has started each collective. begun: the executions it has started last. stopped: since when it
@@ -94,7 +95,7 @@ class SimulatedDevice:
     skipped_busy: dict[str, float] = field(default_factory=dict)
 
     def step(self) -> Step | None:
-        """The next step; None at the end of the innermost sequence."""
+        """Return the next step; None at the end of the innermost sequence."""
         frame = self.frames[-1]
         return frame.steps[frame.index] if frame.index < len(frame.steps) else None
 
@@ -118,17 +119,21 @@ class SimulatedDevice:
         return self.ports.setdefault(exchange, Port(exchange))
 
     def lacks(self, busy: Mapping[str, float]) -> float:
-        """The part of its processors that collectives take now; ``busy``: of a port in full use, by exchange."""
+        """Return the fraction of its processors that collectives occupy now. ``busy``: that of a port in full use, by
+        exchange.
+        """
         taken = sum(busy.get(name, 0.0) * port.meter.load for name, port in self.ports.items())
         return min(taken, 1.0)
 
     def meters(self, now: float) -> dict[str, float]:
-        """Seconds for which each exchange has been busy, and any transfer was under way, of what was gone through."""
+        """Return the seconds for which each exchange, and any exchange (``ANY_LINK``), was busy in the simulated part
+        of the step.
+        """
         shown = {name: port.meter.until(now) for name, port in self.ports.items()}
         return {ANY_LINK: self.moving.until(now), **shown}
 
     def busy(self, now: float) -> dict[str, float]:
-        """The same of all of the step so far."""
+        """Return the seconds for which each exchange was busy in the step so far, skipped trips included."""
         return {
             name: shown + self.skipped_busy.get(name, 0.0)
             for name, shown in self.meters(now).items()

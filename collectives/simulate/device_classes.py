@@ -1,10 +1,9 @@
-"""Devices that must behave alike, folded into classes of which one device each is simulated.
+"""Classes of devices that must behave equally, of which one device each is simulated.
 
-Two devices are alike when no sequence of meetings can tell them apart. Classes begin as the paces that devices have,
-and are split until stable: devices of one class meet, in every collective, devices of the same classes (colour
-refinement, the coarsest equitable partition). Groups that cover all devices evenly split nothing, so that a program
-without permutes is one class on 8 devices and on 16,384; a permute along a line without its ends makes a class of each
-position.
+Two devices are equivalent if no sequence of rendezvous can distinguish them. Classes begin as the paces of devices, and
+are split until stable: devices of one class meet, in every collective, devices of the same classes (colour refinement,
+the coarsest equitable partition). Groups that cover all devices evenly split nothing, so a program without permutes is
+one class on 8 devices and on 16,384; a permute along a line without its ends makes a class of each position.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from collectives.simulate.steps import Site
 from spmd.device_groups import DeviceGroups
 from spmd.hlo import HloInstruction
 from spmd.ops.attrs import CollectivePermuteAttrs
-from spmd.ops.groups import device_ends, group_key, meeting_groups
+from spmd.ops.groups import device_ends, group_key, participating_groups
 
 Colors: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
-#: More classes are not told apart: those of one pace are taken for alike, and every device for a member.
+#: Most classes that are distinguished. Otherwise there is one class per pace, and all take part in every collective.
 MAX_CLASSES = 512
 _NO_DEVICE = -1
 
@@ -40,7 +39,8 @@ class Rendezvous:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClasses:
-    """representatives: the lowest device of each class, ascending. sizes: devices of each class. paces: of each class.
+    """A partition of the devices. representatives: the lowest device of each class, ascending. sizes: devices of each
+    class. paces: of each class.
 
     meetings[site][c]: those of a collective that class c is a member of, none where it takes no part. exact: whether
     classes are as fine as they have to be.
@@ -56,9 +56,10 @@ class DeviceClasses:
 def classify_devices(
     sites: Sequence[Site], partitions: int, replicas: int, paces: Sequence[int] | None = None
 ) -> DeviceClasses:
-    """Classes of ``partitions * replicas`` devices. paces: of each device; all alike where none are given.
+    """Return the classes of ``partitions * replicas`` devices. ``paces``: that of each device; by default all are
+    equal.
 
-    ShapeError for groups or pairs that name devices which are not there.
+    Raises ShapeError for groups or pairs with devices that do not exist.
     """
     count = partitions * replicas
     first = np.zeros(count, np.int64) if paces is None else np.asarray(paces, np.int64)
@@ -84,7 +85,7 @@ def classify_devices(
 
 
 def _coarse(first: Colors, of_sites: Sequence[_Pattern]) -> DeviceClasses:
-    """By pace alone, all of them in all collectives."""
+    """Return classes by pace only, all of which take part in all collectives."""
     colors = _numbered(first[:, None])
     classes = int(colors.max()) + 1
     representatives = _first_of_each(colors, classes)
@@ -100,17 +101,17 @@ def _coarse(first: Colors, of_sites: Sequence[_Pattern]) -> DeviceClasses:
 
 @dataclass(frozen=True, eq=False)
 class _Groups:
-    """group_of[d]: which of ``groups`` device d is in, or none."""
+    """Groups of a collective. group_of[d]: which of ``groups`` device d is in, or none."""
 
     group_of: Colors
     groups: DeviceGroups
 
     def signatures(self, colors: Colors) -> Colors:
-        """By device: a number that tells the colours of its group's members."""
+        """Return, for each device, a number that identifies the colours of its group's members."""
         return np.append(self._colorings(colors), _NO_DEVICE)[self.group_of][:, None]
 
     def _colorings(self, colors: Colors) -> Colors:
-        """By group: a number that tells the colours of its members."""
+        """Return, for each group, a number that identifies the colours of its members."""
         if self.groups.size is not None:
             return _numbered(np.sort(colors[self.groups.members], axis=1))
         known: dict[bytes, int] = {}
@@ -118,7 +119,7 @@ class _Groups:
         return np.array([known.setdefault(each, len(known)) for each in own], np.int64)
 
     def rendezvous(self, device: int, colors: Colors) -> Rendezvous | None:
-        """The one whose transfer is the device's."""
+        """Return the rendezvous whose transfer is the device's; None if it takes no part."""
         group = int(self.group_of[device])
         if group == _NO_DEVICE:
             return None
@@ -128,7 +129,9 @@ class _Groups:
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """sources[d], targets[d]: who sends to device d and whom it sends to, or nobody; itself counts as nobody."""
+    """The pairs of a permute. sources[d], targets[d]: the source and the target of device d; -1 for none and for d
+    itself.
+    """
 
     sources: Colors
     targets: Colors
@@ -138,7 +141,7 @@ class _Pairs:
         return np.stack([seen[self.sources], seen[self.targets]], axis=1)
 
     def rendezvous(self, device: int, colors: Colors) -> Rendezvous | None:
-        """The one whose transfer is the device's."""
+        """Return the rendezvous whose transfer is the device's; None if it takes no part."""
         others = [int(end[device]) for end in (self.sources, self.targets)]
         met = {int(colors[one]) for one in others if one != _NO_DEVICE}
         own = int(colors[device])
@@ -157,7 +160,7 @@ def _pattern(operation: HloInstruction, partitions: int, replicas: int) -> _Patt
         targets[moved[:, 0]] = moved[:, 1]
         sources[moved[:, 1]] = moved[:, 0]
         return _Pairs(sources, targets)
-    groups = meeting_groups(operation, partitions, replicas)
+    groups = participating_groups(operation, partitions, replicas)
     return _Groups(groups.number(count), groups)
 
 
@@ -172,7 +175,7 @@ def _refined(colors: Colors, patterns: Sequence[_Pattern]) -> Colors:
 
 
 def _numbered(rows: Colors) -> Colors:
-    """Equal rows get equal numbers, from 0 in the order in which they come up."""
+    """Number the rows from 0 in order of first occurrence; equal rows have equal numbers."""
     _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))
     return np.asarray(rank[number.reshape(-1)], np.int64)
@@ -187,7 +190,7 @@ def _first_of_each(colors: Colors, classes: int) -> list[int]:
 def _meetings(
     pattern: _Pattern, colors: Colors, representatives: Sequence[int]
 ) -> tuple[tuple[Rendezvous, ...], ...]:
-    """By class, those that it is a member of."""
+    """Return, for each class, the rendezvous of which it is a member."""
     own = (pattern.rendezvous(device, colors) for device in representatives)
     of_class: list[list[Rendezvous]] = [[] for _ in representatives]
     for rendezvous in dict.fromkeys(one for one in own if one is not None):

@@ -1,6 +1,7 @@
-"""Engine: devices go through their steps; whoever needs a collective waits until its members have met and it is over.
+"""Engine: devices run their steps; a device that needs a collective waits until all members have arrived and it is
+over.
 
-A device computes on its own, so that only starts, waits and ends of a loop's trips are events, and not each kernel.
+A device computes on its own, so only starts, waits and ends of a loop's trips are events, but not each kernel.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class _Over:
 
 @dataclass
 class Engine:
-    """One run. busy: by exchange, the part of a device's processors that one in full use takes away. series: by pace.
-    extrapolated: whether trips of loops are left out once they are all alike; they are not where there are series.
+    """One run. busy: by exchange, the fraction of a device's processors that it occupies in full use. series: by pace.
+    extrapolated: whether trips of loops are skipped once they repeat; they are not if there are series.
     """
 
     program: Program
@@ -62,7 +63,9 @@ class Engine:
         self._periods = Periods(self.devices, self._executions, self.timeline)
 
     def run(self, begins: Sequence[float] = ()) -> float:
-        """To the end of every device: seconds of the step. begins: when devices of each pace begin, if not at once."""
+        """Run every device to its end. Returns the seconds of the step. ``begins``: when the devices of each pace
+        begin, if not at 0.
+        """
         for device in self.devices:
             self._advance(device, begins[device.pace] if begins else 0.0)
         while self._queue:
@@ -72,7 +75,7 @@ class Engine:
                     self._finish(event.execution, event.transfer, now)
             elif event.version == event.device.compute.version:
                 self._computed(event.device, now)
-        # All run one program in one order, so that nobody waits for what never comes.
+        # All devices run one program in one order, so none waits for ever.
         ends = [device.end for device in self.devices if device.end is not None]
         assert len(ends) == len(self.devices)
         return max(ends) + self.timeline.skipped
@@ -96,7 +99,7 @@ class Engine:
         self._await(device)
 
     def _await(self, device: SimulatedDevice) -> None:
-        """Its next event, at its present speed."""
+        """Queue the device's next event, at its present speed."""
         end = device.compute.end()
         if math.isfinite(end):
             self._queue.put(end, _Computed(device, device.compute.version))
@@ -169,7 +172,9 @@ class Engine:
         return known[rendezvous.numbers]
 
     def _begin(self, execution: Execution, now: float) -> None:
-        """All members are ready. Where it takes them differently long, each has a transfer of its own."""
+        """Begin the transfer, as all members are ready. If members need different times, each has a transfer of its
+        own.
+        """
         seconds = {self._seconds(execution, self.devices[number]) for number in execution.numbers}
         if len(seconds) == 1:
             self._transfer(execution, now)
@@ -218,7 +223,9 @@ class Engine:
             self._resume(device, execution, now)
 
     def _expect(self, changed: list[Transfer], because: Execution, now: float) -> None:
-        """``changed`` have new rates, as ``because`` began or is over; so have their ends, and devices their speeds."""
+        """Update the ends of the ``changed`` transfers, whose rates changed when ``because`` began or ended, and the
+        speeds of their devices.
+        """
         numbers = dict.fromkeys(because.numbers)
         for transfer in changed:
             execution = self._of_transfer[transfer]
@@ -252,7 +259,7 @@ class Engine:
     def _account(
         self, device: SimulatedDevice, execution: Execution, since: float, now: float
     ) -> None:
-        """``device`` has waited for ``execution`` from ``since`` to ``now``: why."""
+        """Record why ``device`` waited for ``execution`` from ``since`` to ``now``."""
         site, transfer = execution.site, execution.transfer
         assert transfer is not None
         assert execution.over is not None

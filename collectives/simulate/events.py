@@ -20,7 +20,7 @@ class EventQueue(Generic[Event]):
         self._count += 1
 
     def pop(self) -> tuple[float, Event]:
-        """The next event and its time. IndexError where none is left."""
+        """Return the next event and its time. Raises IndexError if none is left."""
         at, _, event = heapq.heappop(self._heap)
         return at, event
 

@@ -9,7 +9,7 @@ computed. Of every kernel and collective this finds
 and of each resource when it can be done at the earliest (one_machine.py). A piece is ``pieces``-th of what it is of.
 It needs the pieces of operands that are cut along the same dimension, and all of the others: so along chains of
 instructions that agree on a dimension pieces go through one after the other, and a product that sums over that
-dimension, or reads it whole, ends the chain. Each instruction may be cut in its best way for each of its readers, and
+dimension, or reads all of it, ends the chain. Each instruction may be cut in its best way for each of its readers, and
 pieces cost nothing beyond their part: what passes can do is no better.
 """
 
@@ -30,8 +30,9 @@ from spmd.hlo import HloModule
 
 @dataclass(frozen=True, slots=True)
 class LeastStep:
-    """seconds: of any order in pieces. what: the resource that takes them, or "critical path". idle: of these, what
-    that resource (the busiest, of a path) stands still for. waiting: the step in which nothing overlaps.
+    """A lower bound of a step. seconds: of any order in pieces. what: the resource that takes them, or "critical path".
+    idle: of these, what that resource (the busiest, of a path) stands still for. waiting: the step in which nothing
+    overlaps.
     """
 
     seconds: float
@@ -50,9 +51,9 @@ def least_step(
     estimator: Estimator,
     busy: Mapping[str, float] | None = None,
 ) -> LeastStep:
-    """Return the least step of a scheduled ``module`` whose collectives are whole.
+    """Return the least step of a scheduled ``module`` whose collectives are unsplit.
 
-    busy: by exchange, the part of the processors that one in use takes. Raises what ``program_of`` does.
+    busy: by exchange, the fraction of the processors that it occupies in use. Raises as ``program_of`` does.
     """
     asked = RememberedEstimator(estimator)
     graph = CutGraph.of(module.entry, asked, program_of(module, [asked]).branches)
@@ -78,7 +79,9 @@ def least_step(
 
 @dataclass
 class EarliestTimes:
-    """begin: when a node's first piece can. end: when all of it can be there. first: its first piece, by dimension."""
+    """Earliest times of nodes. begin: when a node's first piece can. end: when all of it can be there. first: its first
+    piece, by dimension.
+    """
 
     begin: list[float] = field(default_factory=list)
     end: list[float] = field(default_factory=list)
@@ -151,7 +154,9 @@ class RemainingTimes:
     def _after_cut(
         self, reader: int, operand_index: int, node: Node, otherwise: float
     ) -> dict[int, float]:
-        """After the last piece of what ``node`` reads at ``operand_index``, by the dimension that it is cut along."""
+        """Return the least time after the last piece of operand ``operand_index``, which ``node`` makes, by the
+        dimension along which it is split.
+        """
         found: dict[int, float] = {}
         for cut in node.cuts:
             dim, made = cut.along.operands[operand_index], cut.along.result

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``seconds`` of work that cannot begin before ``head``, and after whose end ``tail`` more pass at least."""
+    """A job of ``seconds`` that cannot begin before ``head``, and after whose end at least ``tail``
+    more seconds pass.
+    """
 
     head: float
     seconds: float
@@ -17,9 +19,10 @@ class Job:
 
 
 def least_end(jobs: Iterable[Job]) -> float:
-    """The largest, over all sets of jobs, of the least head + all seconds + the least tail: no order ends before.
+    """Return the largest lower bound: the maximum, over all sets of jobs, of the least head + all seconds + the least
+    tail.
 
-    That is when the last ends where the longest tail goes first and jobs may be interrupted; n log n for n jobs.
+    It is the end of the preemptive schedule in which the job with the longest tail goes first; n log n for n jobs.
     """
     coming = sorted(jobs, key=lambda job: job.head)
     waiting: list[tuple[float, float]] = []

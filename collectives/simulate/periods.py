@@ -1,9 +1,9 @@
-"""Periods: when a loop's trips have become all alike, the rest of them is not gone through.
+"""Periods: once a loop's trips repeat, the remaining ones are skipped.
 
 Nothing that devices do depends on what time it is. So when, at the end of a trip, everything is as it was at the end
-of an earlier one (where each device is, what is in flight with how much left, who waits since when, all relative to
-now), what happened in between happens again and again until the first device has no trip left. It is counted as often
-as that, and the devices' trips are: the clock stands still meanwhile, and ``Timeline.skips`` says for how long.
+of an earlier one (the position of each device, the remaining work of transfers, the begin of waits, all relative to
+now), the events in between repeat until the first device has no trip left. They are counted that many times, and so
+are the devices' trips. The clock does not advance meanwhile, and ``Timeline.skips`` states for how long.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _Around: TypeAlias = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """At the end of a trip, ``clock`` seconds into the step. discrete and times: what must be equal, the latter up to
-    rounding. totals, busy: of each device, by now.
+    """State at the end of a trip, ``clock`` seconds into the step. discrete and times: the figures that must be equal,
+    the latter up to rounding. totals, busy: of each device, by now.
     """
 
     clock: float
@@ -55,7 +55,9 @@ class Periods:
         self._seen: dict[_Around, deque[_State]] = {}
 
     def end_of_trip(self, device: SimulatedDevice, now: float) -> None:
-        """``device`` has come to the end of a trip of its innermost loop. Trips may be counted as gone through."""
+        """Record that ``device`` is at the end of a trip of its innermost loop. If the state repeats, further trips are
+        skipped.
+        """
         depth = len(device.frames) - 1
         around = _around(device.frames, depth)
         trip = device.frames[depth].trip
@@ -80,7 +82,7 @@ class Periods:
         seen.append(state)
 
     def _all_inside(self, around: _Around, depth: int) -> list[Frame] | None:
-        """The frames of the same run of the loop, of all devices; None where one is not in it."""
+        """Return the frames of all devices in this run of the loop; None if a device is not in it."""
         found = []
         for device in self._devices:
             if len(device.frames) <= depth or _around(device.frames, depth) != around:
@@ -89,7 +91,9 @@ class Periods:
         return found
 
     def _state(self, base: SimulatedDevice, depth: int, now: float) -> _State:
-        """Trips and turns are counted from those of ``base``, which is the farthest back."""
+        """Return the state of all devices. Trips and turns are relative to those of ``base``, which is
+        furthest behind.
+        """
         discrete: list[Hashable] = []
         times: list[float] = []
         trip, turns = base.frames[depth].trip, base.turns

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-#: What slows a transfer down: an exchange by name, and the keys of the transfers that it shares it with.
+#: Limits of a transfer's rate: the name of an exchange, and the keys of the other transfers on it.
 LimitedBy: TypeAlias = tuple[tuple[str, Hashable], ...]
 
 #: Rates and uses closer than this are equal.
@@ -40,7 +40,7 @@ class Transfer:
     delays: dict[tuple[str, Hashable], float] = field(default_factory=dict)
 
     def end(self) -> float:
-        """When it is over at the present rate."""
+        """Return when the transfer is over at the present rate."""
         return self.since + self.left / self.rate
 
     def left_at(self, now: float) -> float:
@@ -98,7 +98,9 @@ def finish(transfer: Transfer, now: float) -> list[Transfer]:
 
 
 def _settle(first: Iterable[Transfer], ports: Iterable[Port], now: float) -> list[Transfer]:
-    """New rates of ``first`` and of all that share ports with one another, from ``ports`` on."""
+    """Compute the rates of ``first`` and of all transfers that share ports with them or with ``ports``. Returns those
+    whose rate changed.
+    """
     transfers, around = _component(first, ports)
     changed = []
     rates = fair_rates(transfers)
@@ -131,9 +133,10 @@ def _component(
 
 
 def fair_rates(transfers: Iterable[Transfer]) -> dict[Transfer, tuple[float, LimitedBy]]:
-    """The rate of each, at most 1, and what holds it back: the port, with the keys of the others on it.
+    """Return the rate of each transfer, at most 1, and what limits it: the port, with the keys of the others on it.
 
-    All rates rise together until a port is full; its transfers stay at that rate and the others go on rising.
+    The rates are max-min fair: all rise together until a port is full; its transfers stay at that rate and the others
+    go on rising.
     """
     rising = dict.fromkeys(transfers)
     found: dict[Transfer, tuple[float, LimitedBy]] = {}

@@ -1,7 +1,7 @@
-"""From a scheduled module to steps: control flow is entered, kernels and collectives get their seconds.
+"""Conversion of a scheduled module to steps: control flow is entered, kernels and collectives get their seconds.
 
-    while         a Loop of as many trips as its induction variable tells; one where nothing does, which a note says
-    conditional   the dearest branch: which one is taken is not known
+    while         a Loop with the trips of its induction variable; one trip, with a note, if their number is unknown
+    conditional   the slowest branch, as the one that is taken is unknown
     call          its computation
 
 A computation without collectives is the same however busy the links are: a loop over one is a single piece of work,
@@ -44,7 +44,9 @@ _REFUSED = frozenset(
 
 
 def program_of(module: HloModule, estimators: Sequence[Estimator]) -> Program:
-    """The steps of ``module``, with seconds of each estimator. UnsupportedError where it is not scheduled yet."""
+    """Return the steps of ``module``, with seconds of each estimator. Raises UnsupportedError if it is
+    not scheduled.
+    """
     if module.stage < Stage.SCHEDULED:
         raise UnsupportedError(
             f"{module.name} is {module.stage.name.lower()}: a simulation runs the order of a scheduled module"

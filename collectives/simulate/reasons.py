@@ -11,7 +11,7 @@ from collectives.schedule.phases import is_done
 from collectives.simulate.steps import Site
 from spmd.hlo import HloInstruction
 
-#: Who makes a collective's operands last and who needs its result first, in the schedule of its computation.
+#: The last producer of a collective's operands and the first user of its result, in its computation's schedule.
 Neighbours: TypeAlias = tuple[HloInstruction | None, HloInstruction | None]
 
 #: Less than this part of what is exposed is rounding.
@@ -57,7 +57,7 @@ class Waiting:
 
 
 def causes_of(site: Site, waiting: Waiting) -> tuple[tuple[Cause, float], ...]:
-    """Seconds of each cause, the largest first; together they are what was exposed."""
+    """Return the seconds of each cause, the largest first. Their sum is the exposed time."""
     if waiting.exposed <= 0.0:
         return ()
     late = min(sum(waiting.late.values()), waiting.exposed)
@@ -90,7 +90,7 @@ def why(
     causes: Sequence[tuple[Cause, float]],
     around: Neighbours,
 ) -> str:
-    """In words, the largest cause; "" where nothing is exposed."""
+    """Return a text of the largest cause; "" if nothing is exposed."""
     if not causes:
         return ""
     cause = causes[0][0]
@@ -131,8 +131,9 @@ def neighbours(
     seconds: Callable[[HloInstruction], float],
     position: Callable[[HloInstruction], int],
 ) -> Neighbours:
-    """Those of a collective. seconds: of an instruction, with what it calls; position: in its computation's
-    schedule."""
+    """Return the last instruction that the collective waits for and the first that waits for it. ``seconds``: of an
+    instruction, with its callees; ``position``: in its computation's schedule.
+    """
     dones = [user for user in start.users if is_done(user)]
     end = dones[0] if dones else start
     return (
@@ -146,7 +147,7 @@ def _nearest(
     seconds: Callable[[HloInstruction], float],
     around: Callable[[HloInstruction], tuple[HloInstruction, ...]],
 ) -> list[HloInstruction]:
-    """Those around ``x`` that take time; what takes none is looked through."""
+    """Return the instructions that take time and are reached from ``x`` through instructions that take none."""
     found: list[HloInstruction] = []
     seen = {x: None}
     stack = [*around(x)]
@@ -162,6 +163,6 @@ def _nearest(
 
 
 def brief(seconds: float) -> str:
-    """With three digits and a unit that suits them."""
+    """Return the time with three digits and a fitting unit."""
     unit, size = next((u for u in _UNITS if abs(seconds) >= u[1]), _UNITS[-1])
     return f"{seconds / size:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""RememberedEstimator: each instruction is priced once, however many parts of a simulation ask."""
+"""RememberedEstimator: each instruction is estimated once, however many parts of a simulation ask."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ class CollectiveResult:
     the end. exposed: for how long the device stood still for it. causes: of that, the largest first. why: the largest
     in words, "" where nothing is exposed.
 
-    exchanges: that it keeps busy. independent: seconds of work that may run beside one execution. producer, user: who
-    makes its operands last and needs its result first, by name; "" where nobody in its computation does.
+    exchanges: those that it uses. independent: seconds of work that can overlap one execution. producer, user: names
+    of the last producer of its operands and the first user of its result; "" if its computation has none.
     """
 
     name: str
@@ -59,13 +59,13 @@ class ResourceUse:
 class Simulation:
     """One step. Seconds, and figures of one device: one of those that end last.
 
-    seconds: compute + slowed + exposed, and how much later than others it began. compute: kernels at full speed.
-    slowed: what they take longer while collectives take processors away. exposed: the device stands still.
-    communication: some collective is under way.
-    bound: of any order of the same instructions. least: of any order of the program's pieces, and what the program
-    takes where nothing overlaps; None where that is not known. peak_bytes: parameters, constants and results included.
-    device: the one whose figures these are. class_size: how many devices do the same, out of ``devices`` in ``classes``
-    classes. notes: what was taken for granted. slices: what the device does when, where that was kept.
+    seconds: compute + slowed + exposed, and its delay at the begin. compute: kernels at full speed. slowed: additional
+    time of kernels while collectives occupy processors. exposed: the device waits for a collective. communication:
+    some collective is in flight.
+    bound: of any order of the same instructions. least: of any order of the program's pieces, and the time of the
+    program without overlap; None if that is unknown. peak_bytes: parameters, constants and results included.
+    device: the device of these figures. class_size: the number of devices that do the same, out of ``devices`` in
+    ``classes`` classes. notes: assumptions. slices: the device's timeline, if it was recorded.
     """
 
     module: str

@@ -31,12 +31,13 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """paces: which estimator is each device's, by device; the first where none are given. begins: when devices of each
-    pace begin; all at once where there are none. series: by pace, of what each execution takes a time of its own.
+    """Options of a simulation. paces: the index of each device's estimator; by default the first one. begins: when the
+    devices of each pace begin; by default all at 0. series: by pace, the times of each execution of collectives that
+    differ between executions.
 
-    busy: by exchange, the part of a device's processors that it takes away from kernels in full use. limited: by
+    busy: by exchange, the fraction of a device's processors that it takes away from kernels in full use. limited: by
     collective, the seconds of one execution that its scheduler's memory limit leaves exposed. extrapolated: whether
-    trips of loops that are all alike are counted instead of gone through. timeline: whether it is kept.
+    repeating trips of loops are counted instead of simulated. timeline: whether it is recorded.
     """
 
     paces: Sequence[int] | None = None
@@ -53,11 +54,11 @@ def simulate(
     estimators: Sequence[Estimator],
     options: SimulationOptions | None = None,
 ) -> Simulation:
-    """One step of ``module`` on ``num_partitions * replica_count`` devices.
+    """Simulate one step of ``module`` on ``num_partitions * replica_count`` devices.
 
-    estimators: one, or one for each pace that devices have. UnsupportedError for a module that is not scheduled or has
-    transfers that are not described, CostError where an estimator does not know an instruction, ShapeError for groups
-    that name devices which are not there.
+    ``estimators``: one, or one for each pace of devices. Raises UnsupportedError for a module that is not scheduled or
+    has transfers that are not described, CostError if an estimator does not know an instruction, and ShapeError for
+    groups with devices that do not exist.
     """
     options = options or SimulationOptions()
     asked = tuple(RememberedEstimator(one) for one in estimators)
@@ -106,7 +107,7 @@ def _without_rounding(difference: float, total: float) -> float:
 
 # ---- resources
 def _resources(device: SimulatedDevice) -> tuple[ResourceUse, ...]:
-    """All links together first."""
+    """Return the use of each resource, that of all links together first."""
     compute = device.totals.get((Total.COMPUTE,), 0.0)
     exposed = _by_part(device, Total.WHILE_EXPOSED)
     return tuple(
@@ -130,7 +131,7 @@ def _collectives(
     bounds: Bounds,
     limited: Mapping[str, float],
 ) -> tuple[CollectiveResult, ...]:
-    """Those that the device takes part in, in the order of the program."""
+    """Return the collectives in which the device takes part, in the order of the program."""
     executions, moving, exposed = (
         _by_part(device, what) for what in (Total.EXECUTIONS, Total.MOVING, Total.EXPOSED)
     )
@@ -187,7 +188,7 @@ def _collectives(
 def _absent(
     program: Program, device_classes: DeviceClasses, number: int
 ) -> dict[HloInstruction, None]:
-    """The collectives that a class of devices takes no part in."""
+    """Return the collectives in which a class of devices takes no part."""
     return {
         site.instruction: None
         for site, rendezvous_of_classes in zip(
@@ -202,7 +203,7 @@ def _length(bounds: Bounds) -> Callable[[HloInstruction], float]:
 
 
 def _independent(sites: Sequence[Site], bounds: Bounds) -> dict[HloInstruction, float]:
-    """Work that may run beside one execution of each collective."""
+    """Return the seconds of work that can overlap one execution of each collective."""
     inside: dict[HloComputation, list[HloInstruction]] = defaultdict(list)
     for site in sites:
         inside[_computation(site)].append(site.instruction)
@@ -215,7 +216,7 @@ def _independent(sites: Sequence[Site], bounds: Bounds) -> dict[HloInstruction, 
 
 
 def _positions(sites: Sequence[Site]) -> dict[HloInstruction, int]:
-    """In the schedules of the computations that hold collectives."""
+    """Return the positions of instructions in the schedules of the computations that contain collectives."""
     computations = dict.fromkeys(map(_computation, sites))
     return {x: n for inside in computations for n, x in enumerate(inside.instructions)}
 

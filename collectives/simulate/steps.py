@@ -45,7 +45,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``body`` (of a loop, with the condition's work at its end), ``trips`` times; collectives are among it.
+    """``trips`` executions of ``body`` (with the condition's work at its end), which contains collectives.
 
     A call or a branch is one of one trip: wherever a computation is run from, its steps are the same object.
     """
@@ -95,7 +95,9 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """paces: how many. branches: those that conditionals are taken to run. notes: what else is taken for granted."""
+    """Steps of a program. paces: their number. branches: those that conditionals are assumed to take. notes: other
+    assumptions.
+    """
 
     steps: Steps
     sites: tuple[Site, ...]

@@ -19,7 +19,9 @@ class Row(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """``device``: number of the class. links: of a collective, the exchanges it keeps busy."""
+    """An interval of a timeline. ``device``: number of the class. links: of a collective, the
+    exchanges it keeps busy.
+    """
 
     device: int
     row: Row
@@ -31,7 +33,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """At ``at`` seconds of what was gone through, ``trips`` more of a loop, like those before, take ``seconds``."""
+    """Skipped trips: ``trips`` more of a loop, like those before, take ``seconds``, at ``at`` seconds of simulated
+    time.
+    """
 
     at: float
     loop: str
@@ -43,7 +47,7 @@ class Skip:
 class Timeline:
     """Slices in the order in which they end, their times without what was skipped; skips in order of time.
 
-    ``wanted``: whether slices are kept at all.
+    ``wanted``: whether slices are recorded at all.
     """
 
     wanted: bool = True
@@ -59,7 +63,9 @@ class Timeline:
         return sum(skip.seconds for skip in self.skips)
 
     def of(self, device: int) -> list[Slice]:
-        """The slices of one class at the times of the whole step; a skip is a slice of work in all rows' place."""
+        """Return the slices of one class at the times of the entire step. A skip is one slice of computation, instead
+        of slices in all rows.
+        """
         at = [skip.at for skip in self.skips]
         before = [0.0]
         for skip in self.skips:

@@ -18,7 +18,9 @@ PERF_VARIABLE = "SPMD_PERF_MAP"
 
 
 def object_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """SPMD_OBJECT_CACHE, else spmd-executor/objects in XDG_CACHE_HOME or ~/.cache. None: nowhere."""
+    """Return the folder SPMD_OBJECT_CACHE, else spmd-executor/objects in XDG_CACHE_HOME or ~/.cache. Returns None if
+    there is none.
+    """
     value = environment.get(VARIABLE, "")
     if value:
         return Path(value) if Path(value).is_absolute() else None
@@ -31,9 +33,9 @@ def object_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 @functools.cache
 def keep_objects() -> ObjectCache | None:
-    """From now on this process looks for machine code there first, and keeps there what it compiles.
+    """Make this process look for machine code in the cache folder, and store there what it compiles. Returns the cache.
 
-    None where there is no such folder, or it is not this user's alone.
+    Returns None if there is no such folder, or if other users can write to it.
     """
     folder = object_folder()
     if os.environ.get(PERF_VARIABLE) == "1":

@@ -14,7 +14,7 @@ from spmd.hlo import HloModule
 def compile_warning(
     module: HloModule, devices: int | None, options: CompileOptions
 ) -> tuple[Executable, str]:
-    """A program compiled afresh, and what is to be said of it."""
+    """Compile the module without the cache. Returns the program, and the warnings about it."""
     warnings: list[str] = []
 
     def on_partitioned(done: SpmdPartitioner) -> None:

@@ -24,9 +24,10 @@ def compile_source(
     devices_for: Callable[[HloModule], int | None] | None = None,
     functions: HostFunctions = NO_FUNCTIONS,
 ) -> Compiled:
-    """``devices_for``: how many devices to compile a module for, where that is not ``devices``; it may refuse.
+    """Compile the source's module, or load its program from the cache. ``devices_for``: returns the number of devices
+    for a module if ``devices`` is None; it may raise an error.
 
-    ``functions``: those of the source's module. A program to be checked is compiled afresh.
+    ``functions``: those of the source's module. A program to be checked is compiled without the cache.
     """
     # A text does not tell one partition function from another.
     cache = None if options.check or functions.partitioners else program_cache()

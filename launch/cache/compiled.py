@@ -1,4 +1,4 @@
-"""Record of a program that was compiled, or taken from where compiled programs are kept."""
+"""Record of a program that was compiled, or loaded from the cache of compiled programs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compiled:
-    """``warning``: for standard error. ``saved``: the executable as bytes, where it comes from the cache or went there.
-    ``cached``: it comes from there.
+    """A compiled program. ``warning``: for standard error. ``saved``: the executable as bytes, if it comes from the
+    cache or was stored there.
     """
 
     executable: Executable

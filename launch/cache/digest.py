@@ -8,7 +8,7 @@ _LENGTH = 16
 
 
 def digest_of(data: bytes) -> str:
-    """Enough of SHA-256 to tell what differs by mistake."""
+    """Return enough of the SHA-256 digest to detect accidental differences."""
     return full_digest_of(data)[:_LENGTH]
 
 

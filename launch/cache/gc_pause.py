@@ -15,7 +15,9 @@ _BETWEEN = 100_000
 
 @contextmanager
 def fewer_collections() -> Iterator[None]:
-    """Cycles that passes leave are still collected, some hundred times less often. Nests; no thread of its own."""
+    """Make garbage collections some hundred times rarer; cycles that passes leave are still collected. The context may
+    be nested.
+    """
     before = gc.get_threshold()
     if 0 < before[0] < _BETWEEN:
         gc.set_threshold(_BETWEEN, *before[1:])

@@ -1,4 +1,4 @@
-"""Programs that were compiled before, kept beside machine code (cache_folder.py) and found again by all that decides.
+"""Cache of compiled programs, in the folder of machine code (cache_folder.py), by a key of all that determines them.
 
 An entry is what compiling warned of and a saved executable (runtime/saved.py), whose thunks are used as they are, since
 only the user writes there. One that is damaged, or does not load, counts as absent: it is compiled afresh, which
@@ -25,15 +25,15 @@ from runtime.executable import Executable
 from runtime.load_saved import load_bytes
 from spmd.errors import SpmdError
 
-#: What else may turn bytes into a module.
+#: Other packages that convert bytes to a module.
 _READERS = ("jaxlib",)
-#: Of an entry's first line, which counts its bytes of warnings.
+#: Longest first line of an entry, which states the bytes of its warnings.
 _MAX_HEAD = 32
 
 
 @dataclass(frozen=True)
 class Entry:
-    """``data``: the saved executable. ``warning``: what compiling it wrote to standard error."""
+    """An entry of the cache. ``data``: the saved executable. ``warning``: what compiling it wrote to standard error."""
 
     data: bytes
     warning: str
@@ -48,7 +48,9 @@ class ProgramCache:
         return None if found is None else _unpacked(found)
 
     def load(self, key: str) -> tuple[Executable, Entry] | None:
-        """The program of that key, and what it was loaded from; None for one that is not there or not sound."""
+        """Return the program of that key, and the entry that it was loaded from; None if there is none or it is
+        damaged.
+        """
         entry = self.get(key)
         if entry is None:
             return None
@@ -73,7 +75,9 @@ def _unpacked(data: bytes) -> Entry | None:
 
 
 def program_cache(environment: Mapping[str, str] = os.environ) -> ProgramCache | None:
-    """None where programs are not kept, or there is no folder that is the user's alone."""
+    """Return the cache. Returns None if programs are not cached, or there is no folder that only the
+    user can write to.
+    """
     if environment.get(VARIABLE) == "off":
         return None
     store = keep_objects()
@@ -81,7 +85,7 @@ def program_cache(environment: Mapping[str, str] = os.environ) -> ProgramCache |
 
 
 def program_key(source: str, devices: int | None, options: CompileOptions) -> str:
-    """``source``: a digest of the module, as bytes that it is read from or as a proto."""
+    """Return the key of a program. ``source``: a digest of the module's file or of its proto."""
     return key_of(
         ("program", source, str(devices), str(options), json.dumps(_compiler(), sort_keys=True))
     )

@@ -1,7 +1,7 @@
-"""Saved executables as thunks: those in the file if the user trusts it, else those that it became here before.
+"""Saved executables as thunks: those in the file if the user trusts it, else those that were made of it here before.
 
-A program that was made of a file is kept beside machine code (cache_folder.py), under a digest of the file, the machine
-and the project's sources. Nobody but the user writes there, so that it is used as it is.
+A program that was made of a file is cached along with machine code (cache_folder.py), under a digest of the file, the
+machine and the project's sources. Only the user writes there, so it is used without checks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from runtime.saved_program import is_for_this_machine, program_bytes, program_ta
 
 @dataclass(frozen=True)
 class LoadedFile:
-    """``sound``: the file's bytes, with thunks that were made on this machine or are trusted: for other ranks."""
+    """A saved executable that was loaded. ``sound``: the file's bytes, with thunks that were made on this machine or
+    are trusted: for other ranks.
+    """
 
     executable: Executable
     sound: bytes

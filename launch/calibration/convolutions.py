@@ -24,7 +24,7 @@ from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.convolution import PanelConvolutionKernel, PhaseConvolutionKernel
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.literal import NDArray
-from spmd.machine.convolutions import ConvolutionClass, ConvolutionForm, ConvolutionParts
+from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, ConvolutionParts
 from spmd.machine.description import MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
 from spmd.shape import PrimitiveType
@@ -102,8 +102,8 @@ UNCACHED_LAYERS = 3
 
 @dataclass(frozen=True)
 class ConvolutionOptions:
-    """uncached_bytes: bytes that are touched between two uses of an uncached array. budget: seconds of one round of a
-    layer.
+    """Options of the measurement of convolutions. uncached_bytes: bytes that are touched between two uses of an
+    uncached array. budget: seconds of one round of a layer.
     """
 
     layers: tuple[Layer, ...] = LAYERS
@@ -151,20 +151,20 @@ def _uncached(layer: Layer, kind: PrimitiveType, options: ConvolutionOptions) ->
 
 
 def _moved(thunk: KernelThunk) -> int:
-    """Bytes of operands and result."""
+    """Return the bytes of operands and result."""
     return sum(argument.view.byte_size for argument in (*thunk.operands, *thunk.results))
 
 
 def _by_algorithm(
     kind: PrimitiveType, options: ConvolutionOptions
-) -> dict[ConvolutionForm, list[Layer]]:
-    """Without layers that are made otherwise."""
-    found: dict[ConvolutionForm, list[Layer]] = {}
+) -> dict[ConvolutionAlgorithm, list[Layer]]:
+    """Return the layers of each algorithm, without those that are computed otherwise."""
+    found: dict[ConvolutionAlgorithm, list[Layer]] = {}
     for layer in options.layers:
         thunk = _thunk(layer, kind)
         parts = _parts(thunk)
         if parts is not None:
-            found.setdefault(parts.form, []).append(layer)
+            found.setdefault(parts.algorithm, []).append(layer)
     return found
 
 
@@ -180,7 +180,7 @@ def convolution_classes(
             parts = [one.counts for one in found_parts if one is not None]
             found = ConvolutionClass(algorithm, kind, *nonnegative_fit(parts, cached))
             uncached = _farther(layers[:UNCACHED_LAYERS], kind, options, levels, seconds)
-            classes.append(replace(found, far=uncached))
+            classes.append(replace(found, uncached_slowdown=uncached))
     return tuple(classes)
 
 
@@ -214,7 +214,7 @@ def _thunk(layer: Layer, kind: PrimitiveType) -> KernelThunk:
 
 
 def _parts(thunk: KernelThunk) -> ConvolutionParts | None:
-    """None where it is done in several phases, or otherwise."""
+    """Return the operation counts of a convolution; None if it is computed in several phases, or not by panels."""
     kernel = thunk.kernel
     if isinstance(kernel, PhaseConvolutionKernel):
         if not is_unphased(kernel):
@@ -229,7 +229,7 @@ def _parts(thunk: KernelThunk) -> ConvolutionParts | None:
 
 
 def _action(thunk: KernelThunk, arena: Arena) -> Action:
-    """On memory of its own."""
+    """Return the action that runs the thunk on memory of its own."""
     memory: dict[int, NDArray] = {}
     operands = {argument.slice.allocation for argument in thunk.operands}
 

@@ -13,9 +13,10 @@ _BETWEEN = "; what joins nodes: "
 def with_network(
     node: MachineDescription, devices: int, network: Sequence[Exchange], source: str
 ) -> MachineDescription:
-    """``node``, ``devices`` of which are one, joined by ``network`` instead of what may have joined it before.
+    """Return the description of nodes like ``node`` with ``devices`` devices each, joined by ``network`` instead of
+    their present network.
 
-    source: where the figures of ``network`` come from.
+    ``source``: origin of the figures of ``network``.
     """
     inside = replace(node, exchanges=node.exchanges[:1]).with_nodes(devices)
     of_node, *_ = node.source.split(_BETWEEN)
@@ -37,7 +38,7 @@ def network_source(machine: MachineDescription) -> str:
 
 
 def with_network_of(node: MachineDescription, earlier: MachineDescription) -> MachineDescription:
-    """``node``, joined as ``earlier`` was; as it is where nothing joined that one."""
+    """Return ``node`` with the network of ``earlier``; unchanged if that has none."""
     source = network_source(earlier)
     if not source:
         return node

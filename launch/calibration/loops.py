@@ -20,7 +20,7 @@ from spmd.shape import PrimitiveType
 P = PrimitiveType
 #: Types whose operations are measured; products' rates come from elsewhere.
 TYPES = (P.F32, P.F64, P.BF16)
-#: Those whose functions are; narrower types compute in f32.
+#: Types whose functions are measured; narrower types compute in f32.
 WIDE = (P.F32, P.F64)
 #: Operations that take longer than an addition, or may.
 FUNCTIONS = (
@@ -28,15 +28,16 @@ FUNCTIONS = (
     *(Opcode.EXPONENTIAL_MINUS_ONE, Opcode.LOG, Opcode.LOG_PLUS_ONE, Opcode.LOGISTIC),
     *(Opcode.POWER, Opcode.RSQRT, Opcode.SINE, Opcode.SQRT, Opcode.TAN, Opcode.TANH),
 )
-#: What a chain of simple operations is made of.
+#: Operations of a chain of simple operations.
 CHAIN = (Opcode.ADD, Opcode.MULTIPLY, Opcode.MAXIMUM, Opcode.SUBTRACT)
 
 
 @dataclass(frozen=True)
 class LoopSizes:
-    """working_sets: bytes read and written together, up to each of which a bandwidth is measured. cached_bytes: fits
-    into the nearest cache of anything this runs on. elements: of one call, so many that the call itself does not count.
-    chain: operations whose time is shared out. budget: seconds of one round of a bandwidth.
+    """Sizes of the measured loops. working_sets: bytes read and written together, up to each of which a bandwidth is
+    measured. cached_bytes: fits into the nearest cache of anything this runs on. elements: of one call, so many that
+    the call itself does not count. chain: operations whose time is shared out. budget: seconds of one round of a
+    bandwidth.
     """
 
     working_sets: tuple[int, ...] = tuple(
@@ -85,7 +86,7 @@ class ElementProbe(CoreProbe):
 
 @dataclass(frozen=True)
 class RowsProbe(CoreProbe):
-    """``rows`` sums of ``count`` f32 each, of arrays whose rows are a little longer."""
+    """Probe of row sums: ``rows`` sums of ``count`` f32 each, of arrays whose rows are a little longer."""
 
     rows: int
     count: int
@@ -107,7 +108,7 @@ def _copy(working_set: int, sizes: LoopSizes) -> CopyProbe:
 
 
 def levels(sizes: LoopSizes, seconds: Seconds) -> tuple[MemoryLevel, ...]:
-    """One for each working set; the last one is memory, all of it."""
+    """Return one level for each working set; the last one is the entire memory."""
     found = [
         MemoryLevel(f"up to {size >> 10} KiB", size, size / seconds[_copy(size, sizes)])
         for size in sizes.working_sets
@@ -129,7 +130,7 @@ def _element(chain: tuple[Opcode, ...], kind: PrimitiveType, sizes: LoopSizes) -
 
 
 def _chain(sizes: LoopSizes) -> tuple[Opcode, ...]:
-    """One operation, and those whose time is shared out."""
+    """Return one operation, and those among which its time is divided."""
     return tuple(CHAIN[n % len(CHAIN)] for n in range(1 + sizes.chain))
 
 
@@ -139,7 +140,9 @@ def _functions(kind: PrimitiveType, sizes: LoopSizes) -> tuple[Opcode, ...]:
 
 
 def rates(kind: PrimitiveType, matrix: float, sizes: LoopSizes, seconds: Seconds) -> Rates:
-    """matrix: flops of large products, which are measured elsewhere."""
+    """Return the rates of an element type. ``matrix``: flops per second of large products, which are measured
+    elsewhere.
+    """
 
     def element(*chain: Opcode) -> float:
         return seconds[_element(chain, kind, sizes)]
@@ -178,7 +181,9 @@ def _signature(opcode: Opcode, kind: PrimitiveType) -> ElementSignature:
 
 
 def _program(chain: Sequence[Opcode], kind: PrimitiveType) -> ScalarProgram:
-    """Each operation of what the one before gives, and of a second parameter where it takes two."""
+    """Return a program in which each operation reads the result of the one before and, if it is binary, the second
+    parameter.
+    """
     steps, last = [], 0
     for n, opcode in enumerate(chain):
         signature = _signature(opcode, kind)
@@ -190,7 +195,7 @@ def _program(chain: Sequence[Opcode], kind: PrimitiveType) -> ScalarProgram:
 def _loop(
     arena: Arena, program: ScalarProgram, kind: PrimitiveType, repeats: int, count: int
 ) -> Action:
-    """``program`` on rows of ``count`` elements, going over the same row ``repeats`` times."""
+    """Return an action that runs ``program`` on a row of ``count`` elements ``repeats`` times."""
     rows = [arena.array((size,), kind.numpy, 0.5) for size in (count, 1, count)]
     item = kind.byte_size
     accesses = [ArrayAccess(row.ctypes.data, (0, item), item) for row in rows]

@@ -32,7 +32,7 @@ from launch.calibration.programs import (
 from runtime.cpu.libraries.blas import BlasThreads
 from spmd.machine.description import MachineDescription
 
-#: How often everything is timed: what disturbs a core for some seconds meets one round of each.
+#: Number of times that each probe is timed: a disturbance of some seconds affects one round only.
 ROUNDS = 3
 
 
@@ -84,7 +84,9 @@ class Measurement:
 
 
 def measure(options: CalibrationOptions, begins: Callable[[Family], None]) -> Measurement:
-    """One core of this machine while all are at work. ``begins`` is told each family before it is timed."""
+    """Measure one core of this machine while all cores are at work. ``begins`` is called with each family before it is
+    timed.
+    """
     seconds: dict[Probe, float] = {}
     spreads = {}
     with BlasThreads(1):

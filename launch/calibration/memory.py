@@ -12,15 +12,15 @@ from runtime.buffers.types import ALIGNMENT
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-#: Of a block, at least: large pages pay only where there are several.
+#: Least bytes of a block: large pages pay only if a block has several.
 BLOCK_BYTES = 8 << 20
-#: That a core goes over between two touches of what counts as far. All cores do: together more than the last cache
-#: holds that they share, so that products come from where a large program's do.
+#: Bytes that a core touches between two uses of an array that counts as uncached. All cores do so, which is more than
+#: the last shared cache holds, so that operands come from memory as those of a large program.
 UNCACHED_BYTES = 32 << 20
 
 
 class Arena:
-    """Memory lives as long as an array in it."""
+    """Memory for arrays, which is freed with the last array in it."""
 
     def __init__(self) -> None:
         self._block = private_memory(0)
@@ -29,7 +29,7 @@ class Arena:
     def array(
         self, dims: tuple[int, ...], dtype: np.dtype[np.generic], value: float = 0.0
     ) -> NDArray:
-        """Row major, at a line of the caches, ``value`` everywhere."""
+        """Return a row-major array that is aligned to a cache line and filled with ``value``."""
         size = math.prod(dims) * dtype.itemsize
         if self._used + size > self._block.size:
             self._block, self._used = private_memory(max(size, BLOCK_BYTES)), 0
@@ -39,7 +39,9 @@ class Arena:
         return found
 
     def numbers(self, dims: tuple[int, ...], kind: PrimitiveType, seed: int = 0) -> NDArray:
-        """Such as programs compute with: a processor takes more power, and time, for them than for ones."""
+        """Return an array of numbers as in real programs: a processor needs more power, and time, for them than for
+        ones.
+        """
         found = self.array(dims, kind.numpy)
         values = np.resize(_normal(seed % 4), found.size).reshape(dims)
         found[...] = (values * 20 if kind.is_integer else values).astype(kind.numpy)

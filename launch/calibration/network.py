@@ -1,8 +1,8 @@
 """Network between nodes: messages between ranks of different nodes, alone and concurrent with products.
 
-Every rank sends to the one at its place on the next node, all at the same time, so that a node's port carries what all
-of its devices send. What is timed are programs as any other: messages are native steps, and what computes looks at them
-as often as the runtime has it look.
+Every rank sends to the one at its position on the next node, all at the same time, so a node's port carries the
+messages of all its devices. The timed programs are ordinary ones: messages are native steps, and computation polls them
+as often as in any program.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ _FEW = 4
 
 @dataclass(frozen=True)
 class NetworkSizes:
-    """messages: bytes of those that are timed alone. product: rows and columns of matrices, f32. transfer_seconds: what
-    a message takes, about, that products run beside, unless it had more than ``most_bytes``; products take ``longer``
-    times as long. steps: of a program in each of ``rounds``, of which the least counts.
+    """Sizes of the measurements. messages: bytes of those that are timed alone. product: rows and columns of matrices,
+    f32. transfer_seconds: the approximate time of a message that products overlap, unless it had more than
+    ``most_bytes``; products take ``longer`` times as long. steps: of a program in each of ``rounds``, of which the
+    fastest counts.
     """
 
     messages: tuple[int, ...] = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22)
@@ -62,13 +63,13 @@ class ConcurrentRun:
 
     @property
     def busy(self) -> float:
-        """By how much the message delays the products, of the time that it takes."""
+        """The delay of the products by the message, as a fraction of its time."""
         return min(max((self.both - self.products) / self.message, 0.0), 1.0)
 
 
 @dataclass(frozen=True)
 class NetworkSeconds:
-    """messages: seconds by bytes. nodes; devices of each. concurrent: of each round."""
+    """Measured times of a network. messages: seconds by bytes. nodes; devices of each. concurrent: of each round."""
 
     messages: tuple[tuple[int, float], ...]
     nodes: int
@@ -91,7 +92,7 @@ class NetworkSeconds:
         )
 
     def seconds_of(self, size: int) -> float:
-        """A message of so many bytes."""
+        """Return the seconds of a message of so many bytes."""
         latency, byte = self._line()
         return latency + size * byte
 
@@ -102,10 +103,10 @@ class NetworkSeconds:
         return max(round((seconds - latency) / byte), fewest)
 
     def _line(self) -> tuple[float, float]:
-        """Seconds of a message without bytes, and of each byte.
+        """Return the seconds of a message without bytes, and of each byte.
 
-        Of bytes the longest messages tell: of short ones a link may take some at once that had been idle. The shortest
-        one tells what is the least.
+        The longest messages determine the time of a byte, since an idle link may accept some bytes of short ones at
+        once. The shortest message is a lower bound of the latency.
         """
         sizes, seconds = zip(*sorted(self.messages), strict=True)
         byte = max((seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2]), 1e-15)
@@ -115,11 +116,11 @@ class NetworkSeconds:
 
 
 def measure_network(world: MpiCommunicator, devices: int, sizes: NetworkSizes) -> NetworkSeconds:
-    """All ranks call it, which lie on several nodes, ``devices`` on each, in order."""
+    """Measure messages between nodes. All ranks call it; they are on several nodes, ``devices`` on each, in order."""
     transfer = Transfer(world.size, devices)
 
     def rounds(works: Sequence[tuple[int, int]]) -> list[list[float]]:
-        """Seconds of programs with so many bytes and products, in turns."""
+        """Return the seconds of programs with so many bytes and products, timed in turn."""
         programs = [_ready(world, program(transfer, *work, sizes.product)) for work in works]
         return [[one.least(sizes.steps) for one in programs] for _ in range(sizes.rounds)]
 
@@ -135,7 +136,7 @@ def measure_network(world: MpiCommunicator, devices: int, sizes: NetworkSizes) -
 
 
 def joined(node: MachineDescription, found: NetworkSeconds) -> MachineDescription:
-    """Nodes that are described already, with the network that was measured between them."""
+    """Return the description of a node, joined by the network that was measured."""
     ranks = found.nodes * found.devices
     source = f"measured with {ranks} ranks on {found.nodes} nodes"
     return with_network(node, found.devices, [found.exchange], source)
@@ -143,7 +144,7 @@ def joined(node: MachineDescription, found: NetworkSeconds) -> MachineDescriptio
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """From each of ``ranks`` to the one at its place on the next node. devices: of a node."""
+    """A message from each of ``ranks`` to the one at the same position on the next node. devices: of a node."""
 
     ranks: int
     devices: int
@@ -155,9 +156,10 @@ class Transfer:
 
 
 def program(transfer: Transfer, size: int, count: int, product: int) -> str:
-    """A message of ``size`` bytes, and ``count`` products one after the other while it is under way.
+    """Return a program that sends a message of ``size`` bytes and computes ``count`` products, one after the other,
+    while it is in flight.
 
-    Either may be 0. Matrices are of ``product`` rows and columns; ones, times what keeps them so.
+    Either may be 0. Matrices have ``product`` rows and columns of ones, and a factor keeps them so.
     """
     message, matrix = f"f32[{size // 4}]", f"f32[{product},{product}]"
     results = [(message, "received")] if size else []
@@ -187,17 +189,17 @@ class _Ready:
     state: ShardedArrays
 
     def least(self, steps: int) -> float:
-        """Seconds of the least of so many, after one that finds its memory far away.
+        """Return the seconds of the fastest of so many steps, after one to warm up.
 
-        Ranks leave a barrier as far apart as a message takes, and wait for the later one's. Each waits for the one
-        before it, round and round, so that their mean is what a message takes, whenever they begin.
+        Ranks leave a barrier at different times, as far apart as a message takes. Each waits for the one before it, in
+        a ring, so the mean of their times is the time of a message, whenever they begin.
         """
         every = time_steps(self.executable, self.state, 1 + steps, statistics.mean)
         return min(every[1:])
 
 
 def _ready(world: MpiCommunicator, text: str) -> _Ready:
-    """The program as rank 0 has its text."""
+    """Compile rank 0's text of the program on all ranks."""
 
     def compiled() -> Compiled:
         options = CompileOptions(partitioned=True)

@@ -18,13 +18,15 @@ OfCores: TypeAlias = tuple[Samples, ...]
 
 @dataclass(frozen=True)
 class Probe(ABC):
-    """``budget``: seconds that one round of it takes, about. Equal probes time the same thing."""
+    """Something that is timed. ``budget``: seconds that one round of it takes, about. Equal probes
+    time the same thing.
+    """
 
     budget: float
 
     @abstractmethod
     def ready(self, arena: Arena) -> Callable[[], OfCores]:
-        """Made, with memory of its own; each call is one round."""
+        """Prepare the probe with memory of its own. Each call of the result is one round."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class CoreProbe(Probe):
 
     @abstractmethod
     def make(self, arena: Arena) -> Action:
-        """For one core, on memory of its own."""
+        """Return the action for one core, on memory of its own."""
 
     @property
     def executions(self) -> int:
@@ -48,7 +50,7 @@ class CoreProbe(Probe):
         return tuple(Samples.of(seconds, self.executions) for seconds in found)
 
 
-#: Of one execution, by probe: what descriptions are made of.
+#: Seconds of one execution by probe, from which descriptions are made.
 Seconds: TypeAlias = Mapping[Probe, float]
 Round: TypeAlias = Mapping[Probe, OfCores]
 
@@ -61,7 +63,7 @@ class Rounds:
         self._arena = Arena()
 
     def round(self, probes: Iterable[Probe]) -> Round:
-        """One of each."""
+        """Run each probe once."""
         return {probe: self._of(probe)() for probe in probes}
 
     def _of(self, probe: Probe) -> Callable[[], OfCores]:

@@ -16,14 +16,14 @@ from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.literal import NDArray
 from spmd.machine.description import MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
-from spmd.machine.products import ProductClass, Turned, class_for
+from spmd.machine.products import ProductClass, Transposed, class_for
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType
 Types = tuple[PrimitiveType, PrimitiveType, PrimitiveType]
 Sizes = tuple[int, int, int]
 
-#: Of packed columns of rhs, as products of packed panels have them (runtime/cpu/kernels/gemm/tile_block_ir.py).
+#: Bytes of packed columns of rhs, as in products of packed panels (runtime/cpu/kernels/gemm/tile_block_ir.py).
 _PACKED_BYTES = 768 << 10
 #: Sizes that no matrix has.
 EVERYTHING = 1 << 23
@@ -104,8 +104,9 @@ UNCACHED = ((512, 1024, 64), (64, 256, 1024), (512, 64, 1024), (128, 512, 1024))
 
 @dataclass(frozen=True)
 class ProductOptions:
-    """uncached_bytes: bytes that are touched between two uses of an uncached array: more than the last cache holds, so
-    that copies are clearly slower, too. budget: seconds of one round of a shape.
+    """Options of the measurement of products. uncached_bytes: bytes that are touched between two uses of an uncached
+    array: more than the last cache holds, so that copies are clearly slower, too. budget: seconds of one round of a
+    shape.
     """
 
     types: tuple[Types, ...] = TYPES
@@ -121,7 +122,7 @@ class ProductProbe(CoreProbe):
 
     types: Types
     sizes: Sizes
-    transposed: Turned = (False, False)
+    transposed: Transposed = (False, False)
     count: int = 1
 
     @property
@@ -146,15 +147,15 @@ class ProductProbe(CoreProbe):
 def _matrix(
     arena: Arena, dims: tuple[int, int], kind: PrimitiveType, seed: int, *, transposed: bool
 ) -> NDArray:
-    """Row by row, or column by column."""
+    """Return a matrix stored by rows, or by columns if ``transposed``."""
     return (
         arena.numbers(dims[::-1], kind, seed).T if transposed else arena.numbers(dims, kind, seed)
     )
 
 
-#: As rows and columns of operands lie: each is timed both ways.
-STRAIGHT: Turned = (False, False)
-TRANSPOSED: tuple[Turned, ...] = ((True, False), (False, True))
+#: Memory orders of the operands; each operand is timed in both.
+STRAIGHT: Transposed = (False, False)
+TRANSPOSED: tuple[Transposed, ...] = ((True, False), (False, True))
 
 
 def product_probes(types: Types, options: ProductOptions) -> tuple[ProductProbe, ...]:
@@ -163,13 +164,13 @@ def product_probes(types: Types, options: ProductOptions) -> tuple[ProductProbe,
     return (*dict.fromkeys(cached), *uncached)
 
 
-def _of(shapes: ProductShapes) -> list[tuple[Sizes, Turned]]:
+def _of(shapes: ProductShapes) -> list[tuple[Sizes, Transposed]]:
     """Return the products to which a class is fitted."""
     transposed = [(sizes, transposed) for sizes in shapes.transposed for transposed in TRANSPOSED]
     return [*((sizes, STRAIGHT) for sizes in shapes.shapes), *transposed]
 
 
-def _uncached_layouts(options: ProductOptions) -> list[tuple[Sizes, Turned]]:
+def _uncached_layouts(options: ProductOptions) -> list[tuple[Sizes, Transposed]]:
     return [
         *((sizes, STRAIGHT) for sizes in options.uncached),
         *((options.uncached[-1], transposed) for transposed in TRANSPOSED),
@@ -177,20 +178,20 @@ def _uncached_layouts(options: ProductOptions) -> list[tuple[Sizes, Turned]]:
 
 
 def _cached(
-    types: Types, sizes: Sizes, transposed: Turned, options: ProductOptions
+    types: Types, sizes: Sizes, transposed: Transposed, options: ProductOptions
 ) -> ProductProbe:
     return ProductProbe(options.budget, types, sizes, transposed)
 
 
 def _uncached(
-    types: Types, sizes: Sizes, transposed: Turned, options: ProductOptions
+    types: Types, sizes: Sizes, transposed: Transposed, options: ProductOptions
 ) -> ProductProbe:
     count = -(-options.uncached_bytes // sum(_moved(types, sizes)))
     return ProductProbe(options.budget, types, sizes, transposed, count)
 
 
 def _moved(types: Types, sizes: Sizes) -> tuple[int, int, int]:
-    """Bytes of lhs, rhs and the result."""
+    """Return the bytes of lhs, rhs and the result."""
     (m, k, n), (lhs, rhs, result) = sizes, types
     return m * k * lhs.byte_size, k * n * rhs.byte_size, m * n * result.byte_size
 
@@ -198,17 +199,17 @@ def _moved(types: Types, sizes: Sizes) -> tuple[int, int, int]:
 def product_classes(
     options: ProductOptions, levels: tuple[MemoryLevel, ...], seconds: Seconds
 ) -> tuple[ProductClass, ...]:
-    """Those of each type, the ones that need most first. levels: of copies."""
+    """Return the classes of each type, those with the largest minimum sizes first. ``levels``: bandwidths of copies."""
     classes: list[ProductClass] = []
     for types in options.types:
         own = [_fitted(types, shapes, options, seconds) for shapes in options.classes]
         uncached = _farther(types, own, options, levels, seconds)
-        classes += [one.where_far(*uncached) for one in own]
+        classes += [one.with_uncached(*uncached) for one in own]
     return tuple(classes)
 
 
 def matrix_rate(classes: tuple[ProductClass, ...], kind: PrimitiveType) -> float:
-    """Flops of a cube of 1024."""
+    """Return the flops per second of a product of 1024 x 1024 matrices."""
     (one, *_) = (c for c in classes if c.types == (kind,) * 3)
     return 2 * 1024**3 / one.seconds(1024, 1024, 1024)
 
@@ -235,8 +236,8 @@ def _farther(
     levels: tuple[MemoryLevel, ...],
     seconds: Seconds,
 ) -> list[float]:
-    """Return the factors of far reads over those of a copy, as in ``ProductClass.where_far``: products on arrays that
-    are in no cache take so much longer than ``cached`` predicts.
+    """Return the slowdowns of products on arrays that are in no cache, as arguments of ``ProductClass.with_uncached``:
+    the additional time over what ``cached`` predicts, relative to that of a copy.
     """
     more = byte_seconds(levels, options.uncached_bytes) - byte_seconds(levels, TIMED_BYTES)
     if more <= 0:
@@ -254,7 +255,7 @@ def _farther(
 
 
 def _at_once(types: Types) -> tuple[int, int]:
-    """Columns and depth that are gone over before anything is met again: all of it where nothing is known of it."""
+    """Return the columns and the depth that are processed before data is reused; EVERYTHING if they are unknown."""
     variant = TileTypes(*types)
     if variant not in TILE_TYPES or unit_of(variant) is None:
         return EVERYTHING, EVERYTHING

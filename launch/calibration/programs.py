@@ -25,13 +25,14 @@ from spmd.text.parser import parse_module
 NODE_DEVICES = 64
 #: Steps among which the least counts.
 LEAST_STEPS = 10
-#: What thunks of different code do, one after the other; those of equal code do the first.
+#: Ops of successive thunks with different code; thunks with equal code have the first one.
 _OPCODES = ("add", "multiply", "maximum", "subtract", "minimum", "divide")
 
 
 @dataclass(frozen=True)
 class ProgramSizes:
-    """thunks: of the two programs whose difference is timed; collectives the same. elements: of all-reduces, f32.
+    """Sizes of the measured programs. thunks: of the two programs whose difference is timed; collectives the same.
+    elements: of all-reduces, f32.
 
     budget: seconds of one round of a program.
     """
@@ -55,7 +56,7 @@ class StepProbe(Probe):
         return compile_module(parse_module(self.text), self.devices, options)
 
     def ready(self, arena: Arena) -> Callable[[], OfCores]:
-        """The program's memory is its own."""
+        """Compile the program, which has memory of its own."""
         executable = self.compiled()
         inputs = executable.inputs
         state = executable.put([np.ones(argument.shape.dims, np.float32) for argument in inputs])
@@ -89,10 +90,10 @@ def dispatch_seconds(sizes: ProgramSizes, seconds: Seconds) -> tuple[float, floa
 
 
 def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seconds) -> Exchange:
-    """All-reduces between two devices of this process: half of the bytes are read, half are written elsewhere. More
-    devices of the node meet in the same memory and are described alike.
+    """Return the exchange between two devices of this process, measured by all-reduces: half of the bytes are read,
+    half are written elsewhere. More devices of the node share the memory and are described equally.
 
-    levels: of copies.
+    ``levels``: bandwidths of copies.
     """
     cached, parts, each = byte_seconds(levels, TIMED_BYTES), [], []
     for count in sizes.elements:
@@ -115,17 +116,17 @@ def _added(probes: Sequence[StepProbe], counts: tuple[int, int], seconds: Second
 
 
 def _chains(opcodes: tuple[str, ...], sizes: ProgramSizes) -> tuple[StepProbe, ...]:
-    """The shorter one first."""
+    """Return the probes of two chains, the shorter one first."""
     return tuple(StepProbe(sizes.budget, _chain(opcodes, n), 1) for n in sizes.thunks)
 
 
 def _all_reduces(count: int, sizes: ProgramSizes) -> tuple[StepProbe, ...]:
-    """The shorter one first."""
+    """Return the probes of two chains of all-reduces, the shorter one first."""
     return tuple(StepProbe(sizes.budget, _all_reduce_chain(count, n), 2) for n in sizes.collectives)
 
 
 def _chain(opcodes: tuple[str, ...], length: int) -> str:
-    """Operations on short rows, each a kernel of its own."""
+    """Return a program of operations on short rows, each a kernel of its own."""
     names = ["x", *(f"v{n}" for n in range(length))]
     lines = [
         f"  {'ROOT ' if n == length - 1 else ''}v{n} = f32[16] "
@@ -137,7 +138,7 @@ def _chain(opcodes: tuple[str, ...], length: int) -> str:
 
 
 def _all_reduce_chain(count: int, length: int) -> str:
-    """Each of what the one before gives."""
+    """Return a program of all-reduces, each of the result of the one before."""
     lines = [
         f"  {'ROOT ' if n == length - 1 else ''}r{n} = f32[{count}] "
         f"all-reduce({f'r{n - 1}' if n else 'x'}), replica_groups={{}}, to_apply=sum"

@@ -1,7 +1,7 @@
 """Timing of actions: on every core at once, as the devices of a program work, with many samples each.
 
-Disturbances only delay: the least is what a core does while nobody disturbs it, beside others that do the same; the
-median is what it does at that time.
+Disturbances only delay: the least time is that of an undisturbed core while other cores do the same; the median is that
+of the core at that time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TypeVar
 Action = Callable[[], object]
 Timed = TypeVar("Timed")
 
-#: Tries, and what is run together so that the clock's own time does not.
+#: Samples, and seconds of the runs in one sample, which make the clock's own time negligible.
 LEAST_SAMPLES, MOST_SAMPLES = 3, 1000
 LEAST_SECONDS = 2e-5
 
@@ -37,14 +37,14 @@ class Samples:
 
     @staticmethod
     def of(seconds: Sequence[float], executions: int = 1) -> Samples:
-        """``executions``: of which each run consisted."""
+        """Summarize the seconds of runs of ``executions`` executions each."""
         return Samples(min(seconds) / executions, statistics.median(seconds) / executions)
 
 
 def tried(action: Action, budget: float) -> list[float]:
-    """Seconds of runs of ``action``, for about ``budget`` seconds after one that warms up.
+    """Return the seconds of runs of ``action``, for about ``budget`` seconds after one to warm up.
 
-    On the clock of the thread's own time: what runs on the core in between does not count.
+    The clock is the thread's own time, so other work on the core does not count.
     """
     action()
     once = max(_thread_seconds(action, 1), 1e-8)
@@ -54,7 +54,7 @@ def tried(action: Action, budget: float) -> list[float]:
 
 
 def in_turn(actions: Sequence[Action]) -> Action:
-    """All of them, one after the other."""
+    """Return an action that runs all actions one after the other."""
     if len(actions) == 1:
         return actions[0]
 

@@ -1,1 +1,1 @@
-"""Whether results are right: comparison with expected outputs and with the reference, and the op that differs first."""
+"""Checks of results: comparison with expected outputs and with the reference, and the op that differs first."""

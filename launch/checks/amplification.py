@@ -20,7 +20,7 @@ from spmd.evaluator.value import Operands, PerDevice, Value, flatten
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.shape import leaves
 
-#: Elements of an array that are looked at, and the results of the first evaluation that are kept.
+#: Elements of an array that are compared, and the number of results of the first evaluation that are stored.
 _ELEMENTS = 64
 _MOST_RESULTS = 20_000
 #: Relative error below which operands count as exact: half a unit in the last place of f32.
@@ -32,7 +32,7 @@ Sketch: TypeAlias = tuple[Array, ...]
 
 @dataclass
 class Amplification:
-    """Gains and relative errors of results. It observes two evaluations; `second` begins the second one."""
+    """Amplification and relative errors of results. It observes two evaluations; ``second`` begins the second one."""
 
     amplification: dict[HloInstruction, float] = field(default_factory=dict)
     errors: dict[HloInstruction, float] = field(default_factory=dict)
@@ -122,9 +122,10 @@ def located(instruction: HloInstruction, module: HloModule) -> str:
 
 
 def _path(module: HloModule, number: int, amplification: Amplification) -> Iterator[HloInstruction]:
-    """Instructions from leaf `number` of the result back, each time to the operand of the largest relative error.
+    """Yield the instructions from leaf ``number`` of the result backward, each time to the operand with the largest
+    relative error.
 
-    What an instruction calls comes after it.
+    The instructions of called computations follow their caller.
     """
     value: HloInstruction | None = module.entry.root
     if value is not None and value.opcode is Opcode.TUPLE:
@@ -138,7 +139,7 @@ def _path(module: HloModule, number: int, amplification: Amplification) -> Itera
 
 
 def _with_callees(instruction: HloInstruction) -> Iterator[HloInstruction]:
-    """`instruction` and all that the computations hold which it calls, each once."""
+    """Yield ``instruction`` and all instructions of the computations that it calls, each once."""
     yield instruction
     work = list(instruction.called_computations)
     found: dict[HloComputation, None] = {}
@@ -167,7 +168,7 @@ def _few(x: Array) -> Array:
 
 
 def _relative_error(exact: Sketch, noisy: Sketch) -> float:
-    """Return the largest error of an array over its largest element; 0 where the sketches do not fit each other."""
+    """Return the largest error of an array over its largest element; 0 if the sketches do not fit each other."""
     worst = 0.0
     for one, other in zip(exact, noisy, strict=False):
         if one.shape == other.shape and one.size:

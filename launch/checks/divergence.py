@@ -1,8 +1,8 @@
 """First operation that goes wrong in a partitioned program whose results differ from its logical module's.
 
 The prepared logical module is compiled again with values of its entry as further outputs, a batch of them at a time in
-the order of the program, and run beside the reference evaluator. A further output adds no annotation that binds others,
-so that the program is partitioned as before; yet a fault that comes and goes with fusion may not show.
+the order of the program, and its values are compared with the reference evaluator's. A further output adds no
+annotation that binds others, so the program is partitioned as before; yet a fault that depends on fusion may not show.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Limit:
     seconds: float = math.inf
 
     def require_time(self) -> None:
-        """RunError after the end."""
+        """Raise RunError if the time limit is exceeded."""
         if time.monotonic() > self.end:
             raise RunError(f"nothing was found in {self.seconds:g} s (--timeout)")
 
@@ -108,10 +108,10 @@ def first_diverging_op(
     limit: _Limit = _NO_LIMIT,
     feeds: FeedOptions = NO_FILES,
 ) -> str | None:
-    """The first instruction of the prepared logical ``module`` whose value is wrong; None where none is.
+    """Return the first instruction of the prepared logical ``module`` whose value is wrong; None if there is none.
 
-    Wrong: it differs from the reference, and from what its operands, as they came out, give. In a loop or branch that
-    is wrong, the search goes on. Values within manual regions have no global value and are left out.
+    A value is wrong if it differs from the reference, and from the result for its operands' actual values. If a loop or
+    branch is wrong, the search continues inside. Values within manual regions have no global value and are left out.
     """
     logical = clone_module(module)
     prepare(logical)
@@ -156,7 +156,7 @@ def _wrong_values(
     limit: _Limit,
     feeds: FeedOptions,
 ) -> Iterator[HloInstruction]:
-    """Those of `probes`, in their order, whose values are wrong."""
+    """Yield the instructions among ``probes``, in their order, whose values are wrong."""
     known = {i.name for i in probes}
     for batch in _batches(probes):
         limit.require_time()
@@ -184,7 +184,7 @@ def first_diverging_op_per_device(
     limit: _Limit = _NO_LIMIT,
     feeds: FeedOptions = NO_FILES,
 ) -> str | None:
-    """The first instruction of one device's program that is wrong on any device; None where none is.
+    """Return the first instruction of one device's program that is wrong on any device; None if there is none.
 
     A loop or branch counts as one instruction.
     """
@@ -216,7 +216,9 @@ def first_diverging_op_per_device(
 
 
 def _is_wrong(instruction: HloInstruction, wanted: Array, found: Mapping[str, Array]) -> bool:
-    """Whether it differs, and not only because its operands do (by roundings that a cancellation has brought up)."""
+    """Return whether the value differs for another reason than its operands' rounding errors, amplified by
+    cancellation.
+    """
     got = found[instruction.name]
     if _agree(as_array(instruction.shape), got, wanted, ()):
         return False
@@ -240,7 +242,9 @@ def _is_wrong(instruction: HloInstruction, wanted: Array, found: Mapping[str, Ar
 
 
 def _agree(shape: ArrayShape, got: Array, want: Array, operands: Sequence[Array]) -> bool:
-    """Within ``SLACK`` of the tolerance of outputs, or of the largest operand's unit in the last place."""
+    """Return whether the values agree within ``SLACK`` times the tolerance of outputs, or the largest operand's unit in
+    the last place.
+    """
     limits = [default_tolerance(shape.element_type, want)]
     limits += [
         default_tolerance(shape.element_type, operand)
@@ -254,7 +258,7 @@ def _agree(shape: ArrayShape, got: Array, want: Array, operands: Sequence[Array]
 def _array_parameters(
     logical: HloModule, inputs: Sequence[Array]
 ) -> list[tuple[HloInstruction, Array]]:
-    """Entry parameters with their values; none where some are tuples."""
+    """Return the entry parameters with their values; an empty list if some are tuples."""
     parameters = logical.entry.parameters
     if any(not isinstance(p.shape, ArrayShape) for p in parameters):
         return []
@@ -262,7 +266,7 @@ def _array_parameters(
 
 
 def _probes(logical: HloModule, propagated: HloModule) -> list[HloInstruction]:
-    """Array values of the entry that are computed, outside manual regions, in the order of the program."""
+    """Return the computed array values of the entry outside manual regions, in program order."""
     manual = {i.name for i in propagated.entry.instructions if _is_manual(i.sharding)}
     given = (Opcode.PARAMETER, Opcode.CONSTANT)
     return [
@@ -281,7 +285,7 @@ def _is_manual(sharding: HloSharding | None) -> bool:
 
 
 def _batches(probes: Sequence[HloInstruction]) -> Iterator[list[HloInstruction]]:
-    """``probes`` in order, as many together as fit ``BATCH_BYTES``, at least one."""
+    """Yield ``probes`` in order, as many at a time as fit ``BATCH_BYTES``, at least one."""
     batch: list[HloInstruction] = []
     size = 0
     for probe in probes:
@@ -295,7 +299,7 @@ def _batches(probes: Sequence[HloInstruction]) -> Iterator[list[HloInstruction]]
 
 
 def _with_outputs(logical: HloModule, names: Sequence[str]) -> HloModule:
-    """A copy of ``logical`` whose result is its result's leaves and the named values of its entry."""
+    """Return a copy of ``logical`` that returns its result's leaves and the named values of its entry."""
     probed = clone_module(logical)
     entry = probed.entry
     by_name = {instruction.name: instruction for instruction in entry.instructions}

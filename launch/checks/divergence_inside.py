@@ -1,6 +1,6 @@
 """The search for the first wrong operation inside loops and branches: their computations as programs of their own.
 
-A loop is evaluated trip by trip. The body, with the shardings that it has in the whole program, is compiled alone and
+A loop is evaluated trip by trip. The body, with the shardings that it has in the program, is compiled alone and
 run on what the reference carries into each trip; in the first one whose results part, the search goes on in the body.
 """
 
@@ -86,7 +86,7 @@ def find_inside(
 
 
 def _program(propagated: HloModule, computation: HloComputation) -> HloModule:
-    """A copy of `propagated` whose entry is `computation`."""
+    """Return a copy of ``propagated`` whose entry is ``computation``."""
     program = clone_module(propagated)
     program.entry = next(c for c in program.computations if c.name == computation.name)
     program.stage = Stage.LOGICAL
@@ -108,7 +108,9 @@ def _branch(instruction: HloInstruction, operands: Operands) -> int:
 def _operands_of(
     wanted: HloInstruction, logical: HloModule, inputs: Sequence[Array]
 ) -> Operands | None:
-    """Return what the reference gives an instruction of the entry; None if it is not run, or not on whole arrays."""
+    """Return the reference's operands of an instruction of the entry; None if it does not run, or not
+    on global arrays.
+    """
     found: list[Operands] = []
 
     def in_steps(opcode: Opcode) -> EvaluateInSteps | None:

@@ -25,10 +25,11 @@ MOST_NAMED = 6
 def verify_equivalent(
     before: HloModule, after: HloModule, logical: HloModule | None, seed: int = 0
 ) -> None:
-    """CheckFailed, naming the outputs, unless the reference evaluator gives both the same on inputs from ``seed``.
+    """Raise CheckFailed, with the outputs' names, unless the reference evaluator returns equal outputs of both on
+    inputs from ``seed``.
 
-    A per-device module is evaluated on all its devices, its tiles gathered. ``logical``: the unpartitioned module that
-    both come from, whose entry has the global shapes.
+    A per-device module is evaluated on all its devices, and its tiles are gathered. ``logical``: the unpartitioned
+    module of both, whose entry has the global shapes.
     """
     specs = array_specs(before if before.stage >= Stage.PARTITIONED else after, logical)
     inputs = seeded_inputs(seed, [one.shape for one in specs[0]])
@@ -41,9 +42,9 @@ def verify_equivalent(
 
 
 class EquivalenceCheck:
-    """Says what is wrong with a module as a form of another one of the same stage; "" for nothing.
+    """Describes how a module differs in results from another one of the same stage; "" if it does not.
 
-    What the other one gives is kept for as long as the same one is asked about.
+    The results of the other one are cached until another one is compared.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -91,7 +92,7 @@ class _Wanted:
 def _differences(
     wanted: Sequence[Array], found: Sequence[Array], specs: Sequence[ArraySpec]
 ) -> list[str]:
-    """A phrase for each output that is further off than its type's tolerance."""
+    """Return a phrase for each output that differs by more than its type's tolerance."""
     differences = []
     for k, (want, got, spec) in enumerate(zip(wanted, found, specs, strict=True)):
         tolerance = default_tolerance(spec.shape.element_type, want)

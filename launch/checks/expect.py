@@ -45,7 +45,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Expected:
-    """One output as it should be: whole, or sampled at flat ``positions``."""
+    """One expected output: all elements, or samples at flat ``positions``."""
 
     name: str
     shape: ArrayShape
@@ -55,7 +55,7 @@ class Expected:
 
 
 class Verdict(Enum):
-    """Outcome of a comparison: within the tolerance, beyond it by amplified rounding (rounding.py), or wrong."""
+    """Result of a comparison: within the tolerance, beyond it by amplified rounding (rounding.py), or wrong."""
 
     AGREES = "agrees"
     ROUNDING = "rounding"
@@ -102,10 +102,10 @@ class OutputCheck:
 def read_expected(
     path: Path, shapes: Sequence[ArrayShape], atol: float | None = None, rtol: float | None = None
 ) -> list[Expected]:
-    """out0, out1, ... of ``path``, which may be samples (outN_val at flat positions outN_idx).
+    """Return out0, out1, ... of ``path``, which may be samples (outN_val at flat positions outN_idx).
 
-    A ``case.json`` beside the file gives each output's name and tolerance; ``atol`` and ``rtol`` override it.
-    InputError where the file does not fit ``shapes``.
+    A ``case.json`` in the same folder contains each output's name and tolerance; ``atol`` and ``rtol`` override it.
+    Raises InputError if the file does not fit ``shapes``.
     """
     stored = StoredArrays(path)
     count = len({name.removesuffix("_idx").removesuffix("_val") for name in stored})
@@ -129,9 +129,10 @@ def read_expected(
 
 
 def default_tolerance(element_type: PrimitiveType, want: Array) -> Tolerance:
-    """64 ulp of the largest element for floats that are compared across programs, and 64 of the least normal numbers.
+    """Return the tolerance of floats across programs: 64 ulp of the largest element, and 64 of the least normal
+    numbers.
 
-    Numbers below these are zero to XLA's CPU backend and to tile units. Everything else must be equal.
+    Smaller numbers are zero to XLA's CPU backend and to tile units. Other types must be equal.
     """
     rtol = _DEFAULT_RTOL.get(element_type)
     if rtol is None:
@@ -201,7 +202,7 @@ def check_output(got: Array, expected: Expected) -> OutputCheck:
 
 
 def _is_comparable(got: Array, expected: Expected) -> bool:
-    """Say whether ``got`` has the expected elements: a bounded output may have another size."""
+    """Return whether ``got`` has the expected elements: a bounded output may have another size."""
     if expected.positions is None:
         return got.shape == expected.values.shape
     return bool(np.all(expected.positions < got.size))
@@ -248,7 +249,7 @@ def _described_outputs(path: Path) -> list[dict[str, Any]]:
 
 
 def widened(array: Array, kind: PrimitiveType) -> Array:
-    """To float64 or complex128; integers and pred stay exact in Python's widest NumPy integers."""
+    """Convert to float64 or complex128; integers and pred to 64-bit integers, which are exact."""
     if kind.is_complex:
         return array.astype(np.complex128)
     if kind.is_floating:

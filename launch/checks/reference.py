@@ -39,9 +39,9 @@ def evaluate_per_device(
     tables: OpTables = REGISTERED,
     feed: HostFeed | None = None,
 ) -> list[Array]:
-    """Outputs of one device's program, run in lock step on all of them; replica 0's where there are several.
+    """Return the outputs of one device's program, run in lock step on all devices; replica 0's if there are several.
 
-    ``specs`` of inputs and outputs: how whole arrays become tiles and back.
+    ``specs`` of inputs and outputs: how global arrays become tiles and back.
     """
     partitions = range(module.num_partitions)
     tiles = tiles_of(module, inputs, specs)
@@ -86,11 +86,11 @@ class ReferenceProgram:
         tables: OpTables = REGISTERED,
         feed: HostFeed | None = None,
     ) -> list[Array]:
-        """Global outputs for global inputs. `tables`: the functions that opcodes are evaluated with.
+        """Return global outputs for global inputs. ``tables``: the functions that evaluate opcodes.
 
-        `feed`: the host's side of infeeds and outfeeds.
+        ``feed``: the host's side of infeeds and outfeeds.
 
-        Raises RunError after `seconds`.
+        Raises RunError after ``seconds``.
         """
         tables = replace(tables, on_trip=_watch(self.seconds, self.show))
         if self.specs is None:
@@ -150,5 +150,5 @@ def reference_program(
 
 
 def reference_of(module: HloModule, devices: int | None, *, partitioned: bool) -> Reference:
-    """The evaluator that says what ``module`` means; ``partitioned``: it is one device's program, for ``devices``."""
+    """Return the evaluator of ``module``; ``partitioned``: it is one device's program, for ``devices``."""
     return reference_program(module, devices, partitioned=partitioned).evaluate

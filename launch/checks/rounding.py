@@ -101,7 +101,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Checks with their verdicts. `note`: a line for the reader where the samples ended early."""
+    """Checks with their verdicts. `note`: a line for the reader if the samples ended early."""
 
     checks: list[OutputCheck]
     note: str = ""

@@ -1,4 +1,4 @@
-"""From outputs that differ to verdicts: whether rounding explains them, and which instruction amplifies it."""
+"""Verdicts on outputs that differ: whether rounding explains them, and which instruction amplifies it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Question:
     feeds: FeedOptions = NO_FILES
 
     def evaluate(self, tables: OpTables) -> list[Array]:
-        """Outputs of the last step, and what outfeeds gave."""
+        """Return the outputs of the last step, and the data of outfeeds."""
 
         def once(arrays: Sequence[Array], *, feed: HostFeed | None = None) -> list[Array]:
             return self.reference.evaluate(arrays, tables, feed)

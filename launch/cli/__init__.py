@@ -24,7 +24,7 @@ INTERRUPTED = 130
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that takes options by their whole names: `--see 3` is no `--seed 3`."""
+    """A parser that accepts options by their full names only: `--see 3` is no `--seed 3`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
@@ -41,7 +41,7 @@ class _Version(argparse.Action):
 
 
 def import_command(arguments: Sequence[str]) -> str | None:
-    """Import the command that the arguments name, and return its name; None where they name none."""
+    """Import the command that the arguments name, and return its name; None if they name none."""
     command = next((word for word in _help_of(arguments) if not word.startswith("-")), None)
     if command not in COMMANDS:
         return None

@@ -87,7 +87,7 @@ def _report(
     seconds: list[float],
     ranks: int,
 ) -> None:
-    """``ready``: seconds from the module's file to a program that is loaded, machine code included."""
+    """Write the report. ``ready``: seconds from the module's file to a loaded program, machine code included."""
     times = step_milliseconds(seconds[WARM_UP:])
     devices = program.executable.num_devices
     where = describe_environment()

@@ -1,6 +1,6 @@
 """`spmd calibrate [-o F.json]`: measure this machine into a description that compilations find.
 
-On ranks of several nodes: measure what joins the nodes, and put that beside what is known of one.
+On ranks of several nodes: measure the network between the nodes, and add it to the description of one.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _joined_as_before(machine: MachineDescription) -> tuple[MachineDescription, list[str]]:
-    """With what an earlier calibration found between nodes, which one process cannot; and what to say of that."""
+    """Return the description with the network of an earlier calibration, which one process cannot measure, and notes
+    about it.
+    """
     try:
         earlier = machine_here()
     except MachineError as error:
@@ -100,7 +102,7 @@ def _joined_as_before(machine: MachineDescription) -> tuple[MachineDescription, 
 
 
 def _between_nodes(options: argparse.Namespace, world: MpiCommunicator) -> int:
-    """Rank 0 knows one node, keeps the description and tells of it."""
+    """Measure between nodes. Rank 0 has the description of one node, writes the result and reports it."""
 
     def setup() -> tuple[int, dict[str, str]]:
         devices = world.nodes.devices_of_each
@@ -168,7 +170,7 @@ class _Progress:
 
 
 def _require_writable(path: Path, makes_folder: bool) -> None:
-    """OutputPathError before anything is measured where it could not be written."""
+    """Raise OutputPathError, before anything is measured, if the file cannot be written."""
     if makes_folder:
         require_folder(path.parent)
         try:
@@ -181,7 +183,9 @@ def _require_writable(path: Path, makes_folder: bool) -> None:
 
 
 def _write(output: Path | None, text: str) -> None:
-    """Write the description to ``output``, or where compilations find it; OutputFileError where there is no room."""
+    """Write the description to ``output``, or where compilations find it. Raises OutputFileError if there is no
+    space.
+    """
     if output is None:
         keep_calibration(text)
     else:
@@ -212,7 +216,9 @@ def _table(machine: MachineDescription) -> str:
         lines.append(f"  {named} -> {types[2]}: {rates_of_cubes} Gflop/s")
     for one in machine.convolutions:
         rate = 2e-9 / max(one.multiply_seconds, 1e-15)
-        lines.append(f"  {one.kind} convolutions, {one.form.value}: {rate:.0f} Gflop/s at most")
+        lines.append(
+            f"  {one.kind} convolutions, {one.algorithm.value}: {rate:.0f} Gflop/s at most"
+        )
     for level in machine.levels:
         lines.append(f"  {level.name}: {level.bandwidth / 1e9:.1f} GB/s")
     lines.append(

@@ -12,7 +12,7 @@ from launch.cli.programs.module_argument import add_module_arguments
 from launch.cli.programs.module_files import read_module, write_text
 from launch.data.printable import printable
 from launch.pipeline import is_partitioned
-from partitioner.explain.explain import DEFAULT_TRIES, explain_module
+from partitioner.explain.explain import DEFAULT_MAX_TRIED, explain_module
 from partitioner.explain.html import explanation_page
 from partitioner.explain.report import Explanation
 from partitioner.explain.text import format_costly, format_explanation, format_instruction
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remedies",
         type=int,
-        default=DEFAULT_TRIES,
+        default=DEFAULT_MAX_TRIED,
         metavar="K",
         help="try about K annotations that may remove a collective (default: %(default)s); "
         "each one is partitioned",
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         )
     devices = options.devices if options.devices is not None else device_count(module)
     require_devices(module, devices)
-    explanation = explain_module(module, devices, tries=max(0, options.remedies))
+    explanation = explain_module(module, devices, max_tried=max(0, options.remedies))
     if options.html is not None:
         write_text(explanation_page(explanation), options.html)
     if options.json:
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _require_strict(explanation: Explanation, least_bytes: float | None) -> None:
-    """CheckFailed naming the reshards above ``least_bytes`` that receive far more than they must."""
+    """Raise CheckFailed with the reshards above ``least_bytes`` that receive far more than the lower bound."""
     if least_bytes is None:
         return
     costly = explanation.costly(least_bytes)

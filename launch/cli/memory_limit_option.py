@@ -9,7 +9,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def byte_count(text: str) -> int:
-    """An argparse type: bytes, or KiB, MiB and GiB as in 512K, 64M, 1.5G."""
+    """Parse a number of bytes, or of KiB, MiB and GiB as in 512K, 64M, 1.5G (an argparse type)."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)(?:i?B)?", text, re.IGNORECASE)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes (1000000, 512K, 1.5G)")

@@ -33,7 +33,7 @@ def write_memory_plot(executable: Executable, target: Path) -> None:
 
 
 def _picture(text: str) -> Path:
-    """An argparse type."""
+    """Parse a path with the suffix of a picture (an argparse type)."""
     path = Path(text)
     if path.suffix not in FORMATS:
         raise argparse.ArgumentTypeError(f"{text!r} ends in neither {' nor '.join(FORMATS)}")

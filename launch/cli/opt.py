@@ -210,7 +210,7 @@ def _dumps(options: argparse.Namespace, module: HloModule) -> Dumps | None:
 def _carry_until(
     options: argparse.Namespace, module: HloModule, hooks: _Hooks | None = None
 ) -> Compilation:
-    """The module at the wanted HLO stage; the last one for the stages below HLO."""
+    """Return the module at the wanted HLO stage; at the last HLO stage for stages below HLO."""
     wanted = options.until if options.until in HLO_STAGES else HLO_STAGES[-1]
     for stage, compilation in _stages(options, module):
         if hooks is not None:
@@ -223,7 +223,7 @@ def _carry_until(
 
 
 def _stages(options: argparse.Namespace, module: HloModule) -> Iterator[tuple[str, Compilation]]:
-    """The pipeline's stages; of a logical module also its propagated form, which is for people alone."""
+    """Yield the pipeline's stages; of a logical module also the propagated one, which is only for display."""
     partitioned = is_partitioned(module, compile_options(options))
     if partitioned and options.until == "propagated":
         raise UsageError(f"{module.name} is one device's program: there is nothing to propagate")

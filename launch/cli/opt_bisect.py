@@ -17,9 +17,9 @@ MOST_SHOWN = 12
 
 
 def run_bisect(module: HloModule, pipelines: Sequence[Pipeline], folder: Path) -> int:
-    """Print the culprit among the pipelines' passes and write its smallest example into ``folder``.
+    """Print the first wrong pass of the pipelines and write its smallest example into ``folder``.
 
-    Returns 1 where one was found, 0 where the passes leave what the program computes.
+    Returns 1 if one was found, 0 if the passes preserve the program's results.
     """
     require_folder(folder)
     check = EquivalenceCheck()

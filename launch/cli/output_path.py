@@ -9,11 +9,11 @@ from spmd.errors import SpmdError
 
 
 class OutputPathError(SpmdError):
-    """A place where no file can be written."""
+    """A path at which no file can be written."""
 
 
 def require_writable(*paths: Path | None) -> None:
-    """OutputPathError for the first path at which no file can be written, or two of one; None stands for no file."""
+    """Raise OutputPathError if no file can be written at a path, or if two paths are equal. None stands for no file."""
     taken = set()
     for path in filter(None, paths):
         fault = _fault(path)
@@ -26,7 +26,7 @@ def require_writable(*paths: Path | None) -> None:
 
 
 def require_folder(path: Path | None) -> None:
-    """OutputPathError where ``path`` is no folder that files can be written to, and cannot become one."""
+    """Raise OutputPathError if ``path`` is not, and cannot become, a folder that files can be written to."""
     if path is None:
         return
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())

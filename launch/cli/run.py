@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="F.json",
         help=f"write a timeline of the last {RETAINED_STEPS} steps of all devices, for ui.perfetto.dev or chrome://tracing",
     )
-    # None, so that a seed that was named can be told from the default.
+    # None, to distinguish a seed on the command line from the default.
     parser.set_defaults(run=run, seed=None)
 
 

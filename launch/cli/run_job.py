@@ -75,7 +75,9 @@ def execute_job(executable: Executable, job: JobOptions) -> tuple[Execution, Out
 def job_result(
     executable: Executable, done: Execution, outfeed: Outfeed | None, job: JobOptions
 ) -> JobResult:
-    """Whole outputs on the first process, where anybody wants them; tiles are written by those who have them."""
+    """Return the result, with global outputs on the first process if they are needed. Each process writes its own
+    tiles.
+    """
     if job.outputs is not None and is_per_device(job.outputs):
         write_tiles(executable, done.outputs, job.outputs)
     global_outputs = executable.get(done.outputs) if job.needs_global_outputs else []
@@ -115,7 +117,7 @@ def write_profile(options: argparse.Namespace, executable: Executable) -> None:
 
 
 def expected_of(options: argparse.Namespace, program: Program) -> list[Expected]:
-    """Return the outputs that the run must give; none where nobody compares."""
+    """Return the outputs that the run must give; an empty list if they are not compared."""
     job = job_options(options)
     if job.check and program.module is not None:
         from launch.cli.run_reference import reference_outputs

@@ -39,7 +39,7 @@ def run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
             "option --devices": str(options.devices),
             "option --steps": str(job.steps),
             "option --infeed": "none" if options.infeed is None else feed_digest(options.infeed),
-            # The ranks gather these together.
+            # Gathering these is collective.
             "option --outfeed": str(options.outfeed),
             "option --profile": "given" if options.profile else "not given",
             "wish for whole outputs (--outputs, --expect, --check)": (

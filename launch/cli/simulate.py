@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def compiled_for(module: HloModule, devices: int | None, options: CompileOptions) -> Compilation:
-    """``module`` scheduled, after all stages; one that comes scheduled stays as it is."""
+    """Return ``module`` after all stages; unchanged if it is scheduled already."""
     if module.stage is Stage.SCHEDULED:
         count = devices if devices is not None else device_count(module)
         program = clone_module(module)
@@ -153,7 +153,7 @@ def _simulated(
 
 
 def _target_and_file(text: str) -> tuple[str, Path]:
-    """An argparse type."""
+    """Parse TARGET=FILE (an argparse type)."""
     target, equals, file = text.partition("=")
     if not (target and equals and file):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form TARGET=FILE")

@@ -1,4 +1,4 @@
-"""Return the sizes of bounded dynamic results beside them, so that a compiled program says how much of each is meant.
+"""Return the sizes of bounded dynamic results as further results, so that a compiled program states them.
 
 ROOT r = s32[<=8] negate(d)     =>     r = s32[<=8] negate(d)
                                        n = s32[] get-dimension-size(r), dimensions={0}
@@ -29,8 +29,8 @@ def with_sizes(module: HloModule, *, partitioned: bool) -> HloModule:
     The sizes stand in the order of ``bounded_dimensions``. A module without bounded results is returned as it is; any
     other stays as it is, and a changed copy is returned.
 
-    partitioned: it is one device's program. UnsupportedError where its bounded results are divided among the devices,
-    since a device then knows the size of its tile alone, or where a bounded result aliases a parameter.
+    partitioned: it is one device's program. Raises UnsupportedError if its bounded results are divided among the
+    devices, since a device then knows the size of its tile alone, or if a bounded result aliases a parameter.
     """
     results = list(leaves(module.entry.root.shape))
     bounded = bounded_dimensions([shape for _, shape in results])
@@ -93,7 +93,9 @@ def _require_own_memory(module: HloModule, bounded: set[tuple[int, ...]]) -> Non
 
 
 def _change_header(module: HloModule, changed: HloModule, num_sizes: int) -> None:
-    """Say of the leaves what the header of ``module`` says of its result, and of the sizes that they are whole."""
+    """Copy the header's statements about the result to its leaves, and add those about the sizes, whose sharding is
+    fixed.
+    """
     numbers = {index: k for k, (index, _) in enumerate(leaves(module.entry.root.shape))}
     changed.input_output_alias = tuple(
         InputOutputAlias(

@@ -83,7 +83,7 @@ class GivingFeed(HostFeed, Protocol):
 
 
 class _UnpartitionedFeed:
-    """The host's side of a program that is evaluated whole (spmd.host_feed.HostFeed)."""
+    """The host's side of a program that is evaluated unpartitioned (spmd.host_feed.HostFeed)."""
 
     def __init__(self, file: FeedFile | None) -> None:
         self._file = file
@@ -112,12 +112,12 @@ class FeedOptions:
     outfeed: Path | None = None
 
     def require_for(self, infeeds: Sequence[str]) -> None:
-        """FeedOptionError where a program with infeeds of these names is fed by no file."""
+        """Raise FeedOptionError if the program has ``infeeds`` and no file feeds them."""
         if infeeds and self.infeed is None:
             raise FeedOptionError(_missing(infeeds))
 
     def require_unpartitioned(self) -> None:
-        """FeedOptionError where one evaluation of the whole program would need files of tiles."""
+        """Raise FeedOptionError for files of tiles, which an evaluation of the unpartitioned program cannot use."""
         for path in (self.infeed, self.outfeed):
             if path is not None and is_per_device(path):
                 raise FeedOptionError(
@@ -131,7 +131,7 @@ class FeedOptions:
         return _FeedFiles(self.infeed) if is_per_device(self.infeed) else FeedFile(self.infeed)
 
     def reference(self, module: HloModule, *, partitioned: bool) -> GivingFeed:
-        """Return what feeds an evaluation of ``module``, whole or ``partitioned``, from the first array on."""
+        """Return the feed of an evaluation of ``module``, unpartitioned or ``partitioned``, from the first array on."""
         if partitioned:
             devices = range(module.num_partitions * module.replica_count)
             feeds = HostFeeds(self.source(), [], devices)
@@ -144,7 +144,7 @@ NO_FILES = FeedOptions()
 
 
 class OutfeedTiles:
-    """Collects the outfeeds of each device of this process and writes them to a file for each."""
+    """Outfeeds of each device of this process, which are written to a file for each."""
 
     def __init__(self, devices: Sequence[int]) -> None:
         self._given: dict[int, list[Array]] = {device: [] for device in devices}
@@ -162,14 +162,14 @@ def infeed_names(module: HloModule) -> list[str]:
 
 
 def outfeed_for(options: FeedOptions, executable: Executable, *, wanted: bool) -> Outfeed | None:
-    """Return what takes a run's outfeeds. ``wanted``: somebody looks at whole values."""
+    """Return the receiver of a run's outfeeds. ``wanted``: whether global values are needed."""
     if options.outfeed is not None and is_per_device(options.outfeed):
         return OutfeedTiles(executable.devices)
     return [] if wanted and executable.program.outfeeds else None
 
 
 def write_outfeed(options: FeedOptions, outfeed: Outfeed | None, *, writes: bool) -> None:
-    """Write what a run has given. ``writes``: this process writes whole values."""
+    """Write the values of outfeeds. ``writes``: whether this process writes global values."""
     if options.outfeed is None:
         return
     if isinstance(outfeed, OutfeedTiles):
@@ -179,7 +179,7 @@ def write_outfeed(options: FeedOptions, outfeed: Outfeed | None, *, writes: bool
 
 
 def note_what_is_left(source: Infeed | None) -> None:
-    """Note on standard error that a file has arrays which no infeed took."""
+    """Note on standard error that a file has arrays that no infeed read."""
     if isinstance(source, FeedFile) and source.num_left > 0:
         report_note(f"{source.path}: no infeed took the last {source.num_left} of its arrays")
 
@@ -190,7 +190,7 @@ def feed_digest(path: Path) -> str:
 
 
 def leaves_of(outfeed: Outfeed | None) -> list[Array]:
-    """Return the arrays of whole values, one after the other."""
+    """Return the arrays of global values, one after the other."""
     return flat_item(outfeed) if isinstance(outfeed, list) else []
 
 

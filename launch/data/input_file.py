@@ -8,7 +8,9 @@ from spmd.errors import SpmdError
 
 
 def read_at_most(path: Path, most: int, error: type[SpmdError]) -> bytes:
-    """At most one byte more than ``most``, so that the reader can tell. ``error`` where it cannot be read."""
+    """Read at most one byte more than ``most``, so that the caller can detect a file that is too large. Raises
+    ``error`` if it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             return file.read(most + 1)

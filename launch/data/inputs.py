@@ -18,7 +18,9 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 def read_inputs(path: Path, shapes: Sequence[ArrayShape]) -> list[Array]:
-    """arg0, arg1, ... of ``path`` as arrays of ``shapes``; InputError says which one is missing or does not fit."""
+    """Return arg0, arg1, ... of ``path`` as arrays of ``shapes``. Raises InputError with the name of one that is
+    missing or does not fit.
+    """
     return read_arrays(path, "arg", shapes)
 
 
@@ -38,7 +40,7 @@ def read_arrays(path: Path, prefix: str, shapes: Sequence[ArrayShape]) -> list[A
 def write_arrays(path: Path, prefix: str, arrays: Sequence[Array]) -> None:
     """Write ``prefix``0, ``prefix``1, ...; types that NumPy lacks as their bits.
 
-    As NumPy does, it adds .npz to a name without it. Raises OutputFileError where there is no room.
+    As NumPy does, it adds .npz to a name without it. Raises OutputFileError if there is no space.
     """
     named = {f"{prefix}{index}": to_storage(array) for index, array in enumerate(arrays)}
     target = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
@@ -47,12 +49,12 @@ def write_arrays(path: Path, prefix: str, arrays: Sequence[Array]) -> None:
 
 
 def seeded_inputs(seed: int, shapes: Sequence[ArrayShape]) -> list[Array]:
-    """Reproducible values: normal for floats, 0..7 for integers, fair coins for pred."""
+    """Return reproducible values: normal floats, integers from 0 to 7, random pred."""
     return list(SeededInputs(seed, shapes))
 
 
 class SeededInputs(Sequence[Array]):
-    """``seeded_inputs`` of which each is made when it is asked for; ``deviation`` is the standard one of floats."""
+    """``seeded_inputs``, each made on demand; ``deviation`` is the standard deviation of floats."""
 
     def __init__(self, seed: int, shapes: Sequence[ArrayShape], deviation: float = 1.0) -> None:
         self._seed = seed
@@ -70,7 +72,7 @@ class SeededInputs(Sequence[Array]):
 
 
 def from_storage(stored: Array, shape: ArrayShape, where: str) -> Array:
-    """``stored`` as an array of ``shape``: bits reinterpreted, sizes and types checked."""
+    """Return ``stored`` as an array of ``shape``: bits are reinterpreted. Raises InputError if size or type differ."""
     dtype = shape.element_type.numpy
     if stored.dtype != dtype and _holds_bits_of(stored.dtype, shape.element_type):
         stored = stored.view(dtype)
@@ -81,14 +83,16 @@ def from_storage(stored: Array, shape: ArrayShape, where: str) -> Array:
 
 
 def to_storage(array: Array) -> Array:
-    """The array itself, or its bits where NumPy's file format cannot name the type."""
+    """Return the array, or its bits if NumPy's file format cannot express the type."""
     if array.dtype.kind == "V" or array.dtype.isbuiltin != 1:
         return array.view(np.dtype(f"u{array.dtype.itemsize}"))
     return array
 
 
 def _holds_bits_of(stored: np.dtype[Any], element_type: PrimitiveType) -> bool:
-    """Unsigned integers or raw bytes of the size of a type that NumPy does not have."""
+    """Return whether ``stored`` is an unsigned integer or raw type of the same size as an element type that NumPy does
+    not have.
+    """
     native = element_type.numpy.isbuiltin == 1
     return not native and stored.kind in "uV" and stored.itemsize == element_type.byte_size
 

@@ -26,9 +26,9 @@ class InputError(SpmdError):
 
 
 class StoredArrays(Mapping[str, Array]):
-    """The arrays of ``path`` by name, read-only. InputError for what is no .npz file; object arrays are refused.
+    """The arrays of ``path`` by name, read-only. Raises InputError for what is no .npz file; object arrays are refused.
 
-    A member that is packed, as ``numpy.savez_compressed`` does, is read whole when it is asked for.
+    A member that is packed, as ``numpy.savez_compressed`` does, is read entirely when it is requested.
     """
 
     def __init__(self, path: Path) -> None:

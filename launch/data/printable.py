@@ -11,5 +11,5 @@ def printable(text: str, keep: str = "\n\t") -> str:
 
 
 def printable_lines(lines: list[str]) -> str:
-    """One below the other, whatever stands in them."""
+    """Join the lines, with control characters in them replaced."""
     return "\n".join(printable(line, keep="") for line in lines)

@@ -27,7 +27,7 @@ def of_device(file: Path, device: int) -> Path:
 
 
 def read_tiles(executable: Executable, file: Path) -> ShardedArrays:
-    """The inputs as each of this process's devices finds them in its own file."""
+    """Return the inputs that each of this process's devices reads from its own file."""
     shapes = executable.program.parameters
     return executable.put_tiles(
         [read_inputs(of_device(file, d), shapes) for d in executable.devices]

@@ -1,6 +1,6 @@
 """Agreement of a job's ranks before the first collective: all are set up, for the same program.
 
-Nobody hangs: errors are exchanged, and every rank leaves together.
+No rank hangs: errors are exchanged, and all ranks leave at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spmd.memory import as_out_of_memory
 Result = TypeVar("Result")
 
 _MADE = b"made"
-"""In front of what rank 0 has made; a report of its error begins with a brace."""
+"""Prefix of rank 0's result; a report of its error begins with a brace."""
 
 
 class AgreedError(SpmdError):
@@ -30,10 +30,10 @@ class AgreedError(SpmdError):
 
 
 def agree(world: Communicator, setup: Callable[[], tuple[Result, dict[str, str]]]) -> Result:
-    """Run ``setup`` on every rank; its result where all succeeded with equal fingerprints.
+    """Run ``setup`` on every rank. Returns its result if all succeeded with equal fingerprints.
 
-    ``setup`` returns a value and what must be the same everywhere, by name ({"module": digest, "options": text}).
-    It must not communicate. Raises AgreedError, on every rank alike, with the ranks' errors or with the ranks that
+    ``setup`` returns a value and the values that must be equal everywhere, by name ({"module": digest, "options":
+    text}). It must not communicate. Raises AgreedError on every rank, with the ranks' errors or with the ranks that
     differ.
     """
     result: Result | None = None
@@ -85,7 +85,7 @@ def _error_report(error: Exception) -> dict[str, object]:
 
 
 def agree_on_code(world: Communicator, code: int) -> int:
-    """The largest of all ranks' exit codes, on every rank; also keeps them together while one prints."""
+    """Return the largest of all ranks' exit codes, on every rank. It is also a barrier while one rank prints."""
     return max(int(other) for other in world.all_gather_bytes(str(code).encode()))
 
 
@@ -103,7 +103,7 @@ def describe_difference(fingerprints: Sequence[dict[str, str]]) -> str:
 
 
 def _describe_errors(errors: dict[int, str], size: int) -> str:
-    """Equal messages once, each with its ranks in front."""
+    """Return the messages, equal ones once, each after the numbers of its ranks."""
     ranks_of: dict[str, list[int]] = {}
     for rank, message in errors.items():
         ranks_of.setdefault(message, []).append(rank)

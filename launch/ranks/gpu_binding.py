@@ -18,7 +18,7 @@ COLLECTIVES_VARIABLE = "SPMD_GPU_COLLECTIVES"
 """``nccl``: between GPUs through NCCL, also where ranks share one; ``host``: through the hosts; else as it is best."""
 
 _SHARED_GPU_VERSION = 23000
-"""NCCL's version from which on it takes several ranks on a GPU when it is told to."""
+"""First version of NCCL that supports several ranks on a GPU, if a variable enables it."""
 
 _RANKS_ON_A_GPU = 2
 """That NCCL takes, at most."""
@@ -75,13 +75,13 @@ def gpu_index(count: int, local_rank: int, environment: Mapping[str, str] = os.e
 def local_rank(
     rank: int, ranks_of_node: Sequence[int], environment: Mapping[str, str] = os.environ
 ) -> int:
-    """This rank's number on its node: as the launcher says it, else by its place among the node's ranks."""
+    """Return this rank's number on its node: the launcher's if it states one, else its index among the node's ranks."""
     number = local_rank_of_environment(environment)
     return list(ranks_of_node).index(rank) if number is None else number
 
 
 def shared_gpus(gpus: Sequence[RankGpu]) -> list[list[int]]:
-    """The ranks of each GPU that has several."""
+    """Return the ranks of each GPU that has several."""
     ranks: dict[tuple[str, str], list[int]] = {}
     for rank, gpu in enumerate(gpus):
         ranks.setdefault(gpu.device_id, []).append(rank)
@@ -126,7 +126,9 @@ def _describe_shared_gpus(shared: Sequence[Sequence[int]], gpus: Sequence[RankGp
 
 
 def _shared_gpu_transport(gpus: Sequence[RankGpu], shared: Sequence[Sequence[int]]) -> GpuTransport:
-    """Because it was asked for: to try NCCL where there are too few GPUs, not for speed."""
+    """Return the transport by NCCL with several ranks on a GPU, which is for trying NCCL with too few GPUs, not for
+    speed. Raises RunError if NCCL does not support so many.
+    """
     most = max(shared, key=len)
     if len(most) > _RANKS_ON_A_GPU:
         raise RunError(
@@ -150,6 +152,6 @@ def agreed_transport(world: Communicator, own: RankGpu, asked: str) -> GpuTransp
 def set_where_unset(
     variables: Mapping[str, str], environment: dict[str, str] | os._Environ[str] = os.environ
 ) -> None:
-    """For a library that reads them later."""
+    """Set variables that have no value, for a library that reads them later."""
     for name, value in variables.items():
         environment.setdefault(name, value)

@@ -9,7 +9,7 @@ from spmd.errors import SpmdError
 
 
 def report_error(message: str) -> None:
-    """The one form in which errors reach the user."""
+    """Write an error to standard error. All errors of the command line have this form."""
     sys.stderr.write(f"spmd: error: {printable(message)}\n")
     sys.stderr.flush()
 

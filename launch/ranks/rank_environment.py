@@ -54,7 +54,7 @@ _LAUNCHERS = (
 
 
 def world_of_environment(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """(rank, size) when an MPI launcher started this process, else None; needs no MPI library."""
+    """Return (rank, size) if an MPI launcher started this process, else None. No MPI library is needed."""
     for launcher in _LAUNCHERS:
         size, rank = environment.get(launcher.size), environment.get(launcher.rank)
         if size is not None and rank is not None:
@@ -70,7 +70,7 @@ def exit_code_of_rank(code: int, environment: Mapping[str, str] = os.environ) ->
 
 
 def local_rank_of_environment(environment: Mapping[str, str] = os.environ) -> int | None:
-    """This rank's number among those of its node, where the launcher says it: which GPU it takes."""
+    """Return this rank's number on its node, which selects its GPU, if the launcher states it, else None."""
     for launcher in _LAUNCHERS:
         if launcher.size in environment and launcher.local_rank in environment:
             return int(environment[launcher.local_rank])
@@ -86,13 +86,13 @@ def local_ranks_of_environment(environment: Mapping[str, str] = os.environ) -> i
 
 
 def is_single_node_job(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether Open MPI's launcher has said that all ranks of the job are on this node."""
+    """Return whether Open MPI's launcher states that all ranks of the job are on this node."""
     here = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE")
     return here is not None and here == environment.get("OMPI_COMM_WORLD_SIZE")
 
 
 def blas_threads_of_environment(environment: Mapping[str, str] = os.environ) -> int:
-    """Threads that a rank's matrix products may use: one, unless the user or the launcher says more."""
+    """Return the number of threads for a rank's matrix products: one, unless the user or the launcher sets more."""
     asked = environment.get("OPENBLAS_NUM_THREADS", "")
     return max(1, int(asked)) if asked.isdecimal() else 1
 
@@ -132,9 +132,9 @@ def settings_of_environment(environment: Mapping[str, str] = os.environ) -> dict
 
 @functools.cache
 def own_launcher() -> ProcessId:
-    """The launcher on this node, as it was when first asked for: at a rank's start.
+    """Return the launcher on this node, as it was at the first call: at a rank's start.
 
-    The one whose session directory names it, else the process that started this one: there may be a shell between them.
+    It is the one that its session directory names, else the parent process: a shell may be between them.
     """
     directory = session_directory(os.environ)
     number = os.getppid() if directory is None else int(directory.name.rpartition(".")[2])
@@ -142,10 +142,10 @@ def own_launcher() -> ProcessId:
 
 
 def tie_to_launcher() -> None:
-    """Have this process end with the launcher that started it, even if that is killed: nobody is left waiting.
+    """Make this process end with the launcher that started it, even if that is killed, so that no rank keeps waiting.
 
-    Ends it where the launcher is gone already. Until MPI has started, an interrupt ends it too: KeyboardInterrupt would
-    take it to MPI's end, where it would wait for ranks that wait for it in MPI's start.
+    Ends the process if the launcher is gone already. Until MPI has started, an interrupt ends it, too:
+    KeyboardInterrupt would call MPI's end, which would wait for ranks that wait for this one in MPI's start.
     """
     parent = os.getppid()
     end_with_parent(signal.SIGKILL)
@@ -156,12 +156,12 @@ def tie_to_launcher() -> None:
 
 
 def catch_interrupts() -> None:
-    """MPI has started: an interrupt is KeyboardInterrupt again."""
+    """Make an interrupt a KeyboardInterrupt again, after MPI has started."""
     _exchange_interrupt_handler(signal.SIG_DFL, signal.default_int_handler)
 
 
 def _exchange_interrupt_handler(old: Any, new: Any) -> None:
-    """``old`` for ``new``; a script's own handler stays."""
+    """Replace the handler ``old`` by ``new``; a script's own handler stays."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGINT) is old:
         signal.signal(signal.SIGINT, new)
@@ -188,6 +188,6 @@ def temporary_directory(environment: Mapping[str, str]) -> Path:
 
 
 def end_with_parent(number: signal.Signals) -> None:
-    """Have the system send this process a signal when the one that started it is gone. On Linux alone."""
+    """Make the system send this process a signal when its parent ends. Has an effect on Linux only."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, number, 0, 0, 0)

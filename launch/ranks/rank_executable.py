@@ -24,7 +24,7 @@ from spmd.errors import RunError
 class RankExecutable(Executable):
     """Every rank calls the same methods in the same order; ``run``, ``fit`` and ``get`` communicate, ``put`` does not.
 
-    Global arrays go in alike on every rank, which takes its tiles of them. They come out on rank 0, or on all with
+    Every rank passes the same global arrays, and uses its tiles of them. They come out on rank 0, or on all with
     ``gather="all"``; elsewhere the list is empty.
     """
 
@@ -32,7 +32,7 @@ class RankExecutable(Executable):
 
     @staticmethod
     def of(executable: Executable, communicator: Communicator) -> RankExecutable:
-        """``executable`` loaded on this rank. RunError when the world has another size than the program."""
+        """Load ``executable`` on this rank. Raises RunError if the world has another size than the program."""
         own = RankExecutable(
             executable.source,
             executable.program,
@@ -90,7 +90,7 @@ class RankDevice:
     """This rank's one device (LocalDevices)."""
 
     def __init__(self, device: LoadedDevice) -> None:
-        """Every rank makes one at the same time."""
+        """Link the device to its peers. All ranks call this at the same time."""
         self.devices = (device,)
         device.communicator.keep_to_own_cores()
         device.link()

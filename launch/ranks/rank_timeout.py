@@ -30,7 +30,9 @@ def timeout_of(arguments: Sequence[str]) -> float | None:
 
 
 def timeout_seconds(asked: float | None, environment: Mapping[str, str] = os.environ) -> float:
-    """Return ``asked``, else the environment's, else the default. TimeLimitError where that is no time above zero."""
+    """Return ``asked``, else the environment's, else the default. Raises TimeLimitError if that is no time above
+    zero.
+    """
     text = environment.get(VARIABLE, "")
     if asked is None and not text:
         return DEFAULT_SECONDS

@@ -29,10 +29,10 @@ def compile_on_first(
     """Call ``make`` on rank 0 and load its result on every rank. All ranks call this; ``make`` is called on rank 0
     only.
 
-    Before it, the ranks have to agree on what is compiled. Raises AgreedError, on every rank alike, where compiling
-    fails on rank 0 or loading on any. record, reference_every, engine: as of ``Executable``. callbacks:
-    the functions that this rank's module calls. compiles: False where ``make`` reads a file, in which that code may lie
-    that ranks make while rank 0 compiles.
+    Before it, the ranks have to agree on what is compiled. Raises AgreedError on every rank if compiling fails on
+    rank 0 or loading on any. record, reference_every, engine: as of ``Executable``. callbacks: the functions that this
+    rank's module calls. compiles: False if ``make`` reads a file, which may contain the code that ranks otherwise make
+    while rank 0 compiles.
     """
     made: list[Executable] = []
 

@@ -1,7 +1,7 @@
-"""End of a rank's part in a job: its peers are told, one message gives the reason, and every wait has a limit.
+"""End of a rank's part in a job: its peers are notified, one message gives the reason, and every wait has a limit.
 
 A failure on one rank aborts the job, with the rank's number in front of the message. An error that all ranks agreed on
-is said by rank 0, and all end together. MPI ends in calls that wait for others; an alarm ends this process there.
+is reported by rank 0, and all end at once. MPI ends in calls that wait for others; an alarm ends this process there.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
 
 _REPORT_SECONDS = 2.0
-"""For another rank's message to come out before this one ends the job."""
+"""Seconds to wait for another rank's message before this one ends the job."""
 
 _BARRIER_SECONDS = 20.0
-"""For ranks that have agreed on an error to come to the end; then the job ends without who is missing."""
+"""Seconds for ranks that have agreed on an error to reach the end; then the job ends without the missing ones."""
 
 _END_SECONDS = 30
-"""For MPI to end this process once it has been asked to."""
+"""Seconds for MPI to end this process once it was requested to."""
 
 
 def run_rank(world: MpiCommunicator, program: Callable[[MpiCommunicator], int]) -> int:
-    """``program``'s exit code, or that of the error it raises, which ends the job."""
+    """Run ``program``. Returns its exit code, or that of the error that it raises, which ends the job."""
     try:
         code = program(world)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this one
@@ -51,9 +51,9 @@ def run_rank(world: MpiCommunicator, program: Callable[[MpiCommunicator], int]) 
 
 
 def end_job(world: MpiCommunicator, error: BaseException) -> int:
-    """Have the reason said once, and end every process of the job.
+    """Report the reason once, and end every process of the job.
 
-    Comes back only where all ranks do, for what they agreed on: with the code with which this process has to exit now.
+    Returns only if all ranks do, after an error that they agreed on: the code with which this process has to exit.
     """
     if isinstance(error, AgreedError):
         code = error.agreed_code
@@ -64,7 +64,9 @@ def end_job(world: MpiCommunicator, error: BaseException) -> int:
         if isinstance(error, MemoryError):
             error = as_out_of_memory(error)
         code = error.exit_code if isinstance(error, SpmdError) else RunError.exit_code
-        message = _describe(world, error)  # beforehand: the others give who has claimed little time
+        message = _describe(
+            world, error
+        )  # beforehand: the other ranks wait only shortly for the report
         if may_report(world):
             report_error(message)
     end_by_alarm()
@@ -73,7 +75,7 @@ def end_job(world: MpiCommunicator, error: BaseException) -> int:
 
 
 def _report_agreed(world: MpiCommunicator, error: AgreedError) -> bool:
-    """Rank 0 says it, and nobody ends before that. False where not all ranks come."""
+    """Report the error on rank 0; the other ranks wait for that. Returns False if not all ranks arrive."""
     if world.rank == 0:
         _claims_report(world)
         report_error(str(error))
@@ -89,7 +91,7 @@ def _report_agreed(world: MpiCommunicator, error: AgreedError) -> bool:
 
 
 def _describe(world: MpiCommunicator, error: BaseException) -> str:
-    """With the rank in front."""
+    """Return the error's message, or its traceback if it is no SpmdError, after the rank's number."""
     if isinstance(error, SpmdError):
         message = str(error)
     else:
@@ -100,14 +102,16 @@ def _describe(world: MpiCommunicator, error: BaseException) -> str:
 
 
 def end_by_alarm() -> None:
-    """Before MPI's end, or a call that ends the job: these wait for others, and nothing else could interrupt them."""
+    """Limit the time of MPI's end, or of a call that ends the job: these wait for others, and only an alarm can
+    interrupt them.
+    """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_END_SECONDS)
 
 
 def tell_peers_of_the_end(world: MpiCommunicator) -> None:
-    """However this process ends, short of SIGKILL. A script's own handler of SIGTERM stays."""
+    """Make this process set its rank state when it ends, except by SIGKILL. A script's own handler of SIGTERM stays."""
     atexit.register(world.set_rank_state, RankState.LEFT)
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -115,7 +119,9 @@ def tell_peers_of_the_end(world: MpiCommunicator) -> None:
 
 
 def _on_terminate(world: MpiCommunicator, number: int, _: FrameType | None) -> None:
-    """The launcher ends the job: say whose death is the reason, if one of the node's ranks has died."""
+    """Handle SIGTERM, by which the launcher ends the job: report the rank of the node that died, if there is one, and
+    exit.
+    """
     where = "; ".join(f"rank {rank} {text}" for rank, text in world.lost_peers().items())
     if where and _claims_report(world):
         report_error(f"[rank {world.rank}/{world.size}] {where}")
@@ -126,7 +132,7 @@ def _on_terminate(world: MpiCommunicator, number: int, _: FrameType | None) -> N
 
 
 def may_report(world: MpiCommunicator) -> bool:
-    """Whether this rank, of all those that fail now, is the one to say why. The others give it the time to."""
+    """Return whether this rank, among all that fail now, is the one to report. The others wait a while for that."""
     claims = _claims_report(world)
     if not claims:
         time.sleep(_REPORT_SECONDS)

@@ -1,4 +1,4 @@
-"""One message for one failure: the ranks of a node agree, without talking, on who says why the job ends."""
+"""One error message per failure: the ranks of a node choose, without communication, the one that reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actions of a rank around MPI's start: it ties itself to the launcher, hides files, and starts a watchdog."""
+"""Actions of a rank around MPI's start: it makes itself end with the launcher, hides files, and starts a watchdog."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from launch.ranks.watchdog import Watchdog
 
 SEGMENTS_VARIABLE = "OMPI_MCA_btl_sm_backing_directory"
 
-#: How messages go where all ranks are on one node: through shared memory. To probe networks takes a second of each
-#: start, UCX a fifth more, which also puts jumps over the C library's memory functions, while threads run, to keep
-#: count of memory that a network card may know.
+#: Settings for messages through shared memory if all ranks are on one node. Probing networks takes a second of each
+#: start, and UCX a fifth of a second more. UCX also patches the C library's memory functions, while threads run, to
+#: track memory that is registered with a network card.
 ONE_NODE: Mapping[str, str] = {
     "OMPI_MCA_btl": "self,sm",
     "OMPI_MCA_pml": "ob1",
@@ -46,7 +46,9 @@ class Start:
     note: str
 
     def done(self) -> None:
-        """All ranks of the node have mapped each other's files: they need no names any more."""
+        """Remove the names of the segments, which all ranks of the node have mapped, and end the measures for MPI's
+        start.
+        """
         if self.segments is not None:
             shutil.rmtree(self.segments, ignore_errors=True)
         self.watchdog.started()
@@ -81,7 +83,9 @@ def segments_directories(launcher: int) -> list[Path]:
 
 
 def _segments_directory(ranks: int, environment: Mapping[str, str]) -> Path | None:
-    """A directory of the job's own for Open MPI's segments: where there is room, and where all is removed in one go."""
+    """Return a directory of the job for Open MPI's segments, on a file system with enough space. It is removed as a
+    whole.
+    """
     if "OMPI_COMM_WORLD_SIZE" not in environment or SEGMENTS_VARIABLE in environment:
         return None
     wanted = ranks * _SEGMENT_BYTES

@@ -1,12 +1,12 @@
-"""A process beside a rank: it sees what the rank cannot see itself, and sweeps up when nobody else is left to.
+"""A process that watches a rank: it detects failures that the rank cannot, and removes files after the last process.
 
     python -m launch.ranks.watchdog LAUNCHER RANK stays|leaves [PATH ...]     standard input: a pipe from the rank
 
 MPI starts and ends in calls that wait for all ranks and cannot be interrupted; a rank that is stopped meanwhile would
-hold up the others for ever. The attendant looks at the launcher's other ranks on this node: one that stays stopped
-ends the job, and so does one that has ended while this rank waits for it in MPI's start. Lines on the pipe say how
-long a rank may be stopped, that this rank is about to start MPI, and that it has; then the attendant leaves, unless it
-is the node's first. PATHs are files of the job, removed once the rank (the pipe's end) and the launcher are gone.
+hold up the others for ever. The watchdog polls the launcher's other ranks on this node: one that stays stopped ends the
+job, and so does one that has ended while this rank waits for it in MPI's start. Lines on the pipe state how long a rank
+may be stopped, that this rank is about to start MPI, and that it has; then the watchdog ends, unless it is the node's
+first. PATHs are files of the job, removed once the rank (the pipe's end) and the launcher are gone.
 Launchers remove theirs themselves, unless they are killed. A launcher that does not end after its ranks is ended.
 """
 
@@ -40,7 +40,7 @@ _POLL_SECONDS = 0.25
 #: for a core does not count: on a machine that many use, eight ranks take minutes.
 _START_SECONDS = 120.0
 
-#: Once they run, ranks find who is stopped, and say where; the attendant comes in where they cannot.
+#: Delay of the watchdog once ranks run: they detect a stopped rank first, and report its position.
 _LATER_SECONDS = 5.0
 
 #: A launcher that is still there so long after the last of its ranks does not end by itself.
@@ -54,7 +54,7 @@ _JOINS = "joins\n"
 _STARTED = "started\n"
 _STAYS = "stays"
 
-#: The report stays claimed until ranks that are told to end have looked for a reason of their own.
+#: Seconds for which the report stays claimed, so that ranks that receive SIGTERM do not report another reason.
 _CLAIM_SECONDS = 1.0
 
 
@@ -62,7 +62,9 @@ class Watchdog:
     """A rank's end of it: the pipe. It closes when the rank ends, however that happens."""
 
     def __init__(self, rank: int, paths: Sequence[Path], *, stays: bool) -> None:
-        """``paths``: what is removed if the launcher has not done it; ``stays``: when the rank has started."""
+        """Start the watchdog. ``paths``: files to remove if the launcher does not; ``stays``: whether it stays after
+        the rank has started.
+        """
         number = str(own_launcher().pid)
         arguments = [number, str(rank), _STAYS if stays else "leaves", *map(str, paths)]
         self._process = subprocess.Popen(
@@ -77,11 +79,11 @@ class Watchdog:
         self._tell(f"{timeout_seconds}\n")
 
     def joins(self) -> None:
-        """Say that this rank waits from now on for all others, in MPI's start."""
+        """Report that this rank waits for all others from now on, in MPI's start."""
         self._tell(_JOINS)
 
     def started(self) -> None:
-        """MPI has started."""
+        """Report that MPI has started."""
         self._tell(_STARTED)
 
     def _tell(self, line: str) -> None:
@@ -103,7 +105,9 @@ class _Watch:
     """The ranks of one launcher on this node, and since when each is stopped."""
 
     def __init__(self, launcher: int, local_ranks: int | None = None) -> None:
-        """``local_ranks``: the number of ranks that the launcher starts on this node, where it says so."""
+        """Watch the ranks of ``launcher``. ``local_ranks``: the number of ranks that it starts on this node, None if it
+        does not state it.
+        """
         self._launcher = launcher
         self._local_ranks = local_ranks
         self._missing_since: float | None = None
@@ -116,7 +120,7 @@ class _Watch:
         self.has_started = False
 
     def verdict(self) -> _Verdict | None:
-        """None while the job may go on."""
+        """Return the reason to end the job; None while it may go on."""
         now = time.monotonic()
         since_last = now - self._last
         if since_last > 10 * _POLL_SECONDS:  # this process was not running either
@@ -127,7 +131,7 @@ class _Watch:
         found = [ProcessId.of(pid) for pid in children_of(self._launcher)]
         ranks = [process for process in found if process is not None]
         stopped = [process for process in ranks if process.is_stopped()]
-        if len(stopped) == len(ranks):  # a job that is suspended as a whole goes on later
+        if len(stopped) == len(ranks):  # a job that is suspended entirely goes on later
             stopped = []
         self._stopped = {one: self._stopped.get(one, now) for one in stopped}
         limit = self.timeout_seconds + (_LATER_SECONDS if self.has_started else 0.0)
@@ -194,14 +198,16 @@ def main(launcher_pid: str, rank: str, stays: str, *paths: str) -> int:
             has_ended = True
     if has_ended:
         time.sleep(_CLAIM_SECONDS)
-    # The launcher waits for whoever holds its ranks' standard error.
+    # The launcher waits for all processes that have its ranks' standard error open.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     _sweep(launcher, paths)
     return 0
 
 
 def _end_job(launcher: ProcessId, rank: str, verdict: _Verdict) -> None:
-    """Every attendant comes to the same verdict; the first one says it. A rank that dies ends the job."""
+    """Report the verdict, if this is the first watchdog to reach it, and kill the ranks: a rank that
+    dies ends the job.
+    """
     if not claim_report(launcher):
         return
     sys.stderr.write(f"spmd: error: [rank {rank}] {verdict.why}\n")
@@ -223,7 +229,7 @@ def _sweep(launcher: ProcessId, paths: Sequence[str]) -> None:
 
 
 def _launcher_timeout(launcher: ProcessId) -> Callable[[], bool]:
-    """Whether ``launcher`` has had no rank for too long; looks every now and then."""
+    """Return a function that tells whether ``launcher`` has had no rank for too long; it polls now and then."""
     last = next_look = time.monotonic()
 
     def is_over() -> bool:
@@ -241,7 +247,9 @@ def _launcher_timeout(launcher: ProcessId) -> Callable[[], bool]:
 
 
 def _end_launcher(launcher: ProcessId) -> None:
-    """It has lost count of its ranks. What this process could write to has been closed; the launcher's own has not."""
+    """End a launcher that does not notice that its ranks ended. The message goes to its standard error, as this process
+    has closed its own.
+    """
     what = f"did not end within {_LAUNCHER_SECONDS:g} s after its ranks"
     with contextlib.suppress(OSError), Path(f"/proc/{launcher.pid}/fd/2").open("a") as errors:
         errors.write(f"spmd: error: the launcher (process {launcher.pid}) {what}\n")

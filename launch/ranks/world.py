@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
-    """The communicator of all ``started_ranks`` ranks that the launcher says it started.
+    """Return the communicator of all ``started_ranks`` ranks that the launcher started.
 
-    Ranks of one node share memory; the environment variable SPMD_NODE_ID tells nodes apart where the host's name does
-    not (two namespaces of one host), one value for each.
+    Ranks of one node share memory. The environment variable SPMD_NODE_ID, one value per node, distinguishes nodes with
+    the same host name (two namespaces of one host).
 
-    From here on this process ends with the launcher, even if that is killed, and tells its peers when it ends.
+    From here on this process ends with the launcher, even if that is killed, and notifies its peers when it ends.
 
-    RunError where mpi4py or its MPI library is missing, or is another MPI than the launcher's.
+    Raises RunError if mpi4py or its MPI library is missing, or is another MPI than the launcher's.
     """
     rank = (world_of_environment() or (0, 1))[0]
     start = begin_start(rank, started_ranks)

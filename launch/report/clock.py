@@ -23,9 +23,9 @@ from pathlib import Path
 
 from collectives.communicator.interface import Communicator
 
-#: In which one clock's ranks come last, and at most in all.
+#: Rounds in which the ranks of one clock arrive last, and the most rounds of all clocks.
 ROUNDS, MOST_ROUNDS = 1000, 4000
-#: Nanoseconds that who is to come last lets pass at most.
+#: Most nanoseconds that the ranks that are to arrive last wait.
 _SPIN_LIMIT = 2_000_000
 
 
@@ -50,7 +50,7 @@ class ClockLine:
         return max(self.before.uncertainty, self.after.uncertainty)
 
     def on_first(self, time: int) -> int:
-        """``time`` of the rank's clock."""
+        """Convert ``time`` of the rank's clock to the first rank's clock."""
         spent = self.after.at - self.before.at
         drift = (self.after.ahead - self.before.ahead) / spent if spent > 0 else 0.0
         return time - self.before.ahead - round(drift * (time - self.before.at))
@@ -71,7 +71,9 @@ def clock_name() -> str:
 def clock_offsets(
     world: Communicator, clock: str | None = None, rounds: int = ROUNDS
 ) -> list[ClockOffset]:
-    """One for each rank, on every rank; all call it. ``clock``: by default ``clock_name``'s."""
+    """Return the offset of each rank, on every rank; all call it. ``clock``: the name of the clock, by default
+    ``clock_name()``.
+    """
     clocks = world.all_gather_bytes((clock or clock_name()).encode())
     names = list(dict.fromkeys(clocks))
     turn = names.index(clocks[world.rank])
@@ -96,14 +98,14 @@ def clock_offsets(
 
 
 def _let_pass(nanoseconds: int) -> None:
-    """Awake: who sleeps comes when the system likes."""
+    """Spin for so long: a thread that sleeps may wake up late."""
     end = time.perf_counter_ns() + nanoseconds
     while time.perf_counter_ns() < end:
         pass
 
 
 def _passages(gathered: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int]]:
-    """By round, when the last one of those who read one clock came and when the first one left."""
+    """Return for each round when the last rank with one clock arrived and when the first one left."""
     return [
         (max(came for came, _ in each), min(left for _, left in each))
         for each in zip(*gathered, strict=True)
@@ -113,7 +115,7 @@ def _passages(gathered: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, in
 def _offset(
     first: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], clocks: int, same: bool
 ) -> ClockOffset:
-    """``first`` and ``other``: passages by round, each on its own clock, of which there are ``clocks``."""
+    """Return the offset of ``other`` to ``first``: the passages of two clocks by round, out of ``clocks`` clocks."""
     middle = (other[0][0] + other[-1][1]) // 2
     if same:
         return ClockOffset(0, 0, middle)

@@ -39,7 +39,7 @@ class CostlyReshard:
 
 
 def costly_reshards(done: SpmdPartitioner) -> tuple[CostlyReshard, ...]:
-    """Those of a partitioner after its run that are still in its result, in program order."""
+    """Return the costly reshards that are still in the partitioner's result, in program order."""
     remaining = set(done.result.all_instructions())
     placement = Placement(done)
     return tuple(

@@ -14,7 +14,9 @@ _REPORTED = ("numpy", "ml_dtypes", "llvmlite", "mpi4py")
 
 
 def describe_environment() -> dict[str, Any]:
-    """Processor, cores that this process may use, BLAS and the kernels it chose, versions."""
+    """Return the processor, the cores that this process may use, BLAS and the kernels that it
+    selected, and versions.
+    """
     blas, core = _blas()
     return {
         "cpu": _cpu_name(),
@@ -35,7 +37,7 @@ def _cpu_name() -> str:
 
 
 def _blas() -> tuple[str, str]:
-    """NumPy's BLAS with its version, and the processor it took its kernels for."""
+    """Return NumPy's BLAS with its version, and the processor for which it selected its kernels."""
     built = cast(dict[str, Any], np.show_config(mode="dicts"))
     blas = dict(built.get("Build Dependencies", {}).get("blas", {}))
     name = f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()

@@ -6,7 +6,7 @@ _BAR = 40
 
 
 def bar(part: float, total: float, length: int = _BAR) -> str:
-    """``length`` characters, filled as ``part`` fills ``total``."""
+    """Return a bar of ``length`` characters, filled in proportion to ``part`` of ``total``."""
     filled = round(length * part / total) if total else 0
     filled = min(max(filled, 0), length)
     return "█" * filled + "·" * (length - filled)
@@ -18,7 +18,7 @@ def percent(part: float, total: float) -> str:
 
 
 def size_text(size: int) -> str:
-    """Bytes, with three digits and a unit that suits them."""
+    """Return the bytes with three digits and a fitting unit."""
     unit, factor = next(
         ((u, f) for u, f in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if size >= f), ("B", 1.0)
     )

@@ -133,7 +133,7 @@ def kernel_files(kernel: ListedKernel) -> dict[str, str]:
     texts = {"txt": record + "\n"}
     for n, library in enumerate(kernel.libraries):
         if library.source is None:
-            continue  # compiled before sources were kept
+            continue  # compiled before sources were recorded
         ir, passes = library.source
         optimized, assembly = host_jit().listing(ir, passes)
         number = f"{n}." if len(kernel.libraries) > 1 else ""

@@ -14,7 +14,7 @@ Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def groups_and_pairs(collective: HloInstruction, module: HloModule) -> tuple[Groups, Pairs]:
-    """Devices that meet each other, or (source, target) of a permute: one of the two is empty."""
+    """Return the groups of devices, or the (source, target) pairs of a permute; the other one is empty."""
     sizes = module.num_partitions, module.replica_count
     if isinstance(collective.attrs, CollectivePermuteAttrs):
         return (), tuple((int(s), int(t)) for s, t in device_pairs(collective, *sizes))
@@ -24,7 +24,9 @@ def groups_and_pairs(collective: HloInstruction, module: HloModule) -> tuple[Gro
 def who_meets(
     groups: Iterable[tuple[int, ...]], pairs: Iterable[tuple[int, int]]
 ) -> dict[int, tuple[int, ...]]:
-    """By device, whom it meets, itself among them: its group, or who sends to it and whom it sends to."""
+    """Return for each device the devices that it communicates with, itself included: its group, or its sources and
+    targets.
+    """
     met: dict[int, set[int]] = {}
     for source, target in pairs:
         met.setdefault(source, {source}).add(target)

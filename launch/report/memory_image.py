@@ -18,7 +18,7 @@ _STILL = (BlockKind.PARAMETER, BlockKind.CONSTANT)
 
 
 def memory_image(timeline: MemoryTimeline) -> bytes:
-    """A PNG file. UnsupportedError where matplotlib is not installed."""
+    """Return a PNG file. Raises UnsupportedError if matplotlib is not installed."""
     try:
         from matplotlib.collections import PolyCollection
         from matplotlib.figure import Figure
@@ -72,7 +72,7 @@ def memory_image(timeline: MemoryTimeline) -> bytes:
 
 
 def _corners(blocks: list[Block]) -> np.ndarray:
-    """[blocks, 4, 2]: rectangles in positions and megabytes."""
+    """Return the blocks' corners, [blocks, 4, 2], in positions and megabytes."""
     left = np.array([b.start for b in blocks], float)
     right = np.array([b.end + 1 for b in blocks], float)
     low = np.array([b.offset for b in blocks], float) / _MEGABYTE
@@ -83,13 +83,15 @@ def _corners(blocks: list[Block]) -> np.ndarray:
 
 
 def _lowest(timeline: MemoryTimeline) -> float:
-    """Offset at which the picture begins: what never changes lies lowest and takes a sixth at most."""
+    """Return the offset at which the picture begins. Constant blocks have the lowest offsets, and get a sixth of the
+    height at most.
+    """
     still = max((b.offset + b.size for b in timeline.blocks if b.kind in _STILL), default=0)
     return max(0.0, still - (timeline.total - still) / 5)
 
 
 def _name_largest(axis: Any, timeline: MemoryTimeline) -> None:
-    """Names within the blocks that are high and wide enough to hold them."""
+    """Write names into the blocks that are large enough for them."""
     for block in timeline.largest[:_NAMED]:
         if block.size < timeline.total / 60 or block.end - block.start < timeline.end / 12:
             continue
@@ -105,5 +107,5 @@ def _name_largest(axis: Any, timeline: MemoryTimeline) -> None:
 
 
 def _plain(text: str) -> str:
-    """Not as mathematics, which is how matplotlib reads what stands between dollars."""
+    """Escape dollars, between which matplotlib reads formulas."""
     return text.replace("$", r"\$")

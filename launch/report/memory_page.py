@@ -15,7 +15,7 @@ from launch.report.memory_timeline import Block, BlockKind, MemoryTimeline
 
 
 def memory_page(timeline: MemoryTimeline) -> str:
-    """The page's text."""
+    """Return the page's text."""
     # `</script>` or `<!--` inside a string would end the script.
     data = json.dumps(_as_json(timeline), separators=(",", ":")).replace("<", "\\u003c")
     page = (resources.files("launch.report") / "memory_page.html").read_text(encoding="utf-8")

@@ -32,7 +32,9 @@ class BlockKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """``size`` bytes from ``offset``, with all allocations one above the other, at positions ``start`` to ``end``."""
+    """Memory of a value over time: ``size`` bytes from ``offset`` (allocations follow each other), at positions
+    ``start`` to ``end``.
+    """
 
     kind: BlockKind
     name: str
@@ -48,7 +50,8 @@ class Block:
 
 @dataclass(frozen=True)
 class MemoryTimeline:
-    """``end``: the last position. ``live``: bytes held at each. ``total``: bytes of all allocations.
+    """Memory of a device over the schedule. ``end``: the last position. ``live``: live bytes at each. ``total``: bytes
+    of all allocations.
 
     largest: names of what is held at the peak, largest first, at most MOST_NAMED of them, as blocks.
     """
@@ -111,7 +114,7 @@ class _Describer:
             base += allocation.size
 
     def blocks(self, storage: LiveSlice) -> Iterator[Block]:
-        """One for each value in the place, until the next one is written there."""
+        """Yield one block for each value in the slice, until the next one is written there."""
         for n, value in enumerate(storage.values):
             following = (
                 storage.values[n + 1].start - 1 if n + 1 < len(storage.values) else storage.end
@@ -137,7 +140,9 @@ class _Describer:
         )
 
     def _instruction(self, name: str) -> HloInstruction | None:
-        """Leaves are ``name{1,0}``, scratch and operand copies ``name.scratch`` and ``name.operand2``."""
+        """Return the instruction of a value's name: leaves are ``name{1,0}``, scratch and operand copies
+        ``name.scratch`` and ``name.operand2``.
+        """
         plain = name.partition("{")[0]
         return self._named.get(plain) or self._named.get(plain.rpartition(".")[0])
 

@@ -18,7 +18,9 @@ from runtime.timeline.timestamps import RETAINED_STEPS, RecordedStep
 
 @dataclass(frozen=True)
 class RecordedDevice:
-    """processor: by step, nanoseconds for which the thread that ran it had a core; empty where that is not known."""
+    """Recording of one device. processor: by step, nanoseconds for which the thread that ran it had a core; empty if
+    that is unknown.
+    """
 
     steps: tuple[RecordedStep, ...]
     clock: ClockLine = ONE_CLOCK
@@ -42,7 +44,7 @@ class Recording:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Around a step: how long it has a core, where this thread runs it and nothing else."""
+        """Measure a step's processor time, if this thread runs the step and nothing else."""
         before = time.thread_time_ns()
         yield
         spent = time.thread_time_ns() - before
@@ -81,7 +83,9 @@ def _clocks(executable: Executable) -> list[ClockOffset]:
 
 
 def _pack(steps: Sequence[RecordedStep], processor: dict[int, int]) -> bytes:
-    """Plain integers: of each step its number, whether it is blocking, and how many stamps it has; then the stamps."""
+    """Serialize as integers: of each step its number, whether it is blocking, and its number of timestamps; then the
+    timestamps.
+    """
     headers = [(step.number, int(step.is_blocking), len(step.timestamps)) for step in steps]
     flat = [value for step in steps for stamp in step.timestamps for value in stamp]
     head = json.dumps({"steps": headers, "processor": sorted(processor.items())})

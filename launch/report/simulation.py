@@ -13,7 +13,9 @@ from spmd.machine.description import MachineDescription
 
 
 def as_json(found: Simulation, machine: MachineDescription) -> dict[str, Any]:
-    """Seconds and bytes of one device; of a collective, of all its executions in a step."""
+    """Return the simulation as JSON: seconds and bytes of one device; of a collective, of all its
+    executions in a step.
+    """
     return {
         "module": found.module,
         "topology": machine.name,
@@ -77,7 +79,7 @@ def _hiding(found: Simulation) -> dict[str, Any] | None:
 
 
 def format_simulation(found: Simulation, machine: MachineDescription, most: int) -> str:
-    """The same as tables, with the ``most`` collectives that are exposed longest."""
+    """Return the simulation as tables, with the ``most`` collectives that are exposed longest."""
     return printable_lines(
         [
             *_head(found, machine),

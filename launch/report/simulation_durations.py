@@ -1,7 +1,7 @@
 """Durations that a simulation takes from a measured run: seconds of each instruction, on each device of a trace.
 
 A trace tells how long a collective took on each device, waiting for the others included. What it takes by itself
-begins when its last member is ready, and that is what a simulation asks for: who waits for whom comes out of it again.
+begins when its last member is ready. That time is the simulation's input, from which it computes the waits.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _AROUND_OTHERS = frozenset({"ThunkSequence", "While", "Conditional"})
 
 @dataclass(frozen=True)
 class TimedStep:
-    """devices: of each device, or of all alike. begins: how much later each began than the first; all at once where
-    there are none. series: by device, of each execution of what has several in the step. seconds: that the step took;
-    None where no trace tells.
+    """Times of one step. devices: durations on each device, or one entry for all. begins: how much later each began
+    than the first; by default 0. series: by device, the durations of each execution of instructions with several in the
+    step. seconds: duration of the step; None without a trace.
     """
 
     devices: tuple[Durations, ...]
@@ -47,9 +47,10 @@ class TimedStep:
 def simulate_timed(
     module: HloModule, timed: TimedStep, described: Estimator, options: SimulationOptions
 ) -> Simulation:
-    """A step of ``module`` with the times of ``timed``; ``described``: of what has none.
+    """Simulate a step of ``module`` with the times of ``timed``. ``described``: estimator of instructions without a
+    time.
 
-    CostError where as many devices were timed as there are not.
+    Raises CostError if the numbers of timed devices and of the module's devices differ.
     """
     count = module.num_partitions * module.replica_count
     if len(timed.devices) not in (1, count):
@@ -73,7 +74,7 @@ class _Event:
 def read_timed(data: bytes, where: str, module: HloModule) -> TimedStep:
     """Read the step of median length from a trace that `spmd run --profile` wrote of ``module``, or seconds by name.
 
-    CostError for neither.
+    Raises CostError for other files.
     """
     found = JsonFields(read_json(data, where, "profile", MAX_BYTES, CostError), where, CostError)
     if not found.has("traceEvents"):
@@ -93,7 +94,7 @@ def read_timed(data: bytes, where: str, module: HloModule) -> TimedStep:
 
 
 def traced_steps(trace: JsonFields, module: HloModule) -> list[TimedStep]:
-    """The steps of a trace of ``module``, without the first one where there are others."""
+    """Return the steps of a trace of ``module``, without the first one if there are others."""
     names = {x.name for x in module.all_instructions()}
     steps: dict[int, dict[int, list[_Event]]] = defaultdict(lambda: defaultdict(list))
     known = False
@@ -107,7 +108,7 @@ def traced_steps(trace: JsonFields, module: HloModule) -> list[TimedStep]:
 
 
 def _timed(events: Mapping[int, list[_Event]], module: HloModule) -> TimedStep:
-    """``events``: by device."""
+    """Return the durations of one step. ``events``: by device."""
     times = {x.name: count for x, count in executions(module).items()}
     kernels = [[*_kernels(own)] for own in events.values()]
     exchanged = _exchanged(events, module)
@@ -152,11 +153,11 @@ def _series(thunks: Iterable[tuple[str, float]], times: Mapping[str, int]) -> Se
 
 
 def of_one_execution(thunks: Iterable[tuple[str, float]], module: HloModule) -> dict[str, float]:
-    """Seconds of each instruction, from those of all thunks of a step by name.
+    """Return the seconds of each instruction, from those of all thunks of a step by name.
 
-    An instruction that no thunk is of takes nothing: it is part of another one. What belongs to none (copies of
-    results) or to one that is not priced itself (copies of a loop's state) counts as the first of the entry's or of the
-    same computation's.
+    An instruction without a thunk takes no time: it is part of another one. Thunks of no instruction (copies of
+    results) count as the entry's first instruction, those of an instruction without a cost of its own (copies of a
+    loop's state) as the first one of its computation.
     """
     times = executions(module)
     payer = {x.name: _first(x) if x.opcode in CALLERS else x for x in times}
@@ -169,7 +170,9 @@ def of_one_execution(thunks: Iterable[tuple[str, float]], module: HloModule) -> 
 def _exchanged(
     events: Mapping[int, list[_Event]], module: HloModule
 ) -> dict[int, dict[str, tuple[float, ...]]]:
-    """By device and collective: from when its members were ready to its end, of each execution."""
+    """Return, for each device and collective, the seconds of each execution: from when its members were ready to its
+    end.
+    """
     begun: dict[tuple[int, str], list[float]] = defaultdict(list)
     ended: dict[tuple[int, str], list[float]] = defaultdict(list)
     for device, own in events.items():
@@ -203,23 +206,25 @@ def executions(module: HloModule) -> dict[HloInstruction, int]:
 
 
 def _events(trace: JsonFields) -> Iterator[tuple[int, int, _Event]]:
-    """(step, device, event) of those with a duration, in seconds; CostError where a trace of ours has others."""
+    """Yield (step, device, event) of events with a duration, in seconds. Raises CostError if fields are missing or
+    wrong.
+    """
     for event in timed_events(trace):
         start = event.number("ts", _MICROSECONDS) / 1e6
         seconds = event.number("dur", _MICROSECONDS) / 1e6
-        args = event.inside(event.take("args"), "args")
+        args = event.inside(event.pop("args"), "args")
         if args.has("blocking"):
             continue  # another order than the program's
-        step = args.whole("step", _NUMBER)
+        step = args.integer("step", _NUMBER)
         kind, name = event.text("cat"), event.text("name")
         end = start + seconds
         if args.has("wait_end"):
             end = _over(args, end)
-        yield step, event.whole("pid", _NUMBER), _Event(kind, name, start, end)
+        yield step, event.integer("pid", _NUMBER), _Event(kind, name, start, end)
 
 
 def _over(fields: JsonFields, landed: float) -> float:
-    """When a collective let the device go on: at the end of the wait for it, where it was waited for."""
+    """Return when a collective let the device continue: at the end of the wait, if the device waited for it."""
     wait_start, wait_end = (
         fields.number(name, _MICROSECONDS) / 1e6 for name in ("wait_start", "wait_end")
     )

@@ -13,7 +13,7 @@ from collectives.simulate.timeline import Row, Slice
 
 
 def simulation_trace(found: Simulation) -> dict[str, Any]:
-    """In the JSON object form, times in microseconds from the step's beginning."""
+    """Return the trace in the JSON object form, with times in microseconds from the step's beginning."""
     rows = _rows(found.slices)
     events = [_metadata("process_name", 0, f"device {found.device}")]
     for number, (name, slices) in enumerate(rows):

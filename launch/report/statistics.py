@@ -26,7 +26,7 @@ class Statistics:
     devices: int
     instructions: Mapping[str, int]
     cost: ModuleCost
-    #: Part of the flops that the scheduler added: values computed again instead of being kept.
+    #: Part of the flops that the scheduler added by rematerialization.
     flops_recomputed: float
     memory: Mapping[str, int]
     kernels: int
@@ -67,14 +67,14 @@ class Statistics:
 def collect_statistics(
     module: HloModule, devices: int | None, options: CompileOptions
 ) -> Statistics:
-    """Compile ``module`` and count."""
+    """Compile ``module`` and return its figures."""
     return count_executable(module, devices, options)[0]
 
 
 def count_executable(
     module: HloModule, devices: int | None, options: CompileOptions
 ) -> tuple[Statistics, Executable]:
-    """The figures, and what they are of."""
+    """Compile ``module``. Returns its figures and the executable."""
     instructions: dict[str, int] = {}
     needed = 0.0
     replications: tuple[CostlyReshard, ...] = ()
@@ -106,7 +106,7 @@ def count_executable(
 
 
 def format_statistics(statistics: Statistics) -> str:
-    """The same for a reader."""
+    """Return the figures as text."""
     cost = statistics.cost
     lines = [
         f"{statistics.module} on {statistics.devices} devices (per device)",

@@ -7,9 +7,9 @@ from runtime.program.thunks.thunk import traverse
 
 
 def explain_thunk(executable: Executable, number: int) -> str:
-    """The thunk's instruction with its opcode, op_name and source line, as far as the module says them.
+    """Return the thunk's instruction with its opcode, op_name and source line, as far as the module states them.
 
-    ``number``: in the order of ``traverse``. For messages: found anew at each call.
+    ``number``: in the order of ``traverse``. For messages: each call searches all thunks.
     """
     for n, thunk in enumerate(traverse(executable.program.thunks)):
         if n == number:

@@ -1,8 +1,8 @@
 """A run's timeline as a trace for Perfetto and chrome://tracing: a process for each rank, a track for each stream.
 
-Collectives in flight at one time have tracks of their own. Arrows go from where a member has issued a collective to
-where it has landed on its peers; a counter tells how many bytes are in flight. What a report on the run asks besides
-stands in ``otherData`` (launch/report/overlap/read.py).
+Collectives in flight at one time have tracks of their own. Arrows lead from where a member issues a collective to where
+it is complete on its peers; a counter shows the bytes in flight. Other data for a report on the run is in ``otherData``
+(launch/report/overlap/read.py).
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ class TracedDevice:
 def collect_trace(
     executable: Executable, machine: MachineDescription | None = None
 ) -> dict[str, Any] | None:
-    """The trace of all devices' last steps, in the JSON object form; None on ranks but 0. Collective under MPI.
+    """Return the trace of all devices' last steps, in the JSON object form; None on ranks other than 0. Collective
+    under MPI.
 
-    machine: that the program was compiled for, so that reports can set a prediction beside.
+    ``machine``: the one that the program was compiled for, so that reports can show a prediction, too.
     """
     return recorded_trace(executable, Recording(executable).gather(), machine)
 
@@ -64,7 +65,7 @@ def recorded_trace(
     recorded: Sequence[RecordedDevice] | None,
     machine: MachineDescription | None = None,
 ) -> dict[str, Any] | None:
-    """None for None, which ranks but 0 have."""
+    """Return the trace; None if ``recorded`` is None, as on ranks other than 0."""
     if recorded is None:
         return None
     notes = None
@@ -92,7 +93,7 @@ def recorded_trace(
 def chrome_trace(
     devices: Sequence[TracedDevice], module: HloModule, notes: ProgramNotes | None = None
 ) -> dict[str, Any]:
-    """Times count from the first event of all."""
+    """Return the trace. Times are relative to the first event."""
     firsts = [first for device in devices if (first := device.first) is not None]
     zero = min(firsts, default=0)
     said = _said(module)
@@ -122,7 +123,7 @@ def chrome_trace(
 
 
 def _processor(devices: Sequence[TracedDevice]) -> dict[str, list[float]]:
-    """By step: microseconds of each device, of steps of which all are known."""
+    """Return, for each step, the microseconds of each device, if those of all devices are known."""
     found = {}
     for steps in zip(*(device.steps for device in devices), strict=False):
         known = [step.processor / 1e3 for step in steps if step.processor is not None]
@@ -155,7 +156,7 @@ def _device_events(
 
 @dataclass(frozen=True, slots=True)
 class _EventContext:
-    """Place of an event."""
+    """Step, device and clock of an event."""
 
     device: int
     clock: ClockLine
@@ -167,7 +168,7 @@ class _EventContext:
 
 
 def _slice(event: Event, context: _EventContext, said: Mapping[str, str]) -> dict[str, Any]:
-    """A collective in flight lasts until it has landed."""
+    """Return the trace event. A collective in flight lasts until it is complete."""
     start = context.microseconds(event.start)
     end = context.microseconds(event.landed if isinstance(event, CollectiveEvent) else event.end)
     args: dict[str, Any] = {"step": context.step.number, "bytes": event.bytes, "depth": event.depth}
@@ -192,7 +193,9 @@ def _slice(event: Event, context: _EventContext, said: Mapping[str, str]) -> dic
 
 
 def _give_tracks(async_slices: Iterable[dict[str, Any]]) -> int:
-    """To each the first track that is free; how many there are. Events of one track must not overlap."""
+    """Give each slice the first free track, since events of one track must not overlap. Returns the
+    number of tracks.
+    """
     ends: list[float] = []
     for async_slice in sorted(async_slices, key=lambda one: float(one["ts"])):
         start, end = async_slice["ts"], async_slice["ts"] + async_slice["dur"]
@@ -207,7 +210,7 @@ def _metadata(what: str, device: int, track: int, name: str) -> dict[str, Any]:
 
 
 def _said(module: HloModule) -> dict[str, dict[str, str]]:
-    """By instruction: the operation's name in the user's program, its source line, and the HLO opcode."""
+    """Return, for each instruction, the operation's name in the user's program, its source line, and the HLO opcode."""
     lines = SourceLines(module)
     notes = {}
     for instruction in module.all_instructions():

@@ -1,4 +1,4 @@
-"""The events of a trace that have a duration, from a file that may be anybody's."""
+"""The events of a trace that have a duration. The file is not trusted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from spmd.json_fields import JsonFields
 
 
 def timed_events(trace: JsonFields) -> Iterator[JsonFields]:
-    """Those of phase "X", as they stand there; the trace's own error where its list is none, or an event no object."""
-    listed = trace.take("traceEvents")
+    """Yield the events of phase "X". Raises the trace's own error if its list is none, or an event is no object."""
+    listed = trace.pop("traceEvents")
     if not isinstance(listed, list):
         raise trace.error(f"{trace.where}: traceEvents must be a list")
     for number, one in enumerate(listed):

@@ -8,7 +8,7 @@ from typing import Any
 
 from launch.report.overlap.model import Site
 
-#: Members of a group up to which arrows go from each to each; in larger ones they come from who was last.
+#: Largest group with arrows from each member to each; in larger ones they start at the last member.
 _EACH_TO_EACH = 8
 #: Microseconds before its end at which an arrow meets a slice, so that it is this one that it meets.
 _INSIDE = 1e-3

@@ -1,8 +1,8 @@
 """The pipelines of passes on collectives, in groups that a compilation can do without.
 
-A machine whose devices compute while bytes move (``MachineDescription.overlaps``) gets all of them: collectives go out
-of the way of what needs them, and the schedule an order in which they are in flight beside other work. Where processors
-move the bytes themselves, as those of one node do, only those are left that make less to be sent or waited for.
+A machine whose devices compute while bytes move (``MachineDescription.overlaps``) gets all of them: collectives are
+moved away from their users, and the schedule overlaps them with other work. If processors move the bytes themselves, as
+those of one node do, only the passes that reduce communication or waiting run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AFTER_UNROLLING = (*SIMPLIFICATION, UpdateForwarding())
 
 
 def on_optimized(options: CompileOptions) -> tuple[Pipeline, ...]:
-    """Before layouts and kernels are chosen."""
+    """Return the pipelines that run before layouts and kernels are chosen."""
     found = [Pipeline(CollectiveGroup.SIMPLIFICATION, COLLECTIVE_SIMPLIFICATION)]
     if options.machine.overlaps:
         machine = options.machine
@@ -90,7 +90,9 @@ class HidingNotes:
 
 
 def on_scheduled(options: CompileOptions) -> tuple[Pipeline, ...]:
-    """When kernels are made: windows of collectives, and an order that fills them within the memory there is."""
+    """Return the pipelines that run after kernels are made: windows of collectives, and an order that fills them within
+    the memory limit.
+    """
     if not options.machine.overlaps or CollectiveGroup.LATENCY_HIDING in options.without:
         return ()
     machine, costs, durations = options.machine, options.costs, options.durations

@@ -21,7 +21,7 @@ from spmd.errors import SpmdError
 from spmd.output_file import write_file
 from spmd.passes.pipeline import PIPELINE_END, Application
 
-#: What XLA calls the pipelines that end in our stages.
+#: XLA's names of the pipelines that end in these stages.
 _PIPELINES = {
     "propagated": "sharding-propagation",
     "partitioned": "spmd-partitioner",
@@ -35,11 +35,11 @@ _EXECUTABLE_DUMPS: dict[str, Callable[[Executable], str]] = {
 
 
 class PatternError(SpmdError):
-    """Not a regular expression."""
+    """A pattern that is no regular expression."""
 
 
 class Dumps:
-    """Writes into ``folder`` what a compilation of the module ``name`` passes through, numbered in order.
+    """Writer of a compilation's dumps into ``folder``: the module ``name`` after each pass or stage, numbered in order.
 
     ``pattern``: also before and after each optimization pass of such a name that changed the module (before the first
     one it is as the stage before left it); None for none of them.
@@ -57,7 +57,7 @@ class Dumps:
         self._between: tuple[str, str] | None = None
 
     def stage(self, stage: str, compilation: Compilation) -> None:
-        """The module as it is after ``stage``."""
+        """Write the module after ``stage``."""
         name = _FIXED_NAMES.get(stage)
         if name is None:
             pipeline = _PIPELINES[stage]

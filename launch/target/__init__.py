@@ -1,1 +1,1 @@
-"""On what a program runs: the machine description, the engine, cores and memory."""
+"""Target of a program: the machine description, the engine, cores and memory."""

@@ -26,7 +26,7 @@ _TELLING = frozenset(
 
 
 def calibration_path(environment: Mapping[str, str] = os.environ) -> Path:
-    """In the user's folder of settings: XDG_CONFIG_HOME, else ~/.config."""
+    """Return the file in the user's configuration folder: XDG_CONFIG_HOME, else ~/.config."""
     value = environment.get("XDG_CONFIG_HOME", "")
     folder = Path(value) if Path(value).is_absolute() else Path.home() / ".config"
     return folder / _FOLDER / f"machine-{processor_digest()}.json"
@@ -45,7 +45,7 @@ def processor_digest() -> str:
 
 
 def keep_calibration(text: str) -> None:
-    """Put a description there as a whole: who reads meanwhile finds the old one or the new one."""
+    """Replace the description atomically: concurrent readers find the old one or the new one."""
     write_file(calibration_path(), text)
 
 

@@ -46,11 +46,13 @@ One process measures what is missing; ranks take what is there, so that all take
 
 
 def engine_for(backend: str) -> Engine | None:
-    """None: the processor's cores. NoGpuError where a GPU is asked for and cannot be used."""
+    """Return the engine of ``backend``; None for the processor's cores. Raises NoGpuError if a GPU is wanted and cannot
+    be used.
+    """
     require_backend(backend)
     if backend == "cpu":
         return None
-    from runtime.gpu.cuda.engine import cuda_engine  # which nobody else needs
+    from runtime.gpu.cuda.engine import cuda_engine  # which only GPUs need
 
     return cuda_engine(gpu_options())
 
@@ -81,7 +83,7 @@ def tuning_file(environment: Mapping[str, str]) -> str:
 
 @functools.cache
 def gpu_of_rank(world: MpiCommunicator) -> RankGpu:
-    """The GPU that this rank takes. Communicates with nobody. NoGpuError where there is none."""
+    """Return the GPU of this rank, without communication. Raises NoGpuError if there is none."""
     from collectives.communicator.nccl.api import load_nccl
     from runtime.gpu.availability import require_gpu
     from runtime.gpu.cuda.identity import identity_of
@@ -100,9 +102,10 @@ def gpu_of_rank(world: MpiCommunicator) -> RankGpu:
 
 @functools.cache
 def engine_of_ranks(world: MpiCommunicator) -> Engine:
-    """This rank's GPU, and how it meets the others'. All ranks call it when all know their GPUs.
+    """Return the engine with this rank's GPU and the transport to the others. All ranks call it when all know their
+    GPUs.
 
-    RunError on every rank alike where they cannot meet as they are asked to.
+    Raises RunError on every rank if they cannot communicate as requested.
     """
     from runtime.gpu.cuda.engine import cuda_engine_on
 

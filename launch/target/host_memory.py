@@ -16,7 +16,7 @@ from spmd.shape import HOST_MEMORY, ArrayShape, Layout
 
 
 def place_offloaded_values(module: HloModule, machine: MachineDescription) -> int:
-    """Give offloaded values the host's memory space; return how many there are. None where all is one memory."""
+    """Give offloaded values the host's memory space; return how many there are. None if there is only one memory."""
     if not machine.host_bandwidth:
         return 0
     found = [x for x in module.all_instructions() if _is_offloaded(x)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-#: Whose network joins nodes of machines of which only the inside was measured.
+#: Machine with the network that joins nodes of a machine whose network was not measured.
 NETWORK = "tcp-cluster"
 
 

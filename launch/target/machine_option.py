@@ -1,4 +1,4 @@
-"""The machine that a compilation is for: what `--machine NAME|FILE` names, or what is assumed where nobody says."""
+"""The machine that a compilation is for: the one that `--machine NAME|FILE` names, or the default."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named, with_own_name
 from spmd.machine.reader import MAX_BYTES, MachineError, read_machine
 
-#: Whose GPUs are assumed where GPUs compute, and nobody says which.
+#: Default machine of programs for GPUs.
 GPUS = "dgx-h200"
 
 #: A file of a description, and what to vary of it.
@@ -21,7 +21,7 @@ _FILE = re.compile(r"(.+\.json)(\{[^{}]*\})?")
 
 
 def described(text: str) -> MachineDescription:
-    """A machine by name or file, varied or not. MachineError where there is none."""
+    """Return the machine of a name or file, possibly with variations. Raises MachineError if there is none."""
     named = _FILE.fullmatch(text)
     if named is None:
         if Path(text).is_file():
@@ -36,10 +36,10 @@ def described(text: str) -> MachineDescription:
 def machine_for(
     text: str | None, node: int | None = None, backend: str = "cpu"
 ) -> MachineDescription:
-    """The machine that ``text`` describes, else the one that is here, or the one that is assumed for ``backend`` gpu.
+    """Return the machine that ``text`` describes, else this one, or the default one for ``backend`` gpu.
 
-    node: devices of each node, where the devices are known to lie on several; the machine's nodes are taken to be of
-    that size, unless ``text`` varies them. Where they lie on one, and nobody says otherwise, it is all there is.
+    ``node``: number of devices of each node, if the devices are known to be on several; the machine's nodes get that
+    size, unless ``text`` varies them. If the devices are on one node and ``text`` is None, the machine is that node.
     """
     if text is None and backend == "gpu":
         text = GPUS
@@ -54,14 +54,14 @@ def machine_for(
 
 
 def _one_node(machine: MachineDescription) -> MachineDescription:
-    """Without what a calibration found between nodes."""
+    """Return the machine without the network that a calibration measured."""
     if len(machine.exchanges) < 2:
         return machine
     return replace(machine, name=f"a node of {machine.name}", exchanges=machine.exchanges[:1])
 
 
 def _with_network(node: MachineDescription) -> MachineDescription:
-    """Nodes as described, joined by the network of another machine."""
+    """Return nodes as described, joined by the network of another machine."""
     *_, network = machine_named(NETWORK).exchanges
     inside = node.exchanges[:1] or machine_named(NETWORK).exchanges[:1]
     size = inside[0].devices

@@ -19,10 +19,11 @@ _MICROSECONDS = (0.0, 1e15)
 
 
 def measured_durations(file: Path) -> tuple[tuple[str, float], ...]:
-    """Seconds of one execution by instruction, in order of names: of a trace of `spmd profile`, or as they stand there.
+    """Return the seconds of one execution of each instruction, in order of names: from a trace of `spmd profile`, or as
+    the file states them.
 
-    Of a trace the steps that wait for every collective count, where there are any: nothing is in flight beside their
-    work, and what it is slowed by then is known to the scheduler. CostError for anything else.
+    Of a trace, only the steps that wait for every collective are used, if there are any: nothing is in flight during
+    their work, and the scheduler knows the slowdown by collectives. Raises CostError for other files.
     """
     data = read_at_most(file, MAX_BYTES, CostError)
     found = JsonFields(
@@ -50,6 +51,6 @@ def _events(trace: JsonFields) -> Iterator[tuple[str, float, bool]]:
     for event in timed_events(trace):
         if event.text("cat") not in _WORK:
             continue
-        args = event.inside(event.take("args"), "args")
+        args = event.inside(event.pop("args"), "args")
         taken = event.number("dur", _MICROSECONDS) / 1e6
         yield event.text("name"), taken, args.has("blocking")

@@ -1,1 +1,1 @@
-"""Shardings that a module states: annotations, manual regions, the entry's boundary."""
+"""Shardings that a module states: annotations, manual regions, bindings of the entry's parameters and outputs."""

@@ -59,11 +59,11 @@ def merge_constants(module: HloModule) -> None:
                 continue
             operands = tuple(map(id, instruction.operands))
             key = (instruction.opcode, instruction.shape, instruction.attrs, operands)
-            kept = first.setdefault(key, instruction)
-            if kept is instruction:
+            equivalent = first.setdefault(key, instruction)
+            if equivalent is instruction:
                 free[instruction] = None
             else:
-                computation.replace(instruction, kept)
+                computation.replace(instruction, equivalent)
 
 
 def _is_constant(instruction: HloInstruction, free: dict[HloInstruction, None]) -> bool:

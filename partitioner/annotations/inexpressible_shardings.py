@@ -1,4 +1,4 @@
-"""Shardings that the module's axes cannot express: 6 devices as [2,3] in one place and as [3,2] in another.
+"""Shardings that the module's axes cannot express, for example [2,3] and [3,2] over the same 6 devices.
 
 Their strides do not nest, so no common list of axes exists. The first sharding in the module's order of precedence
 (axis_precedence.py) gives the module its axes. A parameter or output that is bound to another sharding passes through
@@ -40,11 +40,11 @@ class View:
 
     def coordinate(self, axes: Axes) -> HloInstruction:
         b = self.builder
-        place = b.partition_id()
+        position = b.partition_id()
         if self.order is not None:
-            places = [self.order.index(device) for device in range(len(self.order))]
-            place = look_up(b, places, place)
-        return device_coordinate(b, self.axes, b.convert(place, PrimitiveType.S32), axes)
+            positions = [self.order.index(device) for device in range(len(self.order))]
+            position = look_up(b, positions, position)
+        return device_coordinate(b, self.axes, b.convert(position, PrimitiveType.S32), axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +72,26 @@ def own_axes(sharding: HloSharding, rank: int, devices: DeviceAxes) -> OwnAxes:
     return OwnAxes(axes, ShardState(dims))
 
 
-def gather_foreign(
+def gather_inexpressible(
     context: PartitionContext, hlo: HloInstruction, sharding: HloSharding, shape: ArrayShape
 ) -> ShardedValue:
     """Return the replicated value, gathered from the tiles ``hlo`` under ``sharding``."""
     own = own_axes(sharding, shape.rank, context.axes)
-    whole = ShardState.replicated(shape.rank)
-    steps = plan_reshard(own.axes, shape, own.state, whole)
+    replicated = ShardState.replicated(shape.rank)
+    steps = plan_reshard(own.axes, shape, own.state, replicated)
     if own.order is not None:
-        pairs = ListedPairs(tuple((device, place) for place, device in enumerate(own.order)))
+        pairs = ListedPairs(tuple((device, position) for position, device in enumerate(own.order)))
         hlo = context.builder.collective_permute(hlo, pairs)
     tile = ShardedValue(hlo, own.state, shape)
-    return ShardedValue(emit_steps(View(own.axes, context.builder), tile, steps), whole, shape)
+    return ShardedValue(emit_steps(View(own.axes, context.builder), tile, steps), replicated, shape)
 
 
-def cut_foreign(
+def slice_inexpressible(
     context: PartitionContext, value: ShardedValue, sharding: HloSharding
 ) -> HloInstruction:
     """Return this device's tile of ``value`` under ``sharding``."""
     shape = value.shape
     own = own_axes(sharding, shape.rank, context.axes)
-    whole = context.replicate(value)
-    steps = plan_reshard(own.axes, shape, whole.state, own.state)
-    return emit_steps(View(own.axes, context.builder, own.order), whole, steps)
+    replicated = context.replicate(value)
+    steps = plan_reshard(own.axes, shape, replicated.state, own.state)
+    return emit_steps(View(own.axes, context.builder, own.order), replicated, steps)

@@ -1,10 +1,9 @@
-"""Boundaries of manual regions (shard_map): values pass from global to per-device shapes and back.
+"""Shape conversions at the edges of manual regions (shard_map): from global to per-device shapes and back.
 
 Inside a region the program is written per device for the manual axes; the other (free) axes may still shard its values.
 At the edge a global dimension of size n split over manual axes is (manual part k) x (local size n/k): two factors, the
-first pinned to its axes. So an edge is a sharding rule like any other, and costs no instruction
-once the operand has the
-right state.
+first pinned to its axes. So a conversion has a sharding rule like any other op, and costs no instruction once the
+operand has the right state.
 
 Two notations exist: ``xla.sdy.GlobalToLocalShape`` / ``LocalToGlobalShape`` over all values of the region, and GSPMD's
 ``SPMDFullToShardShape`` / ``SPMDShardToFullShape`` per value, next to a ``Sharding`` call on the global side.
@@ -36,8 +35,8 @@ GSPMD_EXIT = "SPMDShardToFullShape"
 
 
 @dataclass(frozen=True, slots=True)
-class BoundaryValue:
-    """One value that crosses a boundary: its shapes on both sides, the manual axes of each dimension, and the
+class ConvertedValue:
+    """One converted value: its global and local shape, the manual axes of each dimension (``pinned``), and the
     constraint on the free axes.
     """
 
@@ -48,13 +47,17 @@ class BoundaryValue:
 
 
 @dataclass(frozen=True, slots=True)
-class ManualBoundary:
+class ShapeConversion:
+    """Custom call that converts values from global to local shapes (``is_entry``) or back. ``axes``: manual axes."""
+
     is_entry: bool
     axes: Axes
-    values: tuple[BoundaryValue, ...]
+    values: tuple[ConvertedValue, ...]
 
     def rule(self, position: int, axis_count: dict[Axes, int]) -> OpShardingRule:
-        """Return the rule of one value. Operand and result are the two sides, in the direction of the crossing."""
+        """Return the rule of the value at ``position``. ``axis_count``: number of devices along each pinned list of
+        axes.
+        """
         value = self.values[position]
         sides = (value.global_shape.dims, value.local_shape.dims)
         before, after = sides if self.is_entry else sides[::-1]
@@ -70,23 +73,25 @@ class ManualBoundary:
         return builder.build()
 
 
-def manual_boundary(instruction: HloInstruction, reader: AnnotationReader) -> ManualBoundary | None:
-    """Return the boundary that a custom call is, or None. Raises ShardingError if the shapes do not follow from the
-    shardings.
+def shape_conversion(
+    instruction: HloInstruction, reader: AnnotationReader
+) -> ShapeConversion | None:
+    """Return the shape conversion that a custom call is, or None. Raises ShardingError if the shapes do not follow from
+    the shardings.
     """
     target = custom_call_target(instruction)
     if target in (SDY_ENTRY, SDY_EXIT):
-        return _shardy_boundary(instruction, reader, is_entry=target == SDY_ENTRY)
+        return _shardy_conversion(instruction, reader, is_entry=target == SDY_ENTRY)
     if target == GSPMD_ENTRY:
-        return _gspmd_boundary(instruction, reader, is_entry=True)
+        return _gspmd_conversion(instruction, reader, is_entry=True)
     if target == GSPMD_EXIT:
-        return _gspmd_boundary(instruction, reader, is_entry=False)
+        return _gspmd_conversion(instruction, reader, is_entry=False)
     return None
 
 
-def _shardy_boundary(
+def _shardy_conversion(
     instruction: HloInstruction, reader: AnnotationReader, *, is_entry: bool
-) -> ManualBoundary:
+) -> ShapeConversion:
     key = SDY_IN_SHARDINGS if is_entry else SDY_OUT_SHARDINGS
     text = instruction.annotations.frontend(key)
     manual_text = instruction.annotations.frontend(SDY_MANUAL_AXES)
@@ -100,7 +105,7 @@ def _shardy_boundary(
             f"{len(shardings)} shardings"
         )
     if not shardings:
-        return ManualBoundary(is_entry, (), ())
+        return ShapeConversion(is_entry, (), ())
     manual = reader.manual_axes(manual_text, reader.mesh(shardings[0]))
     values = []
     for operand, result, sharding in zip(instruction.operands, results, shardings, strict=True):
@@ -108,12 +113,12 @@ def _shardy_boundary(
         constraint = reader.of_shardy(sharding, outer)
         assert constraint is not None
         values.append(_value(instruction, reader, constraint, manual, outer, inner))
-    return ManualBoundary(is_entry, manual, tuple(values))
+    return ShapeConversion(is_entry, manual, tuple(values))
 
 
-def _gspmd_boundary(
+def _gspmd_conversion(
     instruction: HloInstruction, reader: AnnotationReader, *, is_entry: bool
-) -> ManualBoundary:
+) -> ShapeConversion:
     (operand,) = instruction.operands
     (own,) = reader.of_instruction(instruction)
     (other,) = reader.of_instruction(operand)
@@ -127,7 +132,7 @@ def _gspmd_boundary(
     manual = tuple(sorted(inside.manual))
     value = _value(instruction, reader, outside, manual, outer, inner)
     free = replace(inside, manual=())
-    return ManualBoundary(is_entry, manual, (BoundaryValue(outer, inner, value.pinned, free),))
+    return ShapeConversion(is_entry, manual, (ConvertedValue(outer, inner, value.pinned, free),))
 
 
 def _value(
@@ -137,7 +142,7 @@ def _value(
     manual: Axes,
     outer: ArrayShape,
     inner: ArrayShape,
-) -> BoundaryValue:
+) -> ConvertedValue:
     pinned = tuple(tuple(a for a in axes if a in manual) for axes in outside.dims)
     for dim, axes in enumerate(pinned):
         if outside.dims[dim][: len(axes)] != axes:
@@ -150,4 +155,4 @@ def _value(
                 f"but is split {reader.axes.count(axes)} ways"
             )
     rest = tuple(axes[len(p) :] for axes, p in zip(outside.dims, pinned, strict=True))
-    return BoundaryValue(outer, inner, pinned, replace(outside, dims=rest))
+    return ConvertedValue(outer, inner, pinned, replace(outside, dims=rest))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes, common_axes
-from partitioner.devices.axis_precedence import in_order_of_lead, leading_shardings
+from partitioner.devices.axis_precedence import by_precedence, shardings_by_precedence
 from spmd.errors import ShardingError, UnsupportedError
 from spmd.hlo import Annotations, HloInstruction, HloModule, Opcode
 from spmd.mesh import AxisRef, Mesh, TensorSharding
@@ -45,7 +45,7 @@ class Constraint:
     manual: Axes = ()
     #: The sharding itself if the module's axes cannot express it; the other fields then have no meaning
     #: (inexpressible_shardings.py).
-    foreign: HloSharding | None = None
+    inexpressible: HloSharding | None = None
     #: User priority of each dimension (smaller first); empty if all are 0.
     priorities: tuple[int, ...] = ()
     #: Axes that must stay replicated; no open dimension takes them.
@@ -69,10 +69,10 @@ class AnnotationReader:
 
     @staticmethod
     def for_module(module: HloModule, num_devices: int) -> AnnotationReader:
-        meshes = in_order_of_lead(module, meshes_of(module))
+        meshes = by_precedence(module, meshes_of(module))
         refs = list(_axis_refs(module, meshes))
         mesh_refs = [(mesh, [r for m, r in refs if m == mesh]) for mesh in meshes.values()]
-        axes = common_axes(num_devices, leading_shardings(module), mesh_refs)
+        axes = common_axes(num_devices, shardings_by_precedence(module), mesh_refs)
         return AnnotationReader(replace(axes, replicas=module.replica_count), meshes)
 
     # ---- values
@@ -140,7 +140,7 @@ class AnnotationReader:
             own = common_axes(self.axes.num_devices, [], [(mesh, refs)])
             partial = _axes_over(own, mesh, sharding.unreduced_axes)
             tiled = own.sharding(_dims_over(own, mesh, sharding), partial=partial)
-            return _foreign(tiled, shape.rank)
+            return _inexpressible(tiled, shape.rank)
         priorities = tuple(d.priority or 0 for d in sharding.dims)
         return Constraint(
             dims,
@@ -162,9 +162,9 @@ class AnnotationReader:
         if sharding.kind is ShardingKind.MANUAL:
             return Constraint(((),) * shape.rank, is_open, self.axes.all)
         if sharding.kind is not ShardingKind.TILED:
-            whole = Constraint(((),) * shape.rank, is_open)
+            unsharded = Constraint(((),) * shape.rank, is_open)
             is_partial = sharding.kind is ShardingKind.UNREDUCED
-            return replace(whole, partial=self.axes.all if is_partial else ())
+            return replace(unsharded, partial=self.axes.all if is_partial else ())
         if sharding.num_devices != self.axes.num_devices:
             raise ShardingError(
                 f"sharding {sharding} names {sharding.num_devices} devices, the module runs on {self.axes.num_devices}"
@@ -174,7 +174,7 @@ class AnnotationReader:
         except ShardingError:
             if SubgroupType.MANUAL in sharding.subgroup_types:
                 raise
-            return _foreign(sharding, shape.rank)
+            return _inexpressible(sharding, shape.rank)
         manual = groups.get(SubgroupType.MANUAL, ())
         partial = groups.get(SubgroupType.UNREDUCED, ())
         return Constraint(dims, is_open, manual, partial=partial)
@@ -216,8 +216,8 @@ def _axes_over(axes: DeviceAxes, mesh: Mesh, refs: Sequence[AxisRef]) -> Axes:
     return tuple(a for ref in refs for a in axes.axes_of_ref(mesh, ref))
 
 
-def _foreign(sharding: HloSharding, rank: int) -> Constraint:
-    return Constraint(((),) * rank, (True,) * rank, foreign=sharding)
+def _inexpressible(sharding: HloSharding, rank: int) -> Constraint:
+    return Constraint(((),) * rank, (True,) * rank, inexpressible=sharding)
 
 
 def unspecified_dims(instruction: HloInstruction) -> Axes:
@@ -228,8 +228,8 @@ def unspecified_dims(instruction: HloInstruction) -> Axes:
 
 def without_shardings(annotations: Annotations) -> Annotations:
     """Return the annotations of a per-device instruction: all except Shardy's sharding of the global value."""
-    kept = tuple(item for item in annotations.frontend_attributes if item[0] != SDY_SHARDING)
-    return replace(annotations, frontend_attributes=kept)
+    attributes = tuple(item for item in annotations.frontend_attributes if item[0] != SDY_SHARDING)
+    return replace(annotations, frontend_attributes=attributes)
 
 
 #: Custom calls that are an identity with an annotated sharding.

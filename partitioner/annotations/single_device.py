@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from partitioner.annotations.reader import SDY_SHARDING, AnnotationReader, without_shardings
 from partitioner.ops.tuple import unpack
 from partitioner.partition.context import PartitionContext, ShardedValue
-from partitioner.partition.unsharded_ops import whole_operands, whole_states
+from partitioner.partition.unsharded_ops import replicated_operands, replicated_states
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder
 from spmd.device import ReplicaGroups
@@ -69,7 +69,7 @@ def partition_on_device(
     context: PartitionContext, instruction: HloInstruction, device: int
 ) -> tuple[ShardedValue, ...]:
     b = context.builder
-    operand = b.tuple(whole_operands(context, instruction))
+    operand = b.tuple(replicated_operands(context, instruction))
     here = b.compare(
         b.convert(b.partition_id(), PrimitiveType.S32), b.scalar(PrimitiveType.S32, device), "EQ"
     )
@@ -78,7 +78,7 @@ def partition_on_device(
         _branch(context, instruction, operand.shape, None),
     ]
     result = b.conditional(here, branches, [operand, operand])
-    values = unpack(context, result, whole_states(instruction.shape), instruction.shape)
+    values = unpack(context, result, replicated_states(instruction.shape), instruction.shape)
     return tuple(_from_device(context, value, device) for value in values)
 
 

@@ -111,7 +111,7 @@ class DeviceAxes:
                 order.extend(axes)
                 kinds.append(kind)
         if len(kinds) == 1 and not used:
-            return _WHOLE[kinds[0]]
+            return _ONE_SUBGROUP[kinds[0]]
         return HloSharding.tiled(
             TileAssignment(_compact(tuple(tile), self.sizes, tuple(order))), tuple(kinds)
         )
@@ -127,11 +127,11 @@ class DeviceAxes:
 
     def axes_of_ref(self, mesh: Mesh, ref: AxisRef) -> Axes:
         """Return the device axes of a (sub-)axis reference."""
-        whole = self.axes_of_mesh(mesh)[ref.name]
+        full = self.axes_of_mesh(mesh)[ref.name]
         if ref.sub is None:
-            return whole
+            return full
         before, size = ref.sub
-        stride = self.stride(whole[-1]) * self.count(whole) // before if whole else 1
+        stride = self.stride(full[-1]) * self.count(full) // before if full else 1
         return self._between(stride, stride // size)
 
     def axes_of_sharding(
@@ -148,22 +148,22 @@ class DeviceAxes:
                 f"sharding {sharding} is over {sharding.tiles.num_devices} devices, expected {self.num_devices}"
             )
         iota = as_iota(sharding.tiles)
-        digits: list[int] = []
+        major_to_minor: list[int] = []
         strides = strides_of(iota.reshape_dims)
         for d in iota.transpose_perm:
-            digits.extend(self._between(strides[d] * iota.reshape_dims[d], strides[d]))
+            major_to_minor.extend(self._between(strides[d] * iota.reshape_dims[d], strides[d]))
         parts: list[Axes] = []
         position = 0
         for size in iota.dims:
             start, count = position, 1
-            while count < size and position < len(digits):
-                count *= self.sizes[digits[position]]
+            while count < size and position < len(major_to_minor):
+                count *= self.sizes[major_to_minor[position]]
                 position += 1
             if count != size:
                 raise ShardingError(
                     f"sharding {sharding} does not fit the device axes {self.sizes}"
                 )
-            parts.append(tuple(digits[start:position]))
+            parts.append(tuple(major_to_minor[start:position]))
         groups: dict[SubgroupType, Axes] = {}
         for kind, axes in zip(
             sharding.subgroup_types, parts[len(parts) - len(sharding.subgroup_types) :], strict=True
@@ -191,7 +191,7 @@ class DeviceAxes:
 
 
 #: A sharding in which one subgroup holds all devices and no dimension is split.
-_WHOLE = {
+_ONE_SUBGROUP = {
     SubgroupType.REPLICATED: HloSharding.replicated(),
     SubgroupType.MANUAL: HloSharding.manual(),
     SubgroupType.UNREDUCED: HloSharding(ShardingKind.UNREDUCED),
@@ -249,8 +249,8 @@ def _sharding_cuts(n: int, shardings: Iterable[HloSharding]) -> Iterable[set[int
 
 
 def _cuts(iota: IotaTile) -> set[int] | None:
-    """Return the strides at which a tile assignment cuts the device number; None if a tile boundary falls inside a
-    digit.
+    """Return the strides at which a tile assignment cuts the device number. Returns None if the border between two
+    tiles would cut a digit of the device number.
     """
     strides = strides_of(iota.reshape_dims)
     cuts = set(strides)
@@ -263,11 +263,11 @@ def _cuts(iota: IotaTile) -> set[int] | None:
                 need = next(sizes, 0)
                 if need == 0:
                     return None
-            take = math.gcd(left, need)
-            if take == 1:
+            common = math.gcd(left, need)
+            if common == 1:
                 return None
-            left //= take
-            need //= take
+            left //= common
+            need //= common
             cuts.add(inner * left)
     return cuts
 

@@ -19,7 +19,7 @@ _EDGE_SHARDINGS = ("xla.sdy.in_shardings", "xla.sdy.out_shardings")
 _MESH_NAME = re.compile(r"<@(\w+)")
 
 
-def in_order_of_lead(module: HloModule, meshes: dict[str, Mesh]) -> dict[str, Mesh]:
+def by_precedence(module: HloModule, meshes: dict[str, Mesh]) -> dict[str, Mesh]:
     """Return ``meshes`` with those of manual regions first."""
     named = dict.fromkeys(
         name
@@ -32,13 +32,13 @@ def in_order_of_lead(module: HloModule, meshes: dict[str, Mesh]) -> dict[str, Me
     return {name: meshes[name] for name in (*named, *meshes)}
 
 
-def leading_shardings(module: HloModule) -> list[HloSharding]:
+def shardings_by_precedence(module: HloModule) -> list[HloSharding]:
     """Return every sharding of the module, those of manual regions first."""
     return [*region_shardings(module), *_shardings(module, leads=False)]
 
 
 def region_shardings(module: HloModule) -> list[HloSharding]:
-    """Return the shardings on the boundaries of manual regions and inside them."""
+    """Return the shardings at the edges of manual regions and inside them."""
     return _shardings(module, leads=True)
 
 

@@ -20,9 +20,9 @@ from dataclasses import replace
 from partitioner.annotations.reader import SDY_MESHES, SDY_SHARDING, without_shardings
 from partitioner.devices.axes import as_iota, common_axes
 from partitioner.devices.axis_precedence import (
-    in_order_of_lead,
-    leading_shardings,
+    by_precedence,
     region_shardings,
+    shardings_by_precedence,
 )
 from spmd.builder import Builder
 from spmd.device import CollectiveGroupMode, IotaTile, ReplicaGroups
@@ -49,12 +49,12 @@ Order = tuple[int, ...]
 
 def device_order(module: HloModule, num_devices: int) -> Order | None:
     """Return the device order of the module's leading mesh, or else of its first listed sharding; None for 0..n-1."""
-    declared = in_order_of_lead(module, declared_meshes(module))
+    declared = by_precedence(module, declared_meshes(module))
     for mesh in (*in_place_meshes(module).values(), *declared.values()):
         if mesh.num_devices == num_devices and not mesh.is_maximal:
             return _unless_counted(_ids(mesh))
     tiled = [s.tiles for s in region_shardings(module) if s.tiles is not None]
-    for tiles in tiled or [s.tiles for s in leading_shardings(module) if s.tiles is not None]:
+    for tiles in tiled or [s.tiles for s in shardings_by_precedence(module) if s.tiles is not None]:
         listed = tiles.devices
         if listed is not None and len(listed) == num_devices and recognise_iota(listed) is None:
             return _unless_counted(listed)
@@ -62,10 +62,12 @@ def device_order(module: HloModule, num_devices: int) -> Order | None:
 
 
 def list_other_orders(module: HloModule) -> None:
-    """Turn, in place, Shardy shardings over meshes whose device order differs from the leading mesh's into lists."""
-    meshes = in_order_of_lead(module, declared_meshes(module))
-    whole = max((mesh.num_devices for mesh in meshes.values()), default=0)
-    covering = [mesh for mesh in meshes.values() if mesh.num_devices == whole > 1]
+    """Replace, in place, Shardy shardings over meshes with another device order than the first mesh's by lists of
+    devices.
+    """
+    meshes = by_precedence(module, declared_meshes(module))
+    most_devices = max((mesh.num_devices for mesh in meshes.values()), default=0)
+    covering = [mesh for mesh in meshes.values() if mesh.num_devices == most_devices > 1]
     others = {mesh.name for mesh in covering if _ids(mesh) != _ids(covering[0])}
     if not others:
         return
@@ -131,7 +133,7 @@ def _inverse(order: Order) -> Order:
 
 
 def _rename(module: HloModule, names: Order) -> None:
-    """Rename partition i to ``names[i]`` in every sharding and collective, in each replica alike."""
+    """Rename partition i to ``names[i]`` in every sharding and collective, in all replicas equally."""
     for instruction in module.all_instructions():
         if instruction.sharding is not None:
             instruction.sharding = renamed_sharding(instruction.sharding, names)

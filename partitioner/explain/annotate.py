@@ -32,10 +32,10 @@ def annotated(module: HloModule, name: str, sharding: HloSharding) -> HloModule:
         raise ShardingError(f"no instruction named {name} in {module.name}")
     if is_annotation(instruction):
         instruction.sharding = sharding
-        kept = tuple(
+        attributes = tuple(
             pair for pair in instruction.annotations.frontend_attributes if pair[0] != SDY_SHARDING
         )
-        instruction.annotations = replace(instruction.annotations, frontend_attributes=kept)
+        instruction.annotations = replace(instruction.annotations, frontend_attributes=attributes)
         return copy
     pinned = instruction.parent.create(
         Opcode.CUSTOM_CALL, instruction.shape, attrs=CustomCallAttrs("Sharding"), sharding=sharding

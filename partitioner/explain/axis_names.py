@@ -19,13 +19,13 @@ class AxisNames:
         self._axes: DeviceAxes = reader.axes
         self._names = [f"axis{a}[{size}]" for a, size in enumerate(self._axes.sizes)]
         #: Axes that are entire axes of a mesh, so that JAX has a name for them.
-        self._whole: set[int] = set()
+        self._full: set[int] = set()
         for mesh in reader.meshes.values():
             for name, parts in _parts(self._axes, mesh).items():
                 for i, axis in enumerate(parts):
                     self._names[axis] = name if len(parts) == 1 else f"{name}.{i}"
                 if len(parts) == 1:
-                    self._whole.update(parts)
+                    self._full.update(parts)
 
     def __getitem__(self, axis: int) -> str:
         return self._names[axis]
@@ -35,10 +35,13 @@ class AxisNames:
 
     def partition_spec(self, dims: DimAxes) -> str:
         """Return ``P('data', None)`` in JAX's notation; "" if a mesh has no name for an axis."""
-        if not self._whole or not all(a in self._whole for held in dims for a in held):
+        if not self._full or not all(a in self._full for dim_axes in dims for a in dim_axes):
             return ""
-        names = [tuple(self._names[a] for a in held) for held in dims]
-        parts = [None if not held else held[0] if len(held) == 1 else held for held in names]
+        names = [tuple(self._names[a] for a in dim_axes) for dim_axes in dims]
+        parts = [
+            None if not dim_axes else dim_axes[0] if len(dim_axes) == 1 else dim_axes
+            for dim_axes in names
+        ]
         return f"P({', '.join(map(repr, parts))})"
 
     def array(self, shape: ArrayShape, state: ShardState) -> str:
@@ -46,7 +49,9 @@ class AxisNames:
 
         f32[8@data,16,32@(data,model)]    f32[8,16]{sum over model}
         """
-        sizes = [f"{n}{self._at(held)}" for n, held in zip(shape.dims, state.dims, strict=True)]
+        sizes = [
+            f"{n}{self._at(dim_axes)}" for n, dim_axes in zip(shape.dims, state.dims, strict=True)
+        ]
         text = f"{shape.element_type.value}[{','.join(sizes)}]"
         if not state.partial or state.reduction is None:
             return text

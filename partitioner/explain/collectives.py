@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from partitioner.annotations.reader import CONSTRAINT_TARGETS
-from partitioner.explain.causes import slot_causes
+from partitioner.explain.causes import sharding_causes
 from partitioner.explain.placement import Placement
 from partitioner.explain.report import CollectiveExplanation, LinkModel
-from partitioner.ops.annotation import BOUNDARY_TARGETS
-from partitioner.propagation.driver import Slot
+from partitioner.ops.annotation import SHAPE_CONVERSION_TARGETS
+from partitioner.propagation.driver import ValueSharding
 from partitioner.report import Purpose, ReshardRecord
 from partitioner.spmd_partitioner import SpmdPartitioner
 from spmd.analysis.executions import executions
@@ -71,17 +71,18 @@ class CollectiveExplainer:
         for title, instruction in (("has", record.value), ("wants", record.serving)):
             if title == "wants" and instruction is record.value:
                 continue
-            for slot in self._slots(instruction):
+            for sharding in self._shardings(instruction):
                 lines += [
-                    f"{instruction.name} {title} {line}" for line in slot_causes(slot, self.names)
+                    f"{instruction.name} {title} {line}"
+                    for line in sharding_causes(sharding, self.names)
                 ]
         return tuple(lines)
 
-    def _slots(self, instruction: HloInstruction) -> Iterator[Slot]:
-        """Yield the slot of an array; a tuple's slots do not belong to one value."""
-        slots = self.driver.graph.slots(instruction)
-        if len(slots) == 1 and slots[0] is not None:
-            yield slots[0]
+    def _shardings(self, instruction: HloInstruction) -> Iterator[ValueSharding]:
+        """Yield the sharding of an array. There is none for a tuple, whose shardings do not belong to one value."""
+        shardings = self.driver.graph.shardings(instruction)
+        if len(shardings) == 1 and shardings[0] is not None:
+            yield shardings[0]
 
     def _sentence(self, record: ReshardRecord) -> str:
         op, value = record.serving, record.value
@@ -102,7 +103,7 @@ class CollectiveExplainer:
         target = custom_call_target(op)
         if target in CONSTRAINT_TARGETS:
             return f"annotation {op.name}"
-        if target in BOUNDARY_TARGETS:
+        if target in SHAPE_CONVERSION_TARGETS:
             return f"the edge of a manual region, {op.name}"
         if record.purpose is Purpose.CARRIED or op.opcode in (Opcode.WHILE, Opcode.CONDITIONAL):
             return f"loops and branches carry a value in one sharding, {op.name}"

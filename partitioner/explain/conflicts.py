@@ -1,6 +1,6 @@
 """Conflicts of propagation: two tensors of one op that require different shardings, and which one prevailed.
 
-They are read off the slots after propagation: a conflict is an edge whose candidate axes a tensor could not take.
+They are read off the shardings after propagation: a conflict is an edge whose candidate axes a tensor could not take.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.explain.axis_names import AxisNames
 from partitioner.explain.causes import axis_chain
 from partitioner.explain.report import Conflict
-from partitioner.propagation.driver import Edge, Slot, offers
+from partitioner.propagation.driver import Edge, ValueSharding, factor_candidates
 from partitioner.propagation.projection import project
 from partitioner.report import PartitionReport
 
@@ -31,25 +31,27 @@ def find_conflicts(
 
 def _of_edge(axes: DeviceAxes, edge: Edge, moved: set[str], names: AxisNames) -> Iterator[Conflict]:
     rule = edge.rule
-    asked = [project(axes, rule, mapping, slot.state_dims) for mapping, slot in edge.tensors]
-    for offer in offers(edge, asked):
-        wanted, source = offer.axes, offer.source
-        for tensor, ((mapping, slot), have) in enumerate(zip(edge.tensors, asked, strict=True)):
-            dim = rule.factor_dim(mapping, offer.factor)
-            own = have[offer.factor]
-            if dim is None or slot is source or not edge.may_receive(tensor, offer.way):
+    asked = [
+        project(axes, rule, mapping, sharding.state_dims) for mapping, sharding in edge.tensors
+    ]
+    for candidate in factor_candidates(edge, asked):
+        wanted, source = candidate.axes, candidate.source
+        for tensor, ((mapping, sharding), have) in enumerate(zip(edge.tensors, asked, strict=True)):
+            dim = rule.factor_dim(mapping, candidate.factor)
+            own = have[candidate.factor]
+            if dim is None or sharding is source or not edge.may_receive(tensor, candidate.way):
                 continue
             if wanted[: len(own)] != own:
-                yield _factor_conflict(edge.name, source, wanted, slot, dim, own, moved, names)
-            elif slot.open[dim] and len(wanted) > len(own):
-                yield from _axis_conflict(edge.name, source, slot, dim, wanted[len(own)], names)
+                yield _factor_conflict(edge.name, source, wanted, sharding, dim, own, moved, names)
+            elif sharding.open[dim] and len(wanted) > len(own):
+                yield from _axis_conflict(edge.name, source, sharding, dim, wanted[len(own)], names)
 
 
 def _factor_conflict(
     op: str,
-    source: Slot,
-    offer: Axes,
-    slot: Slot,
+    source: ValueSharding,
+    wanted: Axes,
+    sharding: ValueSharding,
     dim: int,
     own: Axes,
     moved: set[str],
@@ -59,24 +61,24 @@ def _factor_conflict(
     the other.
     """
     text = (
-        f"{source.name} splits by {names.join(offer)} what is dimension {dim} of {slot.name}, "
+        f"{source.name} splits by {names.join(wanted)} what is dimension {dim} of {sharding.name}, "
         f"split by {names.join(own)}"
     )
-    ranks = _priority(source, offer), _priority(slot, own)
+    ranks = _priority(source, wanted), _priority(sharding, own)
     if ranks[0] != ranks[1]:
-        first, rank = (source, ranks[0]) if ranks[0] < ranks[1] else (slot, ranks[1])
+        first, rank = (source, ranks[0]) if ranks[0] < ranks[1] else (sharding, ranks[1])
         text += f"; {first.name} was there first (priority {rank} before {max(ranks)})"
-    return Conflict(op, "index", text, _winner(source.name, slot.name, moved))
+    return Conflict(op, "index", text, _winner(source.name, sharding.name, moved))
 
 
-def _priority(slot: Slot, held: Axes) -> int:
-    """Return the user priority at which a slot got its first axis of ``held``."""
-    cause = slot.causes.get(held[0]) if held else None
+def _priority(sharding: ValueSharding, dim_axes: Axes) -> int:
+    """Return the user priority at which a value got its first axis of ``dim_axes``."""
+    cause = sharding.causes.get(dim_axes[0]) if dim_axes else None
     return cause.priority if cause is not None else 0
 
 
 def _winner(first: str, second: str, moved: set[str]) -> str:
-    """Return the tensor that kept its sharding while the other was resharded for the op."""
+    """Return the tensor that has its sharding still, while the other was resharded for the op."""
     if first in moved and second in moved:
         return "neither"
     if first not in moved and second not in moved:
@@ -85,17 +87,17 @@ def _winner(first: str, second: str, moved: set[str]) -> str:
 
 
 def _axis_conflict(
-    op: str, source: Slot, slot: Slot, dim: int, axis: int, names: AxisNames
+    op: str, source: ValueSharding, sharding: ValueSharding, dim: int, axis: int, names: AxisNames
 ) -> Iterator[Conflict]:
-    """Yield the conflict if the axis offered for one dimension already splits another."""
-    for other, held in enumerate(slot.dims):
-        if axis in held and other != dim:
+    """Yield the conflict if the candidate axis for one dimension already splits another."""
+    for other, dim_axes in enumerate(sharding.dims):
+        if axis in dim_axes and other != dim:
             text = (
-                f"{names[axis]} is asked for dimension {dim} of {slot.name} by {source.name}, "
+                f"{names[axis]} is asked for dimension {dim} of {sharding.name} by {source.name}, "
                 f"but splits its dimension {other}"
             )
-            chain = axis_chain(slot, axis)
-            mine, theirs = _priority(slot, (axis,)), _priority(source, (axis,))
+            chain = axis_chain(sharding, axis)
+            mine, theirs = _priority(sharding, (axis,)), _priority(source, (axis,))
             if mine < theirs:
                 text += f" (priority {mine} before {theirs})"
-            yield Conflict(op, "axis", text, chain[0] if chain else slot.name)
+            yield Conflict(op, "axis", text, chain[0] if chain else sharding.name)

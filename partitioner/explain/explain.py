@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partitioner.explain.causes import slot_causes
+from partitioner.explain.causes import sharding_causes
 from partitioner.explain.collectives import CollectiveExplainer
 from partitioner.explain.conflicts import find_conflicts
 from partitioner.explain.placement import Placement
@@ -25,7 +25,7 @@ from spmd.analysis.source_lines import SourceLines
 from spmd.hlo import HloInstruction, HloModule
 
 #: Number of annotations tried as remedies; each one is a partitioning of its own.
-DEFAULT_TRIES = 32
+DEFAULT_MAX_TRIED = 32
 
 
 def explain_module(
@@ -33,11 +33,11 @@ def explain_module(
     num_devices: int,
     *,
     links: LinkModel | None = None,
-    tries: int = DEFAULT_TRIES,
+    max_tried: int = DEFAULT_MAX_TRIED,
 ) -> Explanation:
     """Explain the partitioning of a logical module; ``module`` stays as it is.
 
-    About ``tries`` annotations are tried as remedies. Raises the errors of partition_module.
+    About ``max_tried`` annotations are tried as remedies. Raises the errors of partition_module.
     """
     links = links or LinkModel()
     driver = partitioned(module, num_devices)
@@ -53,7 +53,7 @@ def explain_module(
         instructions=tuple(
             _instruction(driver, i, explainer.placement, lines) for i in driver.graph.instructions()
         ),
-        collectives=_with_remedies(collectives, search, tries),
+        collectives=_with_remedies(collectives, search, max_tried),
         conflicts=find_conflicts(driver.axes, driver.graph.edges, driver.report, explainer.names),
     )
 
@@ -61,17 +61,19 @@ def explain_module(
 def _instruction(
     driver: SpmdPartitioner, instruction: HloInstruction, placement: Placement, lines: SourceLines
 ) -> InstructionExplanation:
-    slots = driver.graph.slots(instruction)
+    values = driver.graph.shardings(instruction)
     because = [
-        line if len(slots) == 1 else f"leaf {leaf}: {line}"
-        for leaf, slot in enumerate(slots)
-        if slot is not None
-        for line in slot_causes(slot, placement.names)
+        line if len(values) == 1 else f"leaf {leaf}: {line}"
+        for leaf, value in enumerate(values)
+        if value is not None
+        for line in sharding_causes(value, placement.names)
     ]
-    sharding = instruction_sharding(driver.axes, slots, instruction.shape)
+    sharding = instruction_sharding(driver.axes, values, instruction.shape)
     arrays = [
-        placement.array(slot.shape, ShardState(slot.state_dims)) if slot is not None else "token[]"
-        for slot in slots
+        placement.array(value.shape, ShardState(value.state_dims))
+        if value is not None
+        else "token[]"
+        for value in values
     ]
     return InstructionExplanation(
         name=instruction.name,
@@ -85,7 +87,7 @@ def _instruction(
 
 
 def _with_remedies(
-    collectives: tuple[CollectiveExplanation, ...], search: RemedySearch, tries: int
+    collectives: tuple[CollectiveExplanation, ...], search: RemedySearch, max_tried: int
 ) -> tuple[CollectiveExplanation, ...]:
     """Return the collectives with remedies. Those that only move data come first, since one annotation more often
     removes them; then by bytes.
@@ -93,7 +95,7 @@ def _with_remedies(
     found = list(collectives)
     reduces = [c.kind in ("all-reduce", "reduce-scatter") for c in found]
     for i in sorted(range(len(found)), key=lambda i: (reduces[i], i)):
-        if search.tries >= tries:
+        if search.num_tried >= max_tried:
             break
         remedy, tried = search.cheapest(found[i])
         found[i] = replace(found[i], remedy=remedy, remedies_tried=tried)

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from partitioner.explain.annotate import annotated, find_instruction, is_annotation
-from partitioner.explain.causes import axis_origin
+from partitioner.explain.causes import axis_source
 from partitioner.explain.collectives import collectives_of
 from partitioner.explain.placement import Placement
 from partitioner.explain.report import CollectiveExplanation, Remedy
-from partitioner.ops.annotation import BOUNDARY_TARGETS
+from partitioner.ops.annotation import SHAPE_CONVERSION_TARGETS
 from partitioner.partition.shard_state import ShardState
 from partitioner.report import Purpose, ReshardRecord
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned
@@ -38,17 +38,17 @@ CollectiveKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Cost figures of one partitioning. ``alike``: number of collectives of each kind and shape."""
+class PartitionFigures:
+    """Cost figures of one partitioning. ``collective_counts``: number of collectives of each kind and shape."""
 
     wire_bytes: float
     flops: float
     argument_bytes: float
     keys: frozenset[CollectiveKey]
-    alike: Mapping[tuple[str, str], int]
+    collective_counts: Mapping[tuple[str, str], int]
 
 
-def outcome_of(driver: SpmdPartitioner) -> Outcome:
+def partition_figures(driver: SpmdPartitioner) -> PartitionFigures:
     cost = module_cost(driver.result)
     record_of = {c: r for r in driver.report.reshards for c in r.collectives}
     found = list(collectives_of(driver.result))
@@ -57,7 +57,7 @@ def outcome_of(driver: SpmdPartitioner) -> Outcome:
         for c in found
         if c in record_of
     )
-    return Outcome(
+    return PartitionFigures(
         cost.wire_bytes,
         cost.flops,
         float(sum(p.shape.byte_size for p in driver.result.entry.parameters)),
@@ -80,11 +80,11 @@ class RemedySearch:
         self.driver = driver
         self._placement = placement
         self._records = {c.name: r for c, r in record_of.items() if c.parent is not None}
-        self._before = outcome_of(driver)
-        self._tried: dict[tuple[str, HloSharding], Outcome | None] = {}
+        self._before = partition_figures(driver)
+        self._tried: dict[tuple[str, HloSharding], PartitionFigures | None] = {}
 
     @property
-    def tries(self) -> int:
+    def num_tried(self) -> int:
         """The number of partitionings done so far."""
         return len(self._tried)
 
@@ -111,7 +111,7 @@ class RemedySearch:
                 isinstance(instruction.shape, ArrayShape)
                 and instruction.array_shape.rank == state.rank
                 and not state.partial
-                and custom_call_target(instruction) not in BOUNDARY_TARGETS
+                and custom_call_target(instruction) not in SHAPE_CONVERSION_TARGETS
                 and find_instruction(self.module, instruction.name) is not None
             ):
                 yield instruction.name, state
@@ -130,22 +130,22 @@ class RemedySearch:
 
     def _annotators(self, record: ReshardRecord) -> Iterator[HloInstruction]:
         """Yield values of the same sizes whose annotations gave the moved value its axes."""
-        slots = self.driver.graph.slots(record.value)
-        if len(slots) != 1 or slots[0] is None:
+        shardings = self.driver.graph.shardings(record.value)
+        if len(shardings) != 1 or shardings[0] is None:
             return
         for axis in record.source.used:
-            origin = axis_origin(slots[0], axis)
-            found = find_instruction(self.driver.module, origin.name)
-            if found is not None and origin.shape.dims == record.shape.dims:
+            source = axis_source(shardings[0], axis)
+            found = find_instruction(self.driver.module, source.name)
+            if found is not None and source.shape.dims == record.shape.dims:
                 yield found
 
     def _scattered(self, record: ReshardRecord) -> Iterator[tuple[HloInstruction, ShardState]]:
         """Yield the result further split by the axes that were summed over: a reduce-scatter moves less."""
         axes = record.source.partial
-        for dim, held in enumerate(record.target.dims):
-            split = self.driver.axes.count((*held, *axes))
+        for dim, dim_axes in enumerate(record.target.dims):
+            split = self.driver.axes.count((*dim_axes, *axes))
             if set(axes).isdisjoint(record.target.used) and record.shape.dims[dim] % split == 0:
-                wanted = record.target.with_dim(dim, (*held, *axes))
+                wanted = record.target.with_dim(dim, (*dim_axes, *axes))
                 yield record.value, wanted
                 for user in record.value.users:
                     if _keeps_shape(user, record.value):
@@ -157,36 +157,36 @@ class RemedySearch:
         """Yield operands without the axes that are summed over: the op then computes complete sums."""
         banned = set(record.source.partial)
         for operand in record.value.operands:
-            slots = self.driver.graph.slots(operand)
-            if len(slots) != 1 or slots[0] is None:
+            shardings = self.driver.graph.shardings(operand)
+            if len(shardings) != 1 or shardings[0] is None:
                 continue
-            dims = tuple(tuple(a for a in d if a not in banned) for d in slots[0].dims)
-            if dims != slots[0].state_dims:
+            dims = tuple(tuple(a for a in d if a not in banned) for d in shardings[0].dims)
+            if dims != shardings[0].state_dims:
                 for source in (operand, *_same_value(operand)):
                     yield source, ShardState(dims)
 
     # ---- trying
-    def _try(self, instruction: str, sharding: HloSharding) -> Outcome | None:
+    def _try(self, instruction: str, sharding: HloSharding) -> PartitionFigures | None:
         key = (instruction, sharding)
         if key not in self._tried:
             try:
                 copy = annotated(self.module, instruction, sharding)
-                self._tried[key] = outcome_of(partitioned(copy, self.driver.num_devices))
+                self._tried[key] = partition_figures(partitioned(copy, self.driver.num_devices))
             except SpmdError:  # the annotation does not fit, or an op does not support it
                 self._tried[key] = None
         return self._tried[key]
 
-    def _removes(self, collective: CollectiveExplanation, after: Outcome) -> bool:
-        before, alike = self._before, (collective.kind, collective.shape)
+    def _removes(self, collective: CollectiveExplanation, after: PartitionFigures) -> bool:
+        before, key = self._before, (collective.kind, collective.shape)
         return (
             after.wire_bytes < before.wire_bytes
             and (collective.kind, collective.op, collective.value) not in after.keys
-            and after.alike.get(alike, 0) < before.alike[alike]
+            and after.collective_counts.get(key, 0) < before.collective_counts[key]
             and after.flops <= MAX_FLOPS_RATIO * before.flops
             and after.argument_bytes <= MAX_ARGUMENT_RATIO * before.argument_bytes
         )
 
-    def _remedy(self, name: str, state: ShardState, after: Outcome) -> Remedy:
+    def _remedy(self, name: str, state: ShardState, after: PartitionFigures) -> Remedy:
         instruction = find_instruction(self.module, name)
         replaces = instruction is not None and is_annotation(instruction)
         verb = "annotate" if replaces else "constrain"

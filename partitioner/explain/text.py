@@ -10,7 +10,7 @@ from partitioner.explain.report import (
     InstructionExplanation,
 )
 from spmd.errors import SpmdError
-from spmd.near_names import did_you_mean
+from spmd.name_suggestions import did_you_mean
 
 
 def format_explanation(explanation: Explanation) -> str:

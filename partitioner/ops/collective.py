@@ -11,7 +11,7 @@ from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.shard_state import ShardState
 from partitioner.propagation.op_sharding_rule import FactorKind, OpShardingRule, RuleBuilder
-from partitioner.propagation.value_graph import SlotGraph, Slots
+from partitioner.propagation.value_graph import ValueGraph, ValueShardings
 from partitioner.registry import partition, propagate_op, sharding_rule
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
@@ -63,7 +63,7 @@ def _exchange_of_tuples(instruction: HloInstruction) -> OpShardingRule:
     Opcode.COLLECTIVE_PERMUTE,
     Opcode.COLLECTIVE_BROADCAST,
 )
-def propagate_collective(graph: SlotGraph, instruction: HloInstruction) -> Slots:
+def propagate_collective(graph: ValueGraph, instruction: HloInstruction) -> ValueShardings:
     """Connect by the rule. The axes it runs across may split neither side, even if no operand is manual (an iota)."""
     return graph.add_by_rule(instruction, manual=axes_across(graph.axes, instruction))
 
@@ -88,17 +88,17 @@ def _coordinate(axes: DeviceAxes, axis: int, device: int) -> int:
 
 
 @propagate_op(Opcode.PARTITION_ID)
-def propagate_partition_id(graph: SlotGraph, instruction: HloInstruction) -> Slots:
-    """Return the slot of a scalar that differs along the axes that are manual anywhere in the module."""
-    results = graph.new_slots(instruction.shape, instruction.name)
+def propagate_partition_id(graph: ValueGraph, instruction: HloInstruction) -> ValueShardings:
+    """Return the sharding of a scalar that differs along the axes that are manual anywhere in the module."""
+    results = graph.new_shardings(instruction.shape, instruction.name)
     graph.flow([], results, adds=graph.region_axes)
     return results
 
 
 @propagate_op(Opcode.REPLICA_ID)
-def propagate_replica_id(graph: SlotGraph, instruction: HloInstruction) -> Slots:
-    """Return the slot of a scalar that is equal on all partitions of a replica."""
-    return graph.new_slots(instruction.shape, instruction.name)
+def propagate_replica_id(graph: ValueGraph, instruction: HloInstruction) -> ValueShardings:
+    """Return the sharding of a scalar that is equal on all partitions of a replica."""
+    return graph.new_shardings(instruction.shape, instruction.name)
 
 
 @partition(Opcode.PARTITION_ID, Opcode.REPLICA_ID)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from partitioner.ops.tuple import leaf_range, pack, unpack
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.shard_state import ShardState
-from partitioner.propagation.value_graph import SlotGraph, Slots
+from partitioner.propagation.value_graph import ValueGraph, ValueShardings
 from partitioner.registry import partition, propagate_op
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DynamicSliceAttrs, TupleIndexAttrs
@@ -15,22 +15,22 @@ from spmd.shape import ArrayShape, TupleShape, leaves
 
 
 @propagate_op(Opcode.WHILE)
-def propagate_while(graph: SlotGraph, loop: HloInstruction) -> Slots:
-    """Share slots between the loop's result and its body's and condition's parameter; connect initial and
-    next state.
+def propagate_while(graph: ValueGraph, loop: HloInstruction) -> ValueShardings:
+    """Share shardings between the loop's result and its body's and condition's parameter. Connect them with those of
+    the initial and the next state.
     """
-    carried = graph.new_slots(loop.shape, loop.name)
+    carried = graph.new_shardings(loop.shape, loop.name)
     for leaf, dim in scanned_dimensions(loop):
-        slot = carried[leaf]
-        if slot is not None:
-            slot.open[dim] = False
+        sharding = carried[leaf]
+        if sharding is not None:
+            sharding.open[dim] = False
     graph.annotate(loop, carried)
-    for initial, slot in zip(graph.slots(loop.operand(0)), carried, strict=True):
-        graph.connect_same(initial, slot, loop.name)
+    for initial, sharding in zip(graph.shardings(loop.operand(0)), carried, strict=True):
+        graph.connect_same(initial, sharding, loop.name)
     following = graph.add_computation(loop.while_body, [carried])
     graph.add_computation(loop.while_condition, [carried])
-    for last, slot in zip(following, carried, strict=True):
-        graph.connect_same(last, slot, loop.name)
+    for last, sharding in zip(following, carried, strict=True):
+        graph.connect_same(last, sharding, loop.name)
     return carried
 
 
@@ -56,8 +56,8 @@ def scanned_dimensions(loop: HloInstruction) -> Iterator[tuple[int, int]]:
         for user in element.users:
             if user.opcode is Opcode.DYNAMIC_SLICE and user.operand(0) is element:
                 sizes = user.attrs_as(DynamicSliceAttrs).sizes
-                for dim, (size, whole) in enumerate(zip(sizes, element.dims, strict=True)):
-                    if size < whole:
+                for dim, (size, full_size) in enumerate(zip(sizes, element.dims, strict=True)):
+                    if size < full_size:
                         yield leaf, dim
 
 
@@ -92,15 +92,15 @@ def partition_while(context: PartitionContext, loop: HloInstruction) -> tuple[Sh
 
 
 @propagate_op(Opcode.CONDITIONAL)
-def propagate_conditional(graph: SlotGraph, conditional: HloInstruction) -> Slots:
+def propagate_conditional(graph: ValueGraph, conditional: HloInstruction) -> ValueShardings:
     """Tie each branch's parameter to its operand, and each branch's root to the result."""
-    results = graph.new_slots(conditional.shape, conditional.name)
+    results = graph.new_shardings(conditional.shape, conditional.name)
     graph.annotate(conditional, results)
-    graph.flow([graph.slots(conditional.operand(0))], results)
+    graph.flow([graph.shardings(conditional.operand(0))], results)
     for branch, operand in zip(
         conditional.called_computations, conditional.operands[1:], strict=True
     ):
-        roots = graph.add_computation(branch, [graph.slots(operand)])
+        roots = graph.add_computation(branch, [graph.shardings(operand)])
         for root, result in zip(roots, results, strict=True):
             graph.connect_same(root, result, conditional.name)
     return results

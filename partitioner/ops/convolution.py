@@ -5,8 +5,8 @@
     batch groups     in [g*b, s, i], kernel [T, i, g*o]            -> [b, s, g*o]    g passes
     filter gradient  in [i, s, b], gradient [s, b, o] (features)   -> [i, T, o]      b, s: SUM, s with halos
 
-The filter gradient is the forward form with batch in the place of input features, so data parallelism leaves it partial
-without a rule of its own.
+The filter gradient is the forward convolution with batch instead of input features, so data parallelism leaves it
+partial without a rule of its own.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 replicated.
 
     lapack_spotrf_ffi  [i, j, k]  -> [i, l, m], [i]     i passes (its own xla.sdy.sharding_rule says so)
-    TopK               [i, s]     -> [i, k], [i, k]     s whole
+    TopK               [i, s]     -> [i, k], [i, k]     s replicated
     MoveToHost         [i, j]     -> [i, j]
 
-Calls that state shardings (Sharding, the boundaries of manual regions) have their own propagation and partitioning.
+Calls that state shardings (Sharding, the edges of manual regions) have their own propagation and partitioning.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from dataclasses import replace
 from partitioner.annotations.reader import without_shardings
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.shard_state import ShardState
-from partitioner.partition.unsharded_ops import whole_states
+from partitioner.partition.unsharded_ops import replicated_states
 from partitioner.registry import partition_target
 from spmd.errors import ShardingError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
@@ -54,7 +54,7 @@ def partition_by_function(
     if number is None:
         return None
     if context.axes.num_devices == 1:
-        return _whole(context, call)
+        return _inline_unpartitioned(context, call)
     shapes = tuple(as_array(leaf) for _, leaf in leaves(call.shape))
     wanted = [context.wanted(call, leaf) for leaf in range(len(shapes))]
     given = [_settled(context, operand) for operand in call.operands]
@@ -70,7 +70,7 @@ def partition_by_function(
         for value, sharding in zip(given, local.operands, strict=True)
     ]
     CallInliner().run(local.module)
-    _take_channels(context, local.module)
+    _assign_channels(context, local.module)
     results = _inlined(context, local.module.entry, operands)
     values = [
         ShardedValue(result, _state(context, call, sharding, shape), shape)
@@ -79,12 +79,14 @@ def partition_by_function(
     return tuple(context.reshard(v, state) for v, state in zip(values, wanted, strict=True))
 
 
-def _whole(context: PartitionContext, call: HloInstruction) -> tuple[ShardedValue, ...]:
+def _inline_unpartitioned(
+    context: PartitionContext, call: HloInstruction
+) -> tuple[ShardedValue, ...]:
     """Inline the unpartitioned function, on the only device."""
     operands = [context.values(operand)[0].hlo for operand in call.operands]
     results = _inlined(context, call.called_computations[0], operands)
     shapes = [as_array(leaf) for _, leaf in leaves(call.shape)]
-    parts = zip(results, whole_states(call.shape), shapes, strict=True)
+    parts = zip(results, replicated_states(call.shape), shapes, strict=True)
     return tuple(ShardedValue(*part) for part in parts)
 
 
@@ -107,14 +109,14 @@ def _state(
     context: PartitionContext, call: HloInstruction, sharding: HloSharding, shape: ArrayShape
 ) -> ShardState:
     constraint = context.reader.of_gspmd(sharding, shape)
-    if constraint is None or constraint.foreign is not None:
+    if constraint is None or constraint.inexpressible is not None:
         raise ShardingError(
             f"{call.name}: its partition function asks for {sharding}, which the axes of the devices do not give"
         )
     return ShardState(constraint.dims)
 
 
-def _take_channels(context: PartitionContext, module: HloModule) -> None:
+def _assign_channels(context: PartitionContext, module: HloModule) -> None:
     """Give each collective of ``module`` a channel of its own among those of the partitioned program."""
     for x in module.all_instructions():
         if isinstance(x.attrs, (CollectiveAttrs, CollectivePermuteAttrs)):

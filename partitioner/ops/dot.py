@@ -1,7 +1,7 @@
 """Matrix products: batch and free dimensions pass through, contracting dimensions are summed.
 
     dot         [b, i, k] x [b, k, j]             -> [b, i, j]     k: SUM
-    ragged-dot  [m, k] x [g, k, n], groups [g]    -> [m, n]        k: SUM; m and g whole
+    ragged-dot  [m, k] x [g, k, n], groups [g]    -> [m, n]        k: SUM; m and g replicated
 
 Letters are factors: equal letters are one index of the op.
 """

@@ -25,16 +25,18 @@ def all_dimensions_pass(instruction: HloInstruction) -> OpShardingRule | None:
     if not isinstance(instruction.shape, ArrayShape):
         return None
     dims = instruction.shape.dims
-    whole = [i for i, operand in enumerate(instruction.operands) if has_dims(operand, dims)]
+    same_dims = [i for i, operand in enumerate(instruction.operands) if has_dims(operand, dims)]
     rule = RuleBuilder.for_instruction(instruction)
     for d, size in enumerate(dims):
-        rule.factor(size, dict.fromkeys(whole, d), {0: d})
+        rule.factor(size, dict.fromkeys(same_dims, d), {0: d})
     return rule.build()
 
 
 @sharding_rule(Opcode.OPT_BARRIER)
 def barrier_rule(barrier: HloInstruction) -> OpShardingRule | None:
-    """Return the rule of a barrier of one array. The driver ties a tuple's elements leaf by leaf, without factors."""
+    """Return the rule of a barrier of one array. The driver connects a tuple's elements leaf by leaf,
+    without factors.
+    """
     return all_dimensions_pass(barrier)
 
 

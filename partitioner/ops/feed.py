@@ -13,8 +13,8 @@ from partitioner.annotations.reader import AnnotationReader, Constraint, without
 from partitioner.ops.tuple import local_shape, pack, unpack
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.shard_state import ShardState
-from partitioner.propagation.driver import Slot
-from partitioner.propagation.value_graph import SlotGraph, Slots
+from partitioner.propagation.driver import ValueSharding
+from partitioner.propagation.value_graph import ValueGraph, ValueShardings
 from partitioner.registry import partition, propagate_op
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction, Opcode
@@ -25,15 +25,15 @@ from spmd.sharding import HloSharding
 
 
 @propagate_op(Opcode.INFEED)
-def propagate_infeed(graph: SlotGraph, infeed: HloInstruction) -> Slots:
+def propagate_infeed(graph: ValueGraph, infeed: HloInstruction) -> ValueShardings:
     """Bind the sharding of the value that the host feeds: propagation does not choose it."""
-    slots = graph.new_slots(infeed.shape, infeed.name)
-    for slot in slots:
-        if slot is not None:
-            whole = Constraint.replicated(slot.shape.rank)
-            graph.constrain((slot,), (whole,), infeed.name)
-    graph.annotate(infeed, slots)
-    return slots
+    shardings = graph.new_shardings(infeed.shape, infeed.name)
+    for sharding in shardings:
+        if sharding is not None:
+            replicated = Constraint.replicated(sharding.shape.rank)
+            graph.constrain((sharding,), (replicated,), infeed.name)
+    graph.annotate(infeed, shardings)
+    return shardings
 
 
 @partition(Opcode.INFEED)
@@ -54,16 +54,16 @@ def partition_infeed(context: PartitionContext, infeed: HloInstruction) -> tuple
 
 
 @propagate_op(Opcode.OUTFEED)
-def propagate_outfeed(graph: SlotGraph, outfeed: HloInstruction) -> Slots:
+def propagate_outfeed(graph: ValueGraph, outfeed: HloInstruction) -> ValueShardings:
     """Bind the operand to the annotation, which describes it and not the result (a token)."""
-    for slot, constraint in zip(
-        graph.slots(outfeed.operand(0)), outfeed_constraints(graph.reader, outfeed), strict=True
+    for sharding, constraint in zip(
+        graph.shardings(outfeed.operand(0)), outfeed_constraints(graph.reader, outfeed), strict=True
     ):
-        if slot is not None and constraint is not None:
-            given = Slot.for_shape(slot.shape, f"operand of {outfeed.name}")
+        if sharding is not None and constraint is not None:
+            given = ValueSharding.for_shape(sharding.shape, f"operand of {outfeed.name}")
             graph.constrain((given,), (constraint,), outfeed.name)
-            graph.connect_same(slot, given, outfeed.name)
-    return graph.new_slots(outfeed.shape, outfeed.name)
+            graph.connect_same(sharding, given, outfeed.name)
+    return graph.new_shardings(outfeed.shape, outfeed.name)
 
 
 @partition(Opcode.OUTFEED)
@@ -72,7 +72,7 @@ def partition_outfeed(
 ) -> tuple[ShardedValue, ...]:
     fed, token = outfeed.operands
     values = [
-        context.reshard(value, ShardState(constraint.dims) if constraint else _whole(value))
+        context.reshard(value, ShardState(constraint.dims) if constraint else _replicated(value))
         for value, constraint in zip(
             context.values(fed), outfeed_constraints(context.reader, outfeed), strict=True
         )
@@ -120,5 +120,5 @@ def _of_tiles(context: PartitionContext, states: Sequence[ShardState]) -> HloSha
     return HloSharding.tuple_of(tuple(state.sharding(context.axes) for state in states))
 
 
-def _whole(value: ShardedValue) -> ShardState:
+def _replicated(value: ShardedValue) -> ShardState:
     return ShardState.replicated(value.state.rank)

@@ -138,8 +138,8 @@ def gather_batch_positions(gather: HloInstruction) -> list[int]:
 def gather_window_dims(attrs: GatherAttrs, rank: int) -> list[tuple[int, int]]:
     """Return (operand dimension, result dimension) of each sliced dimension that the result keeps."""
     dropped = (*attrs.collapsed_slice_dims, *attrs.operand_batching_dims)
-    kept = [d for d in range(rank) if d not in dropped]
-    return list(zip(kept, attrs.offset_dims, strict=True))
+    window_dims = [d for d in range(rank) if d not in dropped]
+    return list(zip(window_dims, attrs.offset_dims, strict=True))
 
 
 def scatter_batch_positions(scatter: HloInstruction) -> list[int]:
@@ -152,5 +152,5 @@ def scatter_batch_positions(scatter: HloInstruction) -> list[int]:
 def scatter_window_dims(attrs: ScatterAttrs, rank: int) -> list[tuple[int, int]]:
     """Return (input dimension, update dimension) of each window dimension that updates keep."""
     dropped = (*attrs.inserted_window_dims, *attrs.input_batching_dims)
-    kept = [d for d in range(rank) if d not in dropped]
-    return list(zip(kept, attrs.update_window_dims, strict=True))
+    window_dims = [d for d in range(rank) if d not in dropped]
+    return list(zip(window_dims, attrs.update_window_dims, strict=True))

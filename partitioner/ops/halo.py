@@ -1,8 +1,8 @@
 """Halo exchange: every device receives a window of a sharded dimension that overlaps its neighbours' tiles.
 
-Device k of the S along a dimension wants elements [k*step + start, k*step + start + size) of the whole dimension and
+Device k of the S along a dimension wants elements [k*step + start, k*step + start + size) of the dimension and
 holds [k*tile, (k+1)*tile). Relative to its own tile the window begins at k*(step - tile) + start, so over all devices
-it reaches at most ``left`` elements before and ``right`` elements after the tile:
+it extends at most ``left`` elements before and ``right`` elements after the tile:
 
     tile 4, window of 3 around each element (start -1, step 4, size 6)      left 1, right 1
 
@@ -11,7 +11,7 @@ it reaches at most ``left`` elements before and ``right`` elements after the til
         device 2  7 | 8 9 10 11 .          positions outside the dimension take the fill value
 
 Each neighbour's part is one collective-permute of exactly the elements needed from its tile. Devices at one end that
-have no such neighbour send nothing. If windows reach so far that this costs more than one all-gather, the dimension is
+have no such neighbour send nothing. If halos are so wide that this costs more than one all-gather, the dimension is
 gathered.
 
 The number of pieces is bounded by the number of devices and their size by the arrays, whatever stride, dilation or
@@ -58,7 +58,7 @@ LocalWindow: TypeAlias = tuple[HaloWindow, WindowDimension]
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class HaloWidths:
     """Halo widths: the largest distances over all devices by which windows extend beyond tiles of ``tile`` elements."""
 
     tile: int
@@ -66,22 +66,22 @@ class Reach:
     right: int
 
 
-def reach_of(window: HaloWindow, size: int, shards: int) -> Reach:
+def halo_widths(window: HaloWindow, size: int, shards: int) -> HaloWidths:
     """Return the halo widths for a dimension of ``size`` elements split into ``shards``."""
     tile = tile_size(size, shards)
     drift = (window.step - tile) * (shards - 1)
     first, last = window.start + min(0, drift), window.start + max(0, drift)
-    return Reach(tile, max(0, -first), max(0, last + window.size - tile))
+    return HaloWidths(tile, max(0, -first), max(0, last + window.size - tile))
 
 
-def exchange_cost(reach: Reach, shards: int, line_bytes: float) -> float:
+def exchange_cost(widths: HaloWidths, shards: int, line_bytes: float) -> float:
     """Return the cost of the exchange in bytes on the wire. ``line_bytes``: bytes of one element of the dimension.
 
     The nearest neighbours on both sides count as one collective: a halo of two thin edges is no reason to gather.
     """
     sent, collectives = 0.0, 1
-    for reached in (reach.left, reach.right):
-        for distance, width in _pieces(reached, reach.tile, shards):
+    for halo in (widths.left, widths.right):
+        for distance, width in _pieces(halo, widths.tile, shards):
             sent += width * line_bytes * (shards - distance) / shards
             collectives += distance > 1
     return LATENCY_BYTES * collectives + sent
@@ -112,7 +112,7 @@ def trimmed(local: LocalWindow, size: int, shards: int, results: int) -> LocalWi
     """Return `local` without the elements that lie outside the dimension on every device.
 
     The dimension has `size` elements in `shards` tiles, the result `results` elements. The local window pads with the
-    same values that lie outside the dimension, so its padding takes the place of what is cut off. At least one element
+    same values that lie outside the dimension, so its padding replaces what is cut off. At least one element
     stays. Returns None if the windows of two devices lie further apart than the arrays are long: large padding and a
     large stride say so, and the span of all windows would grow with these numbers.
     """
@@ -164,17 +164,17 @@ def exchange(
     """
     axes = value.state.dims[dim]
     shards = context.axes.count(axes)
-    reach = reach_of(window, value.shape.dims[dim], shards)
+    widths = halo_widths(window, value.shape.dims[dim], shards)
     tiles = _as_tiles(context, value, dim)
     gather = context.reshard_cost(tiles, tiles.state.with_dim(dim, ()))
-    line_bytes = value.hlo.shape.byte_size / max(reach.tile, 1)
+    line_bytes = value.hlo.shape.byte_size / max(widths.tile, 1)
     # An empty tile has no edges to exchange.
-    if reach.tile == 0 or gather < exchange_cost(reach, shards, line_bytes):
-        return _from_whole(context, tiles, dim, window, fill)
+    if widths.tile == 0 or gather < exchange_cost(widths, shards, line_bytes):
+        return _from_gathered(context, tiles, dim, window, fill)
     # Only the last tile's padding lies both outside the dimension and inside a device's tile.
     padded = context.is_uneven(value, dim)
-    joined = _with_neighbours(context, value.hlo, dim, axes, reach, None if padded else fill)
-    found = _cut(context, joined, dim, axes, window, reach)
+    joined = _with_neighbours(context, value.hlo, dim, axes, widths, None if padded else fill)
+    found = _cut(context, joined, dim, axes, window, widths)
     if fill is None or not padded:
         return found
     return _filled(context, value, found, dim, window, fill)
@@ -190,7 +190,7 @@ def _as_tiles(context: PartitionContext, value: ShardedValue, dim: int) -> Shard
     return replace(value, shape=value.shape.with_dims(tuple(tiles)))
 
 
-def _from_whole(
+def _from_gathered(
     context: PartitionContext,
     value: ShardedValue,
     dim: int,
@@ -200,19 +200,19 @@ def _from_whole(
     """Gather the dimension, pad it to the span of all windows, and cut this device's window."""
     b = context.builder
     axes = value.state.dims[dim]
-    whole = context.reshard(value, value.state.with_dim(dim, ())).hlo
+    gathered = context.reshard(value, value.state.with_dim(dim, ())).hlo
     end = (context.axes.count(axes) - 1) * window.step + window.start + window.size
-    low, high = max(0, -window.start), max(0, end - whole.dims[dim])
-    padded = whole
+    low, high = max(0, -window.start), max(0, end - gathered.dims[dim])
+    padded = gathered
     if low or high:
-        margins = [[n if d == dim else 0 for d in range(len(whole.dims))] for n in (low, high)]
-        padded = b.pad(whole, b.scalar_like(whole, 0) if fill is None else fill, *margins)
-    starts = [b.scalar(_S32, 0)] * len(whole.dims)
+        margins = [[n if d == dim else 0 for d in range(len(gathered.dims))] for n in (low, high)]
+        padded = b.pad(gathered, b.scalar_like(gathered, 0) if fill is None else fill, *margins)
+    starts = [b.scalar(_S32, 0)] * len(gathered.dims)
     starts[dim] = b.add(
         b.multiply(context.coordinate(axes), b.scalar(_S32, window.step)),
         b.scalar(_S32, window.start + low),
     )
-    sizes = [window.size if d == dim else n for d, n in enumerate(whole.dims)]
+    sizes = [window.size if d == dim else n for d, n in enumerate(gathered.dims)]
     return b.dynamic_slice(padded, starts, sizes)
 
 
@@ -221,7 +221,7 @@ def _with_neighbours(
     local: HloInstruction,
     dim: int,
     axes: Axes,
-    reach: Reach,
+    widths: HaloWidths,
     fill: HloInstruction | None,
 ) -> HloInstruction:
     """Return [left | tile | right] along ``dim``; the nearest neighbour's part is next to the tile.
@@ -230,25 +230,25 @@ def _with_neighbours(
     """
     shards = context.axes.count(axes)
     parts: list[HloInstruction] = [local]
-    for distance, width in _pieces(reach.left, reach.tile, shards):
-        piece = _slice_dim(context, local, dim, reach.tile - width, reach.tile)
+    for distance, width in _pieces(widths.left, widths.tile, shards):
+        piece = _slice_dim(context, local, dim, widths.tile - width, widths.tile)
         parts.insert(0, _received(context, piece, axes, distance, fill))
-    for distance, width in _pieces(reach.right, reach.tile, shards):
+    for distance, width in _pieces(widths.right, widths.tile, shards):
         piece = _slice_dim(context, local, dim, 0, width)
         parts.append(_received(context, piece, axes, -distance, fill))
-    furthest = (shards - 1) * reach.tile
-    if reach.left > furthest:
-        parts.insert(0, _margin(context, local, dim, reach.left - furthest, fill))
-    if reach.right > furthest:
-        parts.append(_margin(context, local, dim, reach.right - furthest, fill))
+    furthest = (shards - 1) * widths.tile
+    if widths.left > furthest:
+        parts.insert(0, _margin(context, local, dim, widths.left - furthest, fill))
+    if widths.right > furthest:
+        parts.append(_margin(context, local, dim, widths.right - furthest, fill))
     return context.builder.concatenate(parts, dim) if len(parts) > 1 else local
 
 
-def _pieces(reach: int, tile: int, shards: int) -> list[tuple[int, int]]:
-    """Return (distance, elements) of each neighbour that contributes to a halo of ``reach`` elements."""
-    furthest = min(-(-reach // tile), shards - 1)
+def _pieces(halo: int, tile: int, shards: int) -> list[tuple[int, int]]:
+    """Return (distance, elements) of each neighbour that contributes to a halo of ``halo`` elements."""
+    furthest = min(-(-halo // tile), shards - 1)
     return [
-        (distance, min(tile, reach - (distance - 1) * tile)) for distance in range(1, furthest + 1)
+        (distance, min(tile, halo - (distance - 1) * tile)) for distance in range(1, furthest + 1)
     ]
 
 
@@ -302,16 +302,16 @@ def _cut(
     dim: int,
     axes: Axes,
     window: HaloWindow,
-    reach: Reach,
+    widths: HaloWidths,
 ) -> HloInstruction:
     """Cut the window out of [left | tile | right]. If the step equals the tile, the offset is the same on all
     devices.
     """
-    begin = reach.left + window.start
-    if window.step == reach.tile:
+    begin = widths.left + window.start
+    if window.step == widths.tile:
         return _slice_dim(context, joined, dim, begin, begin + window.size)
     b = context.builder
-    drift = b.multiply(context.coordinate(axes), b.scalar(_S32, window.step - reach.tile))
+    drift = b.multiply(context.coordinate(axes), b.scalar(_S32, window.step - widths.tile))
     starts = [b.scalar(_S32, 0)] * len(joined.dims)
     starts[dim] = b.add(drift, b.scalar(_S32, begin))
     sizes = [window.size if d == dim else n for d, n in enumerate(joined.dims)]

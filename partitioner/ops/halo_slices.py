@@ -3,7 +3,7 @@
     slice        result tile k = every stride-th of x[start + k*t'*stride, + (t' - 1)*stride + 1)
     pad          result tile k = x[k*t' - low, + t'), the padding value outside x (and between elements)
     concatenate  result tile k = main operand[k*t' - its start, + t'), over which every device writes what falls into
-                 the tile of the other operands, which it has as a whole
+                 the tile of the other operands, which it has entirely
 
 Here t' is the tile of the result.
 """

@@ -137,8 +137,8 @@ def _local_window(
 ) -> Window:
     return Window(
         tuple(
-            part[1] if part is not None and d in split else whole
-            for d, whole, part in zip(dims, window.dims, local, strict=True)
+            part[1] if part is not None and d in split else unsplit
+            for d, unsplit, part in zip(dims, window.dims, local, strict=True)
         )
     )
 

@@ -12,7 +12,7 @@ import re
 
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.propagation.op_priority import Direction
-from partitioner.propagation.value_graph import SlotGraph, Slots
+from partitioner.propagation.value_graph import ValueGraph, ValueShardings
 from partitioner.registry import partition_target, propagate_target
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction
@@ -29,13 +29,13 @@ _INTEGER = re.compile(r"\s*(\d{1,19})\s*(?::\s*i\d+)?\s*")
 
 
 @propagate_target(GROUP)
-def propagate_group(graph: SlotGraph, call: HloInstruction) -> Slots:
+def propagate_group(graph: ValueGraph, call: HloInstruction) -> ValueShardings:
     number = _integer(call, GROUP_ID)
     for operand in call.operands:
-        for slot in graph.slots(operand):
-            if slot is not None:
-                graph.join_group(f"sharding group {number}", slot, aligned=True)
-    return graph.new_slots(call.shape, call.name)
+        for sharding in graph.shardings(operand):
+            if sharding is not None:
+                graph.join_group(f"sharding group {number}", sharding, aligned=True)
+    return graph.new_shardings(call.shape, call.name)
 
 
 @partition_target(GROUP)
@@ -47,9 +47,9 @@ def partition_group(_: PartitionContext, call: HloInstruction) -> tuple[ShardedV
 
 
 @propagate_target(BARRIER, *_GSPMD_BARRIERS)
-def propagate_barrier(graph: SlotGraph, call: HloInstruction) -> Slots:
-    results = graph.new_slots(call.shape, call.name)
-    for operand, result in zip(graph.slots(call.operand(0)), results, strict=True):
+def propagate_barrier(graph: ValueGraph, call: HloInstruction) -> ValueShardings:
+    results = graph.new_shardings(call.shape, call.name)
+    for operand, result in zip(graph.shardings(call.operand(0)), results, strict=True):
         graph.connect_same(operand, result, call.name, _allowed(call))
     graph.annotate(call, results)
     return results

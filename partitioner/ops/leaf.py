@@ -1,7 +1,7 @@
 """Operations without operands: any split of the result is free.
 
     iota      -> [i, j]     each device counts from its own offset
-    constant  -> [i, j]     equal elements: made at the local size; others: sliced out of the whole
+    constant  -> [i, j]     equal elements: made at the local size; others: sliced out of the global array
 
 A factor of the result alone may be split in any way at no cost.
 """
@@ -14,7 +14,7 @@ from partitioner.ops.elementwise import all_dimensions_pass
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.shard_state import ShardState
 from partitioner.propagation.op_sharding_rule import OpShardingRule
-from partitioner.registry import REMAKERS, partition, sharding_rule
+from partitioner.registry import REMATERIALIZERS, partition, sharding_rule
 from partitioner.reshard.cost import LOCAL_COPY
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -76,8 +76,8 @@ def make_constant(
     hlo = context.builder.create(
         Opcode.CONSTANT, (), ConstantAttrs(literal), shape=shape, name=constant.name
     )
-    whole = ShardedValue(hlo, ShardState.replicated(shape.rank), shape)
-    return replace(context.reshard(whole, state), origin=constant)
+    replicated = ShardedValue(hlo, ShardState.replicated(shape.rank), shape)
+    return replace(context.reshard(replicated, state), producer=constant)
 
 
 def local_bytes_cost(
@@ -87,8 +87,8 @@ def local_bytes_cost(
     return LOCAL_COPY * state.local_shape(instruction.array_shape, context.axes).byte_size
 
 
-REMAKERS.add(Opcode.IOTA, (local_bytes_cost, make_iota))
-REMAKERS.add(Opcode.CONSTANT, (local_bytes_cost, make_constant))
+REMATERIALIZERS.add(Opcode.IOTA, (local_bytes_cost, make_iota))
+REMATERIALIZERS.add(Opcode.CONSTANT, (local_bytes_cost, make_constant))
 
 
 def _is_splat(literal: Literal) -> bool:

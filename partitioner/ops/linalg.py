@@ -1,10 +1,10 @@
 """Transforms and factorizations: batch dimensions pass through, transformed dimensions are not split.
 
-    fft               [b, t]                     -> [b, t']        the last len(fft_length) dimensions whole
+    fft               [b, t]                     -> [b, t']        the last len(fft_length) dimensions replicated
     cholesky          [b, n, n]                  -> [b, n, n]
     triangular-solve  [b, n, n], [b, n, m]       -> [b, n, m]      columns m pass (rows, when solving from the right)
 
-Letters are factors; every device needs all of a dimension that is marked whole.
+Letters are factors; every device needs all of a dimension that is marked replicated.
 """
 
 from __future__ import annotations

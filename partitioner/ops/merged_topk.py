@@ -47,7 +47,7 @@ def partition_topk(
     indices = b.add(indices, b.broadcast_scalar(offset, indices.dims))
     values, indices = (_gathered(context, x, state, last) for x in (values, indices))
     best, positions = _topk(context, values, attrs)
-    chosen = (best, _take_along(context, indices, positions, last))
+    chosen = (best, _gather_along(context, indices, positions, last))
     shapes = [as_array(shape).without_layout() for _, shape in leaves(topk.shape)]
     return tuple(
         ShardedValue(hlo, state, shape)
@@ -84,19 +84,19 @@ def _gathered(
     return context.reshard(value, state.with_dim(dim, ())).hlo
 
 
-def _take_along(
+def _gather_along(
     context: PartitionContext, x: HloInstruction, positions: HloInstruction, dim: int
 ) -> HloInstruction:
     """Return x[..., positions[..., j]] for the last dimension ``dim``."""
-    leading = tuple(range(dim))
+    batch_dims = tuple(range(dim))
     attrs = GatherAttrs(
         offset_dims=(),
         collapsed_slice_dims=(dim,),
         start_index_map=(dim,),
         index_vector_dim=dim + 1,
         slice_sizes=(1,) * (dim + 1),
-        operand_batching_dims=leading,
-        start_indices_batching_dims=leading,
+        operand_batching_dims=batch_dims,
+        start_indices_batching_dims=batch_dims,
     )
     assert positions.array_shape.element_type is PrimitiveType.S32
     return context.builder.create(Opcode.GATHER, (x, positions), attrs)

@@ -40,10 +40,10 @@ def _mirrored(context: PartitionContext, value: ShardedValue, dim: int) -> HloIn
     axes = value.state.dims[dim]
     hlo = context.builder.collective_permute(value.hlo, mirror_pairs(context.axes, axes))
     tile = hlo.dims[dim]
-    whole = tile * context.axes.count(axes)
-    padding = whole - value.shape.dims[dim]
+    padded_size = tile * context.axes.count(axes)
+    padding = padded_size - value.shape.dims[dim]
     if not padding:
         return hlo
-    sizes = [whole if d == dim else n for d, n in enumerate(value.shape.dims)]
+    sizes = [padded_size if d == dim else n for d, n in enumerate(value.shape.dims)]
     padded = replace(value, hlo=hlo, shape=value.shape.with_dims(tuple(sizes)))
     return exchange(context, padded, dim, HaloWindow(tile, padding, tile), None)

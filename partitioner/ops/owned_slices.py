@@ -67,10 +67,10 @@ def partition_dynamic_update_slice(
 
 
 def _split_dims(
-    state: ShardState, part: tuple[int, ...], whole: tuple[int, ...]
+    state: ShardState, part: tuple[int, ...], full_dims: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return the sharded dimensions of which only a part is taken."""
-    return tuple(d for d, axes in enumerate(state.dims) if axes and part[d] != whole[d])
+    return tuple(d for d, axes in enumerate(state.dims) if axes and part[d] != full_dims[d])
 
 
 def _start(
@@ -82,7 +82,7 @@ def _start(
 
 def owned_window(
     context: PartitionContext,
-    whole: HloInstruction,
+    global_array: HloInstruction,
     local: HloInstruction,
     state: ShardState,
     positions: list[HloInstruction],
@@ -92,25 +92,25 @@ def owned_window(
     """Return ``window`` of the global array at ``positions`` (global, clamped): own elements, zeros for those of
     others.
 
-    ``local`` is this device's tile of ``whole``. Along dimensions not in ``split`` positions are local already.
+    ``local`` is this device's tile of ``global_array``. Along dimensions not in ``split`` positions are local already.
     """
     b = context.builder
     zero = b.scalar_like(local, 0)
     if all(window[d] == 1 for d in split):
-        starts, inside = _local_starts(context, whole, local, state, positions, split)
+        starts, inside = _local_starts(context, global_array, local, state, positions, split)
         found = b.dynamic_slice(local, starts, window)
         mask = b.broadcast_scalar(inside, found.dims)
         return b.select(mask, found, b.broadcast_scalar(zero, found.dims))
     margin = [window[d] if d in split else 0 for d in range(len(window))]
     padded = b.pad(local, zero, margin, margin)
     return b.dynamic_slice(
-        padded, _padded_starts(context, whole, state, positions, margin, split), window
+        padded, _padded_starts(context, global_array, state, positions, margin, split), window
     )
 
 
 def _write_one(
     context: PartitionContext,
-    whole: HloInstruction,
+    global_array: HloInstruction,
     local: HloInstruction,
     state: ShardState,
     part: HloInstruction,
@@ -119,7 +119,7 @@ def _write_one(
 ) -> HloInstruction:
     """Write the update on the owner; the other devices write back the current elements."""
     b = context.builder
-    starts, inside = _local_starts(context, whole, local, state, positions, split)
+    starts, inside = _local_starts(context, global_array, local, state, positions, split)
     present = b.dynamic_slice(local, starts, part.dims)
     new = b.select(b.broadcast_scalar(inside, part.dims), part, present)
     return b.dynamic_update_slice(local, new, starts)
@@ -127,7 +127,7 @@ def _write_one(
 
 def _write_across(
     context: PartitionContext,
-    whole: HloInstruction,
+    global_array: HloInstruction,
     local: HloInstruction,
     state: ShardState,
     part: HloInstruction,
@@ -138,7 +138,7 @@ def _write_across(
     b = context.builder
     margin = [part.dims[d] if d in split else 0 for d in range(len(part.dims))]
     padded = b.pad(local, b.scalar_like(local, 0), margin, margin)
-    starts = _padded_starts(context, whole, state, positions, margin, split)
+    starts = _padded_starts(context, global_array, state, positions, margin, split)
     written = b.dynamic_update_slice(padded, part, starts)
     limits = [m + n for m, n in zip(margin, local.dims, strict=True)]
     return b.slice(written, margin, limits)
@@ -146,7 +146,7 @@ def _write_across(
 
 def _local_starts(
     context: PartitionContext,
-    whole: HloInstruction,
+    global_array: HloInstruction,
     local: HloInstruction,
     state: ShardState,
     positions: list[HloInstruction],
@@ -156,7 +156,7 @@ def _local_starts(
     starts = list(positions)
     inside: HloInstruction | None = None
     for d in split:
-        starts[d] = from_offset(context, positions[d], state, d, whole.dims[d])
+        starts[d] = from_offset(context, positions[d], state, d, global_array.dims[d])
         here = in_tile(context, starts[d], local.dims[d])
         inside = here if inside is None else context.builder.logical_and(inside, here)
     assert inside is not None
@@ -165,7 +165,7 @@ def _local_starts(
 
 def _padded_starts(
     context: PartitionContext,
-    whole: HloInstruction,
+    global_array: HloInstruction,
     state: ShardState,
     positions: list[HloInstruction],
     margin: list[int],
@@ -175,6 +175,6 @@ def _padded_starts(
     b = context.builder
     starts = list(positions)
     for d in split:
-        local = from_offset(context, positions[d], state, d, whole.dims[d])
+        local = from_offset(context, positions[d], state, d, global_array.dims[d])
         starts[d] = b.add(local, b.scalar(PrimitiveType.S32, margin[d]))
     return starts

@@ -1,10 +1,10 @@
-"""Reductions: kept dimensions pass through, reduced ones are combined by the reducer's kind.
+"""Reductions: the dimensions of the result pass through, reduced ones are combined by the reducer's kind.
 
     reduce, add      [i, j] init []                 -> [i]             j: SUM, init counts once
-    reduce, argmax   [i, j], [i, j] init [], []     -> [i], [i]        j whole (or two stages, see chosen_reduce)
+    reduce, argmax   [i, j], [i, j] init [], []     -> [i], [i]        j replicated (or two stages, see chosen_reduce)
     reduce-window    [i, w] init []                 -> [i, w]          w windowed: sharded with halos
     select-and-scatter [i, w*k], [i, w] init []     -> [i, w*k]        w passes where windows of k lie side by side
-    batch-norm-training [i, f], [f], [f]            -> [i, f], [f], [f]   f passes, i whole
+    batch-norm-training [i, f], [f], [f]            -> [i, f], [f], [f]   f passes, i replicated
 
 Letters are factors; ``SUM`` stands for the kind that the reducer computes.
 """
@@ -120,8 +120,8 @@ def _feature_rule(norm: HloInstruction, *, all_dims: bool) -> OpShardingRule:
                 {i: 0 if rank == 1 else d for i, rank in enumerate(results)},
             )
         elif all_dims:
-            whole = [i for i, operand in enumerate(norm.operands) if operand.dims == dims]
-            rule.factor(size, dict.fromkeys(whole, d), {0: d})
+            same_dims = [i for i, operand in enumerate(norm.operands) if operand.dims == dims]
+            rule.factor(size, dict.fromkeys(same_dims, d), {0: d})
     return rule.build()
 
 

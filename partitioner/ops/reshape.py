@@ -18,7 +18,7 @@ from partitioner.ops.elementwise import all_dimensions_pass
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.shard_state import ShardState
 from partitioner.propagation.op_sharding_rule import FactorKind, OpShardingRule, RuleBuilder
-from partitioner.registry import REMAKERS, sharding_rule
+from partitioner.registry import REMATERIALIZERS, sharding_rule
 from partitioner.reshard.cost import LOCAL_COPY
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -86,7 +86,7 @@ def make_broadcast(
     return ShardedValue(hlo, state, shape, broadcast)
 
 
-REMAKERS.add(Opcode.BROADCAST, (broadcast_cost, make_broadcast))
+REMATERIALIZERS.add(Opcode.BROADCAST, (broadcast_cost, make_broadcast))
 
 
 @sharding_rule(Opcode.REVERSE)

@@ -1,9 +1,9 @@
 """Random numbers: every device computes all of them, so that the results equal those of the unpartitioned program;
 users slice.
 
-    rng-bit-generator  state [s]  -> state [s], bits [i, j]     bits depend on their position in the whole array
+    rng-bit-generator  state [s]  -> state [s], bits [i, j]     bits depend on their position in the global array
 
-The state is advanced on every device alike.
+The state advances equally on every device.
 """
 
 from __future__ import annotations

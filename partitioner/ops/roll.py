@@ -43,12 +43,12 @@ def match_roll(concatenate: HloInstruction) -> Roll | None:
     shift = end.dims[dim]
     if source is not start.operand(0) or concatenate.dims != source.dims or not 0 < shift < size:
         return None
-    if not _takes(end, dim, size - shift, size) or not _takes(start, dim, 0, size - shift):
+    if not _is_slice(end, dim, size - shift, size) or not _is_slice(start, dim, 0, size - shift):
         return None
     return Roll(source, dim, shift)
 
 
-def _takes(part: HloInstruction, dim: int, begin: int, end: int) -> bool:
+def _is_slice(part: HloInstruction, dim: int, begin: int, end: int) -> bool:
     """Return whether ``part`` is [begin, end) of dimension ``dim`` and all of the others."""
     attrs = part.attrs_as(SliceAttrs)
     sizes = part.operand(0).dims

@@ -83,8 +83,8 @@ def _factor(rule: RuleText, name: str) -> Factor:
     in_results = _count(rule.results, name)
     if name in rule.sets.get("reduction", ()) and not in_results:
         return Factor(size, FactorKind.REDUCTION, ReductionKind.SUM)
-    whole = (*rule.sets.get("need_replication", ()), *rule.sets.get("permutation", ()))
-    if name in whole or in_operands == 0 or in_results == 0:
+    replicated = (*rule.sets.get("need_replication", ()), *rule.sets.get("permutation", ()))
+    if name in replicated or in_operands == 0 or in_results == 0:
         return Factor(size, FactorKind.NEED_REPLICATION)
     return Factor(size, blocked=name in rule.sets.get("blocked_propagation", ()))
 

@@ -4,9 +4,9 @@
     slice, every kth      [i, s]              -> [i, s]        s windowed too
     slice, a small part   [i, s]              -> [i, s']       s: SUM, each device gives what it owns, else zeros
     dynamic-slice         [i, s], [], []      -> [i, s']       s: SUM; start indices are scalars
-    dynamic-update-slice  [i, s], [i, u], []  -> [i, s]        s passes, each device writes into its tile; u whole
+    dynamic-update-slice  [i, s], [i, u], []  -> [i, s]        s passes, each device writes into its tile; u replicated
     pad                   [i, p], []          -> [i, p]        p windowed
-    concatenate           [i, a], [i, b]      -> [i, a]        a windowed, where it is most of the result; b whole
+    concatenate           [i, a], [i, b]      -> [i, a]        a windowed, where it is most of the result; b replicated
 
 owned_slices explains why the SUM and the sharded update are correct; halo_slices exchanges the halos.
 """
@@ -118,19 +118,19 @@ def dynamic_slice_rule(slice_: HloInstruction) -> OpShardingRule:
     clamped.
     """
     rule = RuleBuilder.for_instruction(slice_)
-    for d, (whole, part) in enumerate(zip(slice_.operand(0).dims, slice_.dims, strict=True)):
-        if whole == part:
-            rule.factor(whole, {0: d}, {0: d})
+    for d, (size, part) in enumerate(zip(slice_.operand(0).dims, slice_.dims, strict=True)):
+        if size == part:
+            rule.factor(size, {0: d}, {0: d})
         else:
-            rule.factor(whole, {0: d}, reduction=owner_sum(slice_.array_shape.element_type))
+            rule.factor(size, {0: d}, reduction=owner_sum(slice_.array_shape.element_type))
     return rule.build()
 
 
 @sharding_rule(Opcode.DYNAMIC_UPDATE_SLICE)
 def dynamic_update_slice_rule(update: HloInstruction) -> OpShardingRule:
     rule = RuleBuilder.for_instruction(update)
-    for d, (whole, part) in enumerate(zip(update.dims, update.operand(1).dims, strict=True)):
-        rule.factor(whole, {0: d, 1: d} if whole == part else {0: d}, {0: d})
+    for d, (size, part) in enumerate(zip(update.dims, update.operand(1).dims, strict=True)):
+        rule.factor(size, {0: d, 1: d} if size == part else {0: d}, {0: d})
     return rule.build()
 
 
@@ -180,8 +180,8 @@ def _rule(
     instruction: HloInstruction, operands: Iterable[int], dims: Iterable[int]
 ) -> OpShardingRule:
     """Return the rule in which ``dims`` pass from all ``operands`` to the result, which keeps their positions."""
-    sharing = tuple(operands)
+    indices = tuple(operands)
     rule = RuleBuilder.for_instruction(instruction)
     for d in dims:
-        rule.factor(instruction.dims[d], dict.fromkeys(sharing, d), {0: d})
+        rule.factor(instruction.dims[d], dict.fromkeys(indices, d), {0: d})
     return rule.build()

@@ -3,8 +3,8 @@
     sort  keys [i, s], values [i, s]  -> [i, s], [i, s]
     topk  [i, s]                      -> [i, k], [i, k]
 
-Letters are factors; the sorted one is needed whole by every device, though what comes before and after a sort may be
-split along it.
+Letters are factors; every device needs all of the sorted one, though values before and after a sort may be split along
+it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def topk_rule(topk: HloInstruction) -> OpShardingRule:
     return rows_pass(topk, topk.operand(0).array_shape.rank - 1)
 
 
-def rows_pass(instruction: HloInstruction, whole: int) -> OpShardingRule:
-    """Return the rule in which every dimension except ``whole`` passes. The sharding of ``whole`` passes too if it
+def rows_pass(instruction: HloInstruction, row_dim: int) -> OpShardingRule:
+    """Return the rule in which every dimension except ``row_dim`` passes. The sharding of ``row_dim`` passes too if it
     keeps its size.
     """
     rule = RuleBuilder.for_instruction(instruction)
@@ -37,7 +37,7 @@ def rows_pass(instruction: HloInstruction, whole: int) -> OpShardingRule:
     for d, size in enumerate(instruction.operand(0).dims):
         if any(dims[d] != size for dims in results):
             continue
-        kind = FactorKind.NEED_REPLICATION if d == whole else FactorKind.PASS_THROUGH
+        kind = FactorKind.NEED_REPLICATION if d == row_dim else FactorKind.PASS_THROUGH
         everywhere = dict.fromkeys(range(len(results)), d)
         rule.factor(size, dict.fromkeys(operands, d), everywhere, kind=kind)
     return rule.build()

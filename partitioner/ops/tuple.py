@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.shard_state import ShardState
-from partitioner.propagation.value_graph import SlotGraph, Slots
+from partitioner.propagation.value_graph import ValueGraph, ValueShardings
 from partitioner.registry import partition, propagate_op
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import TupleIndexAttrs
@@ -24,21 +24,23 @@ def leaf_range(shape: Shape, index: int) -> slice:
 
 
 @propagate_op(Opcode.TUPLE)
-def propagate_tuple(graph: SlotGraph, instruction: HloInstruction) -> Slots:
-    return tuple(slot for operand in instruction.operands for slot in graph.slots(operand))
+def propagate_tuple(graph: ValueGraph, instruction: HloInstruction) -> ValueShardings:
+    return tuple(
+        sharding for operand in instruction.operands for sharding in graph.shardings(operand)
+    )
 
 
 @propagate_op(Opcode.GET_TUPLE_ELEMENT)
-def propagate_element(graph: SlotGraph, instruction: HloInstruction) -> Slots:
+def propagate_element(graph: ValueGraph, instruction: HloInstruction) -> ValueShardings:
     source = instruction.operand(0)
-    return graph.slots(source)[
+    return graph.shardings(source)[
         leaf_range(source.shape, instruction.attrs_as(TupleIndexAttrs).index)
     ]
 
 
 @propagate_op(Opcode.OPT_BARRIER)
-def propagate_barrier(graph: SlotGraph, instruction: HloInstruction) -> Slots:
-    return graph.slots(instruction.operand(0))
+def propagate_barrier(graph: ValueGraph, instruction: HloInstruction) -> ValueShardings:
+    return graph.shardings(instruction.operand(0))
 
 
 @partition(Opcode.TUPLE)
@@ -65,8 +67,10 @@ def partition_barrier(
     """Make one barrier over the local arrays; states stay as they are."""
     values = context.values(instruction.operand(0))
     b = context.builder
-    whole = b.tuple([value.hlo for value in values])
-    barrier = context.target.create(Opcode.OPT_BARRIER, whole.shape, [whole], name=instruction.name)
+    packed = b.tuple([value.hlo for value in values])
+    barrier = context.target.create(
+        Opcode.OPT_BARRIER, packed.shape, [packed], name=instruction.name
+    )
     return tuple(
         ShardedValue(b.get_tuple_element(barrier, i), value.state, value.shape)
         for i, value in enumerate(values)
@@ -125,8 +129,8 @@ def _unpack(
                 context, context.builder.get_tuple_element(instruction, i), states, element
             )
     else:
-        whole = shape if isinstance(shape, ArrayShape) else TOKEN
-        yield ShardedValue(instruction, next(states), whole)
+        leaf = shape if isinstance(shape, ArrayShape) else TOKEN
+        yield ShardedValue(instruction, next(states), leaf)
 
 
 def local_shape(context: PartitionContext, states: Iterator[ShardState], shape: Shape) -> Shape:

@@ -80,7 +80,7 @@ class _Asked:
     """Factor axes wanted of each result and held by each operand. ``axes``: all of them, each once."""
 
     wanted: list[Assignment]
-    held: list[Assignment]
+    current: list[Assignment]
     axes: Axes
 
 
@@ -89,14 +89,14 @@ def _asked(problem: OpProblem) -> _Asked:
     wanted = [
         project(axes, rule, m, s.dims) for m, s in zip(rule.results, problem.wanted, strict=True)
     ]
-    held = [
+    current = [
         project(axes, rule, m, s.dims)
         for m, s in zip(rule.operands, problem.operand_states, strict=True)
     ]
     named = (
-        a for each in (empty_assignment(rule), *wanted, *held) for split in each for a in split
+        a for each in (empty_assignment(rule), *wanted, *current) for split in each for a in split
     )
-    return _Asked(wanted, held, tuple(dict.fromkeys(named)))
+    return _Asked(wanted, current, tuple(dict.fromkeys(named)))
 
 
 def _candidates(problem: OpProblem, asked: _Asked) -> Iterator[tuple[Assignment, bool]]:
@@ -109,7 +109,7 @@ def _candidates(problem: OpProblem, asked: _Asked) -> Iterator[tuple[Assignment,
     def allowed(assignment: Assignment) -> Assignment:
         return without_axes(legalize(axes, rule, assignment), problem.forbidden, rule)
 
-    results, operands = [allowed(a) for a in asked.wanted], [allowed(a) for a in asked.held]
+    results, operands = [allowed(a) for a in asked.wanted], [allowed(a) for a in asked.current]
     by_size = sorted(range(len(operands)), key=lambda i: (-problem.operand_shapes[i].byte_size, i))
     found: dict[Assignment, None] = {}
     for order in _orders(results, [operands[i] for i in by_size]):
@@ -120,7 +120,7 @@ def _candidates(problem: OpProblem, asked: _Asked) -> Iterator[tuple[Assignment,
         if assignment not in found:
             found[assignment] = None
             yield assignment, False
-    displaced = _displaced(problem, [asked.held[i] for i in by_size])
+    displaced = _displaced(problem, [asked.current[i] for i in by_size])
     for assignment in list(found) if displaced else ():
         moved = _with_displaced(problem, assignment, displaced)
         if moved not in found:

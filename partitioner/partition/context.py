@@ -11,7 +11,7 @@ import numpy as np
 from partitioner.annotations.reader import AnnotationReader
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.devices.coordinate import device_coordinate
-from partitioner.partition.rematerialize import remake_cost, remake_value
+from partitioner.partition.rematerialize import rematerialization_cost, rematerialize_value
 from partitioner.partition.shard_state import ShardState, tile_size
 from partitioner.report import PartitionReport, Purpose, ReshardRecord
 from partitioner.reshard.bound import lower_bound
@@ -37,7 +37,7 @@ class ShardedValue:
     state: ShardState
     shape: ArrayShape
     #: The source instruction if recomputing the value may be cheaper than moving it (rematerialize.py).
-    origin: HloInstruction | None = None
+    producer: HloInstruction | None = None
 
 
 class PartitionDriver(Protocol):
@@ -123,18 +123,17 @@ class PartitionContext:
         """Return ``value`` in another state, by the cheapest steps; the result is cached per value and state."""
         if value.state == state:
             return value
-        # One local array may stand for two values: those on both sides of a manual region's
-        # boundary.
+        # One local array may stand for two values, before and after a shape conversion of a manual region.
         key = (value, state)
         if key not in self._reshards:
             self._reshards[key] = self._reshard(value, state)
         return self._reshards[key]
 
     def _reshard(self, value: ShardedValue, state: ShardState) -> ShardedValue:
-        if value.origin is not None and remake_cost(self, value, state) < self._move_cost(
-            value, state
-        ):
-            return remake_value(self, value, state)
+        if value.producer is not None and rematerialization_cost(
+            self, value, state
+        ) < self._move_cost(value, state):
+            return rematerialize_value(self, value, state)
         steps = plan_reshard(self.axes, value.shape, value.state, state)
         before = len(self.target)
         result = replace(value, hlo=emit_steps(self, value, steps), state=state)
@@ -167,7 +166,11 @@ class PartitionContext:
         if value.state == state or (value, state) in self._reshards:
             return 0.0
         move = self._move_cost(value, state)
-        return min(move, remake_cost(self, value, state)) if value.origin is not None else move
+        return (
+            min(move, rematerialization_cost(self, value, state))
+            if value.producer is not None
+            else move
+        )
 
     def _move_cost(self, value: ShardedValue, state: ShardState) -> float:
         return reshard_cost(self.axes, value.shape, value.state, state)

@@ -134,17 +134,19 @@ def _clone(
     if not isinstance(shape, TupleShape):
         return (ShardedValue(clone, states[0], globals_[0]),)
     return tuple(
-        ShardedValue(context.builder.get_tuple_element(clone, i), state, whole)
-        for i, (state, whole) in enumerate(zip(states, globals_, strict=True))
+        ShardedValue(context.builder.get_tuple_element(clone, i), state, global_shape)
+        for i, (state, global_shape) in enumerate(zip(states, globals_, strict=True))
     )
 
 
-def _marked_as(local: Shape, whole: Shape) -> Shape:
-    """Return ``local`` with the dynamic dimensions that ``whole`` marks: only the shape says that a reshape's are
-    dynamic.
-    """
-    if isinstance(local, ArrayShape) and isinstance(whole, ArrayShape) and local.dims == whole.dims:
-        return replace(local, dynamic=whole.dynamic)
+def _marked_as(local: Shape, global_shape: Shape) -> Shape:
+    """Return ``local`` with the dynamic dimensions of ``global_shape``: for a reshape only the shape marks them."""
+    if (
+        isinstance(local, ArrayShape)
+        and isinstance(global_shape, ArrayShape)
+        and local.dims == global_shape.dims
+    ):
+        return replace(local, dynamic=global_shape.dynamic)
     return local
 
 

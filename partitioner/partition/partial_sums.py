@@ -1,9 +1,9 @@
 """Parameters and outputs that are partial sums (``unreduced``) over some axes.
 
-    ROOT d = f32[8,8] dot(a, b), sharding={unreduced}     each device keeps its own product; the output is their sum
+    ROOT d = f32[8,8] dot(a, b), sharding={unreduced}     each device returns its own product; the output is their sum
 
 A parameter is reduced before its first use. A result that is partial over the output's axes stays partial. Any other
-result is kept on the first device along those axes, and the other devices return zeros.
+result is returned by the first device along those axes, and the other devices return zeros.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def as_partial_sums(
     context: PartitionContext, value: ShardedValue, state: ShardState, axes: Axes
 ) -> ShardedValue:
     """Return ``value`` in ``state``, as partial sums over ``axes``."""
-    kept: Axes = ()
+    partial: Axes = ()
     if value.state.reduction is ReductionKind.SUM:
-        kept = tuple(axis for axis in value.state.partial if axis in axes)
-    value = context.reshard(value, with_partial(state, kept))
-    rest = tuple(sorted(axis for axis in axes if axis not in kept))
+        partial = tuple(axis for axis in value.state.partial if axis in axes)
+    value = context.reshard(value, with_partial(state, partial))
+    rest = tuple(sorted(axis for axis in axes if axis not in partial))
     if not rest:
         return value
     b, dims = context.builder, value.hlo.dims

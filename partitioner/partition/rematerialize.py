@@ -7,22 +7,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from partitioner.registry import REMAKERS
+from partitioner.registry import REMATERIALIZERS
 
 if TYPE_CHECKING:
     from partitioner.partition.context import PartitionContext, ShardedValue
     from partitioner.partition.shard_state import ShardState
 
 
-def remake_cost(context: PartitionContext, value: ShardedValue, state: ShardState) -> float:
+def rematerialization_cost(
+    context: PartitionContext, value: ShardedValue, state: ShardState
+) -> float:
     """Return the cost of recomputing ``value``, whose origin is known, in ``state``; infinite for a partial state."""
-    if value.origin is None or state.partial:
+    if value.producer is None or state.partial:
         return float("inf")
-    cost, _ = REMAKERS[value.origin.opcode]
-    return cost(context, value.origin, state)
+    cost, _ = REMATERIALIZERS[value.producer.opcode]
+    return cost(context, value.producer, state)
 
 
-def remake_value(context: PartitionContext, value: ShardedValue, state: ShardState) -> ShardedValue:
-    assert value.origin is not None
-    _, make = REMAKERS[value.origin.opcode]
-    return make(context, value.origin, state)
+def rematerialize_value(
+    context: PartitionContext, value: ShardedValue, state: ShardState
+) -> ShardedValue:
+    assert value.producer is not None
+    _, make = REMATERIALIZERS[value.producer.opcode]
+    return make(context, value.producer, state)

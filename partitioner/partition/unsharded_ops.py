@@ -13,7 +13,7 @@ from spmd.hlo import HloInstruction
 from spmd.shape import ArrayShape, Shape, leaves
 
 
-def needs_whole_operands(instruction: HloInstruction) -> bool:
+def needs_unsharded_operands(instruction: HloInstruction) -> bool:
     """Return whether the op takes an operand that is no array, or returns a token."""
     operands = any(not isinstance(operand.shape, ArrayShape) for operand in instruction.operands)
     return operands or any(
@@ -21,7 +21,7 @@ def needs_whole_operands(instruction: HloInstruction) -> bool:
     )
 
 
-def whole_states(shape: Shape) -> list[ShardState]:
+def replicated_states(shape: Shape) -> list[ShardState]:
     """Return, per leaf, the state in which every device has all of it."""
     return [
         ShardState.replicated(leaf.rank if isinstance(leaf, ArrayShape) else 0)
@@ -29,24 +29,26 @@ def whole_states(shape: Shape) -> list[ShardState]:
     ]
 
 
-def whole_operands(context: PartitionContext, instruction: HloInstruction) -> list[HloInstruction]:
+def replicated_operands(
+    context: PartitionContext, instruction: HloInstruction
+) -> list[HloInstruction]:
     return [
         pack(context, [context.replicate(v) for v in context.values(operand)], operand.shape)
         for operand in instruction.operands
     ]
 
 
-def partition_whole(
+def partition_unsharded(
     context: PartitionContext, instruction: HloInstruction
 ) -> tuple[ShardedValue, ...]:
     """Clone the op unchanged, on replicated operands."""
     clone = context.target.create(
         instruction.opcode,
         instruction.shape,
-        whole_operands(context, instruction),
+        replicated_operands(context, instruction),
         instruction.attrs,
         name=instruction.name,
         called_computations=[context.copy_callee(c) for c in instruction.called_computations],
         annotations=without_shardings(instruction.annotations),
     )
-    return unpack(context, clone, whole_states(instruction.shape), instruction.shape)
+    return unpack(context, clone, replicated_states(instruction.shape), instruction.shape)

@@ -1,20 +1,20 @@
 """Sharding propagation: one fixpoint over factors, independent of opcodes.
 
-The program is a graph of slots (one per array value) and edges (one per op, holding its sharding rule). A slot's
-sharding only grows: axes are appended to the minor end of open dimensions. For each factor an edge passes the longest
-list of axes among its tensors to the tensors whose list is a proper prefix of it.
+The program is a graph. Its nodes are the shardings of the array values, and its edges are the ops, each with its
+sharding rule. A sharding only grows: axes are appended to the minor end of open dimensions. For each factor an edge
+passes the longest list of axes among its tensors to the tensors whose list is a proper prefix of it.
 
 Example: dot [i,k]x[k,j]->[i,j] with lhs ((0,),()) and rhs ((),(1,)). Factor i has (0,), j has (1,); the result becomes
 ((0,),(1,)).
 
 Order, outermost loop first (as in Shardy):
 
-    user priorities   dimensions written with p1 take part once those without (or p0) have gone as far as they can
-    op priorities     levels of schedule.py: what keeps a value, then other pass-through factors, then reductions
+    user priorities   dimensions with priority p1 take part once those without a priority (p0) are at their fixpoint
+    op priorities     levels of op_priority.py: ops that keep a value, other pass-through factors, then reductions
     conflicts         factors on which all tensors of an op agree, then contested axes, which go to the larger tensor
 
-Within a level a sweep visits edges forwards, then backwards, and only those with a changed slot. Each slot can grow at
-most (number of axes) times, so the work is linear in the number of edges.
+Within a level a sweep visits edges forwards, then backwards, and only those with a changed sharding. Each sharding can
+grow at most (number of axes) times, so the work is linear in the number of edges.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ from spmd.shape import ArrayShape
 
 @dataclass(frozen=True, slots=True)
 class AxisCause:
-    """Reason that a slot has an axis: op ``by`` brought it from ``source``, or (None) the annotation ``by`` states it.
+    """Reason that a value has an axis: op ``by`` passed it on from ``source``. If ``source`` is None, the annotation
+    ``by`` states it.
 
     ``priority``: the user priority at which it was added.
     """
 
     by: str
-    source: Slot | None = None
+    source: ValueSharding | None = None
     priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Withheld:
+class DeferredDim:
     """Annotated dimension that is deferred until its user priority."""
 
     priority: int
@@ -59,12 +60,12 @@ class Withheld:
 
 
 @dataclass(eq=False, slots=True)
-class Slot:
+class ValueSharding:
     """Sharding of one array value during propagation. Compared by identity.
 
     ``open[d]``: dimension d may take more axes. ``forbidden``: axes that are manual at the value. ``excluded``: axes
-    that an annotation keeps replicated. A withheld dimension is unsplit and closed until its priority comes; its axes
-    are reserved.
+    that an annotation keeps replicated. ``deferred``: dimensions that are unsplit and closed until their user priority
+    comes; their axes are reserved.
     ``because``: source of the first axes; ``causes``: source of each axis, for explanations.
     """
 
@@ -74,7 +75,7 @@ class Slot:
     name: str = ""
     forbidden: Axes = ()
     excluded: Axes = ()
-    withheld: tuple[Withheld, ...] = ()
+    deferred: tuple[DeferredDim, ...] = ()
     because: str = ""
     causes: dict[int, AxisCause] = field(default_factory=dict)
     edges: list[Edge] = field(default_factory=list)
@@ -85,8 +86,8 @@ class Slot:
         self.weight = self.shape.byte_size
 
     @staticmethod
-    def for_shape(shape: ArrayShape, name: str) -> Slot:
-        return Slot(shape, [()] * shape.rank, [True] * shape.rank, name)
+    def for_shape(shape: ArrayShape, name: str) -> ValueSharding:
+        return ValueSharding(shape, [()] * shape.rank, [True] * shape.rank, name)
 
     def fix(
         self,
@@ -99,21 +100,23 @@ class Slot:
     ) -> None:
         """Bind the value to an annotation. ``priorities``: one per dimension; empty if all are 0."""
         ranks = priorities or (0,) * len(dims)
-        self.withheld = tuple(
-            Withheld(rank, d, held, is_open)
-            for d, (rank, held, is_open) in enumerate(zip(ranks, dims, open_dims, strict=True))
+        self.deferred = tuple(
+            DeferredDim(rank, d, dim_axes, is_open)
+            for d, (rank, dim_axes, is_open) in enumerate(zip(ranks, dims, open_dims, strict=True))
             if rank > 0
         )
-        self.dims = [() if rank > 0 else held for rank, held in zip(ranks, dims, strict=True)]
+        self.dims = [
+            () if rank > 0 else dim_axes for rank, dim_axes in zip(ranks, dims, strict=True)
+        ]
         self.open = [rank == 0 and way for rank, way in zip(ranks, open_dims, strict=True)]
         self.excluded = excluded
         self.because = because
-        self.causes = {axis: AxisCause(because) for held in self.dims for axis in held}
+        self.causes = {axis: AxisCause(because) for dim_axes in self.dims for axis in dim_axes}
 
     def release(self, priority: int) -> None:
-        """Activate the withheld dimensions of ``priority``."""
-        due = [w for w in self.withheld if w.priority == priority]
-        self.withheld = tuple(w for w in self.withheld if w.priority != priority)
+        """Activate the deferred dimensions of ``priority``."""
+        due = [w for w in self.deferred if w.priority == priority]
+        self.deferred = tuple(w for w in self.deferred if w.priority != priority)
         for w in due:
             self.dims[w.dim] = w.axes
             self.open[w.dim] = w.is_open
@@ -127,7 +130,9 @@ class Slot:
 
     def unavailable(self) -> set[int]:
         """Return the axes that no dimension may take any more."""
-        taken = {a for held in self.dims for a in held} | {a for w in self.withheld for a in w.axes}
+        taken = {a for dim_axes in self.dims for a in dim_axes} | {
+            a for w in self.deferred for a in w.axes
+        }
         return taken.union(self.forbidden, self.excluded)
 
 
@@ -137,14 +142,14 @@ Ways = tuple[tuple[int, Direction], ...]
 
 @dataclass(eq=False, slots=True)
 class Edge:
-    """One op between slots. ``tensors``: operands, then results, with their mappings.
+    """One op between value shardings. ``tensors``: operands, then results, with their mappings.
 
     ``ways``: the factors and directions of each level. ``visited``: the last round that saw the current state of its
-    slots, -1 after a change. ``contested``: that round left axes to a round that resolves conflicts.
+    shardings, -1 after a change. ``contested``: that round left axes to a round that resolves conflicts.
     """
 
     rule: OpShardingRule
-    tensors: tuple[tuple[TensorMapping, Slot], ...]
+    tensors: tuple[tuple[TensorMapping, ValueSharding], ...]
     name: str
     ways: tuple[Ways, ...]
     position: int = 0
@@ -154,20 +159,20 @@ class Edge:
     @staticmethod
     def connect(
         rule: OpShardingRule,
-        operands: Sequence[Slot],
-        results: Sequence[Slot],
+        operands: Sequence[ValueSharding],
+        results: Sequence[ValueSharding],
         name: str,
         priority: OpPriority,
         allowed: Direction = Direction.BOTH,
     ) -> Edge:
-        """Connect slots by a rule. ``allowed``: the direction that a propagation barrier permits."""
+        """Connect value shardings by a rule. ``allowed``: the direction that a propagation barrier permits."""
         tensors = (
             *zip(rule.operands, operands, strict=True),
             *zip(rule.results, results, strict=True),
         )
         edge = Edge(rule, tensors, name, _ways(rule, priority, allowed))
-        for slot in dict.fromkeys(slot for _, slot in tensors):
-            slot.edges.append(edge)
+        for sharding in dict.fromkeys(sharding for _, sharding in tensors):
+            sharding.edges.append(edge)
         return edge
 
     def may_send(self, tensor: int, way: Direction) -> bool:
@@ -203,12 +208,12 @@ def _ways(rule: OpShardingRule, priority: OpPriority, allowed: Direction) -> tup
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class FactorCandidate:
     """The longest list of axes that any tensor of an edge has for a factor, and that tensor."""
 
     factor: int
     axes: Axes
-    source: Slot
+    source: ValueSharding
     way: Direction = Direction.BOTH
 
 
@@ -226,22 +231,26 @@ class Round:
         return 2 * self.level + self.resolves_conflicts
 
 
-def propagate(axes: DeviceAxes, edges: Sequence[Edge], slots: Iterable[Slot] = ()) -> None:
-    """Run all rounds; the slots hold the result. ``slots``: those that may have no edge."""
+def propagate(
+    axes: DeviceAxes, edges: Sequence[Edge], shardings: Iterable[ValueSharding] = ()
+) -> None:
+    """Run all rounds. The result is in the shardings of the edges and in ``shardings``, those that may have no edge."""
     for position, edge in enumerate(edges):
         edge.position = position
-    waiting = [slot for slot in _all_slots(edges, slots) if slot.withheld]
-    for priority in sorted({0} | {w.priority for slot in waiting for w in slot.withheld}):
-        for slot in waiting:
-            slot.release(priority)
+    waiting = [sharding for sharding in _all_shardings(edges, shardings) if sharding.deferred]
+    for priority in sorted({0} | {w.priority for sharding in waiting for w in sharding.deferred}):
+        for sharding in waiting:
+            sharding.release(priority)
         for level in range(LEVELS):
             for resolves in (False, True):
                 _fixpoint(axes, edges, Round(priority, level, resolves))
 
 
-def _all_slots(edges: Sequence[Edge], slots: Iterable[Slot]) -> list[Slot]:
-    found = dict.fromkeys(slots)
-    found.update(dict.fromkeys(slot for edge in edges for _, slot in edge.tensors))
+def _all_shardings(
+    edges: Sequence[Edge], shardings: Iterable[ValueSharding]
+) -> list[ValueSharding]:
+    found = dict.fromkeys(shardings)
+    found.update(dict.fromkeys(sharding for edge in edges for _, sharding in edge.tensors))
     return list(found)
 
 
@@ -251,75 +260,90 @@ def _fixpoint(axes: DeviceAxes, edges: Sequence[Edge], current: Round) -> None:
     while work:
         queue: dict[int, Edge] = {}
         for edge in work if forwards else reversed(work):
-            for slot in visit(axes, edge, current):
-                queue.update((e.position, e) for e in slot.edges)
+            for sharding in visit(axes, edge, current):
+                queue.update((e.position, e) for e in sharding.edges)
         work = [queue[i] for i in sorted(queue) if queue[i].is_due(current)]
         forwards = not forwards
 
 
-def visit(axes: DeviceAxes, edge: Edge, current: Round) -> list[Slot]:
-    """Pass axes along one edge. Returns the slots that grew."""
+def visit(axes: DeviceAxes, edge: Edge, current: Round) -> list[ValueSharding]:
+    """Pass axes along one edge. Returns the shardings that grew."""
     rule = edge.rule
     edge.visited, edge.contested = current.number, False
-    asked = [project(axes, rule, mapping, slot.state_dims) for mapping, slot in edge.tensors]
-    found = offers(edge, asked, current.level)
+    asked = [
+        project(axes, rule, mapping, sharding.state_dims) for mapping, sharding in edge.tensors
+    ]
+    found = factor_candidates(edge, asked, current.level)
     if found and not current.resolves_conflicts:
         agreed = _uncontested(asked, found)
         edge.contested = len(agreed) < len(found)
         found = agreed
-    grown: dict[Slot, None] = {}
-    for offer in found:
-        for tensor, ((mapping, slot), have) in enumerate(zip(edge.tensors, asked, strict=True)):
-            own = have[offer.factor]
-            if len(own) >= len(offer.axes) or offer.axes[: len(own)] != own:
+    grown: dict[ValueSharding, None] = {}
+    for candidate in found:
+        for tensor, ((mapping, sharding), have) in enumerate(zip(edge.tensors, asked, strict=True)):
+            own = have[candidate.factor]
+            if len(own) >= len(candidate.axes) or candidate.axes[: len(own)] != own:
                 continue
-            dim = rule.factor_dim(mapping, offer.factor)
-            if dim is None or not slot.open[dim] or not edge.may_receive(tensor, offer.way):
+            dim = rule.factor_dim(mapping, candidate.factor)
+            if dim is None or not sharding.open[dim] or not edge.may_receive(tensor, candidate.way):
                 continue
-            if _extend(axes, rule, mapping[dim], offer.factor, have, slot, dim, offer.axes):
-                slot.because = slot.because or edge.name
-                cause = AxisCause(edge.name, offer.source, current.user_priority)
-                slot.causes.update({a: cause for a in slot.dims[dim] if a not in slot.causes})
-                grown[slot] = None
-    for slot in grown:
-        for neighbour in slot.edges:
+            if _extend(
+                axes, rule, mapping[dim], candidate.factor, have, sharding, dim, candidate.axes
+            ):
+                sharding.because = sharding.because or edge.name
+                cause = AxisCause(edge.name, candidate.source, current.user_priority)
+                sharding.causes.update(
+                    {a: cause for a in sharding.dims[dim] if a not in sharding.causes}
+                )
+                grown[sharding] = None
+    for sharding in grown:
+        for neighbour in sharding.edges:
             neighbour.visited = -1
     return list(grown)
 
 
-def offers(edge: Edge, asked: Sequence[Assignment], level: int = LAST_LEVEL) -> list[Offer]:
+def factor_candidates(
+    edge: Edge, asked: Sequence[Assignment], level: int = LAST_LEVEL
+) -> list[FactorCandidate]:
     """Return for each factor the longest axes of any tensor that may send at ``level``.
 
-    Offers of large tensors come first, so that they win a contested axis.
+    Candidates of large tensors come first, so that they win a contested axis.
     """
-    found: list[tuple[int, Offer]] = []
+    found: list[tuple[int, FactorCandidate]] = []
     for factor, way in edge.ways[level]:
         best: Axes = ()
         weight = 0
-        source: Slot | None = None
-        for tensor, (have, (_, slot)) in enumerate(zip(asked, edge.tensors, strict=True)):
-            held = have[factor]
-            if not held or not edge.may_send(tensor, way):
+        source: ValueSharding | None = None
+        for tensor, (have, (_, sharding)) in enumerate(zip(asked, edge.tensors, strict=True)):
+            factor_axes = have[factor]
+            if not factor_axes or not edge.may_send(tensor, way):
                 continue
-            if len(held) > len(best) or (held == best and slot.weight > weight):
-                best, weight, source = held, slot.weight, slot
+            if len(factor_axes) > len(best) or (factor_axes == best and sharding.weight > weight):
+                best, weight, source = factor_axes, sharding.weight, sharding
         if source is not None:
-            found.append((-weight, Offer(factor, best, source, way)))
-    return [offer for _, offer in sorted(found, key=lambda o: (o[0], o[1].factor))]
+            found.append((-weight, FactorCandidate(factor, best, source, way)))
+    return [candidate for _, candidate in sorted(found, key=lambda o: (o[0], o[1].factor))]
 
 
-def _uncontested(asked: Sequence[Assignment], found: Sequence[Offer]) -> list[Offer]:
-    """Return the offers whose axes no tensor of the edge has for another factor, or in another order for this one."""
+def _uncontested(
+    asked: Sequence[Assignment], found: Sequence[FactorCandidate]
+) -> list[FactorCandidate]:
+    """Return the candidates whose axes no tensor of the edge has for another factor, or in another order for this
+    one.
+    """
     wanted: dict[int, set[int]] = {}
     for have in asked:
-        for factor, held in enumerate(have):
-            for axis in held:
+        for factor, factor_axes in enumerate(have):
+            for axis in factor_axes:
                 wanted.setdefault(axis, set()).add(factor)
     return [
-        offer
-        for offer in found
-        if all(len(wanted[axis]) == 1 for axis in offer.axes)
-        and all(offer.axes[: len(have[offer.factor])] == have[offer.factor] for have in asked)
+        candidate
+        for candidate in found
+        if all(len(wanted[axis]) == 1 for axis in candidate.axes)
+        and all(
+            candidate.axes[: len(have[candidate.factor])] == have[candidate.factor]
+            for have in asked
+        )
     ]
 
 
@@ -329,24 +353,24 @@ def _extend(
     parts: tuple[int, ...],
     factor: int,
     have: Assignment,
-    slot: Slot,
+    sharding: ValueSharding,
     dim: int,
-    offer: Axes,
+    wanted: Axes,
 ) -> bool:
-    """Append the axes of ``offer`` beyond the slot's own to its dimension, as far as they fit. Returns whether the slot
-    grew.
+    """Append the axes of ``wanted`` beyond those that dimension ``dim`` has already, as far as they fit. Returns
+    whether the sharding grew.
     """
     if not _is_minor_end(axes, rule, parts, factor, have):
         return False
     size = rule.factors[factor].size
-    used = slot.unavailable()
+    used = sharding.unavailable()
     grew = False
     split = axes.count(have[factor])
-    for axis in offer[len(have[factor]) :]:
+    for axis in wanted[len(have[factor]) :]:
         split *= axes.sizes[axis]
         if axis in used or size < split or (len(parts) > 1 and size % split):
             break
-        slot.dims[dim] = (*slot.dims[dim], axis)
+        sharding.dims[dim] = (*sharding.dims[dim], axis)
         used.add(axis)
         grew = True
     return grew

@@ -32,7 +32,7 @@ class Factor:
     """One index of an op. ``reduction`` says how partial results over a REDUCTION factor combine.
 
     ``blocked``: propagation may not create this sharding, though the partitioner can honour it. ``pinned``: the factor
-    is split along exactly these device axes (the boundary of a manual region). ``windowed``: a window slides over one
+    is split along exactly these device axes (the edge of a manual region). ``windowed``: a window slides over one
     dimension to give another (convolution, slice, pad). Such a factor is alone in dimensions of different sizes, its
     own size being the smallest; the op's own partitioning exchanges halos.
     """

@@ -2,10 +2,10 @@
 
     xla.sdy.ShardingGroup    Shardy: a call without results on each member, the group's number in its attributes
     shard_as N               GSPMD, in an annotation: all members end with one sharding
-    shard_like N             GSPMD: what one member has is offered to the others, no more
+    shard_like N             GSPMD: propagation passes axes from one member to the others, no more
 
-A group is one more slot, to which every member is tied as to a copy of itself. A sharding thus passes from member to
-member in two steps, however many members there are.
+A group is one more ValueSharding, to which every member is connected as to a copy of itself. A sharding thus passes
+from member to member in two steps, however many members there are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from partitioner.devices.axes import DeviceAxes
-from partitioner.propagation.driver import AxisCause, Edge, Slot
+from partitioner.propagation.driver import AxisCause, Edge, ValueSharding
 from partitioner.propagation.op_priority import OpPriority
 from partitioner.propagation.op_sharding_rule import identity_rule
 from spmd.errors import ShardingError
@@ -23,9 +23,9 @@ from spmd.errors import ShardingError
 class ShardingGroup:
     """One sharding group. ``aligned``: all members must end with one sharding, unless annotations bind them."""
 
-    hub: Slot
+    hub: ValueSharding
     aligned: bool
-    members: list[Slot] = field(default_factory=list)
+    members: list[ValueSharding] = field(default_factory=list)
 
 
 class ShardingGroups:
@@ -34,21 +34,21 @@ class ShardingGroups:
     def __init__(self) -> None:
         self._groups: dict[str, ShardingGroup] = {}
 
-    def join(self, name: str, slot: Slot, *, aligned: bool) -> Edge:
-        """Make ``slot`` a member of group ``name``. Returns the edge to the group. Raises ShardingError if sizes
+    def join(self, name: str, sharding: ValueSharding, *, aligned: bool) -> Edge:
+        """Make ``sharding`` a member of group ``name``. Returns the edge to the group. Raises ShardingError if sizes
         differ.
         """
         group = self._groups.get(name)
         if group is None:
-            group = ShardingGroup(Slot.for_shape(slot.shape, name), aligned)
+            group = ShardingGroup(ValueSharding.for_shape(sharding.shape, name), aligned)
             self._groups[name] = group
-        if slot.shape.dims != group.hub.shape.dims:
+        if sharding.shape.dims != group.hub.shape.dims:
             raise ShardingError(
-                f"{name}: {slot.name} is {slot.shape}, {group.members[0].name} is {group.hub.shape}"
+                f"{name}: {sharding.name} is {sharding.shape}, {group.members[0].name} is {group.hub.shape}"
             )
-        group.members.append(slot)
-        rule = identity_rule(slot.shape)
-        return Edge.connect(rule, [slot], [group.hub], name, OpPriority.KEEPS_VALUE)
+        group.members.append(sharding)
+        rule = identity_rule(sharding.shape)
+        return Edge.connect(rule, [sharding], [group.hub], name, OpPriority.KEEPS_VALUE)
 
     def align(self, axes: DeviceAxes) -> bool:
         """Give every member the group's sharding unless an annotation binds it. Returns whether any changed.
@@ -57,21 +57,27 @@ class ShardingGroups:
         """
         changed = False
         for name, group in self._groups.items():
-            for slot in group.members if group.aligned else ():
-                if slot.state_dims != group.hub.state_dims and _may_take(slot, group.hub, axes):
-                    slot.dims = list(group.hub.dims)
+            for sharding in group.members if group.aligned else ():
+                if sharding.state_dims != group.hub.state_dims and _may_assign(
+                    sharding, group.hub, axes
+                ):
+                    sharding.dims = list(group.hub.dims)
                     cause = AxisCause(name, group.hub)
-                    slot.causes = {a: slot.causes.get(a, cause) for held in slot.dims for a in held}
-                    for edge in slot.edges:
+                    sharding.causes = {
+                        a: sharding.causes.get(a, cause)
+                        for dim_axes in sharding.dims
+                        for a in dim_axes
+                    }
+                    for edge in sharding.edges:
                         edge.visited = -1
                     changed = True
         return changed
 
 
-def _may_take(slot: Slot, hub: Slot, axes: DeviceAxes) -> bool:
+def _may_assign(sharding: ValueSharding, hub: ValueSharding, axes: DeviceAxes) -> bool:
     bound = any(
-        held != wanted and not is_open
-        for held, wanted, is_open in zip(slot.dims, hub.dims, slot.open, strict=True)
+        dim_axes != wanted and not is_open
+        for dim_axes, wanted, is_open in zip(sharding.dims, hub.dims, sharding.open, strict=True)
     )
-    banned = {*slot.forbidden, *slot.excluded}
-    return not bound and banned.isdisjoint(a for held in hub.dims for a in held)
+    banned = {*sharding.forbidden, *sharding.excluded}
+    return not bound and banned.isdisjoint(a for dim_axes in hub.dims for a in dim_axes)

@@ -1,7 +1,7 @@
-"""SlotGraph: a module as slots and edges for propagation.
+"""ValueGraph: a module as value shardings and edges for propagation.
 
-Tuples are transparent: a tuple's slots are its operands' slots, so a sharding set on one is seen by both. Control flow
-shares slots between a loop's result, its body's and condition's parameter (partitioner/ops/control_flow.py).
+A tuple has the ValueSharding objects of its operands, so a change of one is a change of both. A loop's result and the
+parameters of its body and condition have the same objects, too (partitioner/ops/control_flow.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from partitioner.annotations.reader import AnnotationReader, Constraint
 from partitioner.devices.axes import Axes
-from partitioner.propagation.driver import Edge, Slot
+from partitioner.propagation.driver import Edge, ValueSharding
 from partitioner.propagation.op_priority import Direction, OpPriority
 from partitioner.propagation.op_sharding_rule import FactorKind, OpShardingRule, identity_rule
 from partitioner.propagation.sharding_groups import ShardingGroups
@@ -19,7 +19,7 @@ from partitioner.registry import propagator_of, rule_of
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.shape import ArrayShape, Shape, leaves
 
-Slots = tuple[Slot | None, ...]  # one per leaf; None for tokens
+ValueShardings = tuple[ValueSharding | None, ...]  # one per leaf; None for tokens
 
 #: Ops that keep every dimension: a sharding follows the value through them before it crosses other ops.
 _KEEPS_VALUE = frozenset(
@@ -44,14 +44,14 @@ class Flow:
     ``adds``.
     """
 
-    operands: tuple[Slot, ...]
-    results: tuple[Slot, ...]
+    operands: tuple[ValueSharding, ...]
+    results: tuple[ValueSharding, ...]
     adds: Axes = ()
     removes: Axes = ()
 
 
-class SlotGraph:
-    """Slots of every instruction that the entry reaches through control flow, and the edges between them."""
+class ValueGraph:
+    """Shardings of every instruction that the entry reaches through control flow, and the edges between them."""
 
     def __init__(self, reader: AnnotationReader, region_axes: Axes) -> None:
         self.reader = reader
@@ -61,44 +61,51 @@ class SlotGraph:
         self.edges: list[Edge] = []
         self.flows: list[Flow] = []
         self.groups = ShardingGroups()
-        self._slots: dict[HloInstruction, Slots] = {}
+        self._shardings: dict[HloInstruction, ValueShardings] = {}
 
     # ---- reading
-    def slots(self, instruction: HloInstruction) -> Slots:
-        return self._slots[instruction]
+    def shardings(self, instruction: HloInstruction) -> ValueShardings:
+        return self._shardings[instruction]
 
     def instructions(self) -> tuple[HloInstruction, ...]:
-        """Return the instructions that have slots: those of the entry and of control flow, not those of reducers."""
-        return tuple(self._slots)
+        """Return the instructions that have shardings: those of the entry and of control flow, but not of reducers."""
+        return tuple(self._shardings)
 
-    def array_slots(self) -> Iterator[Slot]:
-        """Yield every slot of an instruction; shared slots occur several times."""
-        return (slot for slots in self._slots.values() for slot in slots if slot is not None)
+    def array_shardings(self) -> Iterator[ValueSharding]:
+        """Yield every sharding of an instruction; shared ones occur several times."""
+        return (
+            sharding
+            for shardings in self._shardings.values()
+            for sharding in shardings
+            if sharding is not None
+        )
 
-    def slot(self, instruction: HloInstruction) -> Slot | None:
-        (slot,) = self._slots[instruction]
-        return slot
+    def sharding(self, instruction: HloInstruction) -> ValueSharding | None:
+        (sharding,) = self._shardings[instruction]
+        return sharding
 
     # ---- building
-    def add_computation(self, computation: HloComputation, parameters: Sequence[Slots]) -> Slots:
-        """Add a computation whose parameter i has the slots ``parameters[i]``. Returns the root's slots."""
-        for parameter, slots in zip(computation.parameters, parameters, strict=True):
-            self._slots[parameter] = slots
+    def add_computation(
+        self, computation: HloComputation, parameters: Sequence[ValueShardings]
+    ) -> ValueShardings:
+        """Add a computation whose parameter i has the shardings ``parameters[i]``. Returns the root's shardings."""
+        for parameter, shardings in zip(computation.parameters, parameters, strict=True):
+            self._shardings[parameter] = shardings
         for instruction in computation.post_order():
             if instruction.opcode is not Opcode.PARAMETER:
-                self._slots[instruction] = self._add(instruction)
-        return self._slots[computation.root]
+                self._shardings[instruction] = self._add(instruction)
+        return self._shardings[computation.root]
 
-    def _add(self, instruction: HloInstruction) -> Slots:
+    def _add(self, instruction: HloInstruction) -> ValueShardings:
         special = propagator_of(instruction)
         return self.add_by_rule(instruction) if special is None else special(self, instruction)
 
-    def add_by_rule(self, instruction: HloInstruction, manual: Axes = ()) -> Slots:
-        """Make slots for the results and connect them to the operands by the op's rule. ``manual``: axes along which
-        the op itself makes its results differ.
+    def add_by_rule(self, instruction: HloInstruction, manual: Axes = ()) -> ValueShardings:
+        """Make shardings for the results and connect them to the operands by the op's rule. ``manual``: axes along
+        which the op itself makes its results differ.
         """
-        results = self.new_slots(instruction.shape, instruction.name)
-        self.flow([self._slots[operand] for operand in instruction.operands], results, manual)
+        results = self.new_shardings(instruction.shape, instruction.name)
+        self.flow([self._shardings[operand] for operand in instruction.operands], results, manual)
         rule = (
             rule_of(instruction) if self.axes.sizes else None
         )  # one device has nothing to propagate
@@ -108,12 +115,14 @@ class SlotGraph:
         return results
 
     def connect_instruction(
-        self, rule: OpShardingRule, instruction: HloInstruction, results: Slots
+        self, rule: OpShardingRule, instruction: HloInstruction, results: ValueShardings
     ) -> None:
         """Connect an instruction by its rule, unless an operand is a tuple or a token, which no rule describes."""
-        operands = [slot for operand in instruction.operands for slot in self._slots[operand]]
-        arrays = [slot for slot in operands if slot is not None]
-        outputs = [slot for slot in results if slot is not None]
+        operands = [
+            sharding for operand in instruction.operands for sharding in self._shardings[operand]
+        ]
+        arrays = [sharding for sharding in operands if sharding is not None]
+        outputs = [sharding for sharding in results if sharding is not None]
         if any(not isinstance(operand.shape, ArrayShape) for operand in instruction.operands):
             return
         if len(arrays) != len(rule.operands) or len(outputs) != len(rule.results):
@@ -121,17 +130,23 @@ class SlotGraph:
         self.connect(rule, arrays, outputs, instruction.name, op_priority(instruction, rule))
 
     def flow(
-        self, operands: Sequence[Slots], results: Slots, adds: Axes = (), removes: Axes = ()
+        self,
+        operands: Sequence[ValueShardings],
+        results: ValueShardings,
+        adds: Axes = (),
+        removes: Axes = (),
     ) -> None:
-        sources = tuple(slot for slots in operands for slot in slots if slot is not None)
-        targets = tuple(slot for slot in results if slot is not None)
+        sources = tuple(
+            sharding for shardings in operands for sharding in shardings if sharding is not None
+        )
+        targets = tuple(sharding for sharding in results if sharding is not None)
         self.flows.append(Flow(sources, targets, adds, removes))
 
     def connect(
         self,
         rule: OpShardingRule,
-        operands: Sequence[Slot],
-        results: Sequence[Slot],
+        operands: Sequence[ValueSharding],
+        results: Sequence[ValueSharding],
         name: str,
         priority: OpPriority = OpPriority.KEEPS_VALUE,
         allowed: Direction = Direction.BOTH,
@@ -139,35 +154,39 @@ class SlotGraph:
         self.edges.append(Edge.connect(rule, operands, results, name, priority, allowed))
 
     def connect_same(
-        self, a: Slot | None, b: Slot | None, name: str, allowed: Direction = Direction.BOTH
+        self,
+        a: ValueSharding | None,
+        b: ValueSharding | None,
+        name: str,
+        allowed: Direction = Direction.BOTH,
     ) -> None:
-        """Connect two slots of one value: every dimension passes through."""
+        """Connect two shardings of one value: every dimension passes through."""
         if a is not None and b is not None and a is not b:
             self.flow([(a,)], (b,))
             self.connect(identity_rule(a.shape), [a], [b], name, allowed=allowed)
 
-    def new_slots(self, shape: Shape, name: str) -> Slots:
+    def new_shardings(self, shape: Shape, name: str) -> ValueShardings:
         return tuple(
-            Slot.for_shape(leaf, name) if isinstance(leaf, ArrayShape) else None
+            ValueSharding.for_shape(leaf, name) if isinstance(leaf, ArrayShape) else None
             for _, leaf in leaves(shape)
         )
 
-    def annotate(self, instruction: HloInstruction, slots: Slots) -> None:
-        """Bind an instruction's slots to its annotation, and join them to its sharding groups."""
-        self.constrain(slots, self.reader.of_instruction(instruction), instruction.name)
-        for slot, group in zip(slots, self.reader.groups_of(instruction), strict=True):
-            if slot is not None and group:
-                self.join_group(group, slot, aligned=group.startswith("shard_as"))
+    def annotate(self, instruction: HloInstruction, shardings: ValueShardings) -> None:
+        """Bind an instruction's shardings to its annotation, and join them to its sharding groups."""
+        self.constrain(shardings, self.reader.of_instruction(instruction), instruction.name)
+        for sharding, group in zip(shardings, self.reader.groups_of(instruction), strict=True):
+            if sharding is not None and group:
+                self.join_group(group, sharding, aligned=group.startswith("shard_as"))
 
-    def join_group(self, name: str, slot: Slot, *, aligned: bool) -> None:
-        self.edges.append(self.groups.join(name, slot, aligned=aligned))
+    def join_group(self, name: str, sharding: ValueSharding, *, aligned: bool) -> None:
+        self.edges.append(self.groups.join(name, sharding, aligned=aligned))
 
     def constrain(
-        self, slots: Slots, constraints: Sequence[Constraint | None], because: str
+        self, shardings: ValueShardings, constraints: Sequence[Constraint | None], because: str
     ) -> None:
-        for slot, constraint in zip(slots, constraints, strict=True):
-            if slot is not None and constraint is not None:
-                slot.fix(
+        for sharding, constraint in zip(shardings, constraints, strict=True):
+            if sharding is not None and constraint is not None:
+                sharding.fix(
                     constraint.dims,
                     constraint.open,
                     because,
@@ -192,8 +211,8 @@ def _is_elementwise(rule: OpShardingRule) -> bool:
     return len(mappings) == 1 and all(f.kind is FactorKind.PASS_THROUGH for f in rule.factors)
 
 
-def spread_manual(graph: SlotGraph) -> None:
-    """Mark, on every slot, the axes along which its value differs because of a manual region; they may not shard it.
+def spread_manual(graph: ValueGraph) -> None:
+    """Mark on every sharding the axes along which the value differs because of a manual region; they may not split it.
 
     The analysis is forward data flow from the region's entries (and partition-id) to its exits.
     """
@@ -201,10 +220,10 @@ def spread_manual(graph: SlotGraph) -> None:
     while changed:
         changed = False
         for flow in graph.flows:
-            incoming = {a for slot in flow.operands for a in slot.forbidden}
+            incoming = {a for sharding in flow.operands for a in sharding.forbidden}
             outgoing = (incoming - set(flow.removes)) | set(flow.adds)
-            for slot in flow.results:
-                wanted = tuple(sorted(outgoing | set(slot.forbidden)))
-                if wanted != slot.forbidden:
-                    slot.forbidden = wanted
+            for sharding in flow.results:
+                wanted = tuple(sorted(outgoing | set(sharding.forbidden)))
+                if wanted != sharding.forbidden:
+                    sharding.forbidden = wanted
                     changed = True

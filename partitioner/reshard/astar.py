@@ -71,7 +71,7 @@ class AStar:
                 heapq.heappush(queue, (reached + haste * remaining, -reached, pushed, after))
         if problem.target not in self._came:
             return None
-        steps = merge_slices(self._walk_back(source))
+        steps = merge_slices(self._reconstruct_path(source))
         return Plan(steps, plan_cost(problem.axes, self.shape, source, steps), tried)
 
     def _neighbours(
@@ -97,7 +97,7 @@ class AStar:
             self._bound[state] = left + self._last_copy if state != problem.target else 0.0
         return self._bound[state]
 
-    def _walk_back(self, source: ShardState) -> tuple[Step, ...]:
+    def _reconstruct_path(self, source: ShardState) -> tuple[Step, ...]:
         steps: list[Step] = []
         state = self.problem.target
         while state != source:

@@ -6,7 +6,7 @@ import math
 
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.partition.shard_state import ShardState
-from partitioner.reshard.overlap import MOST_LISTED, held_elements, met_fraction
+from partitioner.reshard.overlap import MOST_LISTED, met_fraction, overlap_elements
 from spmd.shape import ArrayShape
 
 
@@ -56,4 +56,4 @@ def bound_elements(
         return max(0.0, elements * (transfers + made_elsewhere) / devices)
     # Every element has the same number of holders, so this is exact for uneven tiles too.
     needed = elements / axes.count(target.used)
-    return max(0.0, needed - held_elements(axes, dims, source.dims, target.dims, most_listed))
+    return max(0.0, needed - overlap_elements(axes, dims, source.dims, target.dims, most_listed))

@@ -20,8 +20,8 @@ class EquivalenceClasses(Generic[Item]):
             item = self._parent[item]
         return item
 
-    def tie(self, a: Item, b: Item) -> bool:
-        """Make two items equal. Returns False if they are already."""
+    def union(self, a: Item, b: Item) -> bool:
+        """Make two items equal. Returns whether they were not equal before."""
         a, b = self.find(a), self.find(b)
         if a == b:
             return False

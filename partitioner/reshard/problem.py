@@ -53,9 +53,9 @@ class ReshardProblem:
 
     def can_join(self, state: ShardState, dim: int, removed: int) -> bool:
         """Return whether the ``removed`` most minor axes may be taken off ``dim`` by joining tiles."""
-        held = state.dims[dim]
-        kept = self.axes.count(held[: len(held) - removed])
-        return self.lines_up(dim, kept, self.axes.count(held[len(held) - removed :]))
+        dim_axes = state.dims[dim]
+        remaining = self.axes.count(dim_axes[: len(dim_axes) - removed])
+        return self.lines_up(dim, remaining, self.axes.count(dim_axes[len(dim_axes) - removed :]))
 
     def settled(self, state: ShardState, dim: int) -> int:
         """Return the number of leading axes of ``dim`` that equal the target's."""
@@ -83,7 +83,7 @@ class ReshardProblem:
         return tuple(a for a in self.usable if a not in taken)
 
 
-def leading(wanted: Axes, available: Axes) -> Axes:
+def available_prefix(wanted: Axes, available: Axes) -> Axes:
     """Return the longest prefix of ``wanted`` whose axes ``available`` contains."""
     count = 0
     while count < len(wanted) and wanted[count] in available:

@@ -19,14 +19,14 @@ from spmd.shape import ArrayShape
 #: to visit.
 MAX_TRIED = 2500
 MAX_TRIED_FINER = 1000
-#: Weight of the remaining cost in a second search, after the first one found nothing.
-HASTE = 3.0
+#: Weight of the estimated remaining cost in a second search (weighted A*), if the first one found no path.
+HEURISTIC_WEIGHT = 3.0
 
 #: Finer views are searched too if a plan costs this many times the bound, plus this many bytes.
-WORTH_ANOTHER_LOOK = 1.2
-LEAST_WORTH_SAVING = 4096.0
+FINER_SEARCH_RATIO = 1.2
+FINER_SEARCH_BYTES = 4096.0
 #: Factor by which a finer plan must be cheaper: it reshapes and transposes more.
-WORTH_THE_TROUBLE = 1.1
+MIN_FINER_GAIN = 1.1
 
 #: Number of cached plans.
 CACHE_SIZE = 65536
@@ -77,7 +77,7 @@ def best_plan(
     return _best_plan(axes, shape.dims, shape.element_type.byte_size, source, target, usable)
 
 
-def forget_plans() -> None:
+def clear_plan_cache() -> None:
     """Clear the cache of plans, to measure how long planning takes."""
     _best_plan.cache_clear()
 
@@ -101,15 +101,15 @@ def _best_plan(
     cost = plan_cost(axes, problem.shape, source, steps)
     best = (
         AStar(problem).run(source, cost, MAX_TRIED)
-        or AStar(problem).run(source, cost, MAX_TRIED, HASTE)
+        or AStar(problem).run(source, cost, MAX_TRIED, HEURISTIC_WEIGHT)
         or Plan(steps, cost, 0)
     )
     bound = lower_bound(axes, problem.shape, source, target, usable)
-    near = WORTH_ANOTHER_LOOK * bound + LEAST_WORTH_SAVING
+    threshold = FINER_SEARCH_RATIO * bound + FINER_SEARCH_BYTES
     for view in views(problem, source):
-        if best.cost <= near:
+        if best.cost <= threshold:
             break
-        limit = best.cost / WORTH_THE_TROUBLE
+        limit = best.cost / MIN_FINER_GAIN
         finer = AStar(view.problem).run(view.source, limit, MAX_TRIED_FINER)
         if finer is not None:
             step = ViewedSteps(view, finer.steps, target)

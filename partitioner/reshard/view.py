@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.devices.coordinate import device_coordinate
 from partitioner.partition.shard_state import ShardState, tile_size
-from partitioner.reshard.agreement import digits
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.retile import Retile
 from partitioner.reshard.step import Step, StepContext
+from partitioner.reshard.tile_overlap import prime_sub_axes
+from partitioner.reshard.tile_size_change import TileSizeChange
 from partitioner.reshard.tiles import reshape_to
 from spmd.shape import ArrayShape
 
@@ -45,8 +45,8 @@ class View:
 
     problem: ReshardProblem
     source: ShardState
-    enter: tuple[Retile, ...] = ()
-    leave: tuple[Retile, ...] = ()
+    enter: tuple[TileSizeChange, ...] = ()
+    leave: tuple[TileSizeChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class ViewedSteps(Step):
     @property
     def exchanges(self) -> int:
         """The number of collectives that move the edges of tiles."""
-        return sum(retile.is_exchange for retile in (*self.view.enter, *self.view.leave))
+        return sum(change.is_exchange for change in (*self.view.enter, *self.view.leave))
 
     def apply(self, state: ShardState) -> ShardState:
         return self.target
@@ -82,36 +82,36 @@ class ViewedSteps(Step):
         """Return the bytes that a device sends to move the edges of tiles."""
         elements = 0
         local = state.local_dims(shape.dims, axes)
-        for retile in self.view.enter:
-            elements += retile.sent_elements(axes, local)
-            local = retile.local_dims(local)
+        for change in self.view.enter:
+            elements += change.sent_elements(axes, local)
+            local = change.local_dims(local)
         local = self.target.local_dims(shape.dims, axes)
-        for retile in reversed(self.view.leave):
-            local = retile.dims_before(local)
-            elements += retile.sent_elements(axes, local)
+        for change in reversed(self.view.leave):
+            local = change.dims_before(local)
+            elements += change.sent_elements(axes, local)
         return float(elements * shape.element_type.byte_size)
 
     def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
         problem, source = self.view.problem, self.view.source
         b = context.builder
         local = value.hlo
-        for retile in self.view.enter:
-            local = retile.emit(context, local)
+        for change in self.view.enter:
+            local = change.emit(context, local)
         local = reshape_to(b, local, source.local_dims(problem.dims, problem.axes))
         shape = ArrayShape(value.shape.element_type, problem.dims)
         seen = type(value)(local, source, shape)
         done = emit_steps(ViewedContext(context, self.view), seen, self.steps)
         after = self.target.local_dims(value.shape.dims, context.axes)
-        for retile in reversed(self.view.leave):
-            after = retile.dims_before(after)
+        for change in reversed(self.view.leave):
+            after = change.dims_before(after)
         done = reshape_to(b, done, after)
-        for retile in self.view.leave:
-            done = retile.emit(context, done)
+        for change in self.view.leave:
+            done = change.emit(context, done)
         return done
 
 
 class ViewedContext:
-    """StepContext on the finer axes: other digits of the same device number."""
+    """StepContext on the finer axes, which are sub-axes of the same device number."""
 
     def __init__(self, context: StepContext, view: View) -> None:
         self.axes: DeviceAxes = view.problem.axes
@@ -135,20 +135,25 @@ def views(problem: ReshardProblem, source: ShardState) -> Iterator[View]:
 
 
 def _grown(problem: ReshardProblem, source: ShardState) -> View | None:
-    """Return the view in which every unevenly split dimension is grown to a size that both splits divide, if the edges
-    of tiles are near.
+    """Return the view in which every unevenly split dimension is grown to a size that both splits divide, if the
+    nearest neighbours have the missing elements.
     """
     axes, target = problem.axes, problem.target
     dims = list(problem.dims)
-    enter: list[Retile] = []
-    leave: list[Retile] = []
-    for dim, (n, held, wanted) in enumerate(zip(dims, source.dims, target.dims, strict=True)):
-        whole = math.lcm(axes.count(held), axes.count(wanted))
-        size = tile_size(n, whole) * whole
-        tiles = [(tile_size(n, axes.count(a)), size // axes.count(a)) for a in (held, wanted)]
-        into = Retile(dim, held, tiles[0][0], tiles[0][1])
-        out = Retile(dim, wanted, tiles[1][1], tiles[1][0])
-        if n and size != n and into.is_near(axes) and out.is_near(axes):
+    enter: list[TileSizeChange] = []
+    leave: list[TileSizeChange] = []
+    for dim, (n, current, wanted) in enumerate(zip(dims, source.dims, target.dims, strict=True)):
+        shards = math.lcm(axes.count(current), axes.count(wanted))
+        size = tile_size(n, shards) * shards
+        tiles = [(tile_size(n, axes.count(a)), size // axes.count(a)) for a in (current, wanted)]
+        into = TileSizeChange(dim, current, tiles[0][0], tiles[0][1])
+        out = TileSizeChange(dim, wanted, tiles[1][1], tiles[1][0])
+        if (
+            n
+            and size != n
+            and into.fits_nearest_neighbour(axes)
+            and out.fits_nearest_neighbour(axes)
+        ):
             dims[dim] = size
             enter.append(into)
             leave.append(out)
@@ -169,8 +174,8 @@ def _finer(view: View) -> Iterator[View]:
     dims: list[int] = []
     have: list[Axes] = []
     want: list[Axes] = []
-    for n, held, wanted in zip(problem.dims, fine_source.dims, fine_target.dims, strict=True):
-        for size, old, new in split_dimension(axes, n, held, wanted):
+    for n, current, wanted in zip(problem.dims, fine_source.dims, fine_target.dims, strict=True):
+        for size, old, new in split_dimension(axes, n, current, wanted):
             dims.append(size)
             have.append(old)
             want.append(new)
@@ -186,7 +191,7 @@ def prime_axes(axes: DeviceAxes) -> tuple[tuple[Axes, ...], DeviceAxes]:
     parts: list[Axes] = []
     sizes: list[int] = []
     for axis in axes.all:
-        primes = [size for _, _, size in digits(axes, (axis,))]
+        primes = [size for _, _, size in prime_sub_axes(axes, (axis,))]
         parts.append(tuple(range(len(sizes), len(sizes) + len(primes))))
         sizes.extend(primes)
     return tuple(parts), DeviceAxes(tuple(sizes))
@@ -203,7 +208,7 @@ def refined(parts: tuple[Axes, ...], state: ShardState) -> ShardState:
 
 
 def split_dimension(
-    axes: DeviceAxes, n: int, held: Axes, wanted: Axes
+    axes: DeviceAxes, n: int, current: Axes, wanted: Axes
 ) -> list[tuple[int, Axes, Axes]]:
     """Return the digits of a dimension of size ``n``, major to minor: (size, axes before, axes after).
 
@@ -211,13 +216,13 @@ def split_dimension(
     digit. Uneven dimensions are not cut into digits.
     """
     found: list[tuple[int, Axes, Axes]] = []
-    if n == 0 or n % axes.count(held) or n % axes.count(wanted):
-        return [(n, held, wanted)]
-    for position in range(max(len(held), len(wanted))):
-        old, new = held[position : position + 1], wanted[position : position + 1]
+    if n == 0 or n % axes.count(current) or n % axes.count(wanted):
+        return [(n, current, wanted)]
+    for position in range(max(len(current), len(wanted))):
+        old, new = current[position : position + 1], wanted[position : position + 1]
         size = axes.count(old or new)
         if (old and new and axes.count(new) != size) or n % size:
             break
         found.append((size, old, new))
         n //= size
-    return [*found, (n, held[len(found) :], wanted[len(found) :])]
+    return [*found, (n, current[len(found) :], wanted[len(found) :])]

@@ -24,7 +24,7 @@ from runtime.program.thunks.thunk import Thunk
 from spmd.custom_call import custom_call
 from spmd.evaluator.lapack import flags_of, triangular_solve_attrs
 from spmd.hlo import HloInstruction, Opcode
-from spmd.host_callback import callback_form, callback_index
+from spmd.host_callback import callback_index, callback_signature
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.custom_call import ALLOCATE_BUFFER
 from spmd.shape import ArrayShape, as_array, as_tuple, leaves
@@ -118,7 +118,7 @@ def scratch(call: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
 def emit_custom_call(call: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
     number, target = callback_index(call), call.attrs_as(CustomCallAttrs).target
     if number is not None and custom_call(target).evaluate is None:
-        signature = callback_form(call)
+        signature = callback_signature(call)
         return CallbackThunk(call.name, target, number, arrays.operands, arrays.results, signature)
     return emit_kernel(custom_call_kernel(call), call, arrays, device)
 

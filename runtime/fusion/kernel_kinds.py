@@ -25,7 +25,7 @@ from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusion
 from runtime.fusion.row_region import RowRegion, row_region
 from runtime.fusion.view_path import view_op
-from spmd.analysis.structure import StructuralKeys, instruction_form
+from spmd.analysis.structure import StructuralKeys, instruction_key
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import PadAttrs
 from spmd.ops.opdef import OPS
@@ -91,12 +91,12 @@ class KernelKind:
 
     @cached_property
     def reduces(self) -> bool:
-        """Whether it has reductions."""
+        """Return whether it has reductions."""
         return any(x.opcode is Opcode.REDUCE for x in self.members)
 
     @cached_property
     def straight(self) -> bool:
-        """Whether strides express all reads in each piece of the loop: no reshapes, and results of one shape."""
+        """Return whether strides express all reads in each piece of the loop: no reshapes, and results of one shape."""
         dims = self.roots[0].dims
         return (
             all(root.dims == dims for root in self.roots)
@@ -118,7 +118,7 @@ class KernelKind:
 
     @cached_property
     def flat(self) -> bool:
-        """Whether each element is computed from those at its own index and from scalars."""
+        """Return whether each element is computed from those at its own index and from scalars."""
         dims = self.roots[0].dims
         return all(x.dims in ((), dims) for x in self.inputs) and all(
             _is_flat(x, dims) for x in self.members
@@ -262,7 +262,7 @@ class KernelKinds:
         """Return a number that is equal for instructions with equal attributes, types and operand counts."""
         number = self._members.get(x)
         if number is None:
-            key = (*instruction_form(x, self._keys.key), x.num_operands)
+            key = (*instruction_key(x, self._keys.key), x.num_operands)
             number = self._members[x] = self._number(key)
         return number
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from runtime.fusion.emitters import Emitted, emitted
 from runtime.fusion.refusal import NoEmitterError
-from spmd.analysis.structure import computation_form, instruction_form
+from spmd.analysis.structure import computation_key, instruction_key
 from spmd.hlo import HloComputation, HloInstruction, Stage
 
 #: Capacity. A training step has a few hundred different fusions.
@@ -39,7 +39,7 @@ def cached_plan_alone(instruction: HloInstruction) -> Emitted | None:
     """Return the plan of one instruction, as if it were fused alone; None if it has no emitter."""
     operands = instruction.operands
     read = tuple((operands.index(x), x.shape) for x in operands)
-    key = (*instruction_form(instruction, _structural_key), read)
+    key = (*instruction_key(instruction, _structural_key), read)
     return _plan_alone_of(_StructuralKey(instruction, key))
 
 
@@ -78,4 +78,4 @@ def _plan_alone_of(key: _StructuralKey) -> Emitted | None:
 
 
 def _structural_key(computation: HloComputation) -> Hashable:
-    return computation_form(computation, _structural_key)
+    return computation_key(computation, _structural_key)

@@ -69,7 +69,7 @@ class PriorityFusion(FueledPass):
         if fuel.limit is None:
             for _ in range(sum(len(plan.kernels) for plan in plans)):
                 fuel.burn()
-            module.take_over(fused)
+            module.move_from(fused)
             return True
         for plan in plans:
             make_fusions(plan, fuel)

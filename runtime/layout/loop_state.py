@@ -12,7 +12,7 @@ from spmd.analysis.call_sites import call_sites
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.passes.rewrite import has_control_edges, is_annotated
-from spmd.passes.while_state import Loop, element_index, match_loop, result_elements_known
+from spmd.passes.while_state import Loop, element_index, match_loop, result_has_only_element_reads
 from spmd.shape import ArrayShape, Shape, TupleShape
 
 
@@ -54,7 +54,11 @@ def loop_elements(
     for computation in computations:
         for x in computation.with_opcode(Opcode.WHILE):
             loop = match_loop(x, sites)
-            if loop is None or not result_elements_known(loop) or x.operand(0).num_users > 1:
+            if (
+                loop is None
+                or not result_has_only_element_reads(loop)
+                or x.operand(0).num_users > 1
+            ):
                 continue
             found: list[list[HloInstruction]] = [[] for _ in loop.initial]
             for state in (loop.condition.parameters[0], loop.body.parameters[0], x):

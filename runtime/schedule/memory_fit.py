@@ -54,11 +54,11 @@ def fit_memory(
     attempts = [_go(module, limit, road) for road in roads]
     arrived = [attempt for attempt in attempts if attempt.bytes <= limit]
     if arrived:
-        module.take_over(min(arrived, key=lambda attempt: attempt.weight).module)
+        module.move_from(min(arrived, key=lambda attempt: attempt.weight).module)
         return
     least = min(attempts, key=lambda attempt: attempt.bytes)
     if least.bytes < unlimited:
-        module.take_over(least.module)
+        module.move_from(least.module)
 
 
 @dataclass(frozen=True)

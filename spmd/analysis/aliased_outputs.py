@@ -17,7 +17,9 @@ def array_leaves(shape: Shape) -> Iterator[tuple[ShapeIndex, ArrayShape]]:
 
 
 def aliased_outputs(module: HloModule) -> dict[int, int]:
-    """Output leaf number -> input leaf number: aliases, and donors with the results that take their places."""
+    """Return the number of the input leaf for each output leaf that shares its memory: by an alias of the header, or
+    because the output uses the memory of a donated input.
+    """
     outputs = {index: k for k, (index, _) in enumerate(array_leaves(module.entry.root.shape))}
     inputs: dict[tuple[int, ShapeIndex], int] = {}
     for number, parameter in enumerate(module.entry.parameters):

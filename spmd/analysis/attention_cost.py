@@ -19,7 +19,7 @@ from spmd.shape import as_array
 _FORWARD, _BACKWARD = 2, 5
 #: NVTE_Mask_Type values: causal, padding and causal, and both from the bottom right.
 _NVTE_CAUSAL = ("2", "3", "4", "5")
-_NVTE_SETTING = re.compile(r"(\w+) = ([-+.\w]+)")
+_NVTE_OPTION = re.compile(r"(\w+) = ([-+.\w]+)")
 _CUDNN_PAIRS = re.compile(r'"intermediate_tensor_shape":\{[^{}]*?"dimensions":\[([^\]]*)\]')
 _CUDNN_CAUSAL = re.compile(r'"mask_type":"\w*CAUSAL"')
 
@@ -31,7 +31,7 @@ def _cost(products: int, pairs: float, depth: int) -> OpCost:
 def _transformer_engine(products: int) -> Callable[[HloInstruction], OpCost]:
     def cost(call: HloInstruction) -> OpCost:
         """Return the cost of a Transformer Engine call. q is [b,s,h,d], k is [b,t,..]."""
-        settings = dict(_NVTE_SETTING.findall(call.annotations.backend_config))
+        settings = dict(_NVTE_OPTION.findall(call.annotations.backend_config))
         q, k = (as_array(call.operand(i).shape).dims for i in (0, 1))
         pairs = float(q[0] * q[2] * q[1] * k[1])
         if settings.get("mask_type") in _NVTE_CAUSAL:

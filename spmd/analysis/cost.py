@@ -119,7 +119,7 @@ class _Counter:
         if not callees:
             return OpCost()
         if instruction.opcode is Opcode.CONDITIONAL:
-            return _dearest([self._cost[callee].work for callee in callees])
+            return _maximum([self._cost[callee].work for callee in callees])
         work = OpCost()
         for callee, times in zip(callees, self._times(instruction), strict=True):
             inside = self._cost[callee].work.scaled(times)
@@ -165,7 +165,7 @@ class _Counter:
 _OWN_BYTES = (Opcode.CALL, Opcode.WHILE, Opcode.ASYNC_START)
 
 
-def _dearest(costs: list[OpCost]) -> OpCost:
+def _maximum(costs: list[OpCost]) -> OpCost:
     return OpCost(
         max(c.flops for c in costs),
         max(c.transcendentals for c in costs),

@@ -1,4 +1,4 @@
-"""Results that can take the place of parameters that their caller has donated."""
+"""Results that can use the memory of parameters that their caller has donated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spmd.sharding import HloSharding
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """An array of a parameter or of the result. ``source``: the instruction that makes it, and its place in that."""
+    """An array of a parameter or of the result. ``source``: the instruction that makes it, and its index in that."""
 
     shape: ArrayShape
     sharding: HloSharding | None
@@ -25,7 +25,9 @@ class _Leaf:
 
 
 def match_donors(module: HloModule) -> Iterator[tuple[BufferDonor, ShapeIndex]]:
-    """Each donor with the result that takes its place, as far as there is one."""
+    """Yield each donor with the index of the result that reuses its memory. Donors without a fitting result are left
+    out.
+    """
     taken = {alias.output_index for alias in module.input_output_alias}
     aliased = {(a.parameter, a.parameter_index) for a in module.input_output_alias}
     results = {i: leaf for i, leaf in array_leaves(module.entry.root).items() if i not in taken}
@@ -48,7 +50,7 @@ def match_donors(module: HloModule) -> Iterator[tuple[BufferDonor, ShapeIndex]]:
 
 
 def array_leaves(x: HloInstruction) -> dict[ShapeIndex, _Leaf]:
-    """The arrays that an instruction's value consists of."""
+    """Return the arrays of an instruction's value by their index in its shape."""
     found = list(leaves(x.shape))
     shardings: Sequence[HloSharding | None] = (None,) * len(found)
     if x.sharding is not None:

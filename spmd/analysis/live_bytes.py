@@ -28,18 +28,19 @@ def live_bytes(
     buffers: LiveBuffers,
     order: Sequence[HloInstruction],
     inner: Mapping[HloInstruction, int],
-    held: Sequence[Buffer],
+    persistent: Sequence[Buffer],
 ) -> list[int]:
     """Return the bytes that are live while each instruction of ``order`` runs.
 
-    ``inner``: bytes that instructions need while they run, besides operands and results. ``held``: inputs that stay.
+    ``inner``: bytes that instructions need while they run, besides operands and results. ``persistent``: inputs that
+    stay live until the end.
     """
     size = buffers.size
     left = [0] * len(size)
     for instruction in order:
         for buffer in buffers.read[instruction]:
             left[buffer] += 1
-    for buffer in dict.fromkeys((*buffers.returned, *held)):
+    for buffer in dict.fromkeys((*buffers.returned, *persistent)):
         left[buffer] += 1
     live = sum(size[buffer] for buffer in buffers.inputs if left[buffer])
     found = []
@@ -107,7 +108,7 @@ class ModuleBytes:
             self.buffers[computation],
             computation.instructions,
             self.inner_of(computation),
-            self.held(computation),
+            self.persistent(computation),
         )
         self.peaks[computation] = max(needs, default=0)
         return needs
@@ -139,7 +140,7 @@ class ModuleBytes:
             needs.append(self.peaks[callee] - there)
         return max(needs)
 
-    def held(self, computation: HloComputation) -> tuple[Buffer, ...]:
+    def persistent(self, computation: HloComputation) -> tuple[Buffer, ...]:
         """Return the inputs that stay until the end, read or not."""
         inputs = self.buffers[computation].inputs
         if computation is self.module.entry:
@@ -157,12 +158,12 @@ class ModuleBytes:
 
     def _given_away(self) -> frozenset[int]:
         """Return the numbers of the entry's input leaves whose memory the program may write."""
-        places = {
+        leaf_indices = {
             (n, index): None
             for n, parameter in enumerate(self.module.entry.parameters)
             for index, _ in leaves(parameter.shape)
         }
-        number = {place: n for n, place in enumerate(places)}
+        number = {leaf_index: n for n, leaf_index in enumerate(leaf_indices)}
         given = [(one.parameter, one.parameter_index) for one in self.module.input_output_alias]
         given += [(one.parameter, one.parameter_index) for one in self.module.buffer_donors]
-        return frozenset(number[place] for place in given if place in number)
+        return frozenset(number[leaf_index] for leaf_index in given if leaf_index in number)

@@ -10,7 +10,7 @@ _FIELD = re.compile(r"(\w+)=(\d+)")
 
 
 class SourceLines:
-    """``file:line`` of instructions of one module; the op_name if an instruction states no file."""
+    """Source locations of one module's instructions: ``file:line``, or the op_name if an instruction states no file."""
 
     def __init__(self, module: HloModule) -> None:
         tables = dict(module.file_tables)

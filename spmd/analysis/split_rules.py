@@ -105,8 +105,8 @@ def _transpose(x: HloInstruction) -> Iterator[Along]:
 
 @SPLIT_RULES.register(Opcode.REVERSE)
 def _reverse(x: HloInstruction) -> Iterator[Along]:
-    turned = x.attrs_as(DimensionsAttrs).dimensions
-    yield from (Along(dim, (dim,)) for dim in range(len(x.dims)) if dim not in turned)
+    reversed_dims = x.attrs_as(DimensionsAttrs).dimensions
+    yield from (Along(dim, (dim,)) for dim in range(len(x.dims)) if dim not in reversed_dims)
 
 
 @SPLIT_RULES.register(Opcode.RESHAPE, Opcode.BITCAST)
@@ -206,8 +206,8 @@ def _reduce(x: HloInstruction) -> Iterator[Along]:
         return
     reduced = x.attrs_as(DimensionsAttrs).dimensions
     rank = len(x.operand(0).dims)
-    kept = [dim for dim in range(rank) if dim not in reduced]
-    yield from (Along(n, (dim, None)) for n, dim in enumerate(kept))
+    result_dims = [dim for dim in range(rank) if dim not in reduced]
+    yield from (Along(n, (dim, None)) for n, dim in enumerate(result_dims))
     combine = _combining(x)
     if combine is not None:
         yield from (Along(None, (dim, None), combine) for dim in reduced)

@@ -22,13 +22,13 @@ class StructuralKeys:
     def key(self, computation: HloComputation) -> int:
         known = self._number_of.get(computation)
         if known is None:
-            form = computation_form(computation, self.key)
-            known = self._number_of_key.setdefault(form, len(self._number_of_key))
+            parts = computation_key(computation, self.key)
+            known = self._number_of_key.setdefault(parts, len(self._number_of_key))
             self._number_of[computation] = known
         return known
 
 
-def computation_form(
+def computation_key(
     computation: HloComputation, callee: Callable[[HloComputation], Hashable]
 ) -> Hashable:
     """Return the structural key of a computation: its instructions in order. callee: the key of a called
@@ -39,11 +39,11 @@ def computation_form(
         position[x] = i
         operands = tuple([position[operand] for operand in x.operands])
         before = tuple([position[one] for one in x.control_predecessors])
-        parts.append((instruction_form(x, callee), operands, before))
+        parts.append((instruction_key(x, callee), operands, before))
     return (position[computation.root], tuple(parts))
 
 
-def instruction_form(
+def instruction_key(
     x: HloInstruction, callee: Callable[[HloComputation], Hashable]
 ) -> tuple[Hashable, ...]:
     """Return the structural key of an instruction, independent of its operands."""

@@ -25,7 +25,7 @@ _ENTERED = (Opcode.CALL, Opcode.FUSION)
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """``instruction`` as seen inside a chain of calls; ``caller`` is the enclosing call (itself a value)."""
+    """An ``instruction`` as seen inside a chain of calls; ``caller`` is the enclosing call (itself a value)."""
 
     instruction: HloInstruction
     caller: Value | None = None

@@ -2,10 +2,10 @@
 
     evaluator.py     the calls; families.py loads what registers itself
     interpreter.py   runs computations (session.py plans them once), one generator per device
-    rendezvous.py    lets devices meet at collectives; lockstep.py runs a per-device program that way
+    rendezvous.py    collectives among devices; lockstep.py runs a per-device program that way
     manual.py        shard_map in a program that is not partitioned yet; manual_mesh.py its devices
     <family>.py      one file per op family, functions registered by opcode (registry.py)
-    pointwise.py     reducers and comparators on whole arrays; combine.py, windows.py, sort_keys.py serve their families
+    pointwise.py     reducers and comparators on entire arrays; combine.py, windows.py, sort_keys.py serve families
     numerics.py      which type computes; integer.py, conversion.py, special.py what NumPy lacks or does otherwise
 
 It is a definition, not a back end: nothing is fused or done in place, and every other way to run a program is compared

@@ -13,7 +13,7 @@ import numpy as np
 
 from spmd.device import ReductionKind
 from spmd.errors import RunError, UnsupportedError
-from spmd.evaluator.device import Device, Meeting, Steps
+from spmd.evaluator.device import Device, Rendezvous, Steps
 from spmd.evaluator.numerics import narrow, widen
 from spmd.evaluator.pointwise import UFUNCS, apply_scalar
 from spmd.evaluator.registry import evaluates, evaluates_in_steps
@@ -36,7 +36,7 @@ def _meet(
     def combine(payloads: Sequence[Value]) -> Sequence[Value]:
         return exchange(instruction, [arrays_of(tuple_of(p)) for p in payloads])
 
-    return (yield Meeting(instruction, members, operands, combine))
+    return (yield Rendezvous(instruction, members, operands, combine))
 
 
 def _dimension(instruction: HloInstruction) -> int:
@@ -163,11 +163,11 @@ def _ragged_all_to_all(
     Member s sends rows [input_offsets[t], + send_sizes[t]) to member t, which writes them at s's output_offsets[t].
     """
     results = [np.array(mine[1]) for mine in members]
-    for rows, _, starts, sizes, places, _ in members:
+    for rows, _, starts, sizes, offsets, _ in members:
         per_member = len(starts) // len(members)
         for k in range(len(starts)):
-            start, size, place = int(starts[k]), int(sizes[k]), int(places[k])
-            results[k // per_member][place : place + size] = rows[start : start + size]
+            start, size, offset = int(starts[k]), int(sizes[k]), int(offsets[k])
+            results[k // per_member][offset : offset + size] = rows[start : start + size]
     return results
 
 
@@ -209,7 +209,7 @@ def _permuted(instruction: HloInstruction, operands: Operands, device: Device) -
 
 def _sent_to(
     instruction: HloInstruction, operands: Operands, device: Device
-) -> Generator[Meeting, Value, Value | None]:
+) -> Generator[Rendezvous, Value, Value | None]:
     """Return the value that the source of ``device`` sends; None if it has no source."""
     linked = device.session.linked_devices(instruction, device)
     if linked is None:
@@ -220,7 +220,7 @@ def _sent_to(
         sent = dict(zip(members, payloads, strict=True))
         return [sent[source_of[m]] if m in source_of else () for m in members]
 
-    received = yield Meeting(instruction, members, operands, combine)
+    received = yield Rendezvous(instruction, members, operands, combine)
     return received if device.id in source_of else None
 
 
@@ -237,16 +237,16 @@ def _permuted_in_place(instruction: HloInstruction, operands: Operands, device: 
         )
     sizes = instruction.attrs_as(CollectivePermuteAttrs).slice_sizes
     x, buffer = array_of(source), np.array(array_of(target))
-    taken = tuple(x[place] for place in _places(taken_at, sizes, x.shape))
+    taken = tuple(x[block] for block in _blocks(taken_at, sizes, x.shape))
     received = yield from _sent_to(instruction, taken, device)
     if received is not None:
-        places = _places(written_at, sizes, buffer.shape)
-        for place, part in zip(places, tuple_of(received), strict=True):
-            buffer[place] = array_of(part)
+        blocks = _blocks(written_at, sizes, buffer.shape)
+        for block, part in zip(blocks, tuple_of(received), strict=True):
+            buffer[block] = array_of(part)
     return buffer
 
 
-def _places(
+def _blocks(
     starts: Value, sizes: Sequence[tuple[int, ...]], dims: tuple[int, ...]
 ) -> list[tuple[slice, ...]]:
     """Return one block per slice, clamped inside. Starts are a tuple of scalars, or a tuple of those for several
@@ -289,7 +289,7 @@ def evaluate_collective_permute_start(
     contexts = [np.zeros((), np.uint32)] * (len(shape.elements) - 2)
     if _in_place(instruction):
         buffer = yield from _permuted_in_place(instruction, operands, device)
-        held = operands if isinstance(shape.elements[0], TupleShape) else operands[0]
-        return (held, buffer, *contexts)
+        aliased = operands if isinstance(shape.elements[0], TupleShape) else operands[0]
+        return (aliased, buffer, *contexts)
     received = yield from _permuted(instruction, operands, device)
     return (_one_or_tuple(operands), _one_or_tuple(tuple_of(received)), *contexts)

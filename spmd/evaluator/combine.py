@@ -18,32 +18,32 @@ from spmd.ops.reduction import reduction_kind, through_annotations
 def combine_at(
     combiner: HloComputation,
     targets: Sequence[NDArray],
-    places: NDArray,
+    indices: NDArray,
     updates: Sequence[NDArray],
 ) -> None:
-    """Set targets[..][place] = combiner(targets[place], update), one after the other; targets are flat and written in
-    place.
+    """Set targets[..][index] = combiner(targets[index], update) for one update after the other. The targets are flat
+    and written in place.
     """
-    if places.size == 0:
+    if indices.size == 0:
         return
     kind = reduction_kind(combiner) if len(targets) == 1 else None
     if kind is not None:
-        _combine_known(kind, targets[0], places, updates[0])
+        _combine_known(kind, targets[0], indices, updates[0])
     elif _keeps_updates(combiner):
         for target, update in zip(targets, updates, strict=True):
-            target[places] = update  # the last update of equal places wins
+            target[indices] = update  # the last update of an index wins
     else:
-        _combine_in_rounds(combiner, targets, places, updates)
+        _combine_in_rounds(combiner, targets, indices, updates)
 
 
-def _combine_known(kind: ReductionKind, target: NDArray, places: NDArray, update: NDArray) -> None:
+def _combine_known(kind: ReductionKind, target: NDArray, indices: NDArray, update: NDArray) -> None:
     ufunc = UFUNCS[kind]
     wide = widen(target)
     if wide is target:
-        ufunc.at(target, places, update)
+        ufunc.at(target, indices, update)
         return
-    ufunc.at(wide, places, widen(update))
-    target[places] = narrow(wide[places], target.dtype)
+    ufunc.at(wide, indices, widen(update))
+    target[indices] = narrow(wide[indices], target.dtype)
 
 
 def _keeps_updates(combiner: HloComputation) -> bool:
@@ -57,18 +57,18 @@ def _keeps_updates(combiner: HloComputation) -> bool:
 def _combine_in_rounds(
     combiner: HloComputation,
     targets: Sequence[NDArray],
-    places: NDArray,
+    indices: NDArray,
     updates: Sequence[NDArray],
 ) -> None:
-    """Combine in rounds: round r takes the r-th update of every place, so the places of a round are distinct."""
-    order = np.argsort(places, kind="stable")
-    ordered = places[order]
+    """Combine in rounds: round r uses the r-th update of every index, so the indices of a round are distinct."""
+    order = np.argsort(indices, kind="stable")
+    ordered = indices[order]
     first = np.r_[True, ordered[1:] != ordered[:-1]]
     starts = np.flatnonzero(first)
     turn = np.arange(ordered.size) - np.repeat(starts, np.diff(np.r_[starts, ordered.size]))
     for r in range(int(turn.max()) + 1):
         chosen = order[turn == r]
-        at = places[chosen]
+        at = indices[chosen]
         results = apply_scalar(combiner, [*(t[at] for t in targets), *(u[chosen] for u in updates)])
         for target, result in zip(targets, results, strict=True):
             target[at] = result

@@ -65,11 +65,11 @@ def expm1(x: NDArray) -> NDArray:
 def log1p(x: NDArray) -> NDArray:
     """Return log(1 + x); near 0 from |1 + x|^2 = 1 + (re (2 + re) + im^2), which keeps the digits of a small x."""
     re, im = x.real, x.imag
-    near = np.maximum(np.abs(re), np.abs(im)) < 0.25
-    small = np.where(near, x, x.dtype.type(0))
+    is_small = np.maximum(np.abs(re), np.abs(im)) < 0.25
+    small = np.where(is_small, x, x.dtype.type(0))
     size = np.log1p(small.real * (2 + small.real) + small.imag * small.imag) / 2
     return np.where(
-        near, make_complex(size, np.arctan2(im, 1 + re)), np.log(make_complex(1 + re, im))
+        is_small, make_complex(size, np.arctan2(im, 1 + re)), np.log(make_complex(1 + re, im))
     )
 
 

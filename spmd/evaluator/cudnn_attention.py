@@ -158,7 +158,7 @@ _FACTORS = {
 
 
 def _sharding_rule(instruction: HloInstruction) -> str:
-    """Return the rule in Shardy's notation: batches and heads are independent, all other dimensions stay whole."""
+    """Return the rule in Shardy's notation: batches and heads are independent, all other dimensions are replicated."""
     call = _Call.of(instruction)
     dims = {
         name: as_array(x.shape).dims
@@ -184,8 +184,8 @@ def _sharding_rule(instruction: HloInstruction) -> str:
     texts = [", ".join(f"[{', '.join(each)}]" for each in part) for part in parts]
     used = [letter for letter in sizes if any(letter in "".join(x) for part in parts for x in part)]
     stated = ", ".join(f"{letter}={sizes[letter]}" for letter in used)
-    whole = ", ".join(letter for letter in used if letter not in "ijk")
-    return f"<({texts[0]})->({texts[1]}) {{{stated}}} need_replication={{{whole}}}>"
+    replicated = ", ".join(letter for letter in used if letter not in "ijk")
+    return f"<({texts[0]})->({texts[1]}) {{{stated}}} need_replication={{{replicated}}}>"
 
 
 for _name, _evaluate in (("", _forward), ("Backward", _backward)):

@@ -26,7 +26,7 @@ from spmd.evaluator.value import (
 from spmd.hlo.host_functions import NO_FUNCTIONS, Callback
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.host_callback import call_back, callback_form, callback_index
+from spmd.host_callback import call_back, callback_index, callback_signature
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.custom_call import (
     ALLOCATE_BUFFER,
@@ -112,7 +112,7 @@ register_custom_call(PAD_TO_STATIC, evaluate=_with_sizes)
 
 def _call_back(instruction: HloInstruction, operands: Operands, function: Callback) -> Value:
     arrays = [x for operand in operands for x in flatten(operand) if isinstance(x, np.ndarray)]
-    found = call_back(callback_form(instruction), function, arrays)
+    found = call_back(callback_signature(instruction), function, arrays)
     return unflatten(instruction.shape, iter(found))
 
 
@@ -132,7 +132,7 @@ def _nothing(_: HloInstruction, __: Operands) -> Value:
 register_custom_call("xla.sdy.ShardingGroup", evaluate=_nothing)
 
 
-def _unwritten(instruction: HloInstruction, _: Operands) -> Value:
+def _uninitialized(instruction: HloInstruction, _: Operands) -> Value:
     """Return memory of unspecified content: nan, -1 or true here, so that a program that reads it is detected."""
     shape = instruction.array_shape
     filler = -1 if shape.element_type.is_integer else np.nan
@@ -140,7 +140,7 @@ def _unwritten(instruction: HloInstruction, _: Operands) -> Value:
         return np.full(shape.dims, filler).astype(shape.element_type.numpy)
 
 
-register_custom_call(ALLOCATE_BUFFER, evaluate=_unwritten)
+register_custom_call(ALLOCATE_BUFFER, evaluate=_uninitialized)
 
 
 def _top_k(instruction: HloInstruction, operands: Operands) -> Value:

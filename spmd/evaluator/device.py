@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Meeting:
+class Rendezvous:
     """Rendezvous: a device waits at ``instruction`` until all ``members`` wait there for the same group.
 
     ``combine`` takes the members' payloads in the order of ``members`` and returns each one's result in that order. It
@@ -29,7 +29,7 @@ class Meeting:
 
 
 #: Evaluation that may wait: a generator that yields meetings, receives their results, and returns its value.
-Steps: TypeAlias = Generator[Meeting, Value, Value]
+Steps: TypeAlias = Generator[Rendezvous, Value, Value]
 
 
 @dataclass(slots=True)

@@ -141,13 +141,13 @@ def _runs(lhs: NDArray, sizes: NDArray, attrs: RaggedDotAttrs) -> Iterator[NDArr
     it.
     """
     (ragged,) = attrs.lhs_ragged_dims
-    leading = group_prefix(lhs.ndim, attrs) if sizes.ndim > 1 else ()
-    order = np.argsort(leading) if leading else ()
+    prefix = group_prefix(lhs.ndim, attrs) if sizes.ndim > 1 else ()
+    order = np.argsort(prefix) if prefix else ()
     ends = np.minimum(np.cumsum(sizes, axis=-1, dtype=np.int64), lhs.shape[ragged])
     inside = np.arange(lhs.shape[ragged]).reshape(
         [-1 if d == ragged else 1 for d in range(lhs.ndim)]
     )
-    shape = [lhs.shape[d] if d in leading else 1 for d in range(lhs.ndim)]
+    shape = [lhs.shape[d] if d in prefix else 1 for d in range(lhs.ndim)]
     for group in range(sizes.shape[-1]):
         end = ends[..., group].transpose(tuple(order)).reshape(shape)
         start = end - sizes[..., group].transpose(tuple(order)).reshape(shape)
@@ -169,7 +169,7 @@ def _add_free_run(
     )
     product = contract(part, rhs, without_group, PrimitiveType.from_numpy(total.dtype))
     free = [d for d in range(part.ndim) if d not in (*dot.lhs_batch, *dot.lhs_contracting)]
-    kept = [*dot.lhs_batch, *free]
-    rows = mask.transpose([*kept, *dot.lhs_contracting])
-    rows = rows.reshape([*(mask.shape[d] for d in kept), *([1] * (total.ndim - len(kept)))])
+    order = [*dot.lhs_batch, *free]
+    rows = mask.transpose([*order, *dot.lhs_contracting])
+    rows = rows.reshape([*(mask.shape[d] for d in order), *([1] * (total.ndim - len(order)))])
     np.copyto(total, product, where=rows)

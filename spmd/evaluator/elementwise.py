@@ -1,7 +1,7 @@
 """Elementwise arithmetic: one table per operand class; XLA's edge cases are in the functions they concern.
 
 All functions take operands in working types (numerics.widen) and work on arrays of any shape, so that scalar
-computations (reducers, comparators) can be applied to whole arrays.
+computations (reducers, comparators) can be applied to entire arrays.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def element_type(instruction: HloInstruction) -> PrimitiveType:
 def _round_half_away(x: NDArray) -> NDArray:
     # trunc(x + 0.5) is wrong for 0.49999997 and for odd integers above 2**23; the remainder is
     # exact.
-    whole = np.trunc(x)
-    away = np.abs(x - whole) >= 0.5
-    return np.copysign(np.where(away, np.abs(whole) + x.dtype.type(1), np.abs(whole)), x)
+    truncated = np.trunc(x)
+    away = np.abs(x - truncated) >= 0.5
+    return np.copysign(np.where(away, np.abs(truncated) + x.dtype.type(1), np.abs(truncated)), x)
 
 
 def _sign(x: NDArray) -> NDArray:
@@ -262,7 +262,7 @@ def evaluate_stochastic_convert(instruction: HloInstruction, operands: Operands)
         )
     x, random = arrays_of(operands)
     wide = np.abs(widen(x).astype(np.float64))
-    whole = np.trunc(wide)
+    truncated = np.trunc(wide)
     bits = PrimitiveType.from_numpy(random.dtype).bits
-    up = random.astype(np.float64) < (wide - whole) * 2.0**bits
-    return convert(np.copysign(whole + up, widen(x).astype(np.float64)), kind)
+    up = random.astype(np.float64) < (wide - truncated) * 2.0**bits
+    return convert(np.copysign(truncated + up, widen(x).astype(np.float64)), kind)

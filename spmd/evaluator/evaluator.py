@@ -25,7 +25,7 @@ from spmd.evaluator.session import Session
 from spmd.evaluator.value import NDArray, PerDevice, Value
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
-from spmd.host_feed import HostFeed, Item, WholeFeed
+from spmd.host_feed import HostFeed, Item, UnpartitionedFeed
 
 __all__ = ["evaluate", "evaluate_instruction", "evaluate_partitions", "families"]
 
@@ -47,7 +47,7 @@ def evaluate(
     outfeeds are appended to ``outfeed``. Alternatively ``infeed`` is a HostFeed, which also takes the outfeeds.
     """
     require_values(module)
-    feed = infeed if isinstance(infeed, HostFeed) else WholeFeed(infeed, outfeed)
+    feed = infeed if isinstance(infeed, HostFeed) else UnpartitionedFeed(infeed, outfeed)
     session = Session(module, tables, feed)
     logical = Device(0, 1, 1, session, is_logical=True)
     with quiet():

@@ -1,4 +1,4 @@
-"""Evaluation of infeed and outfeed: the host's values are kept outside the module (spmd/host_feed.py)."""
+"""Evaluation of infeed and outfeed: the host's values are stored outside the module (spmd/host_feed.py)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from spmd.evaluator.value import NDArray, Operands, Value, array_of
 from spmd.hlo.instruction import HloInstruction
 from spmd.shape import as_array, as_tuple
 
-_SETTING = re.compile(r"(\w+) = ([-+.\w]+)")
+_OPTION = re.compile(r"(\w+) = ([-+.\w]+)")
 #: Packed k and v; all separate.
 _KV_PACKED, _APART = 7, 9
 #: none, padding, causal, padding and causal.
@@ -30,7 +30,7 @@ _PADDED, _CAUSAL = (1, 3), (2, 3)
 
 def _settings(instruction: HloInstruction) -> dict[str, str]:
     """Return the call's configuration. Raises UnsupportedError for settings without a reference here."""
-    found = dict(_SETTING.findall(instruction.annotations.backend_config))
+    found = dict(_OPTION.findall(instruction.annotations.backend_config))
     wanted = {
         "bias_type": ("0",),
         "window_size_left": ("-1",),

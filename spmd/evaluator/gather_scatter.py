@@ -27,7 +27,7 @@ def evaluate_gather(instruction: HloInstruction, operands: Operands) -> Value:
     Dimensions taken entirely stay slices; all others are indexed by arrays over (batch dims, partial offset dims).
     """
     x, indices = arrays_of(operands)
-    attrs = _whole_at_run_time(instruction, x.shape)
+    attrs = _full_at_run_time(instruction, x.shape)
     if attrs.index_vector_dim == indices.ndim:
         indices = indices[..., None]
     vectors = np.moveaxis(indices, attrs.index_vector_dim, -1)
@@ -36,25 +36,25 @@ def evaluate_gather(instruction: HloInstruction, operands: Operands) -> Value:
     offset_of = dict(
         zip((d for d in range(x.ndim) if d not in skipped), attrs.offset_dims, strict=True)
     )
-    whole = [d for d in offset_of if _is_whole(attrs, d, x.shape)]
-    partial = [d for d in offset_of if d not in whole]
-    indexed = [d for d in range(x.ndim) if d not in whole]
+    full = [d for d in offset_of if _is_full_slice(attrs, d, x.shape)]
+    partial = [d for d in offset_of if d not in full]
+    indexed = [d for d in range(x.ndim) if d not in full]
 
     index_rank = batch_rank + len(partial)
     index = [_index(attrs, x.shape, vectors, d, partial, index_rank) for d in indexed]
-    rows = x.transpose([*indexed, *whole])
+    rows = x.transpose([*indexed, *full])
     taken = (
         rows[tuple(index)] if index else np.broadcast_to(rows, (*vectors.shape[:-1], *rows.shape))
     )
     sizes = [*vectors.shape[:-1], *(attrs.slice_sizes[d] for d in partial)]
-    taken = np.broadcast_to(taken, [*sizes, *(x.shape[d] for d in whole)])
+    taken = np.broadcast_to(taken, [*sizes, *(x.shape[d] for d in full)])
 
     batch_dims = [d for d in range(rank) if d not in attrs.offset_dims]
-    produced = [*batch_dims, *(offset_of[d] for d in partial), *(offset_of[d] for d in whole)]
+    produced = [*batch_dims, *(offset_of[d] for d in partial), *(offset_of[d] for d in full)]
     return taken.transpose(np.argsort(produced))
 
 
-def _whole_at_run_time(instruction: HloInstruction, sizes: tuple[int, ...]) -> GatherAttrs:
+def _full_at_run_time(instruction: HloInstruction, sizes: tuple[int, ...]) -> GatherAttrs:
     """Return attributes in which a dimension that is taken entirely stays so if ``sizes`` are below the bounds."""
     attrs, bounds = instruction.attrs_as(GatherAttrs), instruction.operand(0).dims
     if sizes == bounds:
@@ -63,7 +63,7 @@ def _whole_at_run_time(instruction: HloInstruction, sizes: tuple[int, ...]) -> G
     return replace(attrs, slice_sizes=tuple(n if n < bound else size for n, bound, size in taken))
 
 
-def _is_whole(attrs: GatherAttrs, d: int, dims: tuple[int, ...]) -> bool:
+def _is_full_slice(attrs: GatherAttrs, d: int, dims: tuple[int, ...]) -> bool:
     """Return whether the slice spans the dimension, so that clamping leaves only start 0."""
     return attrs.slice_sizes[d] == dims[d]
 
@@ -109,15 +109,15 @@ def evaluate_scatter(instruction: HloInstruction, operands: Operands) -> Value:
     arrays = arrays_of(operands)
     count = len(arrays) // 2
     inputs, indices, updates = arrays[:count], arrays[count], arrays[count + 1 :]
-    places, inside = _places(attrs, inputs[0].shape, indices, updates[0].shape)
+    positions, inside = _flat_indices(attrs, inputs[0].shape, indices, updates[0].shape)
     results = [np.array(x).reshape(-1) for x in inputs]
 
     def in_order(x: NDArray) -> NDArray:
         return _by_index_vector(attrs, x).reshape(-1)
 
-    flat, ordered = in_order(places), [in_order(u) for u in updates]
+    flat, ordered = in_order(positions), [in_order(u) for u in updates]
     if not inside.all():
-        keep = in_order(np.broadcast_to(inside, places.shape))
+        keep = in_order(np.broadcast_to(inside, positions.shape))
         flat, ordered = flat[keep], [u[keep] for u in ordered]
     combine_at(instruction.to_apply, results, flat, ordered)
     return packed(
@@ -131,7 +131,7 @@ def _by_index_vector(attrs: ScatterAttrs, x: NDArray) -> NDArray:
     return x.transpose([*scatter_dims, *attrs.update_window_dims])
 
 
-def _places(
+def _flat_indices(
     attrs: ScatterAttrs, dims: tuple[int, ...], indices: NDArray, update_dims: tuple[int, ...]
 ) -> tuple[NDArray, NDArray]:
     """Return the flat operand index of every update element, and whether its window lies inside (broadcastable to
@@ -149,7 +149,7 @@ def _places(
     def over_scatter_dims(x: NDArray) -> NDArray:
         return x.reshape([update_dims[d] if d in scatter_dims else 1 for d in range(rank)])
 
-    places = np.zeros([1] * rank, np.int64)
+    positions = np.zeros([1] * rank, np.int64)
     inside = np.ones([1] * rank, np.bool_)
     window_sizes = {
         d: update_dims[u] for d, u in zip(window_dims, attrs.update_window_dims, strict=True)
@@ -157,14 +157,16 @@ def _places(
     for k, d in enumerate(attrs.scatter_dims_to_operand_dims):
         start = over_scatter_dims(vectors[..., k].astype(np.int64))
         inside = inside & (start >= 0) & (start <= dims[d] - window_sizes.get(d, 1))
-        places = places + start * strides[d]
+        positions = positions + start * strides[d]
     for d, s in zip(attrs.input_batching_dims, attrs.scatter_indices_batching_dims, strict=True):
         axis = s if s < attrs.index_vector_dim else s - 1
         batch = np.arange(vectors.shape[axis]).reshape(
             [-1 if a == axis else 1 for a in range(vectors.ndim - 1)]
         )
-        places = places + over_scatter_dims(np.broadcast_to(batch, vectors.shape[:-1])) * strides[d]
+        positions = (
+            positions + over_scatter_dims(np.broadcast_to(batch, vectors.shape[:-1])) * strides[d]
+        )
     for d, u in zip(window_dims, attrs.update_window_dims, strict=True):
         along = np.arange(update_dims[u]).reshape([-1 if a == u else 1 for a in range(rank)])
-        places = places + along * strides[d]
-    return np.broadcast_to(places, update_dims), inside
+        positions = positions + along * strides[d]
+    return np.broadcast_to(positions, update_dims), inside

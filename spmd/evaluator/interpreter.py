@@ -22,15 +22,15 @@ def run_computation(computation: HloComputation, arguments: Operands, device: De
     plan = device.session.plan(computation)
     frame = list(plan.frame)
     for step in plan.steps:
-        operands = tuple([frame[slot] for slot in step.operands])
+        operands = tuple([frame[index] for index in step.operands])
         if step.parameter >= 0:
-            frame[step.slot] = arguments[step.parameter]
+            frame[step.result] = arguments[step.parameter]
         elif step.evaluate is not None and not (device.is_logical and has_versions(operands)):
-            frame[step.slot] = step.evaluate(step.instruction, operands)
+            frame[step.result] = step.evaluate(step.instruction, operands)
         else:
-            frame[step.slot] = yield from run_instruction(step.instruction, operands, device)
-        for slot in step.dead_after:
-            frame[slot] = ()
+            frame[step.result] = yield from run_instruction(step.instruction, operands, device)
+        for index in step.dead_after:
+            frame[index] = ()
     return frame[plan.root]
 
 
@@ -57,12 +57,12 @@ def run_alone(computation: HloComputation, arguments: Operands, device: Device) 
     """
     steps = run_computation(computation, arguments, device)
     try:
-        meeting = next(steps)
+        rendezvous = next(steps)
     except StopIteration as stop:
         value: Value = stop.value
         return value
     raise RunError(
-        f"{meeting.instruction!r} stands in {computation.name}, where no device may wait"
+        f"{rendezvous.instruction!r} stands in {computation.name}, where no device may wait"
     )
 
 

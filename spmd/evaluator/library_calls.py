@@ -23,7 +23,7 @@ def evaluate_library_call(call: HloInstruction, operands: Operands) -> Value:
     b = Builder(module.entry)
     parameters = [b.parameter(i, x.array_shape) for i, x in enumerate(call.operands)]
     values = list(expanded(call, parameters, b))
-    values += [b.unwritten(as_array(shape)) for shape in result_shapes(call)[len(values) :]]
+    values += [b.uninitialized(as_array(shape)) for shape in result_shapes(call)[len(values) :]]
     module.entry.root = b.tuple(values) if isinstance(call.shape, TupleShape) else values[0]
     device = Device(0, 1, 1, Session(module), is_logical=True)
     return run_in_lockstep({0: run_computation(module.entry, operands, device)})[0]

@@ -14,7 +14,7 @@ from spmd.evaluator.rendezvous import run_in_lockstep
 from spmd.evaluator.session import Session
 from spmd.evaluator.value import NDArray
 from spmd.hlo.module import HloModule
-from spmd.host_feed import HostFeed, WholeFeed
+from spmd.host_feed import HostFeed, UnpartitionedFeed
 
 
 def evaluate_partitions(
@@ -38,7 +38,7 @@ def evaluate_partitions(
         raise ShapeError(
             f"{module.name} has {replicas} replicas x {partitions} partitions, found inputs for {count} devices"
         )
-    session = Session(module, tables, feed or WholeFeed(None, None))
+    session = Session(module, tables, feed or UnpartitionedFeed(None, None))
     with quiet():
         steps = {
             id_: run_computation(

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from spmd.errors import ShardingError
-from spmd.evaluator.device import Device, Meeting, Steps
+from spmd.evaluator.device import Device, Rendezvous, Steps
 from spmd.evaluator.manual_mesh import (
     FULL_TO_SHARD,
     GLOBAL_TO_LOCAL,
@@ -35,7 +35,7 @@ from spmd.text.sharding.shardy_text import parse_sharding_per_value
 MANUAL_TARGETS = (GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL, FULL_TO_SHARD, SHARD_TO_FULL)
 
 #: Position of a device's slice: (index, count) along each dimension.
-Place = tuple[tuple[int, int], ...]
+ShardPosition = tuple[tuple[int, int], ...]
 
 
 def evaluate_manual(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
@@ -43,60 +43,62 @@ def evaluate_manual(instruction: HloInstruction, operands: Operands, device: Dev
     target = target_of(instruction)
     manual = device.session.manual
     if target == GLOBAL_TO_LOCAL:
-        places = _named_places(instruction, "xla.sdy.in_shardings", manual, device.id)
-        return packed(_slices(arrays_of(operands), places), instruction.shape)
+        positions = _named_positions(instruction, "xla.sdy.in_shardings", manual, device.id)
+        return packed(_slices(arrays_of(operands), positions), instruction.shape)
     if target == FULL_TO_SHARD:
         full, shard = instruction.operand(0), instruction.dims
-        place = _tile_place(full.sharding, full.dims, shard, device.id)
-        return _slices(arrays_of(operands), [place])[0]
+        position = _shard_position(full.sharding, full.dims, shard, device.id)
+        return _slices(arrays_of(operands), [position])[0]
     if target == LOCAL_TO_GLOBAL:
         members = _peers_along(manual, manual_axes_of(instruction), instruction, device.id)
-        places_of = [
-            _named_places(instruction, "xla.sdy.out_shardings", manual, member)
+        positions_of = [
+            _named_positions(instruction, "xla.sdy.out_shardings", manual, member)
             for member in members
         ]
     else:
         members = _peers_in_tiles(instruction, manual, device.id)
         shard = instruction.operand(0).dims
-        places_of = [
-            [_tile_place(instruction.sharding, instruction.dims, shard, member)]
+        positions_of = [
+            [_shard_position(instruction.sharding, instruction.dims, shard, member)]
             for member in members
         ]
 
     def combine(payloads: Sequence[Value]) -> Sequence[Value]:
-        results = _glue([arrays_of(tuple_of(p)) for p in payloads], places_of)
+        results = _glue([arrays_of(tuple_of(p)) for p in payloads], positions_of)
         return [packed(results, instruction.shape)] * len(members)
 
-    return (yield Meeting(instruction, members, operands, combine))
+    return (yield Rendezvous(instruction, members, operands, combine))
 
 
-def _slices(arrays: Sequence[NDArray], places: Sequence[Place]) -> list[NDArray]:
-    return [part(x, _index(x.shape, place)) for x, place in zip(arrays, places, strict=True)]
+def _slices(arrays: Sequence[NDArray], positions: Sequence[ShardPosition]) -> list[NDArray]:
+    return [
+        part(x, _index(x.shape, position)) for x, position in zip(arrays, positions, strict=True)
+    ]
 
 
-def _index(dims: Sequence[int], place: Place) -> tuple[slice, ...]:
+def _index(dims: Sequence[int], position: ShardPosition) -> tuple[slice, ...]:
     index = []
-    for size, (position, count) in zip(dims, place, strict=True):
+    for size, (part_index, count) in zip(dims, position, strict=True):
         if size % count:
             raise ShardingError(
                 f"a manual region divides a dimension of {size} into {count} equal parts"
             )
         share = size // count
-        index.append(slice(position * share, (position + 1) * share))
+        index.append(slice(part_index * share, (part_index + 1) * share))
     return tuple(index)
 
 
 def _glue(
-    payloads: Sequence[Sequence[NDArray]], places_of: Sequence[Sequence[Place]]
+    payloads: Sequence[Sequence[NDArray]], positions_of: Sequence[Sequence[ShardPosition]]
 ) -> list[NDArray]:
     """Join every member's parts to full arrays; of several copies of a part the first member's is used."""
     results = []
-    for k, (first, place) in enumerate(zip(payloads[0], places_of[0], strict=True)):
-        dims = [size * count for size, (_, count) in zip(first.shape, place, strict=True)]
-        whole = np.empty(dims, first.dtype)
-        for parts, places in reversed(list(zip(payloads, places_of, strict=True))):
-            whole[_index(dims, places[k])] = parts[k]
-        results.append(whole)
+    for k, (first, position) in enumerate(zip(payloads[0], positions_of[0], strict=True)):
+        dims = [size * count for size, (_, count) in zip(first.shape, position, strict=True)]
+        full = np.empty(dims, first.dtype)
+        for parts, positions in reversed(list(zip(payloads, positions_of, strict=True))):
+            full[_index(dims, positions[k])] = parts[k]
+        results.append(full)
     return results
 
 
@@ -108,30 +110,30 @@ def _shardings(instruction: HloInstruction, key: str) -> tuple[TensorSharding, .
     return parse_sharding_per_value(text)
 
 
-def _named_places(
+def _named_positions(
     instruction: HloInstruction, key: str, manual: ManualDevices, device: int
-) -> list[Place]:
+) -> list[ShardPosition]:
     """Return one position per sharding: only axes over which the region is manual divide."""
     axes = manual_axes_of(instruction)
-    return [_named_place(s, axes, manual, device) for s in _shardings(instruction, key)]
+    return [_named_position(s, axes, manual, device) for s in _shardings(instruction, key)]
 
 
-def _named_place(
+def _named_position(
     sharding: TensorSharding, axes: Sequence[str], manual: ManualDevices, device: int
-) -> Place:
+) -> ShardPosition:
     mesh = manual.mesh_of(sharding)
     if not mesh.axes:
         return ((0, 1),) * len(sharding.dims)
     at = coordinates(mesh, device)
-    place = []
+    position = []
     for dimension in sharding.dims:
         index, count = 0, 1
         for ref in dimension.axes:
             if ref.name in axes:
                 inner, size = axis_part(mesh, ref, at[ref.name])
                 index, count = index * size + inner, count * size
-        place.append((index, count))
-    return tuple(place)
+        position.append((index, count))
+    return tuple(position)
 
 
 def _peers_along(
@@ -151,9 +153,9 @@ def _peers_along(
 
 
 # ---- GSPMD
-def _tile_place(
+def _shard_position(
     sharding: HloSharding | None, full: Sequence[int], shard: Sequence[int], device: int
-) -> Place:
+) -> ShardPosition:
     """Return the position of the shard of ``device`` in the full value.
 
     A dimension may be divided further than the region divides it, along axes that are not manual: these are minor.
@@ -190,10 +192,10 @@ def _peers_in_tiles(
     if sharding is None or SubgroupType.MANUAL not in sharding.subgroup_types:
         return manual.ids
     rank = len(sharding.tile_dims)
-    kept = [
+    manual_dims = [
         rank + i for i, kind in enumerate(sharding.subgroup_types) if kind is SubgroupType.MANUAL
     ]
     mine = _tile_position(sharding, device)
     return tuple(
-        d for d in manual.ids if all(_tile_position(sharding, d)[k] == mine[k] for k in kept)
+        d for d in manual.ids if all(_tile_position(sharding, d)[k] == mine[k] for k in manual_dims)
     )

@@ -47,7 +47,7 @@ def apply_scalar(computation: HloComputation, arguments: Sequence[NDArray]) -> l
     elementwise.
     """
     if _is_pointwise(computation):
-        return _evaluate_whole(computation, arguments)
+        return _evaluate_at_once(computation, arguments)
     return _evaluate_each(computation, arguments)
 
 
@@ -116,7 +116,7 @@ def _is_scalar(instruction: HloInstruction) -> bool:
     return isinstance(shape, ArrayShape) and shape.rank == 0
 
 
-def _evaluate_whole(computation: HloComputation, arguments: Sequence[Value]) -> list[NDArray]:
+def _evaluate_at_once(computation: HloComputation, arguments: Sequence[Value]) -> list[NDArray]:
     value = _run(computation, arguments)
     return [array_of(v) for v in value] if isinstance(value, tuple) else [array_of(value)]
 

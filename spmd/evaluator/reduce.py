@@ -63,8 +63,8 @@ def reduce_known(kind: ReductionKind, x: NDArray, dimensions: tuple[int, ...]) -
         return x
     count = math.prod(x.shape[d] for d in dimensions)
     if count == 0:
-        kept = [n for d, n in enumerate(x.shape) if d not in dimensions]
-        return np.broadcast_to(identity(kind, x.dtype), kept)
+        sizes = [n for d, n in enumerate(x.shape) if d not in dimensions]
+        return np.broadcast_to(identity(kind, x.dtype), sizes)
     if kind is not ReductionKind.SUM or x.dtype.kind not in "fc" or count <= _BLOCK:
         if x.dtype == np.bool_ and ufunc is np.bitwise_and:
             return np.asarray(np.logical_and.reduce(x, axis=dimensions))
@@ -83,13 +83,13 @@ def _sum(x: NDArray, axes: int | tuple[int, ...]) -> NDArray:
 
 def _pairwise_sum(x: NDArray, dimensions: tuple[int, ...]) -> NDArray:
     """Sum over many elements; NumPy itself is pairwise only along the innermost dimension."""
-    kept = [d for d in range(x.ndim) if d not in dimensions]
-    kept_sizes = [x.shape[d] for d in kept]
+    dims = [d for d in range(x.ndim) if d not in dimensions]
+    sizes = [x.shape[d] for d in dims]
     count = math.prod(x.shape[d] for d in dimensions)
-    if sorted(dimensions) == list(range(len(kept), x.ndim)):
-        return _sum(np.ascontiguousarray(x).reshape([*kept_sizes, count]), -1)
-    rows = x.transpose([*sorted(dimensions), *kept])
-    rows = rows.reshape([count, *kept_sizes])
+    if sorted(dimensions) == list(range(len(dims), x.ndim)):
+        return _sum(np.ascontiguousarray(x).reshape([*sizes, count]), -1)
+    rows = x.transpose([*sorted(dimensions), *dims])
+    rows = rows.reshape([count, *sizes])
     while rows.shape[0] > _BLOCK:
         half, odd = divmod(rows.shape[0], 2)
         folded = rows[:half] + rows[half : 2 * half]
@@ -121,18 +121,18 @@ def _reduce_any(
     dimensions: tuple[int, ...],
 ) -> list[NDArray]:
     rank = inputs[0].ndim
-    kept = [d for d in range(rank) if d not in dimensions]
-    kept_sizes = [inputs[0].shape[d] for d in kept]
+    dims = [d for d in range(rank) if d not in dimensions]
+    sizes = [inputs[0].shape[d] for d in dims]
     count = math.prod(inputs[0].shape[d] for d in dimensions)
-    rows = [x.transpose([*sorted(dimensions), *kept]).reshape([count, *kept_sizes]) for x in inputs]
+    rows = [x.transpose([*sorted(dimensions), *dims]).reshape([count, *sizes]) for x in inputs]
     reducer, start, rows = in_working_types(reducer, inits, rows)
     if count > _STEPS:
         rows = _totals_of_lanes(reducer, rows, start)
-    totals = fold_rows(reducer, start, rows)
+    totals = reduce_sequentially(reducer, start, rows)
     return [narrow(total, init.dtype) for total, init in zip(totals, inits, strict=True)]
 
 
-def fold_rows(
+def reduce_sequentially(
     reducer: HloComputation, start: Sequence[NDArray], rows: Sequence[NDArray]
 ) -> list[NDArray]:
     """Combine ``start`` with the rows of dimension 0, one after the other, as elements."""
@@ -158,11 +158,11 @@ def _totals_of_lanes(
     def totals(part: list[NDArray]) -> list[NDArray]:
         """Return the total of each group; the rows of ``part`` are [steps, groups, ...]."""
         if neutral:
-            return fold_rows(reducer, inits, part)
-        return fold_rows(reducer, [r[0] for r in part], [r[1:] for r in part])
+            return reduce_sequentially(reducer, inits, part)
+        return reduce_sequentially(reducer, [r[0] for r in part], [r[1:] for r in part])
 
-    whole = [r[: groups * length].reshape(groups, length, *rest).swapaxes(0, 1) for r in rows]
-    made = totals(whole)
+    grouped = [r[: groups * length].reshape(groups, length, *rest).swapaxes(0, 1) for r in rows]
+    made = totals(grouped)
     if groups * length < count:
         left = totals([r[groups * length :, None] for r in rows])
         made = [np.concatenate(parts) for parts in zip(made, left, strict=True)]

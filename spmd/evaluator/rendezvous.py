@@ -1,8 +1,8 @@
-"""Lock-step execution of several devices: each is a generator that yields a Meeting where it needs others.
+"""Lock-step execution of several devices: each is a generator that yields a Rendezvous where it needs others.
 
-A device runs until it waits or ends. A meeting takes place when every member waits at the same instruction for the same
-group. No other order is assumed, so devices may be at different trips of a loop, as long as the groups meet. If no
-device can continue, the error names each waiting device and its instruction.
+A device runs until it waits or ends. A rendezvous is complete when every member waits at the same instruction for the
+same group. No other order is assumed, so devices may be at different trips of a loop, as long as the groups agree. If
+no device can continue, the error names each waiting device and its instruction.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spmd.errors import CollectiveTimeoutError
-from spmd.evaluator.device import Meeting, Steps
+from spmd.evaluator.device import Rendezvous, Steps
 from spmd.evaluator.value import Value
 
 
@@ -19,36 +19,36 @@ class _Lockstep:
 
     def __init__(self, devices: Mapping[int, Steps]) -> None:
         self.devices = devices
-        self.waiting: dict[int, Meeting] = {}
+        self.waiting: dict[int, Rendezvous] = {}
         self.done: dict[int, Value] = {}
 
     def advance(self, device: int, result: Value | None) -> None:
-        """Run ``device`` to its next meeting or to its end; ``result`` answers its last meeting."""
+        """Run ``device`` to its next rendezvous or to its end; ``result`` is the result of its last rendezvous."""
         steps = self.devices[device]
         try:
             self.waiting[device] = next(steps) if result is None else steps.send(result)
         except StopIteration as stop:
             self.done[device] = stop.value
 
-    def ready(self, device: int) -> Meeting | None:
-        """Return the meeting of ``device`` if all its members have arrived, else None."""
-        meeting = self.waiting.get(device)
-        if meeting is None or (meeting.is_ready is not None and not meeting.is_ready()):
+    def ready(self, device: int) -> Rendezvous | None:
+        """Return the rendezvous of ``device`` if all its members have arrived, else None."""
+        rendezvous = self.waiting.get(device)
+        if rendezvous is None or (rendezvous.is_ready is not None and not rendezvous.is_ready()):
             return None
-        for member in meeting.members:
+        for member in rendezvous.members:
             other = self.waiting.get(member)
             if (
                 other is None
-                or other.instruction is not meeting.instruction
-                or other.members != meeting.members
+                or other.instruction is not rendezvous.instruction
+                or other.members != rendezvous.members
             ):
                 return None
-        return meeting
+        return rendezvous
 
-    def hold(self, meeting: Meeting) -> None:
+    def complete(self, rendezvous: Rendezvous) -> None:
         """Combine the payloads of all members and let each continue with its result."""
-        payloads = [self.waiting.pop(member).payload for member in meeting.members]
-        for member, result in zip(meeting.members, meeting.combine(payloads), strict=True):
+        payloads = [self.waiting.pop(member).payload for member in rendezvous.members]
+        for member, result in zip(rendezvous.members, rendezvous.combine(payloads), strict=True):
             self.advance(member, result)
 
     def run(self) -> dict[int, Value]:
@@ -57,9 +57,9 @@ class _Lockstep:
         while len(self.done) < len(self.devices):
             progress = False
             for device in self.devices:
-                meeting = self.ready(device)
-                if meeting is not None:
-                    self.hold(meeting)
+                rendezvous = self.ready(device)
+                if rendezvous is not None:
+                    self.complete(rendezvous)
                     progress = True
             if not progress:
                 raise CollectiveTimeoutError(self.deadlock())
@@ -67,24 +67,24 @@ class _Lockstep:
 
     def deadlock(self) -> str:
         lines = [
-            f"  device {device} waits at {meeting.instruction.name} ({meeting.instruction.opcode})"
-            f" for {self._missing(meeting)}"
-            for device, meeting in sorted(self.waiting.items())
+            f"  device {device} waits at {rendezvous.instruction.name} ({rendezvous.instruction.opcode})"
+            f" for {self._missing(rendezvous)}"
+            for device, rendezvous in sorted(self.waiting.items())
         ]
         if self.done:
             lines.append(f"  done: {', '.join(map(str, sorted(self.done)))}")
         return "collective groups that never meet:\n" + "\n".join(lines)
 
-    def _missing(self, meeting: Meeting) -> str:
-        absent = [str(m) for m in meeting.members if not self._is_at(m, meeting)]
+    def _missing(self, rendezvous: Rendezvous) -> str:
+        absent = [str(m) for m in rendezvous.members if not self._is_at(m, rendezvous)]
         return f"devices {', '.join(absent)}" if absent else "a message"
 
-    def _is_at(self, device: int, meeting: Meeting) -> bool:
+    def _is_at(self, device: int, rendezvous: Rendezvous) -> bool:
         other = self.waiting.get(device)
         return (
             other is not None
-            and other.instruction is meeting.instruction
-            and other.members == meeting.members
+            and other.instruction is rendezvous.instruction
+            and other.members == rendezvous.members
         )
 
 

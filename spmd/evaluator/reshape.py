@@ -76,9 +76,9 @@ def evaluate_bitcast(instruction: HloInstruction, operands: Operands) -> Value:
         x = array_of(operands[0])
         return bitcast_convert(x, shape.element_type, x.shape, source.element_type.bits)
     before, after = memory_orders(source, shape)
-    places = [logical_order(before).index(part) for part in before]
+    permutation = [logical_order(before).index(part) for part in before]
     cut = array_of(operands[0]).reshape([part.size for part in logical_order(before)])
-    memory = np.ascontiguousarray(cut.transpose(places))
+    memory = np.ascontiguousarray(cut.transpose(permutation))
     sizes = tuple(part.size for part in after)
     data: NDArray = bitcast_convert(memory, shape.element_type, sizes, source.element_type.bits)
     return data.transpose([after.index(part) for part in logical_order(after)]).reshape(shape.dims)

@@ -103,8 +103,8 @@ def _threefry_bits(state: NDArray, shape: ArrayShape) -> tuple[NDArray, NDArray]
     count = math.prod(half)
     counters = (state[1] + np.arange(count, dtype=np.uint64)).reshape(half)
     pair = np.stack(threefry2x32(key, _split(counters)), axis=split + 1)
-    whole = pair.reshape([*half[:split], 2 * half[split], *half[split + 1 :]])
-    bits = np.take(whole, np.arange(dims[split]), axis=split)
+    joined = pair.reshape([*half[:split], 2 * half[split], *half[split + 1 :]])
+    bits = np.take(joined, np.arange(dims[split]), axis=split)
     return np.stack([state[0], state[1] + np.uint64(count)]), bits
 
 
@@ -112,8 +112,8 @@ def _philox_bits(state: NDArray, shape: ArrayShape) -> tuple[NDArray, NDArray]:
     """Return the new state and bits. Each 128-bit counter gives four 32-bit (two 64-bit) numbers, used in order."""
     key = _split(state[0])
     low, high = (state[1], state[2]) if state.size >= 3 else (state[1], state[0])
-    words = shape.num_elements * (2 if shape.element_type.bits == 64 else 1)
-    count = -(-words // 4)
+    numbers_needed = shape.num_elements * (2 if shape.element_type.bits == 64 else 1)
+    count = -(-numbers_needed // 4)
     counters = low + np.arange(count, dtype=np.uint64)
     carried = np.where(counters < low, high + np.uint64(1), high)
     numbers = philox4x32(key, [*_split(counters), *_split(carried)])
@@ -158,9 +158,9 @@ def evaluate_rng(instruction: HloInstruction, operands: Operands, device: Device
 
 def _unit_interval(device: Device, dims: tuple[int, ...], kind: PrimitiveType) -> NDArray:
     """Draw uniform in [0, 1): as many leading bits of a word as ``kind`` has in its mantissa, with the implied one."""
-    word, digits = (PrimitiveType.U64, 53) if kind.bits == 64 else (PrimitiveType.U32, 24)
-    bits = _stateful_bits(device, dims, word) >> word.numpy.type(word.bits - digits)
-    return np.asarray(bits.astype(kind.numpy) * kind.numpy.type(2.0**-digits))
+    word, significand_bits = (PrimitiveType.U64, 53) if kind.bits == 64 else (PrimitiveType.U32, 24)
+    bits = _stateful_bits(device, dims, word) >> word.numpy.type(word.bits - significand_bits)
+    return np.asarray(bits.astype(kind.numpy) * kind.numpy.type(2.0**-significand_bits))
 
 
 def _stateful_bits(device: Device, dims: tuple[int, ...], kind: PrimitiveType) -> NDArray:

@@ -7,7 +7,7 @@ with noise of different seeds show by how much.
 The sign of the noise is a hash of the value and the seed, as a real rounding error is a function of the operands: equal
 values get equal noise, so that copies of one value on several devices, or computed twice, stay equal, and symmetric
 matrices stay symmetric. The rounding of a sum depends on its position, so the noise of sums depends on the position as
-well. Values that look exact (whole numbers, few significant bits, zeros, infinities, NaN) get no noise, except results
+well. Values that look exact (integers, few significant bits, zeros, infinities, NaN) get no noise, except results
 of transcendental functions: no such result is exact unless the operand is zero, and tanh(9) = 1 may be the number below
 1 elsewhere.
 
@@ -77,8 +77,8 @@ _TRANSCENDENTAL = frozenset(
     }
 )  # fmt: skip
 
-#: By type: its mantissa bits, and the number of trailing zeros from which a value counts as exact; 8-bit floats have
-#: too few bits for this test.
+#: For each type, its mantissa bits, and the number of trailing zeros from which a value counts as exact; 8-bit floats
+#: have too few bits for this test.
 _MANTISSA = {
     PrimitiveType.F64: (52, 16),
     PrimitiveType.F32: (23, 8),
@@ -99,7 +99,7 @@ _SHORT_SUM = 8
 class RoundingNoise:
     """Noise of `ulps` units in the last place (more in long sums), whose signs follow from `seed`.
 
-    `excess`: 16-bit and 8-bit results may have been kept in f32 elsewhere, as XLA does by default; else a 16-bit result
+    `excess`: 16-bit and 8-bit results may have been f32 elsewhere, as XLA does by default; else a 16-bit result
     differs only if an error in f32 crosses a boundary between two values, and an 8-bit one never.
     """
 

@@ -1,6 +1,6 @@
 """Evaluation of send and recv between devices: messages by channel, source and target.
 
-A send never waits. A recv-done waits for its message, so it is a meeting of one device, ready when the message was
+A send never waits. A recv-done waits for its message, so it is a rendezvous of one device, ready when the message was
 sent. Sources and targets are in the frontend attribute that XLA gives both sides:
 ``_xla_send_recv_source_target_pairs={{0,1},{1,2}}`` (partitions of one replica).
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from spmd.errors import UnsupportedError
-from spmd.evaluator.device import Device, Meeting, Steps
+from spmd.evaluator.device import Device, Rendezvous, Steps
 from spmd.evaluator.registry import evaluates, evaluates_in_steps, evaluates_on_device
 from spmd.evaluator.value import TOKEN, Operands, Value
 from spmd.hlo.instruction import HloInstruction
@@ -73,10 +73,10 @@ def evaluate_recv_done(instruction: HloInstruction, _: Operands, device: Device)
         return (_zeros(as_tuple(instruction.shape).elements[0]), TOKEN)
     messages = device.session.messages.setdefault((channel, sources[0], device.id), [])
 
-    def take(_: Sequence[Value]) -> Sequence[Value]:
+    def receive(_: Sequence[Value]) -> Sequence[Value]:
         return [messages.pop(0)]
 
-    data = yield Meeting(instruction, (device.id,), (), take, lambda: bool(messages))
+    data = yield Rendezvous(instruction, (device.id,), (), receive, lambda: bool(messages))
     return (data, TOKEN)
 
 

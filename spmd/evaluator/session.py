@@ -18,7 +18,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
-from spmd.host_feed import HostFeed, WholeFeed
+from spmd.host_feed import HostFeed, UnpartitionedFeed
 from spmd.ops.attrs import ParameterAttrs
 from spmd.ops.groups import device_groups, device_pairs
 from spmd.shape import ArrayShape
@@ -29,13 +29,13 @@ _OF_CONSTANTS = frozenset(
 )
 _SMALL = 4096
 
-_NO_FEED = WholeFeed(None, None)
+_NO_FEED = UnpartitionedFeed(None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedInstruction:
-    """One step of a plan. ``operands`` and ``slot`` index the frame's values; ``dead_after`` lists slots without later
-    readers.
+class PlanStep:
+    """One step of a plan. ``operands``, ``result`` and ``dead_after``, the values without later readers, are indices of
+    the frame's values.
 
     ``evaluate``: the registered function if operands alone determine the value. ``parameter``: its number, or -1.
     """
@@ -44,7 +44,7 @@ class PlannedInstruction:
     evaluate: Evaluate | None
     parameter: int
     operands: tuple[int, ...]
-    slot: int
+    result: int
     dead_after: tuple[int, ...]
 
 
@@ -56,7 +56,7 @@ class Plan:
     so a loop does not recompute them in every trip.
     """
 
-    steps: tuple[PlannedInstruction, ...]
+    steps: tuple[PlanStep, ...]
     frame: tuple[Value, ...]
     root: int
 
@@ -132,26 +132,26 @@ class Session:
 def make_plan(computation: HloComputation, find: FindPlain, effects: SideEffects) -> Plan:
     needed = _needed(computation, effects)
     order = [i for i in computation.post_order() if i in needed]
-    slot = {instruction: n for n, instruction in enumerate(order)}
+    index = {instruction: n for n, instruction in enumerate(order)}
     last_use: dict[int, int] = {}
     for n, instruction in enumerate(order):
         last_use[n] = n
         for operand in instruction.operands:
-            last_use[slot[operand]] = n
-    root = slot[computation.root]
+            last_use[index[operand]] = n
+    root = index[computation.root]
     last_use[root] = len(order)
-    frame = _constants(order, slot, find)
+    frame = _constants(order, index, find)
     fixed = {n for n, value in enumerate(frame) if value is not None}
     dying: dict[int, list[int]] = {}
     for value, step in last_use.items():
         if value not in fixed:
             dying.setdefault(step, []).append(value)
     steps = tuple(
-        PlannedInstruction(
+        PlanStep(
             i,
             find(i.opcode),
             i.attrs.number if isinstance(i.attrs, ParameterAttrs) else -1,
-            tuple(slot[o] for o in i.operands),
+            tuple(index[o] for o in i.operands),
             n,
             tuple(dying.get(n, ())),
         )
@@ -162,7 +162,7 @@ def make_plan(computation: HloComputation, find: FindPlain, effects: SideEffects
 
 
 def _constants(
-    order: Sequence[HloInstruction], slot: dict[HloInstruction, int], find: FindPlain
+    order: Sequence[HloInstruction], index: dict[HloInstruction, int], find: FindPlain
 ) -> list[Value | None]:
     """Return the values of small arrays that depend only on constants; None for all other values."""
     values: list[Value | None] = [None] * len(order)
@@ -171,7 +171,7 @@ def _constants(
         shape = instruction.shape
         if evaluate is None or not isinstance(shape, ArrayShape):
             continue
-        operands = tuple(values[slot[o]] for o in instruction.operands)
+        operands = tuple(values[index[o]] for o in instruction.operands)
         if math.prod(shape.dims) <= _SMALL and all(value is not None for value in operands):
             values[n] = evaluate(instruction, tuple(v for v in operands if v is not None))
     return values

@@ -2,7 +2,7 @@
 
 A comparator that orders by keys, ``f(a) < f(b)`` with ties broken by further keys, sorts by computing the keys once.
 Any other comparator runs in a sorting network (Batcher's merge exchange, Knuth 5.2.2 M): log^2 n rounds, each one
-application of the comparator to whole arrays; ties keep their order, so the sort is stable.
+application of the comparator to entire arrays; ties keep their order, so the sort is stable.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _order_by_keys(keys: Sequence[SortKey], arrays: Sequence[NDArray], axis: int
 def _network_sort(comparator: HloComputation, rows: Sequence[NDArray]) -> list[NDArray]:
     """Sort along dimension 0 by a sorting network."""
     n = rows[0].shape[0]
-    place = np.broadcast_to(np.arange(n).reshape([-1] + [1] * (rows[0].ndim - 1)), rows[0].shape)
-    state = [np.array(r) for r in (*rows, place)]
+    position = np.broadcast_to(np.arange(n).reshape([-1] + [1] * (rows[0].ndim - 1)), rows[0].shape)
+    state = [np.array(r) for r in (*rows, position)]
     for low, distance in _merge_exchange(n):
         high = low + distance
         swap = _out_of_order(comparator, [s[low] for s in state], [s[high] for s in state])

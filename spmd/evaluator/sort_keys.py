@@ -124,15 +124,15 @@ def _mirrored(a: HloInstruction, b: HloInstruction, parity: int) -> bool:
         number = x.attrs_as(ParameterAttrs).number
         return number % 2 == parity and y.attrs_as(ParameterAttrs).number == number ^ 1
 
-    return _alike(a, b, is_other)
+    return _same_expression(a, b, is_other)
 
 
 def _same(a: HloInstruction, b: HloInstruction) -> bool:
     """Return whether both are the same expression of the same parameters."""
-    return _alike(a, b, lambda x, y: x.attrs == y.attrs)
+    return _same_expression(a, b, lambda x, y: x.attrs == y.attrs)
 
 
-def _alike(
+def _same_expression(
     a: HloInstruction,
     b: HloInstruction,
     parameters: Callable[[HloInstruction, HloInstruction], bool],

@@ -73,8 +73,8 @@ def tuple_of(value: Value) -> tuple[Value, ...]:
 
 def part(x: NDArray, index: Sequence[slice]) -> NDArray:
     """Return x[index] as an array even if it is a single element (NumPy would return a scalar)."""
-    place: tuple[Any, ...] = (..., *index)
-    return np.asarray(x[place])
+    full_index: tuple[Any, ...] = (..., *index)
+    return np.asarray(x[full_index])
 
 
 def packed(results: Sequence[Value], shape: Shape) -> Value:

@@ -77,10 +77,10 @@ class HloComputation:
             ):
                 placed[instruction] = None
             else:
-                self._place(instruction, placed)
+                self._add_post_order(instruction, placed)
         return list(placed)
 
-    def _place(self, last: HloInstruction, placed: dict[HloInstruction, None]) -> None:
+    def _add_post_order(self, last: HloInstruction, placed: dict[HloInstruction, None]) -> None:
         """Add the missing operands and control predecessors of ``last`` to ``placed``, then ``last``, by a depth-first
         search.
         """
@@ -110,7 +110,9 @@ class HloComputation:
         """Add a parentless instruction under a name unique in the module. The first instruction becomes the root."""
         wanted = name or instruction.name or instruction.opcode.value
         module = self.module
-        instruction.name = module.instruction_names.take(wanted) if module is not None else wanted
+        instruction.name = (
+            module.instruction_names.unique_name(wanted) if module is not None else wanted
+        )
         instruction.parent = self
         self._instructions[instruction] = None
         if instruction.opcode is Opcode.PARAMETER:

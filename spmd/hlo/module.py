@@ -61,7 +61,7 @@ class NameSpace:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
-    def take(self, wanted: str) -> str:
+    def unique_name(self, wanted: str) -> str:
         """Return ``wanted`` if it is free, else its base with the next free number (``add.3``)."""
         if wanted not in self._taken:
             self._taken.add(wanted)
@@ -117,19 +117,19 @@ class HloModule:
     # ---- computations
     def new_computation(self, name: str) -> HloComputation:
         """Add an empty computation at the end of the list, under a unique name."""
-        computation = HloComputation(self._computation_names.take(name), self)
+        computation = HloComputation(self._computation_names.unique_name(name), self)
         self.computations.append(computation)
         return computation
 
     def remove_unreachable_computations(self) -> int:
         """Remove computations that the entry does not reach. Returns their number."""
         reachable = {id(c) for c in self.computations_post_order()}
-        kept = [c for c in self.computations if id(c) in reachable]
-        removed = len(self.computations) - len(kept)
-        self.computations = kept
+        remaining = [c for c in self.computations if id(c) in reachable]
+        removed = len(self.computations) - len(remaining)
+        self.computations = remaining
         return removed
 
-    def take_over(self, other: HloModule) -> None:
+    def move_from(self, other: HloModule) -> None:
         """Take over all data of ``other``, which must not be used afterwards: its computations become this module's."""
         vars(self).update(vars(other))
         for computation in self.computations:

@@ -129,8 +129,10 @@ def filter_gradient(call: HloInstruction, operands: Sequence[HloInstruction], b:
     )  # fmt: skip
     attrs = ConvolutionAttrs(window, numbers, batch_group_count=about.groups)
     result = _convolution(x, output, attrs, b)
-    turned = [d for d, w in zip(n.kernel_spatial, about.window.dims, strict=True) if w.reversal]
-    return (_finished(b.reverse(result, turned) if turned else result, call, b),)
+    reversed_dims = [
+        d for d, w in zip(n.kernel_spatial, about.window.dims, strict=True) if w.reversal
+    ]
+    return (_finished(b.reverse(result, reversed_dims) if reversed_dims else result, call, b),)
 
 
 # ---- the window of each kind

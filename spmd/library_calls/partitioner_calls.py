@@ -28,7 +28,7 @@ _PREFIX = "_SPMDInternalOp_"
 WRAP = f"{_PREFIX}Wrap"
 _LIST = r"\[\s*(?:-?\d+\s*(?:,\s*-?\d+\s*)*)?\]"
 _ATTRIBUTE = re.compile(rf"\s*(\w+)\s*=\s*(-?\d+|{_LIST})\s*(?:,|$)")
-_MOST_DIGITS = 18
+_MAX_LENGTH = 18
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ def _attributes(call: HloInstruction) -> _Attributes:
         one = _ATTRIBUTE.match(text, at)
         if one is None:
             raise found.wrong(f"what begins with {text[at : at + 20]!r}")
-        digits = re.findall(r"-?\d+", one[2])
-        if any(len(number) > _MOST_DIGITS for number in digits):
+        numerals = re.findall(r"-?\d+", one[2])
+        if any(len(number) > _MAX_LENGTH for number in numerals):
             raise found.wrong(one[1])
-        values = tuple(map(int, digits))
+        values = tuple(map(int, numerals))
         if one[2].startswith("["):
             found.lists[one[1]] = values
         else:

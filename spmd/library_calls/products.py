@@ -39,10 +39,10 @@ class Epilogue:
     @staticmethod
     def of(settings: Settings) -> Epilogue:
         text = settings.text("epilogue", "DEFAULT")
-        words = [] if text == "DEFAULT" else text.split("_")
-        bias = words[:1] == ["BIAS"]
-        aux = words[-1:] == ["AUX"]
-        rest = words[bias : len(words) - aux]
+        parts = [] if text == "DEFAULT" else text.split("_")
+        bias = parts[:1] == ["BIAS"]
+        aux = parts[-1:] == ["AUX"]
+        rest = parts[bias : len(parts) - aux]
         if len(rest) > 1 or any(word not in _ACTIVATIONS for word in rest):
             raise settings.wrong("epilogue")
         return Epilogue(bias, "".join(rest), aux)

@@ -108,7 +108,7 @@ def cholesky(call: HloInstruction, operands: Sequence[HloInstruction], b: Builde
         raise UnsupportedError(f"{call!r}: three results are expected")
     uplo = _uplo(settings_of(call).flag("lower"))
     factor, info = _lapack(call, "potrf", operands, [shapes[0], shapes[2]], b, uplo=uplo)
-    return (factor, b.unwritten(shapes[1]), info)
+    return (factor, b.uninitialized(shapes[1]), info)
 
 
 @LIBRARY_CALLS.register("Eigh")
@@ -157,8 +157,8 @@ def singular_values(call: HloInstruction, operands: Sequence[HloInstruction], b:
 
 def _adjoint(x: HloInstruction, b: Builder) -> HloInstruction:
     last = len(x.dims) - 1
-    turned = b.transpose(x, (*range(last - 1), last, last - 1))
+    transposed = b.transpose(x, (*range(last - 1), last, last - 1))
     if not x.array_shape.element_type.is_complex:
-        return turned
-    real, imag = b.unary(Opcode.REAL, turned), b.unary(Opcode.IMAG, turned)
+        return transposed
+    real, imag = b.unary(Opcode.REAL, transposed), b.unary(Opcode.IMAG, transposed)
     return b.binary(Opcode.COMPLEX, real, b.negate(imag))

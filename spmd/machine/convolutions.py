@@ -8,7 +8,7 @@ from enum import Enum
 from spmd.shape import PrimitiveType
 
 
-class ConvolutionForm(Enum):
+class ConvolutionAlgorithm(Enum):
     """Way in which a convolution becomes products of matrices."""
 
     IMAGE = "image"
@@ -31,7 +31,7 @@ class ConvolutionParts:
     kernel that are packed, and elements of the result that are written or added to.
     """
 
-    form: ConvolutionForm
+    algorithm: ConvolutionAlgorithm
     multiplications: float
     inputs: float
     kernels: float
@@ -45,17 +45,17 @@ class ConvolutionParts:
 @dataclass(frozen=True, slots=True)
 class ConvolutionClass:
     """Seconds of a call, and of each unit counted by ``ConvolutionParts``, for elements of ``kind`` in the nearest
-    level. far: slowdown of operands and results from farther levels, relative to that of a copy.
+    level. uncached_slowdown: of operands and results from outer levels, relative to that of a copy.
     """
 
-    form: ConvolutionForm
+    algorithm: ConvolutionAlgorithm
     kind: PrimitiveType
     call_seconds: float
     multiply_seconds: float
     input_seconds: float
     kernel_seconds: float
     result_seconds: float
-    far: float = 1.0
+    uncached_slowdown: float = 1.0
 
     @property
     def coefficients(self) -> tuple[float, ...]:

@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass, replace
 
 from spmd.hlo.opcode import Opcode
-from spmd.machine.convolutions import ConvolutionClass, ConvolutionForm, ConvolutionParts
-from spmd.machine.products import ProductClass, Turned, class_for
+from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, ConvolutionParts
+from spmd.machine.products import ProductClass, Transposed, class_for
 from spmd.shape import PrimitiveType
 
 
@@ -48,7 +48,7 @@ class Rates:
 class Exchange:
     """A link between devices. devices: the most that it joins, in groups of consecutive ids. bandwidth: bytes per
     second that one port sends and receives at once, of data in the nearest level. latency: seconds from a start to the
-    first byte. far: slowdown of operands and results from farther levels, relative to that of a copy.
+    first byte. uncached_slowdown: of operands and results from outer levels, relative to that of a copy.
 
     ports: number that one group of the next narrower exchange shares (a node's network interfaces); 0: each device has
     its own. attained: fraction of ``bandwidth`` that collectives reach. busy: share of its processors that a device
@@ -59,7 +59,7 @@ class Exchange:
     devices: int
     bandwidth: float
     latency: float
-    far: float = 0.0
+    uncached_slowdown: float = 0.0
     ports: int = 0
     attained: float = 1.0
     busy: float = 1.0
@@ -117,7 +117,7 @@ class MachineDescription:
 
     @property
     def overlaps(self) -> bool:
-        """Whether devices compute while bytes move over some exchange."""
+        """Return whether devices compute while bytes move over some exchange."""
         return any(way.busy < 1.0 for way in self.exchanges)
 
     @property
@@ -129,11 +129,11 @@ class MachineDescription:
         """Return the same machine with the rates that programs reach; ``attained.attention`` becomes relative
         to them.
         """
-        *near, memory = self.levels
+        *caches, memory = self.levels
         seen = self.attained
         return replace(
             self,
-            levels=(*near, replace(memory, bandwidth=memory.bandwidth * seen.memory)),
+            levels=(*caches, replace(memory, bandwidth=memory.bandwidth * seen.memory)),
             rates=tuple(
                 (kind, replace(rates, matrix=rates.matrix * seen.matrix))
                 for kind, rates in self.rates
@@ -219,7 +219,7 @@ class MachineDescription:
         self,
         types: tuple[PrimitiveType, PrimitiveType, PrimitiveType],
         sizes: tuple[int, int, int],
-        turned: Turned = (False, False),
+        transposed: Transposed = (False, False),
         *,
         tf32: bool = True,
     ) -> float:
@@ -230,22 +230,22 @@ class MachineDescription:
         """
         known = class_for(self.products, types, sizes)
         if known is not None:
-            return known.seconds(*sizes, turned)
+            return known.seconds(*sizes, transposed)
         m, k, n = map(float, sizes)
         packed = 2 * (m * k * types[0].byte_size + k * n * types[1].byte_size)
         rate = self.product_rate(types[0], tf32=tf32)
         return 2 * m * k * n / rate + packed * self.byte_seconds(packed)
 
     def convolution_class(
-        self, kind: PrimitiveType, form: ConvolutionForm
+        self, kind: PrimitiveType, algorithm: ConvolutionAlgorithm
     ) -> ConvolutionClass | None:
-        found = (one for one in self.convolutions if (one.form, one.kind) == (form, kind))
+        found = (one for one in self.convolutions if (one.algorithm, one.kind) == (algorithm, kind))
         return next(found, None)
 
     def convolution_seconds(self, kind: PrimitiveType, parts: ConvolutionParts) -> float:
         """Return the seconds of one convolution of elements of ``kind`` whose operands and result are in the nearest
         level."""
-        known = self.convolution_class(kind, parts.form)
+        known = self.convolution_class(kind, parts.algorithm)
         if known is not None:
             return known.seconds(parts)
         moved = kind.byte_size * (2 * parts.inputs + 2 * parts.kernels + parts.results)
@@ -277,9 +277,9 @@ def byte_seconds(levels: tuple[MemoryLevel, ...], distance: float) -> float:
     n = bisect.bisect_left(sizes, distance)
     if n == 0 or n == len(sizes):
         return 1.0 / levels[min(n, len(sizes) - 1)].bandwidth
-    near, far = levels[n - 1], levels[n]
-    share = math.log(distance / near.size) / math.log(far.size / near.size)
-    return (1.0 - share) / near.bandwidth + share / far.bandwidth
+    inner, outer = levels[n - 1], levels[n]
+    share = math.log(distance / inner.size) / math.log(outer.size / inner.size)
+    return (1.0 - share) / inner.bandwidth + share / outer.bandwidth
 
 
 def _content(machine: MachineDescription) -> str:

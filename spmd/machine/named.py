@@ -13,7 +13,7 @@ from importlib.resources import files
 
 from spmd.machine.description import MachineDescription
 from spmd.machine.reader import MachineError, read_machine
-from spmd.near_names import did_you_mean
+from spmd.name_suggestions import did_you_mean
 
 #: Default machine of a compilation. It is the same everywhere, so that two compilations of one module give one program.
 DEFAULT = "cpu-avx512"

@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 from spmd.shape import PrimitiveType
 
-Turned: TypeAlias = tuple[bool, bool]
-"""For lhs and rhs: whether the columns are contiguous, and not the rows."""
+Transposed: TypeAlias = tuple[bool, bool]
+"""Whether the columns, and not the rows, are contiguous: of lhs and of rhs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,10 @@ class ProductClass:
 
     call_seconds: of one product, whatever its size; multiply_seconds: of one multiplication; lhs_seconds, rhs_seconds:
     of one packed element; result_seconds: of one written element; added_seconds: of one element to which the next block
-    of the depth is added; lhs_turned_seconds, rhs_turned_seconds: additional seconds of a transposed operand. All of
-    them are for data in the nearest level. lhs_far, rhs_far, result_far: slowdown of operands and results from farther
-    levels, relative to that of a copy; lhs_turned_far, rhs_turned_far: the addition to it for a transposed operand.
+    of the depth is added; lhs_transposed_seconds, rhs_transposed_seconds: additional seconds of a transposed operand.
+    All of them are for data in the nearest level. lhs_uncached, rhs_uncached, result_uncached: slowdown of operands and
+    results from outer levels, relative to that of a copy; lhs_transposed_uncached, rhs_transposed_uncached: the
+    addition to it for a transposed operand.
     """
 
     lhs: PrimitiveType
@@ -50,13 +51,13 @@ class ProductClass:
     rhs_seconds: float = 0.0
     result_seconds: float = 0.0
     added_seconds: float = 0.0
-    lhs_turned_seconds: float = 0.0
-    rhs_turned_seconds: float = 0.0
-    lhs_far: float = 1.0
-    rhs_far: float = 1.0
-    result_far: float = 1.0
-    lhs_turned_far: float = 0.0
-    rhs_turned_far: float = 0.0
+    lhs_transposed_seconds: float = 0.0
+    rhs_transposed_seconds: float = 0.0
+    lhs_uncached: float = 1.0
+    rhs_uncached: float = 1.0
+    result_uncached: float = 1.0
+    lhs_transposed_uncached: float = 0.0
+    rhs_transposed_uncached: float = 0.0
 
     @property
     def types(self) -> tuple[PrimitiveType, PrimitiveType, PrimitiveType]:
@@ -65,15 +66,17 @@ class ProductClass:
     def holds(self, m: int, k: int, n: int) -> bool:
         return min(m, n) >= self.lines and k >= self.depth and m * k * n >= self.multiplications
 
-    def parts(self, m: int, k: int, n: int, turned: Turned = (False, False)) -> tuple[float, ...]:
+    def parts(
+        self, m: int, k: int, n: int, transposed: Transposed = (False, False)
+    ) -> tuple[float, ...]:
         """Return the count of each of ``coefficients`` in a product."""
         rows, columns = _up(m, self.line_block), _up(n, self.line_block)
         multiplied = float(rows * columns) * _up(k, self.depth_block)
-        lhs_packings, rhs_packings, blocks = self.passes(m, k, n, turned)
+        lhs_packings, rhs_packings, blocks = self.passes(m, k, n, transposed)
         lhs, rhs = float(m) * k * lhs_packings, float(k) * n * rhs_packings
         return (
             *(1.0, multiplied, lhs, rhs, float(m) * n, float(m) * n * (blocks - 1)),
-            *(lhs * turned[0], rhs * turned[1]),
+            *(lhs * transposed[0], rhs * transposed[1]),
         )
 
     @property
@@ -85,12 +88,12 @@ class ProductClass:
             self.rhs_seconds,
             self.result_seconds,
             self.added_seconds,
-            self.lhs_turned_seconds,
-            self.rhs_turned_seconds,
+            self.lhs_transposed_seconds,
+            self.rhs_transposed_seconds,
         )
 
     def passes(
-        self, m: int, k: int, n: int, turned: Turned = (False, False)
+        self, m: int, k: int, n: int, transposed: Transposed = (False, False)
     ) -> tuple[int, int, int]:
         """Return how often lhs and rhs are packed, and how often elements of the result are written: once per block of
         the depth. A transposed line costs as much to pack as two."""
@@ -98,38 +101,38 @@ class ProductClass:
         depth = max(_up(-(-k // max(blocks, 1)), self.depth_block), 1)
         lines = max(self.columns * self.deep // depth, 1)
         row_blocks, column_blocks = -(-m // lines), -(-n // lines)
-        lhs, rhs = m * (1 + turned[0]), n * (1 + turned[1])
+        lhs, rhs = m * (1 + transposed[0]), n * (1 + transposed[1])
         if self.lhs is self.rhs and lhs + rhs * row_blocks < rhs + lhs * column_blocks:
             return 1, row_blocks, blocks
         return column_blocks, 1, blocks
 
-    def where_far(
+    def with_uncached(
         self,
         lhs: float = 1.0,
         rhs: float = 1.0,
         result: float = 1.0,
-        lhs_turned: float = 0.0,
-        rhs_turned: float = 0.0,
+        lhs_transposed: float = 0.0,
+        rhs_transposed: float = 0.0,
     ) -> ProductClass:
         """Return the same class with these factors."""
         return replace(
             self,
-            lhs_far=lhs,
-            rhs_far=rhs,
-            result_far=result,
-            lhs_turned_far=lhs_turned,
-            rhs_turned_far=rhs_turned,
+            lhs_uncached=lhs,
+            rhs_uncached=rhs,
+            result_uncached=result,
+            lhs_transposed_uncached=lhs_transposed,
+            rhs_transposed_uncached=rhs_transposed,
         )
 
-    def far(self, turned: Turned) -> tuple[float, float, float]:
+    def uncached_slowdowns(self, transposed: Transposed) -> tuple[float, float, float]:
         """Return the factors of far reads for lhs, rhs and the result."""
-        lhs = self.lhs_far + turned[0] * self.lhs_turned_far
-        rhs = self.rhs_far + turned[1] * self.rhs_turned_far
-        return lhs, rhs, self.result_far
+        lhs = self.lhs_uncached + transposed[0] * self.lhs_transposed_uncached
+        rhs = self.rhs_uncached + transposed[1] * self.rhs_transposed_uncached
+        return lhs, rhs, self.result_uncached
 
-    def seconds(self, m: int, k: int, n: int, turned: Turned = (False, False)) -> float:
+    def seconds(self, m: int, k: int, n: int, transposed: Transposed = (False, False)) -> float:
         """Return the seconds of one product whose operands and result are in the nearest level."""
-        parts = self.parts(m, k, n, turned)
+        parts = self.parts(m, k, n, transposed)
         return sum(c * part for c, part in zip(self.coefficients, parts, strict=True))
 
 

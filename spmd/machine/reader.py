@@ -19,7 +19,7 @@ from itertools import pairwise
 from spmd.errors import SpmdError
 from spmd.hlo.opcode import Opcode
 from spmd.json_fields import JsonFields, read_fields, shown
-from spmd.machine.convolutions import ConvolutionClass, ConvolutionForm
+from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass
 from spmd.machine.description import (
     Attained,
     Exchange,
@@ -61,10 +61,20 @@ _PRODUCT_SECONDS = (
     *("lhs_turned_seconds", "rhs_turned_seconds"),
 )
 _PRODUCT_FACTORS = ("lhs_far", "rhs_far", "result_far", "lhs_turned_far", "rhs_turned_far")
+#: Fields of ProductClass whose key in the file is another name.
+_PRODUCT_FIELDS = {
+    "lhs_turned_seconds": "lhs_transposed_seconds",
+    "rhs_turned_seconds": "rhs_transposed_seconds",
+    "lhs_far": "lhs_uncached",
+    "rhs_far": "rhs_uncached",
+    "result_far": "result_uncached",
+    "lhs_turned_far": "lhs_transposed_uncached",
+    "rhs_turned_far": "rhs_transposed_uncached",
+}
 #: Characters that a machine's name may not contain: they begin, separate and end variations.
 _REFUSED = frozenset("{},")
 _ATTAINED = ("matrix", "memory", "attention")
-_FORMS = {form.value: form for form in ConvolutionForm}
+_ALGORITHMS = {algorithm.value: algorithm for algorithm in ConvolutionAlgorithm}
 _CONVOLUTION_SECONDS = (
     *("call_seconds", "multiply_seconds"),
     *("input_seconds", "kernel_seconds", "result_seconds"),
@@ -133,7 +143,7 @@ def exchange_fields(exchange: Exchange) -> dict[str, object]:
         "devices": exchange.devices,
         "bandwidth": exchange.bandwidth,
         "latency": exchange.latency,
-        "far": exchange.far,
+        "far": exchange.uncached_slowdown,
         "ports": exchange.ports,
         "attained": exchange.attained,
         "busy": exchange.busy,
@@ -142,24 +152,29 @@ def exchange_fields(exchange: Exchange) -> dict[str, object]:
 
 def _product_fields(one: ProductClass) -> dict[str, object]:
     names = (*_PRODUCT_SIZES, *_PRODUCT_SECONDS, *_PRODUCT_FACTORS)
-    numbers = {name: getattr(one, name) for name in names}
+    numbers = {name: getattr(one, _PRODUCT_FIELDS.get(name, name)) for name in names}
     return {"types": [kind.value for kind in one.types], **numbers}
 
 
 def _convolution_fields(one: ConvolutionClass) -> dict[str, object]:
-    numbers = {name: getattr(one, name) for name in (*_CONVOLUTION_SECONDS, "far")}
-    return {"form": one.form.value, "type": one.kind.value, **numbers}
+    numbers = {name: getattr(one, name) for name in _CONVOLUTION_SECONDS}
+    return {
+        "form": one.algorithm.value,
+        "type": one.kind.value,
+        **numbers,
+        "far": one.uncached_slowdown,
+    }
 
 
 def _machine(fields: JsonFields) -> MachineDescription:
-    version = fields.whole("format", COUNT)
+    version = fields.integer("format", COUNT)
     if version != FORMAT:
         raise MachineError(f"{fields.where}: format {version}; this version reads {FORMAT}")
     machine = MachineDescription(
         name=_name(fields),
         kind=fields.text("kind"),
         source=_printable(fields, "source"),
-        units=fields.whole("units", COUNT),
+        units=fields.integer("units", COUNT),
         levels=fields.items("levels", _level, 1),
         rates=_rates_table(fields),
         kernel_seconds=fields.number("kernel_seconds", SECONDS),
@@ -171,11 +186,11 @@ def _machine(fields: JsonFields) -> MachineDescription:
             fields.items("convolutions", _convolution) if fields.has("convolutions") else ()
         ),
         attained=(
-            _attained(fields.inside(fields.take("attained"), "attained"))
+            _attained(fields.inside(fields.pop("attained"), "attained"))
             if fields.has("attained")
             else Attained()
         ),
-        program_bytes=fields.whole("program_bytes", (0, SIZE[1]), 0),
+        program_bytes=fields.integer("program_bytes", (0, SIZE[1]), 0),
         host_bandwidth=(
             fields.number("host_bandwidth", RATE) if fields.has("host_bandwidth") else 0.0
         ),
@@ -225,9 +240,9 @@ def _printable(fields: JsonFields, name: str) -> str:
 def _level(fields: JsonFields) -> MemoryLevel:
     level = MemoryLevel(
         _printable(fields, "name"),
-        fields.whole("bytes", SIZE),
+        fields.integer("bytes", SIZE),
         fields.number("bandwidth", RATE),
-        bool(fields.whole("kernel_local", (0, 1), 0)),
+        bool(fields.integer("kernel_local", (0, 1), 0)),
     )
     fields.done()
     return level
@@ -236,11 +251,11 @@ def _level(fields: JsonFields) -> MemoryLevel:
 def read_exchange(fields: JsonFields) -> Exchange:
     exchange = Exchange(
         _printable(fields, "name"),
-        fields.whole("devices", COUNT),
+        fields.integer("devices", COUNT),
         fields.number("bandwidth", RATE),
         fields.number("latency", SECONDS),
         fields.number("far", FACTOR, 0.0),
-        fields.whole("ports", (0, COUNT[1]), 0),
+        fields.integer("ports", (0, COUNT[1]), 0),
         fields.number("attained", FRACTION, 1.0),
         fields.number("busy", SHARE, 1.0),
     )
@@ -255,7 +270,7 @@ def _attained(fields: JsonFields) -> Attained:
 
 
 def _rates_table(machine: JsonFields) -> tuple[tuple[PrimitiveType, Rates], ...]:
-    found = machine.take("rates")
+    found = machine.pop("rates")
     if not isinstance(found, dict) or PrimitiveType.F32.value not in found:
         raise MachineError(
             f"{machine.where}: rates must be an object by element type, f32 among them"
@@ -270,7 +285,7 @@ def _rates_table(machine: JsonFields) -> tuple[tuple[PrimitiveType, Rates], ...]
         )
         rates = Rates(matrix, simple, exp)
         if fields.has("functions"):
-            functions = fields.inside(fields.take("functions"), "functions")
+            functions = fields.inside(fields.pop("functions"), "functions")
             rates = replace(rates, functions=_functions(functions))
         fields.done()
         table.append((_NAMED[name], rates))
@@ -287,14 +302,14 @@ def _functions(fields: JsonFields) -> tuple[tuple[Opcode, float], ...]:
 
 
 def _product(fields: JsonFields) -> ProductClass:
-    found = fields.take("types")
+    found = fields.pop("types")
     kinds = [_NAMED.get(str(name)) for name in found] if isinstance(found, list) else []
     if len(kinds) != 3 or None in kinds:
         raise MachineError(
             f"{fields.where}: types must be three element types, found {shown(found)}"
         )
     limits = {"multiplications": MULTIPLICATIONS}
-    sizes = [fields.whole(name, limits.get(name, COUNT)) for name in _PRODUCT_SIZES]
+    sizes = [fields.integer(name, limits.get(name, COUNT)) for name in _PRODUCT_SIZES]
     seconds = [fields.number(name, SECONDS) for name in _PRODUCT_SECONDS]
     factors = [fields.number(name, FACTOR) for name in _PRODUCT_FACTORS]
     fields.done()
@@ -302,16 +317,19 @@ def _product(fields: JsonFields) -> ProductClass:
 
 
 def _convolution(fields: JsonFields) -> ConvolutionClass:
-    form = fields.text("form")
-    if form not in _FORMS:
-        raise MachineError(f"{fields.where}: form must be {', '.join(_FORMS)}, found {form!r}")
+    algorithm = fields.text("form")
+    if algorithm not in _ALGORITHMS:
+        raise MachineError(
+            f"{fields.where}: form must be {', '.join(_ALGORITHMS)}, found {algorithm!r}"
+        )
     name = fields.text("type")
     if name not in _NAMED:
         raise MachineError(f"{fields.where}: no element type is named {shown(name)}")
     seconds = [fields.number(name, SECONDS) for name in _CONVOLUTION_SECONDS]
-    far = fields.number("far", FACTOR)
+    slowdown = fields.number("far", FACTOR)
     fields.done()
-    return replace(ConvolutionClass(_FORMS[form], _NAMED[name], *seconds), far=far)
+    found = ConvolutionClass(_ALGORITHMS[algorithm], _NAMED[name], *seconds)
+    return replace(found, uncached_slowdown=slowdown)
 
 
 def _require_growing(where: str, name: str, field: str, sizes: Iterable[int]) -> None:

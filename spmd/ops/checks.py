@@ -105,12 +105,12 @@ def check_aliases(
                 f"{set_text(output_index)} of the result or {set_text(operand_index)} of operand "
                 f"{number}, which are said to alias, does not exist"
             ) from None
-        if not same_type(_held(result), _held(operand)):
+        if not same_type(_buffer_array(result), _buffer_array(operand)):
             raise ShapeError(f"the result {result} cannot alias the operand {operand}")
 
 
-def _held(shape: Shape) -> Shape:
-    """Return the array in a buffer: pinning makes a buffer of an array in place, unpinning an array of a buffer."""
+def _buffer_array(shape: Shape) -> Shape:
+    """Return the array in a buffer: pin makes a buffer of an array, unpin an array of a buffer, in the same memory."""
     return shape.array if isinstance(shape, BufferShape) else shape
 
 

@@ -92,7 +92,7 @@ def fusion_bytes(instruction: HloInstruction) -> float:
 
 
 def _parameter_bytes(parameter: HloInstruction) -> float:
-    whole = float(parameter.shape.byte_size)
+    total = float(parameter.shape.byte_size)
     read = 0.0
     for user in parameter.users:
         if user.opcode is Opcode.SLICE or (
@@ -102,8 +102,8 @@ def _parameter_bytes(parameter: HloInstruction) -> float:
         elif user.opcode is Opcode.DYNAMIC_UPDATE_SLICE and user.operand(0) is parameter:
             continue
         else:
-            return whole
-    return min(read, whole)
+            return total
+    return min(read, total)
 
 
 def _written_bytes(root: HloInstruction) -> float:

@@ -51,7 +51,7 @@ def partitioner_number(call: HloInstruction) -> int | None:
     return int(named) if int(named) < len(module.host_functions.partitioners) else None
 
 
-def is_unwritten(instruction: HloInstruction) -> bool:
+def is_uninitialized(instruction: HloInstruction) -> bool:
     """Return whether this is an array that has not been written yet."""
     attrs = instruction.attrs
     return isinstance(attrs, CustomCallAttrs) and attrs.target == ALLOCATE_BUFFER
@@ -79,7 +79,7 @@ def has_side_effect(instruction: HloInstruction) -> bool:
 
 
 def bytes_accessed(instruction: HloInstruction) -> float:
-    return 0.0 if is_unwritten(instruction) else operands_and_result(instruction)
+    return 0.0 if is_uninitialized(instruction) else operands_and_result(instruction)
 
 
 define(

@@ -117,9 +117,9 @@ def infer_ragged_dot(instruction: HloInstruction) -> Shape:
         raise ShapeError(
             f"rhs group dimension must have the number of groups {groups}, found {rhs}"
         )
-    kept = free_dims(rhs.rank, attrs.rhs_group_dims)
-    number = {d: i for i, d in enumerate(kept)}
-    squeezed = bare(rhs.element_type, (rhs.dims[d] for d in kept))
+    remaining = free_dims(rhs.rank, attrs.rhs_group_dims)
+    number = {d: i for i, d in enumerate(remaining)}
+    squeezed = bare(rhs.element_type, (rhs.dims[d] for d in remaining))
     try:
         plain = DotAttrs(
             attrs.dot.lhs_contracting,

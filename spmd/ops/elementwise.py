@@ -15,7 +15,7 @@ from spmd.shape import ArrayShape, PrimitiveType, Shape
 TypeTest = Callable[[PrimitiveType], bool]
 
 _COMPLEX_PART = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
-_COMPLEX_OF = {part: whole for whole, part in _COMPLEX_PART.items()}
+_COMPLEX_OF = {part: complex_type for complex_type, part in _COMPLEX_PART.items()}
 
 
 # ---- which element types an operation takes
@@ -47,7 +47,7 @@ def is_float(t: PrimitiveType) -> bool:
     return t.is_floating
 
 
-def is_whole(t: PrimitiveType) -> bool:
+def is_integer(t: PrimitiveType) -> bool:
     return t.is_integer
 
 
@@ -198,7 +198,7 @@ _SIGNED = operand_types(is_signed_or_inexact, "signed, floating-point or complex
 _REAL = operand_types(is_real_number, "real numbers")
 _FLOATS = operand_types(is_float, "floating-point numbers")
 _BITS = operand_types(is_bits, "integers or pred")
-_WHOLE = operand_types(is_whole, "integers")
+_INTEGERS = operand_types(is_integer, "integers")
 _ORDERED = operand_types(is_orderable, "ordered values")
 
 # add and multiply on pred mean or and and.
@@ -212,7 +212,7 @@ _define(
     Opcode.SHIFT_RIGHT_ARITHMETIC,
     Opcode.SHIFT_RIGHT_LOGICAL,
     arity=2,
-    verify=_WHOLE,
+    verify=_INTEGERS,
 )
 _define(Opcode.POWER, arity=2, verify=_NUMBERS, transcendental=True)
 _define(Opcode.ATAN2, arity=2, verify=_INEXACT, transcendental=True)
@@ -223,7 +223,7 @@ _define(Opcode.ABS, arity=1, infer=infer_abs, verify=_SIGNED)
 _define(Opcode.SIGN, arity=1, verify=_SIGNED)
 _define(Opcode.NEGATE, arity=1, verify=_NUMBERS)
 _define(Opcode.NOT, arity=1, verify=_BITS)
-_define(Opcode.COUNT_LEADING_ZEROS, Opcode.POPCNT, arity=1, verify=_WHOLE)
+_define(Opcode.COUNT_LEADING_ZEROS, Opcode.POPCNT, arity=1, verify=_INTEGERS)
 _define(Opcode.REAL, Opcode.IMAG, arity=1, infer=infer_complex_part, verify=_INEXACT)
 _define(Opcode.IS_FINITE, arity=1, infer=infer_predicate, verify=_FLOATS)
 _define(

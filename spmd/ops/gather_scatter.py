@@ -68,7 +68,7 @@ def infer_gather(instruction: HloInstruction) -> Shape:
 
 def _check_gather(operand: ArrayShape, indices: ArrayShape, attrs: GatherAttrs) -> None:
     check_length(attrs.slice_sizes, operand.rank, "slice_sizes")
-    if any(not 0 <= take <= n for take, n in zip(attrs.slice_sizes, operand.dims, strict=True)):
+    if any(not 0 <= size <= n for size, n in zip(attrs.slice_sizes, operand.dims, strict=True)):
         raise ShapeError(f"slice_sizes {list(attrs.slice_sizes)} exceed the operand {operand}")
     _check_index_map(
         indices, attrs.index_vector_dim, attrs.start_index_map, operand.rank, "start_index_map"

@@ -136,19 +136,21 @@ def _written_out(
     return as_devices(ids, mode, num_partitions, replica_count)
 
 
-def meeting_groups(
+def participating_groups(
     instruction: HloInstruction, num_partitions: int, replica_count: int
 ) -> DeviceGroups:
     """Return the non-empty groups as a value, sorted by first member. Raises ShapeError as ``device_groups`` does."""
     groups = instruction.attrs_as(CollectiveAttrs).replica_groups
-    found = known_meeting(groups, group_mode(instruction), num_partitions, replica_count)
+    found = find_participating_groups(
+        groups, group_mode(instruction), num_partitions, replica_count
+    )
     if found is None:
         return DeviceGroups.of(device_groups(instruction, num_partitions, replica_count))
     return found
 
 
 @lru_cache(maxsize=256)
-def known_meeting(
+def find_participating_groups(
     groups: ReplicaGroups, mode: CollectiveGroupMode, num_partitions: int, replica_count: int
 ) -> DeviceGroups | None:
     """Return the groups of devices; None for ids that these counts do not have.

@@ -27,8 +27,8 @@ def check_in_place(instruction: HloInstruction) -> None:
     if len(_buffers(source)) != len(_buffers(target)):
         raise ShapeError(f"the input {source} and the output {target} differ in buffers")
     for shape, given in zip((source, target), starts, strict=True):
-        whole = as_tuple(given)
-        each = whole.elements if isinstance(shape, TupleShape) else (whole,)
+        start_tuple = as_tuple(given)
+        each = start_tuple.elements if isinstance(shape, TupleShape) else (start_tuple,)
         if len(each) != len(_buffers(shape)):
             raise ShapeError(f"the starts {given} do not fit the buffers {shape}")
         for buffer, start in zip(_buffers(shape), each, strict=True):

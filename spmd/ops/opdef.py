@@ -45,7 +45,7 @@ Verify: TypeAlias = Callable[[HloInstruction], None]
 Cost: TypeAlias = Callable[[HloInstruction], OpCost]
 #: Bytes read and written by one execution.
 Bytes: TypeAlias = Callable[[HloInstruction], float]
-#: How often one execution applies each called computation (a reducer once per combined element).
+#: Number of applications of each called computation in one execution (of a reducer, one per combined element).
 Applications: TypeAlias = Callable[[HloInstruction], tuple[float, ...]]
 Predicate: TypeAlias = Callable[[HloInstruction], bool]
 

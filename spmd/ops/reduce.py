@@ -266,14 +266,14 @@ def _batch_norm_shapes(instruction: HloInstruction) -> tuple[ArrayShape, ArraySh
     check_dims((index,), operand.rank, "feature_index")
     if not operand.element_type.is_floating:
         raise ShapeError(f"{instruction.opcode} takes floating-point numbers, found {operand}")
-    whole = bare(operand.element_type, operand.dims)
+    full = bare(operand.element_type, operand.dims)
     features = bare(operand.element_type, (operand.dims[index],))
     for i in range(1, instruction.num_operands):
         gradient = instruction.opcode is Opcode.BATCH_NORM_GRAD and i == _OUTPUT_GRADIENT
-        wanted = whole if gradient else features
+        wanted = full if gradient else features
         if not same_type(operand_array(instruction, i), wanted):
             raise ShapeError(f"operand {i} must be {wanted}, found {operand_array(instruction, i)}")
-    return whole, features
+    return full, features
 
 
 define(OpDef(Opcode.REDUCE, infer_reduce, None, verify_reducer, applications=reduce_applications))

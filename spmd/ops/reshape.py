@@ -107,7 +107,7 @@ def infer_copy_done(instruction: HloInstruction) -> Shape:
     return plain(started[0])
 
 
-# ---- bitcast-convert: wider elements take a new minor dimension apart, narrower ones are put together from it
+# ---- bitcast-convert: to narrower elements it adds a minor dimension, to wider ones it removes one
 def infer_bitcast_convert(instruction: HloInstruction) -> Shape:
     operand = operand_array(instruction, 0)
     target = stated_element_type(instruction)

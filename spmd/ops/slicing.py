@@ -60,7 +60,7 @@ def verify_start_indices(instruction: HloInstruction, first: int) -> None:
 def infer_dynamic_slice(instruction: HloInstruction) -> Shape:
     operand, sizes = operand_array(instruction, 0), instruction.attrs_as(DynamicSliceAttrs).sizes
     check_length(sizes, operand.rank, "dynamic_slice_sizes")
-    if any(not 0 <= take <= size for take, size in zip(sizes, operand.dims, strict=True)):
+    if any(not 0 <= wanted <= size for wanted, size in zip(sizes, operand.dims, strict=True)):
         raise ShapeError(f"dynamic_slice_sizes {list(sizes)} exceed the operand {operand}")
     return bare(operand.element_type, sizes)
 

@@ -61,7 +61,7 @@ class _Recorder(Builder):
         self._made.append(made)
         return made
 
-    def take_made(self) -> list[HloInstruction]:
+    def pop_made(self) -> list[HloInstruction]:
         made, self._made = self._made, []
         return made
 
@@ -113,9 +113,9 @@ class _Simplification:
                 simpler = self._as_result(simpler, x)
             self._fuel.burn()
             touched = replace_and_prune(x, simpler, self._effects)
-            # Identities ask whether an operand has no other user: those who just became the only one come back, too.
+            # Rules may require an operand without other users: an instruction that is now the only user comes back.
             alone = [user for one in touched if one.num_users == 1 for user in one.users]
-            self._push((*self._builder.take_made(), simpler, *simpler.users, *touched, *alone))
+            self._push((*self._builder.pop_made(), simpler, *simpler.users, *touched, *alone))
             return True
         return False
 

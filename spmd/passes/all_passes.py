@@ -46,10 +46,10 @@ from spmd.passes.while_loop_trip_count_annotator import WhileLoopTripCountAnnota
 from spmd.passes.while_loop_unroller import WhileLoopUnroller
 from spmd.passes.zero_sized_hlo_elimination import ZeroSizedHloElimination
 
-#: By name alone: what pays only beside a scheduler.
+#: Passes that run only by name: they pay only with a scheduler.
 BY_NAME: tuple[HloPass, ...] = (UpdateForwarding(), WhileLoopUnroller())
 
-#: What opens a program that another compiler has optimized, before anything else is done to it.
+#: First passes on a program that another compiler has optimized.
 OPENING: tuple[HloPass, ...] = (
     BitcastDecomposer(),
     AsyncInliner(),
@@ -57,7 +57,7 @@ OPENING: tuple[HloPass, ...] = (
     LibraryCallExpander(),
 )
 
-#: What a per-device program says that the runtime does not run becomes what it runs.
+#: Passes that replace instructions that the runtime does not support.
 LEGALIZATION: tuple[HloPass, ...] = (
     CallInliner(),
     ReducerSimplifier(),
@@ -100,7 +100,7 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     DeadCodeElimination(),
 )
 
-#: What the simplified per-device program says of its loops, of their memory and of its caller's.
+#: Passes that annotate the simplified program: its loops, their memory, and the aliases of parameters and results.
 ANNOTATION: tuple[HloPass, ...] = (
     WhileLoopDoubleBuffer(),
     WhileLoopTripCountAnnotator(),

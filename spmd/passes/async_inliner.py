@@ -25,8 +25,9 @@ class AsyncInliner(FueledPass):
         u = ((f32[8]), f32[8], s32[]) async-update(s)
         d = f32[8] async-done(u)
 
-    The instructions stand where the start stood, so a schedule stays one. Updates of other starts go as well. Only
-    collectives are in flight here: the start of a computation that is one collective stays, unless ``collectives``.
+    The instructions replace the start at its position, so a schedule stays one. Updates of other starts are removed,
+    too. Only collectives are asynchronous here: the start of a computation that is one collective stays, unless
+    ``collectives``.
     """
 
     name: ClassVar[str] = "async-inliner"

@@ -42,18 +42,18 @@ class BatchNormExpander(OpExpander):
 
 
 class _Features:
-    """Arithmetic between the whole array and values per feature, in f32 or wider."""
+    """Arithmetic between the entire array and values per feature, in f32 or wider."""
 
     def __init__(self, x: HloInstruction, b: Builder) -> None:
-        whole = x.operand(0).array_shape
+        shape = x.operand(0).array_shape
         attrs = x.attrs_as(BatchNormAttrs)
         self.b = b
-        self.dims = whole.dims
-        self._narrow = whole.element_type
+        self.dims = shape.dims
+        self._narrow = shape.element_type
         self._wide = PrimitiveType.F64 if self._narrow.bits == 64 else PrimitiveType.F32
         self._index = attrs.feature_index
-        self._others = tuple(d for d in range(whole.rank) if d != attrs.feature_index)
-        self._count = math.prod(whole.dims[d] for d in self._others)
+        self._others = tuple(d for d in range(shape.rank) if d != attrs.feature_index)
+        self._count = math.prod(shape.dims[d] for d in self._others)
         self._epsilon = attrs.epsilon
 
     def widened(self, x: HloInstruction) -> HloInstruction:
@@ -73,7 +73,7 @@ class _Features:
         return self.b.divide(total, self._full(total.dims, self._count))
 
     def deviation(self, variance: HloInstruction) -> HloInstruction:
-        """sqrt(variance + epsilon)"""
+        """Return sqrt(variance + epsilon)."""
         raised = self.b.add(variance, self._full(variance.dims, self._epsilon))
         return self.b.unary(Opcode.SQRT, raised)
 
@@ -91,7 +91,7 @@ def _inference(x: HloInstruction, f: _Features) -> HloInstruction:
 
 
 def _training(x: HloInstruction, f: _Features) -> HloInstruction:
-    """(normalized, mean, variance)"""
+    """Return (normalized, mean, variance)."""
     data, scale, offset = map(f.widened, x.operands)
     mean = f.mean(data)
     centred = f.b.subtract(data, f.spread(mean))
@@ -112,7 +112,7 @@ def _normalized(
 
 
 def _grad(x: HloInstruction, f: _Features) -> HloInstruction:
-    """(gradient of the operand, of the scale, of the offset)"""
+    """Return the gradients of the operand, of the scale and of the offset."""
     b = f.b
     data, scale, mean, variance, grad = map(f.widened, x.operands)
     inverse = f.reciprocal(f.deviation(variance))

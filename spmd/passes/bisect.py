@@ -14,10 +14,10 @@ from spmd.passes.interface import HloPass
 from spmd.passes.minimize import minimize
 from spmd.passes.pipeline import Application, Pipeline, apply
 
-#: What is wrong with the second module as a form of the first one; "" for nothing. Both stay as they are.
+#: Describes how the second module differs in meaning from the first one; "" if it does not. Both stay unchanged.
 Problem = Callable[[HloModule, HloModule], str]
 
-#: How often the smallest example is asked whether it still fails.
+#: Most evaluations in the search for the smallest example.
 ATTEMPTS = 400
 
 
@@ -33,9 +33,9 @@ class Rewrite:
 class FirstBadPass:
     """The application, the ``number``-th of ``total`` (from 1), that made the program wrong, and how.
 
-    ``rewrite``: which one of it, where the pass can be stopped between two. ``changes``: what that one, or the whole
-    application, took away (``- ..``) and put in (``+ ..``). ``before`` is the smallest module found on which the pass
-    goes wrong, ``after`` what it makes of it.
+    ``rewrite``: the wrong rewrite in it, if the pass can be stopped between two rewrites. ``changes``: the instructions
+    that the rewrite, or the application, removed (``- ..``) and added (``+ ..``). ``before``: the smallest module found
+    on which the pass goes wrong; ``after``: its result.
     """
 
     step: HloPass
@@ -51,9 +51,9 @@ class FirstBadPass:
 def bisect(
     module: HloModule, pipelines: Sequence[Pipeline], problem: Problem
 ) -> FirstBadPass | None:
-    """The culprit among the applications of ``pipelines`` on ``module``, or None where the result is right.
+    """Find the first application of ``pipelines`` after which ``module`` is wrong. Returns None if the result is right.
 
-    An application that fails, or leaves what does not verify, counts as wrong too, if ``problem`` says so of it.
+    An application that raises an error, or whose result does not verify, is wrong if ``problem`` says so.
     """
     steps = _steps(module, pipelines)
     changing = [number for number, (_, changed) in enumerate(steps, 1) if changed]
@@ -84,24 +84,26 @@ def _applications(module: HloModule, pipelines: Sequence[Pipeline]) -> Iterator[
 
 
 def _advance(module: HloModule, pipelines: Sequence[Pipeline], count: int) -> None:
-    """The first ``count`` applications."""
+    """Run the first ``count`` applications on ``module``."""
     done = _applications(module, pipelines)
     for _ in range(count):
         next(done)
 
 
 def _steps(module: HloModule, pipelines: Sequence[Pipeline]) -> list[tuple[HloPass, bool]]:
-    """Every application's pass and whether it changed the module; one that fails is the last one, and did."""
+    """Return the pass of every application and whether it changed the module. An application that fails ends the list
+    and counts as a change.
+    """
     copy = clone_module(module)
     steps: list[tuple[HloPass, bool]] = []
     for pipeline in pipelines:
-        place = 0
+        index = 0
         try:
             for done in pipeline.applications(copy):
                 steps.append((done.step, done.changed))
-                place = (done.place + 1) % len(pipeline.passes)
+                index = (done.index + 1) % len(pipeline.passes)
         except SpmdError:
-            steps.append((pipeline.passes[place], True))
+            steps.append((pipeline.passes[index], True))
             break
     return steps
 
@@ -117,7 +119,7 @@ def _problem_after(edit: Callable[[HloModule], object], module: HloModule, probl
 
 
 def _first(candidates: Sequence[int], wrong: Callable[[int], str]) -> tuple[int | None, str]:
-    """The first of ``candidates`` (ascending) that is wrong, all before it being right, and what is wrong with it."""
+    """Return the first of ``candidates`` (ascending) that is wrong, by binary search, and what is wrong with it."""
     found = wrong(candidates[-1]) if candidates else ""
     if not found:
         return None, ""
@@ -171,7 +173,9 @@ def _rewrites(module: HloModule, step: FueledPass) -> int:
 def _smallest(
     before: HloModule, step: HloPass, problem: Problem, changes: Sequence[str]
 ) -> HloModule:
-    """The smallest module found on which the pass goes wrong; ``before`` where it does not by itself."""
+    """Return the smallest module found on which the pass goes wrong. This is ``before`` if the pass does not go wrong
+    on a part of it.
+    """
 
     def fails(module: HloModule) -> bool:
         return bool(_problem_after(lambda m: apply(step, m), module, problem))
@@ -183,7 +187,7 @@ def _smallest(
 
 
 def _applied(step: HloPass, module: HloModule) -> HloModule:
-    """A copy after the pass, as far as it goes."""
+    """Return a copy after the pass. If the pass fails, the copy is as the pass left it."""
     copy = clone_module(module)
     with suppress(SpmdError):
         apply(step, copy)
@@ -191,7 +195,7 @@ def _applied(step: HloPass, module: HloModule) -> HloModule:
 
 
 def instruction_changes(before: HloModule, after: HloModule) -> tuple[str, ...]:
-    """Instructions that are gone or were changed (``- ..``), then those that are new or became so (``+ ..``)."""
+    """Return the instructions that were removed or changed (``- ..``), then new and changed ones (``+ ..``)."""
     old, new = ({x.name: repr(x) for x in m.all_instructions()} for m in (before, after))
     gone = [f"- {text}" for name, text in old.items() if new.get(name) != text]
     come = [f"+ {text}" for name, text in new.items() if old.get(name) != text]

@@ -63,7 +63,7 @@ def decomposed(x: HloInstruction, target: ArrayShape, b: Builder) -> HloInstruct
 
 
 def _bitcast(x: HloInstruction, source: Array, target: Array, b: Builder) -> HloInstruction:
-    """First make elements of the target's type, or of its parts' type, then put them in order."""
+    """Convert to elements of the target's type, or of its parts' type, then put them in order."""
     old, new = source.element_type, target.element_type
     if old is new:
         return _moved(x, source, target, b)
@@ -178,9 +178,9 @@ def _refined(parts: Sequence[DimensionPart], sizes: Sequence[int]) -> list[Dimen
 
 def _permutation(before: Sequence[DimensionPart], after: Sequence[DimensionPart]) -> list[int]:
     """Return the transpose between row-major arrays; equal places in ``before`` and ``after`` are one in memory."""
-    place = {part: i for i, part in enumerate(logical_order(before))}
+    position = {part: i for i, part in enumerate(logical_order(before))}
     source = {part: before[i] for i, part in enumerate(after)}
-    return [place[source[part]] for part in logical_order(after)]
+    return [position[source[part]] for part in logical_order(after)]
 
 
 def _grouped(permutation: Sequence[int]) -> tuple[list[int], list[list[int]]]:
@@ -195,8 +195,8 @@ def _grouped(permutation: Sequence[int]) -> tuple[list[int], list[list[int]]]:
         else:
             groups.append([d])
     ordered = sorted(groups)
-    place = {group[0]: i for i, group in enumerate(ordered)}
-    return [place[group[0]] for group in groups], ordered
+    position = {group[0]: i for i, group in enumerate(ordered)}
+    return [position[group[0]] for group in groups], ordered
 
 
 def _reshaped(x: HloInstruction, dims: Sequence[int], b: Builder) -> HloInstruction:

@@ -23,8 +23,8 @@ from spmd.passes.rewrite import move_control_edges
 class CallInliner(FueledPass):
     """Inline every ``call``, callees first. The instructions stand where the call stood, in the callee's order.
 
-    A callee with one call site keeps its instructions' names. UnsupportedError if the program would have more than
-    MAX_UNSHARED instructions: the runtime keeps no calls. keep_uninlineable: leave calls alone that say
+    A callee with one call site keeps its instructions' names. Raises UnsupportedError if the program would have more
+    than MAX_UNSHARED instructions: the runtime keeps no calls. keep_uninlineable: leave calls alone that say
     ``inlineable="false"`` (JAX says so of shard_map bodies).
     """
 
@@ -42,9 +42,9 @@ class CallInliner(FueledPass):
 def inline_calls(
     module: HloModule, opcode: Opcode, wanted: Callable[[HloInstruction], bool], fuel: Fuel
 ) -> bool:
-    """Inline the calls (or fusions) that are ``wanted``, callees first; True where there was one.
+    """Inline the calls (or fusions) that are ``wanted``, callees first. Returns whether there was one.
 
-    UnsupportedError if the program would become too large.
+    Raises UnsupportedError if the program would become too large.
     """
     sites = call_sites(module)
     require_bounded(module, lambda x: x.opcode is opcode and wanted(x), "inlined")

@@ -15,7 +15,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops import definition
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.checks import plain
-from spmd.ops.custom_call import is_unwritten
+from spmd.ops.custom_call import is_uninitialized
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import has_control_edges, sharding_annotation
@@ -29,7 +29,7 @@ _DISTINCT = (Opcode.PARAMETER, Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, Op
 class CommonSubexpressionElimination(FueledPass):
     """Replace an instruction by an earlier one with the same operation, operands, callees and sharding.
 
-    One walk in post-order with a hash table: linear. Callees count as equal when they are the same program.
+    It is one traversal in post-order with a hash table: linear. Callees are equal if they are the same program.
     """
 
     name: ClassVar[str] = "common-subexpression-elimination"
@@ -62,13 +62,13 @@ def _merge_in(
 
 
 def is_mergeable(x: HloInstruction, effects: SideEffects) -> bool:
-    """One instruction may stand for it and its equals."""
-    is_distinct = x.opcode in _DISTINCT or is_unwritten(x)
+    """Return whether one instruction may replace all instructions with the same key."""
+    is_distinct = x.opcode in _DISTINCT or is_uninitialized(x)
     return not (is_distinct or has_control_edges(x) or effects.of(x))
 
 
 def value_key(x: HloInstruction, operands: list[int], structure: StructuralKeys) -> Hashable:
-    """Equal keys are equal values; ``operands``: a number for each, equal where their values are."""
+    """Return a key that is equal for equal values. ``operands``: the value number of each operand."""
     if definition(x.opcode).commutative:
         operands = sorted(operands)
     return (
@@ -91,7 +91,9 @@ def _call_key(x: HloInstruction) -> Hashable:
 
 
 def _attrs_key(attrs: Attrs) -> Hashable:
-    """Channel ids differ between equal collectives: only their presence means something."""
+    """Return the attributes without the channel id: equal collectives have different ids, and only the presence of one
+    means something.
+    """
     if (
         isinstance(attrs, (CollectiveAttrs, CollectivePermuteAttrs))
         and attrs.channel_id is not None

@@ -18,7 +18,7 @@ from spmd.passes.constant_copies import copy_constant, is_small_constant
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at, is_annotated, is_pinned
-from spmd.passes.while_state import element_index, only_taken_apart, renumber
+from spmd.passes.while_state import element_index, has_only_element_reads, renumber
 from spmd.shape import TupleShape
 
 
@@ -42,7 +42,7 @@ class ConditionalOperandSimplifier(InstructionPass):
         def edit(x: HloInstruction) -> bool:
             builder, changed = builder_at(x, scope), False
             for branch in range(len(x.called_computations)):
-                if takes_tuple_apart(x, branch, sites):
+                if decomposes_tuple(x, branch, sites):
                     changed |= self._read_less(x, branch, builder)
                     changed |= _drop_unread(x, branch, builder, effects)
             return changed
@@ -50,7 +50,7 @@ class ConditionalOperandSimplifier(InstructionPass):
         return edit
 
     def _read_less(self, x: HloInstruction, branch: int, builder: Builder) -> bool:
-        """Constants and repeated elements are read where they are at hand."""
+        """Replace reads of constants by copies of them, and reads of repeated elements by reads of the first one."""
         callee, elements = x.called_computations[branch], x.operand(1 + branch).operands
         inside = builder.within(callee)
         changed = False
@@ -67,8 +67,10 @@ class ConditionalOperandSimplifier(InstructionPass):
         return changed
 
 
-def takes_tuple_apart(x: HloInstruction, branch: int, sites: Counter[HloComputation]) -> bool:
-    """The branch has this one caller, which puts a tuple together for it to take apart."""
+def decomposes_tuple(x: HloInstruction, branch: int, sites: Counter[HloComputation]) -> bool:
+    """Return whether the branch has only this caller, the operand is a tuple instruction, and the branch reads its
+    elements only.
+    """
     if is_pinned(x):
         return False
     callee, operand = x.called_computations[branch], x.operand(1 + branch)
@@ -78,22 +80,22 @@ def takes_tuple_apart(x: HloInstruction, branch: int, sites: Counter[HloComputat
         and operand.opcode is Opcode.TUPLE
         and not is_annotated(operand)
         and not is_annotated(parameter)
-        and only_taken_apart(parameter)
+        and has_only_element_reads(parameter)
     )
 
 
 def used_reads(tuple_value: HloInstruction) -> list[HloInstruction]:
-    """The get-tuple-elements of a value that somebody uses."""
+    """Return the get-tuple-elements of a value that are used."""
     return [read for read in tuple_value.users if read.users or read.is_root]
 
 
 def _drop_unread(x: HloInstruction, branch: int, builder: Builder, effects: SideEffects) -> bool:
     parameter, state = x.called_computations[branch].parameters[0], x.operand(1 + branch)
-    kept = sorted({element_index(read) for read in used_reads(parameter)})
-    if len(kept) == state.num_operands:
+    read_elements = sorted({element_index(read) for read in used_reads(parameter)})
+    if len(read_elements) == state.num_operands:
         return False
-    renumber(parameter, {old: new for new, old in enumerate(kept)})
-    parameter.shape = TupleShape(tuple(state.operand(i).shape for i in kept))
-    x.replace_operand(1 + branch, builder.tuple([state.operand(i) for i in kept]))
+    renumber(parameter, {old: new for new, old in enumerate(read_elements)})
+    parameter.shape = TupleShape(tuple(state.operand(i).shape for i in read_elements))
+    x.replace_operand(1 + branch, builder.tuple([state.operand(i) for i in read_elements]))
     builder.computation.remove_unused(keep=effects.of)
     return True

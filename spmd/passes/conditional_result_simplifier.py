@@ -1,4 +1,4 @@
-"""Let conditionals return no more than somebody reads, and each value once."""
+"""Let conditionals return only results that are read, and each value once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spmd.passes.conditional_operand_simplifier import used_reads
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at, is_pinned
-from spmd.passes.while_state import element_index, only_taken_apart, renumber
+from spmd.passes.while_state import element_index, has_only_element_reads, renumber
 from spmd.shape import TupleShape
 
 
@@ -27,7 +27,7 @@ from spmd.shape import TupleShape
 class ConditionalResultSimplifier(InstructionPass):
     """Branches that return tuple(x, y, x) and tuple(u, v, u)  =>  tuple(x) and tuple(u)
 
-    where nobody reads element 1: who reads element 2 reads element 0.
+    if element 1 is not read: users of element 2 read element 0.
     """
 
     name: ClassVar[str] = "conditional-result-simplifier"
@@ -47,8 +47,10 @@ class ConditionalResultSimplifier(InstructionPass):
 
 
 def returns_tuples(x: HloInstruction, sites: Counter[HloComputation]) -> bool:
-    """Every branch has this one caller and puts a tuple together, of which only elements are read."""
-    if is_pinned(x) or not only_taken_apart(x):
+    """Return whether every branch has only this caller and its root is a tuple instruction, and only elements of the
+    result are read.
+    """
+    if is_pinned(x) or not has_only_element_reads(x):
         return False
     return all(
         sites[branch] == 1
@@ -60,7 +62,7 @@ def returns_tuples(x: HloInstruction, sites: Counter[HloComputation]) -> bool:
 
 
 def _read_first(x: HloInstruction) -> bool:
-    """Whatever reads an element that every branch returns twice reads the first of the two."""
+    """Replace reads of an element that every branch returns twice by reads of the first of the two."""
     returned = list(zip(*(branch.root.operands for branch in x.called_computations), strict=True))
     changed = False
     for read in used_reads(x):
@@ -73,16 +75,16 @@ def _read_first(x: HloInstruction) -> bool:
 
 def _drop_unread(x: HloInstruction, builder: Builder, effects: SideEffects) -> bool:
     elements = x.called_computations[0].root.operands
-    kept = sorted({element_index(read) for read in used_reads(x)})
-    if not kept or len(kept) == len(elements):
+    read_elements = sorted({element_index(read) for read in used_reads(x)})
+    if not read_elements or len(read_elements) == len(elements):
         return False
     for branch in x.called_computations:
         old = branch.root
-        branch.root = builder.within(branch).tuple([old.operand(i) for i in kept])
+        branch.root = builder.within(branch).tuple([old.operand(i) for i in read_elements])
         branch.remove(old)
         branch.remove_unused(keep=effects.of)
-    renumber(x, {old: new for new, old in enumerate(kept)})
-    smaller = x.clone(TupleShape(tuple(elements[i].shape for i in kept)), x.operands)
+    renumber(x, {old: new for new, old in enumerate(read_elements)})
+    smaller = x.clone(TupleShape(tuple(elements[i].shape for i in read_elements)), x.operands)
     builder.computation.add(smaller)
     builder.computation.replace(x, smaller)
     return True

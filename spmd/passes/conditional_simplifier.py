@@ -40,7 +40,7 @@ def inline_known_branch(x: HloInstruction) -> bool:
 
 
 def known_branch(x: HloInstruction) -> int | None:
-    """The branch that runs; an index out of range selects the last one."""
+    """Return the branch that runs. An index out of range selects the last one."""
     value = splat(x.operand(0))
     if value is None:
         return None

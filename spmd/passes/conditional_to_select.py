@@ -24,7 +24,7 @@ from spmd.passes.rewrite import (
     is_pinned,
     replace_and_prune,
 )
-from spmd.passes.select_price import selects_pay
+from spmd.passes.select_cost import selects_pay
 from spmd.passes.tuple_simplifier import match_element
 from spmd.shape import TupleShape
 

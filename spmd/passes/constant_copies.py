@@ -8,13 +8,13 @@ from spmd.hlo.opcode import Opcode
 
 
 def is_small_constant(value: HloInstruction, max_bytes: int) -> bool:
-    """A constant of at most ``max_bytes``, or one repeated by a broadcast."""
+    """Return whether ``x`` is a constant of at most ``max_bytes``, possibly broadcast."""
     if value.opcode is Opcode.BROADCAST:
         value = value.operand(0)
     return value.opcode is Opcode.CONSTANT and value.shape.byte_size <= max_bytes
 
 
 def copy_constant(value: HloInstruction, builder: Builder) -> HloInstruction:
-    """``value``, made again in the builder's computation."""
+    """Copy the constant ``value`` into the builder's computation."""
     operands = [copy_constant(operand, builder) for operand in value.operands]
     return builder.computation.add(value.clone(value.shape, operands))

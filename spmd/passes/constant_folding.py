@@ -57,15 +57,15 @@ class ConstantFolding(Simplifier):
     def simplify(self, module: HloModule) -> Simplify:
         scope, known = ModuleScope(module), _Known(self.max_bytes)
 
-        def fold(x: HloInstruction) -> HloInstruction | None:
+        def rewrite(x: HloInstruction) -> HloInstruction | None:
             value = None if x.opcode in _COMPACT else known.computed(x)
             if value is None:
                 return None
             constant = _constant(builder_at(x, scope), x.array_shape, value)
-            known.remember(constant, value)
+            known.record(constant, value)
             return constant
 
-        return fold
+        return rewrite
 
 
 def _constant(builder: Builder, shape: ArrayShape, value: NDArray) -> HloInstruction:
@@ -83,11 +83,13 @@ class _Known:
         self._effects = SideEffects()
         self._values: dict[HloInstruction, NDArray | None] = {}
 
-    def remember(self, x: HloInstruction, value: NDArray) -> None:
+    def record(self, x: HloInstruction, value: NDArray) -> None:
         self._values[x] = value
 
     def value(self, x: HloInstruction) -> NDArray | None:
-        """The value of a constant, iota or broadcast, or of one that was folded before."""
+        """Return the value of a constant, iota or broadcast, or of an instruction that was folded before; None if it is
+        unknown or too large.
+        """
         if x not in self._values:
             self._values[x] = self._evaluate(x) if x.opcode in _COMPACT else self._constant(x)
         return self._values[x]

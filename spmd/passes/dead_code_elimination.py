@@ -1,4 +1,4 @@
-"""Remove what nobody uses."""
+"""Remove instructions without users and side effects."""
 
 from __future__ import annotations
 

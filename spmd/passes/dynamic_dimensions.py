@@ -18,7 +18,7 @@ from spmd.ops.reduction import identity_value, reduction_kind
 from spmd.registry import Registry
 from spmd.shape import ArrayShape
 
-Place: TypeAlias = tuple[int, int]
+OperandDim: TypeAlias = tuple[int, int]
 """(operand, its dimension)"""
 
 
@@ -28,17 +28,18 @@ _SHARDING_CALLS = ("Sharding", "xla.sdy.FuncResultSharding")
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """``result``: operand dimension to the result dimension of its size. ``used_up``: those that no result has.
+    """Flow of run-time sizes through an op. ``result``: operand dimension to the result dimension of its size.
+    ``used_up``: operand dimensions that no result dimension has.
 
     ``neutral``: for each operand with such, the value of padding that changes nothing.
     """
 
-    result: Mapping[Place, int]
-    used_up: frozenset[Place] = frozenset()
+    result: Mapping[OperandDim, int]
+    used_up: frozenset[OperandDim] = frozenset()
     neutral: Mapping[int, object] = field(default_factory=dict)
 
-    def knows(self, place: Place) -> bool:
-        return place in self.result or place in self.used_up
+    def knows(self, operand_dim: OperandDim) -> bool:
+        return operand_dim in self.result or operand_dim in self.used_up
 
 
 FLOWS: Registry[Opcode, Callable[[HloInstruction], Flow]] = Registry("flow of sizes")
@@ -70,8 +71,8 @@ def _transpose(x: HloInstruction) -> Flow:
     return Flow({(0, source): d for d, source in enumerate(order)})
 
 
-def _but_those_of(x: HloInstruction) -> Flow:
-    """concatenate along, reverse: the other dimensions stay as they are."""
+def _other_dimensions_pass(x: HloInstruction) -> Flow:
+    """Return the flow of an op (concatenate, reverse) that passes all dimensions but those it works along."""
     changed = x.attrs_as(DimensionsAttrs).dimensions
     rest = [d for d in range(x.array_shape.rank) if d not in changed]
     return Flow({(i, d): d for i in range(x.num_operands) for d in rest})
@@ -79,8 +80,8 @@ def _but_those_of(x: HloInstruction) -> Flow:
 
 def _slice(x: HloInstruction) -> Flow:
     attrs, dims = x.attrs_as(SliceAttrs), x.operand(0).dims
-    whole = [d for d, n in enumerate(dims) if x.dims[d] == n and attrs.strides[d] == 1]
-    return Flow({(0, d): d for d in whole})
+    unsliced = [d for d, n in enumerate(dims) if x.dims[d] == n and attrs.strides[d] == 1]
+    return Flow({(0, d): d for d in unsliced})
 
 
 def _pad(x: HloInstruction) -> Flow:
@@ -95,10 +96,10 @@ def _reduce(x: HloInstruction) -> Flow:
     if x.num_operands != 2 or kind is None:
         return Flow({})
     reduced = x.attrs_as(DimensionsAttrs).dimensions
-    kept = [d for d in range(x.operand(0).array_shape.rank) if d not in reduced]
+    result_dims = [d for d in range(x.operand(0).array_shape.rank) if d not in reduced]
     neutral = identity_value(kind, x.array_shape.element_type)
     return Flow(
-        {(0, d): i for i, d in enumerate(kept)},
+        {(0, d): i for i, d in enumerate(result_dims)},
         frozenset((0, d) for d in reduced),
         {0: neutral},
     )
@@ -110,7 +111,7 @@ def _dot(x: HloInstruction) -> Flow:
         (attrs.lhs_batch, attrs.lhs_contracting),
         (attrs.rhs_batch, attrs.rhs_contracting),
     )
-    result: dict[Place, int] = {}
+    result: dict[OperandDim, int] = {}
     following = len(attrs.lhs_batch)
     for side, (batch, contracting) in enumerate(sides):
         result |= {(side, d): i for i, d in enumerate(batch)}
@@ -127,8 +128,8 @@ for _opcode in Opcode:
         FLOWS.add(_opcode, _each_to_itself)
 FLOWS.add(Opcode.CUSTOM_CALL, _custom_call)
 FLOWS.add(Opcode.TRANSPOSE, _transpose)
-FLOWS.add(Opcode.CONCATENATE, _but_those_of)
-FLOWS.add(Opcode.REVERSE, _but_those_of)
+FLOWS.add(Opcode.CONCATENATE, _other_dimensions_pass)
+FLOWS.add(Opcode.REVERSE, _other_dimensions_pass)
 FLOWS.add(Opcode.SLICE, _slice)
 FLOWS.add(Opcode.PAD, _pad)
 FLOWS.add(Opcode.REDUCE, _reduce)

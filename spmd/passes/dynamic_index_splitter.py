@@ -13,7 +13,7 @@ from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at
 
-#: Where the start stands among the operands.
+#: Index of the first start among the operands.
 _FIRST_INDEX = {Opcode.DYNAMIC_SLICE: 1, Opcode.DYNAMIC_UPDATE_SLICE: 2}
 
 

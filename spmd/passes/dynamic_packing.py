@@ -20,21 +20,22 @@ def repacked(
     new_sizes: Sequence[HloInstruction],
     bounds: tuple[int, ...],
 ) -> HloInstruction:
-    """``x``, of which ``old_sizes`` count, in an array of ``bounds``, of which ``new_sizes`` count.
+    """Return the elements of ``x`` within ``old_sizes`` in an array of ``bounds``, within ``new_sizes``, in row-major
+    order.
 
-    Both count as many elements, at most 2^31 - 1, in row-major order; what the result has beyond its sizes is
-    arbitrary. Sizes are s32 scalars, one for each dimension.
+    Both sizes have as many elements, at most 2^31 - 1. The elements of the result beyond its sizes are arbitrary. Sizes
+    are s32 scalars, one for each dimension.
     """
     if not x.array_shape.num_elements:
         return b.reshape(x, bounds)
     number = _number(b, new_sizes, bounds)
-    place = _place(b, number, old_sizes, x.dims)
+    index = _linear_index(b, number, old_sizes, x.dims)
     attrs = GatherAttrs((), (0,), (0,), len(bounds), (1,))
-    return b.create(Opcode.GATHER, (b.reshape(x, (x.array_shape.num_elements,)), place), attrs)
+    return b.create(Opcode.GATHER, (b.reshape(x, (x.array_shape.num_elements,)), index), attrs)
 
 
 def _number(b: Builder, sizes: Sequence[HloInstruction], bounds: tuple[int, ...]) -> HloInstruction:
-    """s32[bounds]: how many elements come before each, where ``sizes`` count."""
+    """Return, as s32[bounds], how many elements precede each element in row-major order of an array of ``sizes``."""
     number = b.broadcast_scalar(b.scalar(_S32, 0), bounds)
     for d, size in enumerate(sizes):
         number = b.multiply(number, b.broadcast_scalar(size, bounds))
@@ -42,16 +43,16 @@ def _number(b: Builder, sizes: Sequence[HloInstruction], bounds: tuple[int, ...]
     return number
 
 
-def _place(
+def _linear_index(
     b: Builder, number: HloInstruction, sizes: Sequence[HloInstruction], bounds: tuple[int, ...]
 ) -> HloInstruction:
     """Return the index within ``bounds`` of element ``number`` of an array whose true sizes are ``sizes``."""
-    place = b.broadcast_scalar(b.scalar(_S32, 0), number.dims)
+    index = b.broadcast_scalar(b.scalar(_S32, 0), number.dims)
     stride = 1
     for size, bound in zip(reversed(sizes), reversed(bounds), strict=True):
         count = b.broadcast_scalar(size, number.dims)
         step = b.broadcast_scalar(b.scalar(_S32, stride), number.dims)
-        place = b.add(place, b.multiply(b.remainder(number, count), step))
+        index = b.add(index, b.multiply(b.remainder(number, count), step))
         number = b.divide(number, count)
         stride *= bound
-    return place
+    return index

@@ -1,4 +1,4 @@
-"""Compute with arrays at their bounds, and with their sizes as values beside them."""
+"""Compute with arrays at their bounds, with their run-time sizes as separate values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.ops.custom_call import cuts_to_sizes
 from spmd.passes.algebraic.match import splat
-from spmd.passes.dynamic_dimensions import Place, flow_of
+from spmd.passes.dynamic_dimensions import OperandDim, flow_of
 from spmd.passes.dynamic_packing import repacked
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
@@ -35,10 +35,10 @@ class DynamicPadder(FueledPass):
     """d = f32[<=8] set-dimension-size(x, n)  =>  s = reduce(select(iota < n, x, 0)), to_apply=add
     s = f32[] reduce(d), to_apply=add
 
-    What stands beyond a size is arbitrary: where an operation sums up a dimension with a size, a mask puts the neutral
-    element there first. get-dimension-size becomes the size, dynamic-reshape a gather. A computation is left as it is,
-    whole, where sizes reach an operation that this does not know (dynamic_dimensions.py), a callee, or the result; but
-    the entry's result may have arrays with sizes, at their bounds, if it has those sizes, too:
+    Elements beyond a size are arbitrary: if an operation reduces a dimension with a size, a mask sets them to the
+    neutral element first. get-dimension-size becomes the size, dynamic-reshape a gather. A computation stays as it is
+    if sizes reach an operation that this pass does not know (dynamic_dimensions.py), a callee, or the result; but the
+    entry's result may have arrays with sizes, at their bounds, if it has those sizes, too:
 
     r = tuple(d, get-dimension-size(d))     =>     r = tuple(x, n)
     """
@@ -62,8 +62,9 @@ class DynamicPadder(FueledPass):
 
 
 def can_pad(computation: HloComputation, *, is_entry: bool) -> bool:
-    """Say whether each operand dimension with a run-time size is passed on or summed up by an operation that is known,
-    or, in the entry, returned together with its size, and whether sizes that meet in one dimension are the same.
+    """Return whether padding is possible. Each operand dimension with a run-time size must be passed on or reduced by a
+    known operation or, in the entry, be returned along with its size. Sizes that are combined in one dimension must be
+    the same.
     """
     sized: dict[HloInstruction, Sizes] = {}
     for x in computation.post_order():
@@ -89,8 +90,10 @@ def can_pad(computation: HloComputation, *, is_entry: bool) -> bool:
     return not sized[computation.root]
 
 
-def _gives_sizes(x: HloInstruction, taken: list[Place]) -> bool:
-    """Say whether ``x`` is a tuple with the size of each of ``taken``, its operands' dimensions that have one."""
+def _gives_sizes(x: HloInstruction, taken: list[OperandDim]) -> bool:
+    """Return whether ``x`` is a tuple that contains the size of each of ``taken``, its operands' dimensions with
+    run-time sizes.
+    """
     if x.opcode is not Opcode.TUPLE:
         return False
     given = {
@@ -112,7 +115,7 @@ def _sized_by(x: HloInstruction, sized: Mapping[HloInstruction, Sizes]) -> Sizes
 
 
 def _asked_of(size: HloInstruction, sized: Mapping[HloInstruction, Sizes]) -> HloInstruction:
-    """Return the size that a get-dimension-size asks for, where it is known; any other as it is."""
+    """Return the size that a get-dimension-size returns, if it is known; else ``size`` itself."""
     if size.opcode is not Opcode.GET_DIMENSION_SIZE:
         return size
     return sized.get(size.operand(0), {}).get(_dimension(size), size)
@@ -126,7 +129,7 @@ def _is_same(one: HloInstruction, other: HloInstruction) -> bool:
 
 
 def says_size(x: HloInstruction) -> bool:
-    """Say whether the result of ``x`` has a run-time size that none of its operands need have."""
+    """Return whether the result of ``x`` has a run-time size that none of its operands needs to have."""
     if cuts_to_sizes(x):
         return True
     return x.opcode in (Opcode.SET_DIMENSION_SIZE, Opcode.DYNAMIC_RESHAPE) and bool(
@@ -172,16 +175,18 @@ class _Padding:
         return self._sizes.get(x, {})
 
     def _set_size(self, x: HloInstruction) -> None:
-        """The operand itself; elements that a larger size brings in are zeros, as in the reference evaluator."""
+        """Replace a set-dimension-size by a copy of its operand. If the size grows, the new elements are zeros, as in
+        the reference evaluator.
+        """
         operand, size = x.operands
         d = _dimension(x)
         sizes = dict(self._of(operand))
-        whole = operand
+        source = operand
         if d in sizes:
-            whole = self._masked(operand, {d: sizes.pop(d)}, 0)
+            source = self._masked(operand, {d: sizes.pop(d)}, 0)
         if not _is_bound(size, x.dims[d]):
             sizes[d] = size
-        self._replace(x, self._b.copy(whole), sizes)
+        self._replace(x, self._b.copy(source), sizes)
 
     def _get_size(self, x: HloInstruction) -> None:
         (operand,) = x.operands
@@ -220,10 +225,10 @@ class _Padding:
             x.shape = replace(x.shape, dynamic=())
 
     def _masked(self, x: HloInstruction, sizes: Sizes, beyond: object) -> HloInstruction:
-        """``x`` with ``beyond`` at what lies beyond ``sizes``."""
+        """Return ``x`` with the elements outside ``sizes`` replaced by ``beyond``."""
         b = self._b
         for d, size in sorted(sizes.items()):
-            place = b.iota(_S32, x.dims, d)
-            inside = b.compare(place, b.broadcast_scalar(size, x.dims), "LT")
+            index = b.iota(_S32, x.dims, d)
+            inside = b.compare(index, b.broadcast_scalar(size, x.dims), "LT")
             x = b.select(inside, x, b.full(x.array_shape.without_layout(), beyond))
         return x

@@ -70,11 +70,11 @@ def _region(computation: HloComputation, sized: set[HloComputation]) -> set[HloI
     region: set[HloInstruction] = set()
     static: set[HloInstruction] = set()
     for x in order:
-        takes_sizes = any(y in region and y not in static for y in x.operands)
+        reads_sizes = any(y in region and y not in static for y in x.operands)
         gives_sizes = says_size(x) or not sized.isdisjoint(x.called_computations)
-        if takes_sizes or gives_sizes or x.opcode is Opcode.SET_DIMENSION_SIZE:
+        if reads_sizes or gives_sizes or x.opcode is Opcode.SET_DIMENSION_SIZE:
             region.add(x)
-            if _is_scalar(x.shape) or not (takes_sizes or gives_sizes):
+            if _is_scalar(x.shape) or not (reads_sizes or gives_sizes):
                 static.add(x)
     # A value computed outside of sizes that come from inside would make a circle.
     after: set[HloInstruction] = set()

@@ -23,7 +23,7 @@ class FlattenCallGraph(FueledPass):
 
     A function with a loop in it that was inlined twice leaves two loops with one body. Passes that change what a loop
     carries, or shard its values, want one caller for each computation. Reducers and the like may be shared.
-    UnsupportedError if the program would have more than MAX_UNSHARED instructions: loops in loops may double it.
+    Raises UnsupportedError if the program would have more than MAX_UNSHARED instructions: loops in loops may double it.
     """
 
     name: ClassVar[str] = "flatten-call-graph"

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Fuel:
-    """Counts rewrites. ``limit``: how many there may be, None for any number."""
+    """A counter of rewrites. ``limit``: the most rewrites, None for any number."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
@@ -24,12 +24,12 @@ class Fuel:
         return self.limit is not None and self.spent >= self.limit
 
     def burn(self) -> None:
-        """A rewrite is made."""
+        """Count one rewrite."""
         assert not self.is_spent
         self.spent += 1
 
     def enough_for(self, sites: Iterable[T]) -> Iterator[T]:
-        """The first of ``sites``, each of which is rewritten, as far as the fuel goes."""
+        """Yield ``sites``, and count a rewrite for each, until the fuel is spent."""
         for site in sites:
             if self.is_spent:
                 return

@@ -1,4 +1,4 @@
-"""Gathers that are slices, or of what need not be computed whole."""
+"""Gathers that are slices, or whose operand need not be computed entirely."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class GatherSimplifier(Simplifier):
 
 
 def one_slice(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """The slice that a gather with one constant index vector takes."""
+    """Return the slice that equals a gather with one constant index vector; None for other gathers."""
     attrs, (operand, indices) = x.attrs_as(GatherAttrs), x.operands
     vector = _constants(indices)
     if not vector or len(vector) != len(attrs.start_index_map):
@@ -67,7 +67,9 @@ def one_slice(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 
 def even_steps(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """A strided slice along the one dimension that constant indices count through in even steps."""
+    """Return the strided slice that equals a gather whose constant indices have a constant step along one dimension;
+    None for other gathers.
+    """
     counted = match_even_steps(x)
     if counted is None:
         return None
@@ -102,41 +104,43 @@ def match_even_steps(x: HloInstruction) -> EvenSteps | None:
         return None
     (dimension,) = attrs.start_index_map
     last = operand.dims[dimension] - 1
-    places = [min(max(i, 0), last) for i in _constants(x.operand(1))]
-    step = _even_step(places)
+    indices = [min(max(i, 0), last) for i in _constants(x.operand(1))]
+    step = _even_step(indices)
     order = _result_order(x, dimension)
-    whole = [*operand.dims]
-    whole[dimension] = 1
-    if tuple(whole) != attrs.slice_sizes or step is None or order is None:
+    slice_sizes = [*operand.dims]
+    slice_sizes[dimension] = 1
+    if tuple(slice_sizes) != attrs.slice_sizes or step is None or order is None:
         return None
-    return EvenSteps(dimension, min(places), max(places), step, order)
+    return EvenSteps(dimension, min(indices), max(indices), step, order)
 
 
 def _constants(indices: HloInstruction) -> list[int]:
-    """Constant indices in row-major order; none where they are not constant."""
+    """Return the constant indices in row-major order; an empty list if they are not constant."""
     if indices.opcode is Opcode.BROADCAST and (one := splat(indices)) is not None:
         return [int(one)] * indices.array_shape.num_elements
     array = constant_array(indices)
     return [int(i) for i in array.reshape(-1)] if array is not None else []
 
 
-def _even_step(places: Sequence[int]) -> int | None:
+def _even_step(indices: Sequence[int]) -> int | None:
     """Return the constant difference of consecutive positions; None if it varies or is 0."""
-    steps = {after - before for before, after in pairwise(places)}
+    steps = {after - before for before, after in pairwise(indices)}
     return steps.pop() if len(steps) == 1 and 0 not in steps else None
 
 
 def _result_order(x: HloInstruction, dimension: int) -> list[int] | None:
-    """The operand's dimensions in the result's order, the batch dimensions standing for ``dimension``.
+    """Return the operand's dimensions in the result's order. ``dimension`` stands where the batch dimensions are.
 
-    None where the batch dimensions do not lie side by side.
+    Returns None if the batch dimensions are not adjacent.
     """
     attrs, rank = x.attrs_as(GatherAttrs), len(x.operand(0).dims)
     batch = [d for d in range(len(x.dims)) if d not in attrs.offset_dims]
     if not batch or batch != list(range(batch[0], batch[-1] + 1)):
         return None
     inside = [d for d in range(rank) if d not in attrs.collapsed_slice_dims]
-    before = {d for d, place in zip(inside, attrs.offset_dims, strict=True) if place < batch[0]}
+    before = {
+        d for d, offset_dim in zip(inside, attrs.offset_dims, strict=True) if offset_dim < batch[0]
+    }
     front = [d for d in range(rank) if d in before and d != dimension]
     back = [d for d in range(rank) if d not in before and d != dimension]
     return [*front, dimension, *back]

@@ -1,4 +1,4 @@
-"""Gathers of what need not be computed whole: of rows that another gather has taken, and of positions."""
+"""Gathers whose operand need not be computed entirely: rows of another gather, and positions."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ class Composition:
 
 
 def gather_of_gather(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """gather(gather(x, i), j)  =>  gather(x, gather(i, j)), where j chooses among index vectors of i
+    """gather(gather(x, i), j) => gather(x, gather(i, j)), if j chooses among index vectors of i and fewer bytes are
+    read and written.
 
-    if that reads and writes less. j is clamped to the number of vectors in both, and i to the size of x.
+    j is clamped to the number of vectors in both, and i to the size of x.
     """
     inner = x.operand(0)
     found = match_composition(x)
@@ -55,13 +56,13 @@ def match_composition(x: HloInstruction) -> Composition | None:
         return None
     (d, *others) = attrs.start_index_map or (-1,)
     batch = [e for e in range(len(inner.dims)) if e not in taken.offset_dims]
-    whole = tuple(1 if e == d else size for e, size in enumerate(inner.dims))
-    if others or d not in batch or attrs.slice_sizes != whole:
+    row_sizes = tuple(1 if e == d else size for e, size in enumerate(inner.dims))
+    if others or d not in batch or attrs.slice_sizes != row_sizes:
         return None
     rest = [e for e in range(len(inner.dims)) if e != d]
-    place = dict(zip(rest, attrs.offset_dims, strict=True))
+    result_dim = dict(zip(rest, attrs.offset_dims, strict=True))
     chosen = [p for p in range(len(x.dims)) if p not in attrs.offset_dims]
-    vectors = sorted([*chosen, *(place[e] for e in batch if e != d)])
+    vectors = sorted([*chosen, *(result_dim[e] for e in batch if e != d)])
     sizes = [*(inner.dims[e] for e in batch), len(taken.start_index_map)]
     moved = 2 * math.prod(x.dims[p] for p in vectors) * sizes[-1] * _index_bytes(inner)
     if moved > 2 * inner.shape.byte_size:
@@ -69,14 +70,14 @@ def match_composition(x: HloInstruction) -> Composition | None:
     among = batch.index(d)
     indices = replace(
         attrs,
-        offset_dims=(*(vectors.index(place[e]) for e in batch if e != d), len(vectors)),
+        offset_dims=(*(vectors.index(result_dim[e]) for e in batch if e != d), len(vectors)),
         collapsed_slice_dims=(among,),
         start_index_map=(among,),
         slice_sizes=tuple(1 if e == among else size for e, size in enumerate(sizes)),
     )
     rows = replace(
         taken,
-        offset_dims=tuple(place[e] for e in taken.offset_dims),
+        offset_dims=tuple(result_dim[e] for e in taken.offset_dims),
         index_vector_dim=len(vectors),
         indices_are_sorted=False,
     )
@@ -97,7 +98,7 @@ def _with_vectors_last(indices: HloInstruction, attrs: GatherAttrs, b: Builder) 
 
 
 def gather_of_iota(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """gather(iota, i)  =>  i, clamped as the gather does, where one position along the iota's dimension is taken"""
+    """gather(iota, i) => i, clamped as by the gather, if slices have one element along the iota's dimension"""
     iota, attrs = x.operand(0), x.attrs_as(GatherAttrs)
     if iota.opcode is not Opcode.IOTA:
         return None

@@ -13,7 +13,7 @@ from spmd.ops.attrs import ParameterAttrs
 
 @dataclass(frozen=True)
 class Inlined:
-    """``root``: the callee's result; ``instructions``: the copies, in the callee's order."""
+    """Result of inlining. ``root``: the callee's result; ``instructions``: the copies, in the callee's order."""
 
     root: HloInstruction
     instructions: tuple[HloInstruction, ...]
@@ -25,7 +25,9 @@ def inline(
     caller: HloComputation,
     keep_names: bool = False,
 ) -> Inlined:
-    """Copies at the end of ``caller``. keep_names: the callee goes away, so its instructions' names become free."""
+    """Copy the callee to the end of ``caller``. keep_names: the callee is going to be removed, so its names become
+    free.
+    """
     copies: dict[HloInstruction, HloInstruction] = {}
     for x in callee.post_order():
         if x.opcode is Opcode.PARAMETER:

@@ -21,29 +21,29 @@ from spmd.hlo.opcode import Opcode
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.rewrite import (
     builder_at,
+    copy_annotation,
     has_control_edges,
     is_annotated,
     is_pinned,
     put_in_place,
     replace_and_prune,
-    take_annotation,
 )
 
-#: Edits the program at an instruction that is still part of it; True where it changed anything.
+#: Edits the program at an instruction that is still part of it. Returns whether anything changed.
 Edit: TypeAlias = Callable[[HloInstruction], bool]
 
-#: A simpler value for an instruction, or None where none is known.
+#: Returns a simpler value for an instruction, or None if none is known.
 Simplify: TypeAlias = Callable[[HloInstruction], HloInstruction | None]
 
 
-_LOOKS_AGAIN = 4
-"""For each instruction of a walk, all together: rules that undo each other are stopped, and the pipeline says so."""
+_MAX_REVISITS = 4
+"""Most repeated visits per instruction, on average: rules that undo each other are stopped, and the pipeline warns."""
 
 
 class InstructionPass(FueledPass):
-    """One walk over the instructions of ``opcodes``, callees first, in the order in which they stand.
+    """One traversal of the instructions of ``opcodes``, callees first, in their order.
 
-    Instructions that an edit makes are not looked at in the same walk.
+    Instructions that an edit makes are not visited in the same traversal.
     """
 
     opcodes: ClassVar[tuple[Opcode, ...]]
@@ -71,12 +71,12 @@ class InstructionPass(FueledPass):
 
 
 class Simplifier(FueledPass):
-    """Replaces instructions by simpler values, operands first, and removes what nobody needs any more.
+    """A pass that replaces instructions by simpler values, operands first, and removes instructions without users.
 
-    Where a replacement leaves a value one reader of several, that reader is looked at again: rules may ask
-    whether it is the only one. What is pinned (``is_pinned``) stays. Without ``opcodes`` it looks at every instruction.
+    If a replacement leaves a value with one reader, that reader is visited again: rules may require a single reader.
+    Pinned instructions (``is_pinned``) stay. Without ``opcodes`` every instruction is visited.
 
-    makes_values: every simpler value is a new instruction, which takes over the sharding that was stated.
+    makes_values: every simpler value is a new instruction, which gets the stated sharding.
     """
 
     opcodes: ClassVar[tuple[Opcode, ...]] = ()
@@ -94,7 +94,7 @@ class Simplifier(FueledPass):
         changed = False
         for computation in module.computations_post_order():
             work = deque(self.traversal(computation))
-            again = _LOOKS_AGAIN * len(work)
+            again = _MAX_REVISITS * len(work)
             while work and not fuel.is_spent:
                 x = work.popleft()
                 stays = has_control_edges(x) if self.makes_values else is_pinned(x)
@@ -102,7 +102,7 @@ class Simplifier(FueledPass):
                 if simpler is None:
                     continue
                 if is_annotated(x):
-                    take_annotation(x, simpler)
+                    copy_annotation(x, simpler)
                 less_read = replace_and_prune(x, simpler, effects)
                 readers = filter(self._is_looked_at, _only_readers(less_read))
                 for reader in itertools.islice(readers, again):
@@ -127,7 +127,7 @@ class OpExpander(InstructionPass):
 
     @abstractmethod
     def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:
-        """A new value that is ``x``'s; None, and nothing built, where ``x`` has to stay."""
+        """Return a new value equal to ``x``. Returns None, and builds nothing, if ``x`` has to stay."""
 
     def editor(self, module: HloModule) -> Edit:
         scope = ModuleScope(module)

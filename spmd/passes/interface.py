@@ -43,7 +43,7 @@ class HloPass(ABC):
 
     @abstractmethod
     def run(self, module: HloModule) -> bool:
-        """Transform ``module`` in place; True when anything changed."""
+        """Transform ``module`` in place. Returns whether anything changed."""
 
     def run_with_notes(self, module: HloModule) -> PassResult:
         """Run the pass, and return its notes besides."""

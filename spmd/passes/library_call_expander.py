@@ -58,7 +58,7 @@ def _expand_in(
         before = len(computation)
         b = builder_at(call, scope)
         values = expanded(call, call.operands, b)
-        _take_shardings(call, values)
+        _copy_shardings(call, values)
         readers = _readers(call, len(values))
         entire = None
         if not isinstance(call.shape, TupleShape):
@@ -74,7 +74,7 @@ def _expand_in(
     computation.set_order(x for group in order.values() for x in group if x.parent is computation)
 
 
-def _take_shardings(call: HloInstruction, values: Values) -> None:
+def _copy_shardings(call: HloInstruction, values: Values) -> None:
     """Give each result the sharding that the call states of it."""
     if call.sharding is not None and isinstance(call.shape, TupleShape):
         parts = call.sharding.leaf_shardings(call.shape)
@@ -95,8 +95,8 @@ def _index(taker: HloInstruction) -> int:
 def _tuple_of(call: HloInstruction, values: Values, b: Builder) -> HloInstruction:
     """Return all results, workspaces included."""
     workspaces = result_shapes(call)[len(values) :]
-    unwritten = [b.unwritten(as_array(shape).without_layout()) for shape in workspaces]
-    return b.tuple([*values, *unwritten])
+    uninitialized = [b.uninitialized(as_array(shape).without_layout()) for shape in workspaces]
+    return b.tuple([*values, *uninitialized])
 
 
 def _remove(call: HloInstruction, first: HloInstruction, entire: HloInstruction | None) -> None:

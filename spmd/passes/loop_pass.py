@@ -1,4 +1,4 @@
-"""Passes that look at one loop after another, whose state's elements can be told apart."""
+"""Passes that edit one loop after another, if the elements of its state are known."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from spmd.passes.while_state import Loop, match_loop
 
 
 class LoopPass(InstructionPass):
-    """One walk over the loops that ``match_loop`` knows, inner ones first."""
+    """One traversal of the loops that ``match_loop`` accepts, inner ones first."""
 
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
 
     @abstractmethod
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
-        """Edits ``loop``, and with ``builder`` what stands around it; True where it changed anything."""
+        """Edit ``loop``, and with ``builder`` the computation around it. Returns whether anything changed."""
 
     def editor(self, module: HloModule) -> Edit:
         scope, effects, sites = ModuleScope(module), SideEffects(), call_sites(module)

@@ -12,7 +12,12 @@ from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.passes.rewrite import is_pinned
 from spmd.passes.while_loop_trip_count_annotator import forget_trip_count
-from spmd.passes.while_state import Loop, element_index, is_element_of, result_elements_known
+from spmd.passes.while_state import (
+    Loop,
+    element_index,
+    is_element_of,
+    result_has_only_element_reads,
+)
 from spmd.shape import ArrayShape, PrimitiveType
 
 
@@ -31,9 +36,9 @@ class Counter:
 
 @dataclass(frozen=True)
 class CountedLoop:
-    """A loop that runs ``trips`` times, and whose result is only taken apart.
+    """A loop that runs ``trips`` times and whose result is read by get-tuple-elements only.
 
-    counters: by their places in the state. variable: the place of the one that the condition looks at.
+    counters: by their index in the state. variable: the index of the one that the condition reads.
     """
 
     loop: Loop
@@ -42,14 +47,16 @@ class CountedLoop:
     counters: dict[int, Counter]
 
     def carrying(self, loop: Loop) -> CountedLoop:
-        """The same one, whose state has more elements."""
+        """Return the same loop with more elements in its state."""
         return replace(self, loop=loop)
 
 
 def match_counted(loop: Loop) -> CountedLoop | None:
-    """A loop of two trips or more; None where it cannot be told, or where its ends are pinned."""
+    """Return the loop with its trip count if it has at least two trips. Returns None if the count is unknown, or if the
+    loop's result or the body's root is pinned.
+    """
     trips, variable = trip_count(loop.instruction), induction_variable(loop.instruction)
-    if trips is None or trips < 2 or variable is None or not result_elements_known(loop):
+    if trips is None or trips < 2 or variable is None or not result_has_only_element_reads(loop):
         return None
     if any(is_pinned(user) for user in loop.instruction.users) or is_pinned(loop.body.root):
         return None
@@ -72,9 +79,9 @@ def _counter(loop: Loop, index: int, trips: int) -> Counter | None:
 
 
 def peel_first(counted: CountedLoop, builder: Builder) -> dict[HloInstruction, HloInstruction]:
-    """The first trip before the loop: what stands there for the body's values.
+    """Write the first trip before the loop. Returns the copies of the body's values.
 
-    The loop's state is to begin with what this trip leaves; the caller says so (``begin_with``).
+    The caller must make the loop start from the state after this trip (``begin_with``).
     """
     return write_trip(counted.loop, counted.loop.initial, builder)
 
@@ -82,7 +89,7 @@ def peel_first(counted: CountedLoop, builder: Builder) -> dict[HloInstruction, H
 def begin_with(
     counted: CountedLoop, elements: Sequence[HloInstruction], builder: Builder
 ) -> CountedLoop:
-    """After ``peel_first``: the loop without its first trip, its state beginning as ``elements``."""
+    """Remove the first trip, written before the loop by ``peel_first``. The loop starts from the state ``elements``."""
     shifted = {k: replace(c, init=c.at(1)) for k, c in counted.counters.items()}
     initial = list(elements)
     for k, counter in shifted.items():
@@ -95,7 +102,9 @@ def begin_with(
 
 
 def peel_last(counted: CountedLoop, builder: Builder, effects: SideEffects) -> CountedLoop:
-    """The last trip behind the loop, with its numbers for counters; the loop without it. Users read what it leaves."""
+    """Remove the last trip from the loop and write it after the loop, with constants for the counters. Users of the
+    loop read the results of that trip.
+    """
     loop = counted.loop
     users = loop.instruction.users
     _end_before(counted, builder)
@@ -134,9 +143,11 @@ def write_trip(
 def write_trips(
     loop: Loop, elements: Sequence[HloInstruction], builder: Builder, count: int
 ) -> list[dict[HloInstruction, HloInstruction]]:
-    """Several trips, one after the other; ``builder`` may write into the body itself.
+    """Write several trips one after the other; ``builder`` may write into the body itself. Returns the copies of each
+    trip.
 
-    Control edges are copied with what they order. Those from the state are none: it is there when the trip begins.
+    Control edges are copied with the instructions that they order, except those from the state, which exists when a
+    trip begins.
     """
     parameter, root = loop.body.parameters[0], loop.body.root
     order = [x for x in loop.body.post_order() if x is not parameter and x is not root]

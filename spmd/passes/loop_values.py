@@ -15,7 +15,7 @@ from spmd.passes.while_state import Loop, add_elements, element_index, is_elemen
 
 _STAY = CALLERS | {Opcode.PARAMETER, Opcode.OPT_BARRIER, *KIND}
 _MADE_HERE = frozenset({Opcode.CONSTANT, Opcode.IOTA})
-#: Made without operands, alike in all trips of a loop; not on all devices.
+#: Ops without operands that are equal in all trips of a loop, though not on all devices.
 SAME_IN_ALL_TRIPS = _MADE_HERE | DEVICE_IDS
 
 
@@ -45,7 +45,9 @@ def determined_instructions(
 
 
 def cone(x: HloInstruction, known: Container[HloInstruction] = ()) -> list[HloInstruction]:
-    """``x`` and all that it is made from in the body, operands first; state elements and the ``known`` are leaves."""
+    """Return ``x`` and all values of the body that it depends on, operands first. State elements and ``known`` values
+    are leaves.
+    """
     order: list[HloInstruction] = []
     seen: set[HloInstruction] = set()
     stack: list[tuple[HloInstruction, bool]] = [(x, False)]
@@ -73,9 +75,9 @@ def copy_cones(
     builder: Builder,
     known: Mapping[HloInstruction, HloInstruction] | None = None,
 ) -> dict[HloInstruction, HloInstruction]:
-    """Copies, written by ``builder``, of ``values`` and all that they are made from.
+    """Copy ``values`` and all values that they depend on, by ``builder``.
 
-    element: what stands for a read of the state there. known: what stands for other values.
+    ``element``: gives the replacement of a read of the state. ``known``: replacements of other values.
     """
     copies = dict(known or {})
     for value in values:
@@ -90,9 +92,9 @@ def copy_cones(
 
 
 def compute_before(loop: Loop, values: Sequence[HloInstruction], builder: Builder) -> Loop:
-    """The loop whose body reads ``values``, which follow from elements that no trip changes, from its state.
+    """Add ``values`` to the loop's state, computed before the loop. They depend on elements that no trip changes.
 
-    What they are made from is copied in front of the loop by ``builder``.
+    The values that they depend on are copied by ``builder`` to the computation of the loop.
     """
     outside = copy_cones(values, lambda x: loop.initial[element_index(x)], builder)
     loop, carried = add_elements(loop, [outside[value] for value in values], builder)

@@ -16,10 +16,10 @@ from spmd.shape_compatibility import compatible
 #: Without one of these a manual region may leave a value that differs between devices: no program at all.
 _MAKES_EQUAL = (Opcode.ALL_REDUCE, Opcode.ALL_GATHER, Opcode.CALL)
 
-#: How many operands away from what matters a cut may run.
+#: Distances, in operands, of cuts from the instructions that matter.
 _DISTANCES = (1, 2, 4, 8, 16)
 
-#: Edits a fresh clone; False where there is nothing to do.
+#: Edits a fresh clone. Returns False if there is nothing to do.
 Edit = Callable[[HloModule], bool]
 Fails = Callable[[HloModule], bool]
 
@@ -32,10 +32,10 @@ def minimize(
     around: Collection[str] = (),
     attempts: int | None = None,
 ) -> HloModule:
-    """A smaller module for which ``fails`` still holds. ``fails`` must take any valid module.
+    """Return a smaller module for which ``fails`` still holds. ``fails`` is called with valid modules only.
 
-    ``around``: names of instructions that the failure is about, tried first with little around them. ``attempts``: how
-    often ``fails`` may be asked, None for as often as there are edits.
+    ``around``: names of instructions that the failure is about; parts of the module around them are tried first.
+    ``attempts``: the largest number of calls of ``fails``; None: no limit.
     """
     search = _Search(module, fails, attempts)
     for distance in _DISTANCES if around else ():
@@ -105,7 +105,7 @@ def _cut_out(names: Collection[str], distance: int) -> Edit:
 
 
 def _holding(module: HloModule, names: Collection[str]) -> set[HloComputation]:
-    """Computations in which, or in what they call, instructions ``names`` stand."""
+    """Return the computations that contain one of the instructions ``names``, or call one that does."""
     holding: set[HloComputation] = set()
     for computation in module.computations_post_order():
         if any(
@@ -117,18 +117,18 @@ def _holding(module: HloModule, names: Collection[str]) -> set[HloComputation]:
 
 
 def _beyond(results: list[HloInstruction], distance: int) -> list[HloInstruction]:
-    """Arrays computed by more than ``distance`` steps before ``results``, as far as these read them."""
-    near = set(results)
+    """Return the arrays that are more than ``distance`` operands away from ``results`` and that these depend on."""
+    visited = set(results)
     layer = results
     for _ in range(distance):
-        layer = [o for x in layer for o in x.operands if o not in near]
-        near.update(layer)
-    edge = dict.fromkeys(o for x in layer for o in x.operands if o not in near)
+        layer = [o for x in layer for o in x.operands if o not in visited]
+        visited.update(layer)
+    edge = dict.fromkeys(o for x in layer for o in x.operands if o not in visited)
     return [x for x in edge if x.num_operands and isinstance(x.shape, ArrayShape)]
 
 
 def _edits(module: HloModule) -> Iterator[Edit]:
-    """Edits by name, so that each still finds its place after the others."""
+    """Yield edits that refer to instructions by name, so that each can be applied after the others."""
     root = module.entry.root
     if root.opcode is Opcode.TUPLE:
         for element in root.operands:
@@ -216,9 +216,9 @@ def _clean(module: HloModule) -> None:
     for parameter in entry.parameters:
         if not parameter.users and parameter is not entry.root:
             entry.remove(parameter)
-    kept = entry.parameters
+    parameters = entry.parameters
     entry._parameters.clear()
-    for number, parameter in enumerate(kept):
+    for number, parameter in enumerate(parameters):
         parameter.attrs = ParameterAttrs(number)
         entry._parameters[number] = parameter
     module.remove_unreachable_computations()

@@ -15,7 +15,9 @@ def on_arrays(
     arrays: Mapping[HloInstruction, HloInstruction],
     b: Builder,
 ) -> dict[HloInstruction, HloInstruction]:
-    """Array by instruction of an elementwise function, operands first. ``arrays`` of its parameters have one size."""
+    """Return the array of each instruction of an elementwise function, operands first. The parameters' ``arrays`` have
+    one size.
+    """
     dims = next(iter(arrays.values())).dims
     made = dict(arrays)
     for x in function:

@@ -1,4 +1,4 @@
-"""Let results take the place of parameters that their caller has donated."""
+"""Let results use the memory of parameters that their caller has donated."""
 
 from __future__ import annotations
 

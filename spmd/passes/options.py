@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field
 from spmd.errors import SpmdError
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
-from spmd.near_names import did_you_mean
+from spmd.name_suggestions import did_you_mean
 from spmd.passes.interface import MACHINE_OPTION, PASSES, HloPass, option_fields
 
 _PASS = re.compile(r"\s*([a-z0-9-]+)\s*(?:\{([^{}]*)\})?\s*(,|$)")
@@ -59,7 +59,7 @@ def make_pass(name: str, options: str = "", machines: Sequence[MachineDescriptio
 
 
 def _value(name: str, option: Field[object], text: str) -> object:
-    """``text`` as the type of the option's default."""
+    """Convert ``text`` to the type of the option's default."""
     default = option.default
     if default is MISSING or isinstance(default, tuple):
         raise PassOptionError(f"option {option.name} of {name} cannot be given in text")

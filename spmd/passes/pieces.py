@@ -14,7 +14,9 @@ from spmd.ops.attrs import DynamicSliceAttrs, SliceAttrs
 def piece_of(
     instruction: HloInstruction, along: Along, operands: Iterable[HloInstruction], pieces: int
 ) -> HloInstruction:
-    """One of ``pieces`` of ``instruction``, of ``operands`` cut as ``along`` says; it stands nowhere yet."""
+    """Create one of ``pieces`` of ``instruction``, of ``operands`` sliced as ``along`` says. It belongs to no
+    computation yet.
+    """
     shape, attrs, dim = instruction.array_shape, instruction.attrs, along.result
     if dim is not None:
         size = shape.dims[dim] // pieces

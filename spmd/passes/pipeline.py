@@ -13,7 +13,7 @@ from spmd.passes.interface import HloPass, PassResult
 #: Rounds after which a pipeline is taken to go in circles; simplification settles in three or four.
 MAX_ROUNDS = 25
 
-#: What dumps say is before where no pass comes any more, as XLA does.
+#: Name of the next pass in dumps after the last one, as in XLA.
 PIPELINE_END = "pipeline-end"
 
 
@@ -23,11 +23,11 @@ class UnsettledWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """One run of the ``place``-th pass of ``pipeline`` on ``module``, done: whether it changed it; CPU seconds; the
+    """One run of the ``index``-th pass of ``pipeline`` on ``module``, done: whether it changed it; CPU seconds; the
     pass's notes."""
 
     pipeline: Pipeline
-    place: int
+    index: int
     module: HloModule
     changed: bool
     seconds: float
@@ -35,12 +35,12 @@ class Application:
 
     @property
     def step(self) -> HloPass:
-        return self.pipeline.passes[self.place]
+        return self.pipeline.passes[self.index]
 
     @property
     def following(self) -> str:
         """The name of the next pass, or that of the end: a repeated pipeline may begin again there."""
-        rest = self.pipeline.passes[self.place + 1 :]
+        rest = self.pipeline.passes[self.index + 1 :]
         return rest[0].name if rest else PIPELINE_END
 
 
@@ -64,14 +64,14 @@ class Pipeline:
     after_change: bool = False
 
     def applications(self, module: HloModule) -> Iterator[Application]:
-        """Each is made when it is asked for. UnsettledWarning names passes that do not come to rest."""
+        """Yield each application after it was made. Warns with UnsettledWarning of passes that reach no fixpoint."""
         changing: list[str] = []
         unchanged = 0
         for number in range(len(self.passes) * (self.max_rounds if self.repeated else 1)):
-            place = number % len(self.passes)
-            if place == 0:
+            index = number % len(self.passes)
+            if index == 0:
                 changing.clear()
-            done = self._apply(place, module)
+            done = self._apply(index, module)
             unchanged = 0 if done.changed else unchanged + 1
             if done.changed:
                 changing.append(done.step.name)
@@ -86,7 +86,7 @@ class Pipeline:
             )
 
     def run(self, module: HloModule, after: AfterPass | None = None) -> bool:
-        """All applications; True when any changed the module."""
+        """Run all applications. Returns whether any changed the module."""
         changed = False
         for done in self.applications(module):
             changed |= done.changed
@@ -94,17 +94,17 @@ class Pipeline:
                 after(done)
         return changed
 
-    def _apply(self, place: int, module: HloModule) -> Application:
+    def _apply(self, index: int, module: HloModule) -> Application:
         start = time.thread_time()
-        result = apply(self.passes[place], module)
+        result = apply(self.passes[index], module)
         seconds = time.thread_time() - start
-        return Application(self, place, module, result.changed, seconds, result.notes)
+        return Application(self, index, module, result.changed, seconds, result.notes)
 
 
 def run_pipelines(
     module: HloModule, pipelines: Iterable[Pipeline], after: AfterPass | None = None
 ) -> bool:
-    """One after the other; True when any changed the module."""
+    """Run the pipelines one after the other. Returns whether any changed the module."""
     changed = at_rest = False
     for pipeline in pipelines:
         if pipeline.after_change and at_rest:
@@ -122,7 +122,7 @@ def apply(step: HloPass, module: HloModule) -> PassResult:
 
 
 def run_once(module: HloModule, passes: Iterable[HloPass], after: AfterPass | None = None) -> bool:
-    """Each pass once; True when any changed the module."""
+    """Run each pass once. Returns whether any changed the module."""
     return Pipeline("passes", tuple(passes)).run(module, after)
 
 
@@ -132,5 +132,5 @@ def run_passes(
     after: AfterPass | None = None,
     max_rounds: int = MAX_ROUNDS,
 ) -> bool:
-    """The passes in turn until none changes anything any more; True when any changed the module."""
+    """Run the passes in turn until none changes anything. Returns whether any changed the module."""
     return Pipeline("passes", tuple(passes), True, max_rounds).run(module, after)

@@ -55,7 +55,7 @@ class ReducerSimplifier(OpExpander):
 def _known(
     x: HloInstruction, number: int, one: Combining, made: HloInstruction, b: Builder
 ) -> HloInstruction:
-    """Result ``number`` of ``x`` alone."""
+    """Create result ``number`` of ``x`` by itself, with a reducer of a known kind."""
     reducer = b.scope.reducer(one.kind, made.array_shape.element_type)
     return b.create(x.opcode, _operands(x, number, made), x.attrs, calls=(reducer,))
 

@@ -54,6 +54,6 @@ class ReducerWidener(OpExpander):
 
 
 def _as(x: HloInstruction, parameter: HloInstruction, b: Builder) -> HloInstruction:
-    """``x`` in the element type of the parameter."""
+    """Convert ``x`` to the element type of the parameter."""
     kind = parameter.array_shape.element_type
     return x if x.array_shape.element_type is kind else b.convert(x, kind)

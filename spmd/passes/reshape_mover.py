@@ -19,7 +19,7 @@ from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.shape import ArrayShape
 
-#: What a rearrangement does, whatever it is applied to: opcode, sizes before, sizes after, order of a transpose.
+#: A rearrangement without its operand: opcode, sizes before, sizes after, order of a transpose.
 Movement: TypeAlias = tuple[Opcode, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 _UNMOVED = (Opcode.COPY, Opcode.MAP)
@@ -35,9 +35,9 @@ class ReshapeMover(FueledPass):
         s = f32[6,4] add(t, u)                                   r = f32[6,4] transpose(e), dimensions={1,0}
         r = f32[6,4] exponential(s)
 
-    A group is what can be computed before one kind of rearrangement. It moves if the rearrangements that nobody reads
-    any more outnumber those of its results that are new: a result's that only rearrangements of the same kind read is
-    none, for the two become one. Every value keeps its bits.
+    A group is a set of operations that can be computed before one kind of rearrangement. It moves if more
+    rearrangements become unused than new ones of its results are needed: a result that only rearrangements of the same
+    kind read needs none, since the two become one. Every value keeps its bits.
     """
 
     name: ClassVar[str] = "reshape-mover"
@@ -53,7 +53,7 @@ class ReshapeMover(FueledPass):
 
 
 def _move_once(computation: HloComputation, scope: ModuleScope, fuel: Fuel) -> bool:
-    """One walk over the rearrangements that there are; True where any group moved."""
+    """Try each rearrangement of the computation once. Returns whether any group was moved."""
     changed = False
     seen: set[HloInstruction] = set()
     for entry in computation.post_order():
@@ -83,7 +83,7 @@ class Group:
 
 # ---- finding
 def movement_of(x: HloInstruction) -> Movement | None:
-    """None for what is no rearrangement, or has to stay."""
+    """Return the movement of a reshape or transpose. Returns None for another op, and for one that is pinned."""
     if x.opcode not in (Opcode.RESHAPE, Opcode.TRANSPOSE) or is_pinned(x):
         return None
     order = x.attrs_as(DimensionsAttrs).dimensions if x.opcode is Opcode.TRANSPOSE else ()
@@ -91,7 +91,7 @@ def movement_of(x: HloInstruction) -> Movement | None:
 
 
 def groups(entry: HloInstruction, movement: Movement) -> Iterator[Group]:
-    """The largest group that ``entry`` belongs to, then what of it can be moved without the rest."""
+    """Yield the largest group that ``entry`` belongs to, then the part of it that can be moved without the rest."""
     largest = _members(entry, movement)
     if largest:
         yield _group(movement, largest)
@@ -101,12 +101,12 @@ def groups(entry: HloInstruction, movement: Movement) -> Iterator[Group]:
 
 
 def _members(entry: HloInstruction, movement: Movement) -> list[HloInstruction]:
-    """Operands first."""
+    """Return the members of the group of ``entry``, operands first."""
     members: dict[HloInstruction, None] = {}
     work = [entry]
     while work:
         for user in work.pop().users:
-            if user in members or not _is_movable(user, movement):
+            if user in members or not _can_move(user, movement):
                 continue
             if all(_fits(operand, movement, members) for operand in user.operands):
                 members[user] = None
@@ -115,8 +115,8 @@ def _members(entry: HloInstruction, movement: Movement) -> list[HloInstruction]:
     return list(members)
 
 
-def _is_movable(x: HloInstruction, movement: Movement) -> bool:
-    """Elementwise over the moved shape."""
+def _can_move(x: HloInstruction, movement: Movement) -> bool:
+    """Return whether ``x`` is elementwise over the moved shape and not pinned."""
     if not definition(x.opcode).elementwise or x.opcode in _UNMOVED:
         return False
     if not isinstance(x.shape, ArrayShape) or x.dims != movement[2]:
@@ -125,7 +125,7 @@ def _is_movable(x: HloInstruction, movement: Movement) -> bool:
 
 
 def _fits(operand: HloInstruction, movement: Movement, members: dict[HloInstruction, None]) -> bool:
-    """It can be had before the movement."""
+    """Return whether the operand exists, or can be made without cost, before the movement."""
     if operand in members or movement_of(operand) == movement:
         return True
     if not operand.dims and movement[2]:
@@ -134,7 +134,7 @@ def _fits(operand: HloInstruction, movement: Movement, members: dict[HloInstruct
 
 
 def _is_repeated_scalar(x: HloInstruction) -> bool:
-    """The same in any shape."""
+    """Return whether ``x`` is one scalar for all elements, so that it can be made in any shape."""
     if x.opcode is Opcode.BROADCAST and not x.operand(0).dims:
         return True
     return x.opcode is Opcode.CONSTANT and splat(x) is not None
@@ -150,14 +150,14 @@ def _group(movement: Movement, members: list[HloInstruction]) -> Group:
 
 # ---- judging
 def is_worth_it(group: Group) -> bool:
-    """More rearrangements go than come."""
+    """Return whether the movement removes more rearrangements than it adds."""
     members = set(group.members)
     gone = sum(members.issuperset(entry.users) and not entry.is_root for entry in group.entries)
     return gone > len(list(_costly_results(group, members)))
 
 
 def results(group: Group) -> Iterator[HloInstruction]:
-    """Members that are read outside of the group."""
+    """Yield the members that are read outside the group."""
     members = set(group.members)
     for member in group.members:
         if member.is_root or not members.issuperset(member.users):
@@ -165,7 +165,7 @@ def results(group: Group) -> Iterator[HloInstruction]:
 
 
 def _costly_results(group: Group, members: set[HloInstruction]) -> Iterator[HloInstruction]:
-    """Those whose rearrangement merges with no other."""
+    """Yield the results whose new rearrangement merges with no other."""
     opcode = group.movement[0]
     for result in results(group):
         outside = [user for user in result.users if user not in members]

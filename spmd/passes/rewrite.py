@@ -18,12 +18,12 @@ def sharding_annotation(instruction: HloInstruction) -> tuple[object, str | None
 
 
 def is_annotated(instruction: HloInstruction) -> bool:
-    """The value's sharding was stated: replacing the instruction would lose it."""
+    """Return whether the value's sharding is stated: replacing the instruction would lose it."""
     return instruction.sharding is not None or instruction.annotations.frontend(_SHARDY) is not None
 
 
-def take_annotation(old: HloInstruction, new: HloInstruction) -> None:
-    """Give `new`, made for this, the sharding that was stated of `old`."""
+def copy_annotation(old: HloInstruction, new: HloInstruction) -> None:
+    """Give ``new``, which replaces ``old``, the sharding stated of ``old``."""
     new.sharding, new.annotations = old.sharding, old.annotations
 
 
@@ -32,12 +32,12 @@ def has_control_edges(instruction: HloInstruction) -> bool:
 
 
 def is_pinned(instruction: HloInstruction) -> bool:
-    """Another value cannot take its place: its annotation, or its order among others, would be lost."""
+    """Return whether no other value may replace this one: its annotation or its control dependencies would be lost."""
     return is_annotated(instruction) or has_control_edges(instruction)
 
 
 def builder_at(x: HloInstruction, scope: ModuleScope) -> Builder:
-    """A builder of what stands for ``x``: in its computation, and known to come from the same place of the source."""
+    """Return a builder of values that replace ``x``: in its computation, with its source location."""
     assert x.parent is not None
     builder = Builder(x.parent, scope)
     builder.annotations = Annotations(metadata=x.annotations.metadata)
@@ -53,7 +53,7 @@ def move_control_edges(old: HloInstruction, new: HloInstruction) -> None:
 
 
 def put_in_place(old: HloInstruction, new: HloInstruction) -> None:
-    """``new``, made for this, becomes what ``old`` was: with its sharding, control edges and uses."""
+    """Replace ``old`` by ``new``, which has no other use, and move sharding, control edges and uses to it."""
     assert old.parent is not None
     new.sharding = old.sharding
     move_control_edges(old, new)
@@ -61,7 +61,7 @@ def put_in_place(old: HloInstruction, new: HloInstruction) -> None:
 
 
 def redirect(users: Iterable[HloInstruction], old: HloInstruction, new: HloInstruction) -> None:
-    """``users`` read ``new`` wherever they read ``old``, which others may go on reading."""
+    """Make ``users`` read ``new`` instead of ``old``, which other instructions may still read."""
     for user in users:
         for i, operand in enumerate(user.operands):
             if operand is old:
@@ -71,7 +71,7 @@ def redirect(users: Iterable[HloInstruction], old: HloInstruction, new: HloInstr
 def replace_and_prune(
     old: HloInstruction, new: HloInstruction, effects: SideEffects
 ) -> list[HloInstruction]:
-    """Uses of ``old`` become uses of ``new``; what nobody needs any more is removed.
+    """Replace all uses of ``old`` by ``new``, and remove instructions that are no longer used.
 
     Returns the operands whose number of users fell.
     """

@@ -45,7 +45,7 @@ class RngExpander(InstructionPass):
 
 
 def expand(x: HloInstruction, b: Builder) -> None:
-    """Replace an rng. The draw keeps its place in the order of its computation: states are handed out in that order."""
+    """Replace an rng by instructions at its position in the computation, since that order determines the states."""
     assert x.parent is not None
     before = len(x.parent)
     numbers = _numbers(x, b)
@@ -53,8 +53,8 @@ def expand(x: HloInstruction, b: Builder) -> None:
     made = x.parent.newest(len(x.parent) - before)
     order = dict.fromkeys(x.parent.instructions)
     rest = [y for y in order if y not in made]
-    place = rest.index(x)
-    x.parent.set_order([*rest[:place], *made, *rest[place:]])
+    position = rest.index(x)
+    x.parent.set_order([*rest[:position], *made, *rest[position:]])
     for state in made:
         if state.opcode is Opcode.RNG_GET_AND_UPDATE_STATE:
             move_control_edges(x, state)
@@ -81,7 +81,7 @@ def _numbers(x: HloInstruction, b: Builder) -> HloInstruction:
 
 
 def _normal(x: HloInstruction, b: Builder) -> HloInstruction:
-    """mean + sigma * sqrt(-2 log(1 - u)) * cos(2 pi v)"""
+    """Return mean + sigma * sqrt(-2 log(1 - u)) * cos(2 pi v)."""
     kind, (mean, sigma) = x.array_shape.element_type, x.operands
     real = _F64 if kind is _F64 else _F32
     shape = ArrayShape(real, x.dims)
@@ -96,11 +96,15 @@ def _normal(x: HloInstruction, b: Builder) -> HloInstruction:
 
 
 def _unit_interval(b: Builder, kind: PrimitiveType, dims: tuple[int, ...]) -> HloInstruction:
-    """Uniform in [0, 1): as many leading bits of a word as ``kind`` has in its mantissa, with the implied one."""
-    word, digits = (_U64, 53) if kind is _F64 else (_U32, 24)
-    unused = b.full(ArrayShape(word, dims), word.bits - digits)
-    leading = b.binary(Opcode.SHIFT_RIGHT_LOGICAL, _bits(b, word, dims), unused)
-    return b.multiply(b.convert(leading, kind), b.full(ArrayShape(kind, dims), 2.0**-digits))
+    """Return uniform numbers in [0, 1), from as many high bits of a word as the significand of ``kind`` has, the
+    implied one included.
+    """
+    word, significand_bits = (_U64, 53) if kind is _F64 else (_U32, 24)
+    unused = b.full(ArrayShape(word, dims), word.bits - significand_bits)
+    high_bits = b.binary(Opcode.SHIFT_RIGHT_LOGICAL, _bits(b, word, dims), unused)
+    return b.multiply(
+        b.convert(high_bits, kind), b.full(ArrayShape(kind, dims), 2.0**-significand_bits)
+    )
 
 
 def _bits(b: Builder, kind: PrimitiveType, dims: tuple[int, ...]) -> HloInstruction:

@@ -29,9 +29,9 @@ _CONTROL_FLOW = (Opcode.WHILE, Opcode.CONDITIONAL)
 class RngStateThreading(HloPass):
     """a = rng-get-and-update-state(), delta=5  =>  a = the state so far (0 at first);  the state from here on is a + 5
 
-    In the order of the program. A loop in which numbers are drawn carries the state beside its own, and a conditional's
-    branches take and return it. So draws have no side effect any more, and a program draws the same numbers in every
-    run and on every device. Loop conditions that draw, and calls, which are inlined before, are left alone.
+    The order is that of the program. A loop that draws numbers carries the state in its own, and a conditional's
+    branches have it as parameter and result. Draws then have no side effect, and a program draws the same numbers in
+    every run and on every device. Loop conditions that draw, and calls, which are inlined before, are not changed.
     """
 
     name: ClassVar[str] = "rng-state-threading"
@@ -82,7 +82,7 @@ class _Threading:
         self._done: set[HloComputation] = set()
 
     def through(self, computation: HloComputation, state: HloInstruction) -> HloInstruction:
-        """The state after ``computation``, given the one before it."""
+        """Pass the state through ``computation``. Returns the state after it."""
         b = Builder(computation, self._scope)
         for x in computation.post_order():
             if x.opcode is Opcode.RNG_GET_AND_UPDATE_STATE:
@@ -96,7 +96,7 @@ class _Threading:
     def _through_callees(
         self, x: HloInstruction, state: HloInstruction, b: Builder
     ) -> HloInstruction:
-        """``x`` again, with the state beside each operand and beside the result."""
+        """Repeat ``x`` with pairs of operand and state. Returns the state after it."""
         first = x.opcode is Opcode.CONDITIONAL
         paired = [b.tuple([operand, state]) for operand in x.operands[first:]]
         for callee in x.called_computations:
@@ -114,7 +114,7 @@ class _Threading:
         return b.get_tuple_element(new, 1)
 
     def _pair(self, callee: HloComputation, returns_state: bool) -> None:
-        """Parameter (and result) of a body, condition or branch become pairs of what they were and the state."""
+        """Turn parameter (and result) of a body, condition or branch into pairs of their value and the state."""
         (parameter,) = callee.parameters
         b, old_users, was_root = Builder(callee, self._scope), parameter.users, parameter.is_root
         old_shape = parameter.shape
@@ -129,7 +129,7 @@ class _Threading:
 
 
 def _advanced(b: Builder, state: HloInstruction, delta: int) -> HloInstruction:
-    """128 bits, low word first, plus ``delta``."""
+    """Return the state of 128 bits, low word first, plus ``delta``."""
     low, high = (b.slice(state, (i,), (i + 1,)) for i in range(2))
     added = b.full(ArrayShape(_WORD, (1,)), delta & _MASK)
     new_low = b.add(low, added)

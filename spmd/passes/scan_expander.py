@@ -28,7 +28,7 @@ class ScanExpander(OpExpander):
     """scan(inputs.., carries..), to_apply=f  =>  a while over (i, inputs.., outputs.., carries..), whose body
 
     slices each input at i, calls f on the slices and carries, and writes f's outputs at i; backwards from the last
-    place where is_reverse. An associative scan, which might be done in any order, is done in this one.
+    index if is_reverse. An associative scan, which may be done in any order, is done in this one.
     """
 
     name: ClassVar[str] = "scan-expander"
@@ -39,7 +39,7 @@ class ScanExpander(OpExpander):
         return _Scan.of(x).loop(b)
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
-        """The new loops' computations are put before their callers."""
+        """Expand every scan. The new loops' computations are put before their callers."""
         changed = super().rewrite(module, fuel)
         if changed:
             module.computations = module.computations_post_order()
@@ -99,12 +99,12 @@ class _Scan:
         count, rest = elements[0], elements[1:]
         inputs, rest = rest[: len(self.inputs)], rest[len(self.inputs) :]
         outputs, carries = rest[: len(self.outputs)], rest[len(self.outputs) :]
-        place = self._place(inside, count)
-        slices = [self._slice(inside, x, place) for x in inputs]
+        position = self._position(inside, count)
+        slices = [self._slice(inside, x, position) for x in inputs]
         made = self._apply(inside, [*slices, *carries])
         stacked = [
-            self._written(inside, whole, part, place)
-            for whole, part in zip(outputs, made, strict=False)
+            self._written(inside, stack, part, position)
+            for stack, part in zip(outputs, made, strict=False)
         ]
         following = inside.add(count, inside.scalar(_S32, 1))
         inside.computation.root = inside.tuple(
@@ -117,30 +117,34 @@ class _Scan:
         made.annotations = b.annotations
         return made
 
-    def _place(self, b: Builder, count: HloInstruction) -> HloInstruction:
+    def _position(self, b: Builder, count: HloInstruction) -> HloInstruction:
         if not self.attrs.is_reverse:
             return count
         return b.subtract(b.scalar(_S32, self.length - 1), count)
 
     def _apply(self, b: Builder, arguments: Sequence[HloInstruction]) -> list[HloInstruction]:
-        """The function's results, one by one."""
+        """Call the scan's function. Returns its results one by one."""
         result = inline(self.function, arguments, b.computation).root
         if not isinstance(result.shape, TupleShape):
             return [result]
         count = len(result.shape.elements)
         return [b.get_tuple_element(result, i) for i in range(count)]
 
-    def _slice(self, b: Builder, x: HloInstruction, place: HloInstruction) -> HloInstruction:
+    def _slice(self, b: Builder, x: HloInstruction, position: HloInstruction) -> HloInstruction:
         sizes = [1 if d == self.attrs.dimension else n for d, n in enumerate(x.dims)]
         rest = [n for d, n in enumerate(x.dims) if d != self.attrs.dimension]
-        return b.reshape(b.dynamic_slice(x, self._starts(b, x, place), sizes), rest)
+        return b.reshape(b.dynamic_slice(x, self._starts(b, x, position), sizes), rest)
 
     def _written(
-        self, b: Builder, whole: HloInstruction, part: HloInstruction, place: HloInstruction
+        self, b: Builder, stack: HloInstruction, part: HloInstruction, position: HloInstruction
     ) -> HloInstruction:
-        sizes = [1 if d == self.attrs.dimension else n for d, n in enumerate(whole.dims)]
-        return b.dynamic_update_slice(whole, b.reshape(part, sizes), self._starts(b, whole, place))
+        sizes = [1 if d == self.attrs.dimension else n for d, n in enumerate(stack.dims)]
+        return b.dynamic_update_slice(
+            stack, b.reshape(part, sizes), self._starts(b, stack, position)
+        )
 
-    def _starts(self, b: Builder, x: HloInstruction, place: HloInstruction) -> list[HloInstruction]:
+    def _starts(
+        self, b: Builder, x: HloInstruction, position: HloInstruction
+    ) -> list[HloInstruction]:
         zero = b.scalar(_S32, 0)
-        return [place if d == self.attrs.dimension else zero for d in range(len(x.dims))]
+        return [position if d == self.attrs.dimension else zero for d in range(len(x.dims))]

@@ -68,7 +68,7 @@ class _Channel:
 
     @property
     def is_paired(self) -> bool:
-        """Return whether each send has its one recv beside it, with equal pairs and an array of equal type."""
+        """Return whether each send has one recv in its computation, with equal pairs and an array of equal type."""
         return self.sends.keys() == self.recvs.keys() and all(
             len(sends) == len(self.recvs[where]) == 1 and _match(sends[0], self.recvs[where][0])
             for where, sends in self.sends.items()
@@ -128,7 +128,9 @@ def _waiting_for_themselves(channels: list[_Channel]) -> set[HloInstruction]:
 def _stuck(
     computation: HloComputation, sent: dict[HloInstruction, HloInstruction]
 ) -> list[HloInstruction]:
-    """Return what has no place in an order with operands first and, before each recv, the value that is sent."""
+    """Return the instructions that fit in no order with operands first and, before each recv, the
+    value that is sent.
+    """
     before = {
         x: [*x.operands, *x.control_predecessors, *([sent[x]] if x in sent else [])]
         for x in computation.instructions

@@ -1,4 +1,4 @@
-"""Sorts move no more than somebody reads."""
+"""Sorts of operands that are read only."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import (
     builder_at,
+    copy_annotation,
     has_control_edges,
     is_annotated,
     is_pinned,
-    take_annotation,
 )
 
 
 @register_pass
 @dataclass(frozen=True)
 class SortSimplifier(InstructionPass):
-    """sort(x, y, z)  =>  sort(x, z), where neither the comparator nor anybody else reads y
+    """sort(x, y, z)  =>  sort(x, z), if neither the comparator nor a user reads y
 
     sort(x, y)  =>  x, y, along a dimension of one element
     """
@@ -40,12 +40,14 @@ class SortSimplifier(InstructionPass):
         def edit(x: HloInstruction) -> bool:
             if is_pinned(x):
                 return False
-            return _take_operands(x, builder_at(x, scope)) or _drop_unread(x, builder_at(x, scope))
+            return _forward_operands(x, builder_at(x, scope)) or _drop_unread(
+                x, builder_at(x, scope)
+            )
 
         return edit
 
 
-def _take_operands(sort: HloInstruction, b: Builder) -> bool:
+def _forward_operands(sort: HloInstruction, b: Builder) -> bool:
     """Replace a sort of single elements by its operands."""
     if sort.operand(0).dims[sort.attrs_as(SortAttrs).dimension] > 1:
         return False
@@ -55,31 +57,31 @@ def _take_operands(sort: HloInstruction, b: Builder) -> bool:
 
 
 def _drop_unread(sort: HloInstruction, b: Builder) -> bool:
-    kept = _read(sort)
-    if kept is None or len(kept) in (0, sort.num_operands):
+    read_operands = _read(sort)
+    if read_operands is None or len(read_operands) in (0, sort.num_operands):
         return False
-    comparator = _of_operands(sort.to_apply, kept)
-    operands = [sort.operand(i) for i in kept]
+    comparator = _of_operands(sort.to_apply, read_operands)
+    operands = [sort.operand(i) for i in read_operands]
     smaller = b.create(Opcode.SORT, operands, sort.attrs, calls=(comparator,))
     for read in sort.users:
         if not _is_used(read):
             b.computation.remove(read)
             continue
         part = smaller
-        if len(kept) > 1:
-            place = kept.index(read.attrs_as(TupleIndexAttrs).index)
-            part = b.get_tuple_element(smaller, place)
+        if len(read_operands) > 1:
+            index = read_operands.index(read.attrs_as(TupleIndexAttrs).index)
+            part = b.get_tuple_element(smaller, index)
         elif is_annotated(read) and is_annotated(smaller):
             part = b.copy(smaller)
         if is_annotated(read):
-            take_annotation(read, part)
+            copy_annotation(read, part)
         b.computation.replace(read, part)
     b.computation.remove(sort)
     return True
 
 
 def _read(sort: HloInstruction) -> list[int] | None:
-    """Return the operands that the comparator or a user reads; None where the tuple is read as a whole."""
+    """Return the operands that the comparator or a user reads; None if the entire tuple is read."""
     users = sort.users
     if sort.is_root or not all(map(_is_element, users)):
         return None
@@ -100,7 +102,7 @@ def _is_used(x: HloInstruction) -> bool:
     return bool(x.num_users) or x.is_root
 
 
-def _of_operands(comparator: HloComputation, kept: list[int]) -> HloComputation:
+def _of_operands(comparator: HloComputation, operands: list[int]) -> HloComputation:
     """Return a copy of `comparator` for the operands `kept`; it reads no other."""
     module = comparator.module
     assert module is not None
@@ -111,9 +113,9 @@ def _of_operands(comparator: HloComputation, kept: list[int]) -> HloComputation:
             made[x] = copy.add(x.clone(x.shape, [made[operand] for operand in x.operands]))
             continue
         number = x.attrs_as(ParameterAttrs).number
-        if number // 2 in kept:
-            place = 2 * kept.index(number // 2) + number % 2
-            made[x] = copy.add(x.clone(x.shape, (), attrs=ParameterAttrs(place)))
+        if number // 2 in operands:
+            new_number = 2 * operands.index(number // 2) + number % 2
+            made[x] = copy.add(x.clone(x.shape, (), attrs=ParameterAttrs(new_number)))
     copy.root = made[comparator.root]
     # Its callees stand before the comparator, its caller behind it (M1).
     module.computations.insert(module.computations.index(comparator), module.computations.pop())

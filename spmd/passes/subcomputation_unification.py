@@ -59,7 +59,7 @@ class SubcomputationUnification(FueledPass):
 
 
 def _names_alone_may_differ(computation: HloComputation) -> bool:
-    """Nothing in it says more than its structural key compares."""
+    """Return whether the computation's structural key compares all that its instructions state, except names."""
     return not any(
         x.opcode is Opcode.CUSTOM_CALL or x.called_computations or is_annotated(x)
         for x in computation.instructions

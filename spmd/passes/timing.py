@@ -9,7 +9,9 @@ from spmd.passes.pipeline import Application
 
 @dataclass
 class PassTime:
-    """``applications``: times that the pass ran; ``changed``: those that changed something; ``seconds`` of all."""
+    """Time of one pass. ``applications``: times that it ran; ``changed``: those that changed something; ``seconds`` of
+    all.
+    """
 
     applications: int = 0
     changed: int = 0
@@ -29,7 +31,7 @@ class PassTimes:
         row.seconds += done.seconds
 
     def __str__(self) -> str:
-        """A table, the longest first."""
+        """Return a table, the longest time first."""
         rows = sorted(self.by_pass.items(), key=lambda item: -item[1].seconds)
         lines = [f"{'pass':44} {'runs':>5} {'changed':>7} {'seconds':>9}"]
         lines += [

@@ -27,10 +27,10 @@ from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import (
     builder_at,
+    copy_annotation,
     has_control_edges,
     is_pinned,
     replace_and_prune,
-    take_annotation,
 )
 from spmd.shape import ArrayShape, PrimitiveType
 
@@ -67,7 +67,7 @@ class TopkRewriter(InstructionPass):
 
 @dataclass(frozen=True)
 class FirstElements:
-    """``sort``, of whose result number ``n`` only the ``slices[n]`` are read: its first ``count`` elements.
+    """A ``sort`` of which only the first ``count`` elements are read: ``slices[n]`` of its result number ``n``.
 
     The order is that of ``key`` of operand ``number``.
     """
@@ -99,7 +99,7 @@ def match_first_elements(sort: HloInstruction) -> FirstElements | None:
 
 
 def _slices(sort: HloInstruction) -> dict[int, list[HloInstruction]] | None:
-    """Return the readers of each result that has any; None where something else than slices is among them."""
+    """Return the readers of each result that has any; None if one of them is no slice."""
     parts = {0: [sort]} if sort.num_operands == 1 else _elements(sort)
     if parts is None:
         return None
@@ -122,7 +122,7 @@ def _elements(sort: HloInstruction) -> dict[int, list[HloInstruction]] | None:
 
 
 def _only_key(sort: HloInstruction, dimension: int) -> SortKey | None:
-    """Return the key that alone decides, besides positions; None where there is none that an array can be made of."""
+    """Return the key that alone, besides positions, decides the order; None if no array can hold it."""
     keys = match_sort_keys(sort.to_apply)
     if keys is None or not _is_elementwise(keys[0].expression):
         return None
@@ -196,14 +196,14 @@ def replace_with_topk(match: FirstElements, b: Builder, effects: SideEffects) ->
             kind = operand.array_shape.element_type
             value = positions if kind is PrimitiveType.S32 else b.convert(positions, kind)
         else:
-            value = _take_along(b, operand, positions, dimension)
+            value = _gather_along(b, operand, positions, dimension)
         order = [last.index(d) for d in range(len(last))]
         values[result] = b.transpose(value, order) if moved else value
     for result, slices in match.slices.items():
         for x in slices:
             taken = x.attrs_as(SliceAttrs)
             part = b.slice(values[result], taken.starts, taken.limits, taken.strides)
-            take_annotation(x, part)
+            copy_annotation(x, part)
             replace_and_prune(x, part, effects)
 
 
@@ -229,7 +229,7 @@ def _key_array(key: SortKey, source: HloInstruction, b: Builder) -> HloInstructi
     return b.select(b.compare(values, zero, "EQ"), zero, values)
 
 
-def _take_along(
+def _gather_along(
     b: Builder, x: HloInstruction, positions: HloInstruction, dimension: int
 ) -> HloInstruction:
     """Return what lies at `positions` along `dimension` of `x`, in the dimensions of `positions`: that one is last."""

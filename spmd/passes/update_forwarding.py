@@ -17,7 +17,7 @@ from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at, is_pinned, replace_and_prune
 
-#: Of each dimension: where a part begins, and where it ends.
+#: Begin and end of a part in each dimension.
 Box: TypeAlias = tuple[tuple[int, int], ...]
 
 
@@ -29,8 +29,8 @@ class UpdateForwarding(InstructionPass):
     x = slice(b), slice={[1:2]}                    =>      y = u
     y = slice(b), slice={[0:1]}
 
-    As loops leave them that keep values of each trip for another loop, when both have been unrolled. Only where nobody
-    needs the array any more afterwards: else each value would be there twice.
+    Such chains come from loops that store values of each trip for another loop, when both have been unrolled. Only if
+    the array is not used otherwise: else each value would exist twice.
     """
 
     name: ClassVar[str] = "update-forwarding"
@@ -46,7 +46,7 @@ class UpdateForwarding(InstructionPass):
             if not found or None in found:
                 return False
             for one in filter(None, found):
-                # What was read to be put in again went with the update, where nobody else needs it.
+                # A read whose only user was a removed update is gone, too.
                 if one.read.parent is not None:
                     part = one.write(builder_at(one.read, scope))
                     replace_and_prune(one.read, part, effects)
@@ -57,7 +57,7 @@ class UpdateForwarding(InstructionPass):
 
 @dataclass(frozen=True, slots=True)
 class _Forwarded:
-    """``read`` is this part of ``source``."""
+    """A ``read`` that is a part of ``source``."""
 
     read: HloInstruction
     source: HloInstruction
@@ -70,14 +70,16 @@ class _Forwarded:
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """``x`` puts something into ``box``."""
+    """The update ``x``, which writes ``box``."""
 
     x: HloInstruction
     box: Box
 
 
 def _chain_up_to(last: HloInstruction) -> list[_Update]:
-    """Updates at constant places, ``last`` first, of which each is read by slices and the next one alone."""
+    """Return the chain of updates at constant positions that ends with ``last``, the last one first. Each is read only
+    by slices and by the next one.
+    """
     chain: list[_Update] = []
     x, reader = last, None
     while (update := _update(x)) is not None and _is_only_read_by(x, reader):
@@ -87,7 +89,7 @@ def _chain_up_to(last: HloInstruction) -> list[_Update]:
 
 
 def _is_only_read_by(x: HloInstruction, update: HloInstruction | None) -> bool:
-    """By ``update`` as what it changes, and by slices."""
+    """Return whether ``x`` is read only by slices and, as the array that it changes, by ``update``."""
     if x.is_root or is_pinned(x) or (update is not None and x in update.operands[1:]):
         return False
     return all(
@@ -106,7 +108,7 @@ def _update(x: HloInstruction) -> _Update | None:
 
 
 def _reads(chain: Sequence[_Update]) -> Iterator[tuple[int, HloInstruction]]:
-    """Slices, with the place in the chain of what they read."""
+    """Yield the slices of the chain's values, each with the index of the update that it reads."""
     for n, update in enumerate(chain):
         for user in update.x.users:
             if user.opcode is Opcode.SLICE:

@@ -42,7 +42,9 @@ class WhileLoopConstantSinking(LoopPass):
 def _replace_reads(
     loop: Loop, inside: HloComputation, index: int, value: HloInstruction, builder: Builder
 ) -> bool:
-    """In ``inside``, whoever reads element ``index`` reads a copy of ``value``; the body's hand-over stays."""
+    """Make instructions of ``inside`` that read element ``index`` read a copy of ``value``. The body still passes the
+    element on.
+    """
     changed = False
     for read in inside.parameters[0].users:
         users = [user for user in read.users if user is not loop.body.root]

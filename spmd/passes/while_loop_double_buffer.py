@@ -19,7 +19,7 @@ from spmd.passes.while_loop_unroller import repeat_body, unroll
 from spmd.passes.while_state import Loop, element_index, has_effects, is_element_of
 from spmd.shape import ArrayShape
 
-#: Their results have elements of the operand at other places.
+#: Ops whose results have elements of the operand at other positions.
 _MOVES = frozenset(
     {
         Opcode.CONCATENATE,
@@ -39,10 +39,10 @@ _KEEPS = frozenset({Opcode.BITCAST, Opcode.BROADCAST, Opcode.COPY, Opcode.RESHAP
 class WhileLoopDoubleBuffer(LoopPass):
     """body(x) = x + rotate(x)  =>  body(x) = {y = x + rotate(x);  y + rotate(y)}    half as many trips
 
-    An array of the state that is computed, element by element, of itself at other places (a stencil) must not be
-    written over what is still to be read. One trip for two writes y to a place of its own, and the next x over the old
-    one, which is dead by then: no copy, and no kernel beside the one that computes it. A last trip that is left over
-    stands behind the loop. Bodies of more than ``max-instructions`` stay.
+    An array of the state that is computed, element by element, from itself at other positions (a stencil) must not
+    overwrite elements that are still to be read. A trip for two writes y to another buffer, and the next x over the old
+    one, which is dead by then: there is no copy, and no kernel except those that compute the arrays. A last trip that
+    is left over is written after the loop. Bodies of more than ``max-instructions`` stay.
     """
 
     name: ClassVar[str] = "while-loop-double-buffer"
@@ -58,7 +58,7 @@ class WhileLoopDoubleBuffer(LoopPass):
 
 
 def run_twice(loop: Loop, builder: Builder, effects: SideEffects) -> bool:
-    """Two trips in one, if their number is known, and a trip's end waits for nothing but values."""
+    """Put two trips into one if the trip count is known and the body's root is not pinned. Returns whether it did."""
     trips = trip_count(loop.instruction)
     if trips is None or trips < 2 or is_pinned(loop.body.root):
         return False
@@ -77,7 +77,9 @@ def has_stencil(loop: Loop) -> bool:
 
 
 def _is_stencil(loop: Loop, index: int) -> bool:
-    """Whether element ``index`` is computed, with nothing in memory in between, of itself at other places."""
+    """Return whether element ``index`` is computed from its own elements at other positions, without a value in memory
+    in between.
+    """
     shape = loop.initial[index].shape
     if not isinstance(shape, ArrayShape) or shape.num_elements < 2:
         return False

@@ -1,4 +1,4 @@
-"""Compute before a loop what every iteration would compute alike."""
+"""Compute values before a loop that are equal in every iteration."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _FREE = (
 class WhileLoopInvariantCodeMotion(LoopPass):
     """Move computations on unchanging state elements out of loop bodies.
 
-    Collectives stay, so that no gathered value lives longer than one iteration. So do values larger than what they are
-    made from, up to ``max_inflation`` bytes.
+    Collectives stay, so that no gathered value is live longer than one iteration. So do values that are larger than
+    their sources and than ``max_inflation`` bytes.
     """
 
     name: ClassVar[str] = "while-loop-invariant-code-motion"
@@ -48,7 +48,7 @@ class WhileLoopInvariantCodeMotion(LoopPass):
         return bool(hoisted)
 
     def _hoistable(self, loop: Loop, effects: SideEffects) -> list[HloInstruction]:
-        """Invariant values that the rest of the body reads and that are worth carrying, in post-order."""
+        """Return the invariant values that the rest of the body reads and that are worth carrying, in post-order."""
         unchanging = {i for i in range(loop.size) if loop.is_invariant(i)}
         invariant = determined_instructions(loop, unchanging, effects)
         wanted: dict[HloInstruction, None] = {}
@@ -68,7 +68,7 @@ class WhileLoopInvariantCodeMotion(LoopPass):
 
 
 def _worth_carrying(x: HloInstruction) -> list[HloInstruction]:
-    """``x``, or what it is made from where making it is free."""
+    """Return ``x`` or, if computing it is free, the values that it is computed from."""
     found: list[HloInstruction] = []
     work, seen = [x], {x}
     while work:

@@ -1,4 +1,4 @@
-"""Begin what a loop writes all over as an array that nobody has written to."""
+"""Let arrays that a loop overwrites entirely start uninitialized."""
 
 from __future__ import annotations
 
@@ -39,25 +39,29 @@ class WhileLoopOverwrittenState(LoopPass):
         trips = trip_count(loop.instruction)
         if not trips:
             return False
-        places = [i for i in range(loop.size) if is_overwritten(loop, i, trips)]
-        if places:
-            begin_unwritten(loop, places, builder, effects)
-        return bool(places)
+        indices = [i for i in range(loop.size) if is_overwritten(loop, i, trips)]
+        if indices:
+            begin_uninitialized(loop, indices, builder, effects)
+        return bool(indices)
 
 
-def begin_unwritten(
-    loop: Loop, places: Sequence[int], builder: Builder, effects: SideEffects
+def begin_uninitialized(
+    loop: Loop, indices: Sequence[int], builder: Builder, effects: SideEffects
 ) -> None:
-    """Elements ``places`` start as memory; what they were filled with goes if nobody else wants it."""
+    """Make the elements ``indices`` of the state start uninitialized, and remove their initial values if these are not
+    used elsewhere.
+    """
     elements = list(loop.initial)
-    for i in places:
-        elements[i] = builder.unwritten(elements[i].array_shape)
+    for i in indices:
+        elements[i] = builder.uninitialized(elements[i].array_shape)
     loop.instruction.set_operands([builder.tuple(elements)])
     builder.computation.remove_unused(keep=effects.of)
 
 
 def is_overwritten(loop: Loop, index: int, trips: int) -> bool:
-    """Element ``index`` starts as a filling of which ``trips`` > 0 trips leave nothing, and which nobody reads."""
+    """Return whether element ``index`` starts as a constant fill that ``trips`` > 0 trips overwrite entirely and that
+    is never read.
+    """
     if loop.initial[index].opcode not in _FILLINGS or _reads(loop.condition, index):
         return False
     reads, update = _reads(loop.body, index), loop.next_value(index)
@@ -75,16 +79,18 @@ def _reads(computation: HloComputation, index: int) -> list[HloInstruction]:
 
 
 def _covers(loop: HloInstruction, update: HloInstruction, trips: int) -> bool:
-    """All trips together write every element: the parts are whole but for one dimension, which they go along."""
-    whole, part = update.operand(0).dims, update.operand(1).dims
-    cut = [d for d in range(len(whole)) if part[d] != whole[d]]
+    """Return whether all trips write every element: each part has the array's sizes except along one dimension, along
+    which the trips advance.
+    """
+    sizes, part = update.operand(0).dims, update.operand(1).dims
+    cut = [d for d in range(len(sizes)) if part[d] != sizes[d]]
     if len(cut) != 1:
         return not cut
     (d,) = cut
     ends = _first_and_last(loop, Value(update.operand(2 + d)), trips)
-    if ends is None or sorted(ends) != [0, whole[d] - part[d]]:
+    if ends is None or sorted(ends) != [0, sizes[d] - part[d]]:
         return False
-    return whole[d] - part[d] <= (trips - 1) * part[d]
+    return sizes[d] - part[d] <= (trips - 1) * part[d]
 
 
 def _first_and_last(loop: HloInstruction, value: Value, trips: int) -> tuple[int, int] | None:

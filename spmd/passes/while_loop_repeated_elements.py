@@ -25,9 +25,9 @@ from spmd.passes.while_state import Loop, element_index, is_element_of, match_lo
 class WhileLoopRepeatedElements(InstructionPass):
     """state = (i, j, ..), both from 0, body returns (i + 1, j + 1, ..)  =>  what read j reads i
 
-    Elements that start as one value are taken to be equal until the body computes different values from them. JAX's
-    counted loops have a counter of their own beside the user's; gradients carry one cosine for each reader. The element
-    that nobody reads any more is left for the while-loop-simplifier to drop.
+    Elements that start as one value are assumed to be equal until the body computes different values from them. JAX's
+    counted loops have a counter besides the user's; gradients carry one cosine for each reader. The while-loop-
+    simplifier removes the elements that are not read any more.
     """
 
     name: ClassVar[str] = "while-loop-repeated-elements"
@@ -47,7 +47,7 @@ class WhileLoopRepeatedElements(InstructionPass):
 
 
 def equal_elements(loop: Loop, effects: SideEffects, structure: StructuralKeys) -> list[int]:
-    """For each element the first one that is equal to it before and after every iteration."""
+    """Return, for each element, the first one that is equal to it before and after every iteration."""
     keys: list[Hashable] = [id(value) for value in loop.initial]
     first = _firsts(keys)
     while len(set(first)) < loop.size:
@@ -67,7 +67,9 @@ def _firsts(keys: list[Hashable]) -> list[int]:
 def _value_numbers(
     loop: Loop, first: list[int], effects: SideEffects, structure: StructuralKeys
 ) -> dict[HloInstruction, int]:
-    """Equal numbers are equal values of the body, if elements with one ``first`` are equal before it."""
+    """Return value numbers: values of the body with equal numbers are equal if elements with one ``first`` are equal
+    before it.
+    """
     parameter = loop.body.parameters[0]
     numbers: dict[HloInstruction, int] = {}
     known: dict[Hashable, int] = {}

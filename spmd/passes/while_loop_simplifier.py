@@ -1,4 +1,4 @@
-"""Loops that do less than they seem to: no or one iteration, elements that never change or that nobody reads."""
+"""Loops with no or one iteration, and state elements that never change or are not read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spmd.passes.while_state import (
     is_element_of,
     keep_elements,
     match_loop,
-    result_elements_known,
+    result_has_only_element_reads,
 )
 
 
@@ -80,7 +80,7 @@ def _forward_invariants(loop: Loop) -> bool:
 
 
 def _drop_dead_elements(loop: Loop, builder: Builder, effects: SideEffects) -> bool:
-    if not result_elements_known(loop):
+    if not result_has_only_element_reads(loop):
         return False
     live = live_elements(loop, effects)
     if len(live) == loop.size or not live:
@@ -90,7 +90,9 @@ def _drop_dead_elements(loop: Loop, builder: Builder, effects: SideEffects) -> b
 
 
 def live_elements(loop: Loop, effects: SideEffects) -> set[int]:
-    """Elements read outside or by the condition, and those that they or a side effect in the body need."""
+    """Return the elements that are read outside the loop or by the condition, and those that these or a side effect in
+    the body depend on.
+    """
     live: set[int] = set()
     seen: set[HloInstruction] = set()
     work = [x for x in loop.body.instructions if effects.of(x) or x.control_successors]

@@ -21,8 +21,8 @@ _KEY = "known_trip_count"
 class WhileLoopTripCountAnnotator(InstructionPass):
     """while(s), ..  =>  while(s), .., backend_config={"known_trip_count":{"n":"12"}}
 
-    XLA's words for it. The statement outlives the pattern that proves it, which later passes may take apart. Of what
-    XLA writes beside it (which element counts, from where, by how much) nothing is kept: elements change places.
+    This is XLA's notation. The statement outlives the pattern that proves it, which later passes may change. XLA's
+    other fields (the induction variable's index, start and step) are dropped, as indices of elements change.
     """
 
     name: ClassVar[str] = "while-loop-trip-count-annotator"
@@ -55,7 +55,7 @@ def forget_trip_count(loop: HloInstruction) -> None:
 
 
 def _object(text: str) -> dict[str, object] | None:
-    """The configuration as a JSON object; None where it is something else."""
+    """Return the configuration as a JSON object; None if it is something else."""
     if not text:
         return {}
     try:

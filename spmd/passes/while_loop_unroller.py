@@ -24,11 +24,11 @@ from spmd.passes.while_state import Loop, element_index, has_effects
 class WhileLoopUnroller(LoopPass):
     """body  =>  body; body; .. (``factor`` times; trips that are left over stand behind the loop)
 
-    With a factor of 2 a loop is double-buffered: what one trip receives need not be copied to where the next one looks
-    for it, and a collective of the second has all of the first to hide behind. A factor of 0 is as many as there are
-    trips, which leaves no loop: any collective may then run beside any trip, and what several trips or loops gather is
-    gathered once. Loops without collectives stay, unless ``collectives`` is false, and those whose trips together, or
-    whose body then, would have more than ``max_instructions`` with the loops and branches in them (0: any number).
+    With a factor of 2 a loop is double-buffered: received data need not be copied to the buffer that the next trip
+    reads, and a collective of the second trip can overlap all of the first. A factor of 0 means full unrolling: any
+    collective may then overlap any trip, and equal gathers of several trips or loops are done once. Loops without
+    collectives stay, unless ``collectives`` is false, and so do loops that would have more than ``max_instructions``
+    after it, those of nested loops and branches included (0: any number).
     """
 
     name: ClassVar[str] = "while-loop-unroller"
@@ -61,12 +61,14 @@ class WhileLoopUnroller(LoopPass):
         if self.factor:
             unroll(counted, factor, builder, effects)
         else:
-            unroll_whole(counted, builder, effects)
+            unroll_fully(counted, builder, effects)
         return True
 
 
 def _length(computation: HloComputation) -> int:
-    """Instructions, those of loops and branches in it among them: each copy is to have its own (flatten-call-graph)."""
+    """Return the number of instructions, nested loops and branches included: each copy is to have its own
+    (flatten-call-graph).
+    """
     callers = computation.with_opcode(*CALLERS)
     return len(computation) + sum(_length(c) for x in callers for c in x.called_computations)
 
@@ -77,8 +79,8 @@ def unroll(counted: CountedLoop, factor: int, builder: Builder, effects: SideEff
     repeat_body(counted.loop, factor, builder, effects)
 
 
-def unroll_whole(counted: CountedLoop, builder: Builder, effects: SideEffects) -> None:
-    """All trips where the loop stands, one after the other."""
+def unroll_fully(counted: CountedLoop, builder: Builder, effects: SideEffects) -> None:
+    """Replace the loop by all of its trips, one after the other."""
     loop = counted.loop
     *_, last = write_trips(loop, loop.initial, builder, counted.trips)
     for user in loop.instruction.users:

@@ -18,10 +18,11 @@ from spmd.shape import TupleShape
 
 @dataclass(frozen=True)
 class Loop:
-    """A while whose state is a tuple that condition and body only take apart, and that the body puts together again.
+    """A while with a tuple state that condition and body read by element only, and that the body returns as a tuple
+    instruction.
 
-    Such a loop's elements can be told apart everywhere. ``initial``: the state's elements before the loop where they
-    are instructions already (the state is a ``tuple``), else empty.
+    The elements of such a loop are known everywhere. ``initial``: the state's elements before the loop if they are
+    instructions already (the state is a ``tuple``), else empty.
     """
 
     instruction: HloInstruction
@@ -44,7 +45,7 @@ class Loop:
         return self.body.root.operand(index)
 
     def is_invariant(self, index: int) -> bool:
-        """The body hands element ``index`` on as it came."""
+        """Return whether the body passes element ``index`` on unchanged."""
         value = self.next_value(index)
         return is_element_of(value, self.body.parameters[0]) and element_index(value) == index
 
@@ -58,7 +59,7 @@ def is_element_of(x: HloInstruction, tuple_value: HloInstruction) -> bool:
 
 
 def match_loop(x: HloInstruction, sites: Counter[HloComputation]) -> Loop | None:
-    """``x`` as a loop whose state can be edited, or None."""
+    """Return ``x`` as a loop whose state can be edited, or None."""
     if x.opcode is not Opcode.WHILE or is_pinned(x):
         return None
     if any(sites[callee] != 1 for callee in x.called_computations):
@@ -68,49 +69,49 @@ def match_loop(x: HloInstruction, sites: Counter[HloComputation]) -> Loop | None
         return None
     for computation in x.called_computations:
         parameter = computation.parameters[0]
-        if is_annotated(parameter) or not only_taken_apart(parameter):
+        if is_annotated(parameter) or not has_only_element_reads(parameter):
             return None
     return Loop(x, state.operands)
 
 
-def only_taken_apart(x: HloInstruction) -> bool:
-    """Nothing reads the tuple ``x`` but get-tuple-elements."""
+def has_only_element_reads(x: HloInstruction) -> bool:
+    """Return whether only get-tuple-elements read the tuple ``x``."""
     return not x.is_root and all(user.opcode is Opcode.GET_TUPLE_ELEMENT for user in x.users)
 
 
-def result_elements_known(loop: Loop) -> bool:
-    """Outside, too, the result is only taken apart."""
-    return only_taken_apart(loop.instruction)
+def result_has_only_element_reads(loop: Loop) -> bool:
+    """Return whether only get-tuple-elements read the loop's result."""
+    return has_only_element_reads(loop.instruction)
 
 
 def has_effects(loop: Loop, effects: SideEffects) -> bool:
-    """Condition or body do more than compute: they have to run as often as they do."""
+    """Return whether condition or body have side effects, so that their number of executions must not change."""
     return effects.inside(loop.condition) or effects.inside(loop.body)
 
 
 def keep_elements(
-    loop: Loop, kept: Sequence[int], builder: Builder, effects: SideEffects
+    loop: Loop, elements: Sequence[int], builder: Builder, effects: SideEffects
 ) -> HloInstruction:
-    """Make the loop carry only the elements ``kept`` (ascending); nothing may read the others but their own updates."""
-    place = {old: new for new, old in enumerate(kept)}
-    shape = TupleShape(tuple(loop.initial[i].shape for i in kept))
+    """Make the loop carry only ``elements`` (ascending indices); only their own updates may read the others."""
+    new_index = {old: new for new, old in enumerate(elements)}
+    shape = TupleShape(tuple(loop.initial[i].shape for i in elements))
     root = loop.body.root
-    loop.body.root = builder.within(loop.body).tuple([root.operand(i) for i in kept])
+    loop.body.root = builder.within(loop.body).tuple([root.operand(i) for i in elements])
     loop.body.remove(root)
     for computation in (loop.condition, loop.body):
         computation.remove_unused(keep=effects.of)
-        renumber(computation.parameters[0], place)
+        renumber(computation.parameters[0], new_index)
         computation.parameters[0].shape = shape
-    renumber(loop.instruction, place)
-    return _replace_loop(loop, builder.tuple([loop.initial[i] for i in kept]))
+    renumber(loop.instruction, new_index)
+    return _replace_loop(loop, builder.tuple([loop.initial[i] for i in elements]))
 
 
-def renumber(tuple_value: HloInstruction, place: dict[int, int]) -> None:
-    """Elements move to their new places; reads of the others, which nobody uses, are removed."""
+def renumber(tuple_value: HloInstruction, new_index: dict[int, int]) -> None:
+    """Change the reads of a tuple to the elements' new indices, and remove the (unused) reads of other elements."""
     for user in tuple_value.users:
         index = element_index(user)
-        if index in place:
-            user.attrs = TupleIndexAttrs(place[index])
+        if index in new_index:
+            user.attrs = TupleIndexAttrs(new_index[index])
         else:
             assert user.parent is not None
             user.parent.remove(user)
@@ -128,12 +129,12 @@ def _replace_loop(loop: Loop, state: HloInstruction) -> HloInstruction:
 def add_elements(
     loop: Loop, values: Sequence[HloInstruction], builder: Builder
 ) -> tuple[Loop, list[HloInstruction]]:
-    """Carry ``values`` through the loop unchanged; returns it as it is now, and them as the body sees them.
+    """Carry ``values`` through the loop unchanged. Returns the new loop, and the values as the body reads them.
 
-    Whoever reads the loop's result reads what it was before.
+    Users of the loop's result read the same elements as before.
     """
-    if not result_elements_known(loop):
-        _take_result_apart(loop, builder)
+    if not result_has_only_element_reads(loop):
+        _decompose_result(loop, builder)
     shape = TupleShape(tuple(x.shape for x in (*loop.initial, *values)))
     for computation in (loop.condition, loop.body):
         computation.parameters[0].shape = shape
@@ -147,8 +148,8 @@ def add_elements(
     return Loop(_replace_loop(loop, state), state.operands), seen
 
 
-def _take_result_apart(loop: Loop, builder: Builder) -> None:
-    """Those that read the whole result read a tuple of its elements."""
+def _decompose_result(loop: Loop, builder: Builder) -> None:
+    """Make instructions that read the entire result read a tuple of its elements."""
     x = loop.instruction
     readers = [user for user in x.users if user.opcode is not Opcode.GET_TUPLE_ELEMENT]
     elements = builder.tuple([builder.get_tuple_element(x, i) for i in range(loop.size)])

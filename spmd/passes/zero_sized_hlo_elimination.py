@@ -16,7 +16,13 @@ from spmd.passes.rewrite import builder_at
 from spmd.shape import ArrayShape
 
 #: A call stands for what it calls (the body of a manual region, perhaps) until it is inlined.
-_KEPT = (Opcode.PARAMETER, Opcode.CONSTANT, Opcode.BROADCAST, Opcode.GET_TUPLE_ELEMENT, Opcode.CALL)
+_NOT_REPLACED = (
+    Opcode.PARAMETER,
+    Opcode.CONSTANT,
+    Opcode.BROADCAST,
+    Opcode.GET_TUPLE_ELEMENT,
+    Opcode.CALL,
+)
 
 
 @register_pass
@@ -39,6 +45,6 @@ class ZeroSizedHloElimination(Simplifier):
 
 
 def _is_empty(x: HloInstruction) -> bool:
-    if not isinstance(x.shape, ArrayShape) or x.opcode in _KEPT:
+    if not isinstance(x.shape, ArrayShape) or x.opcode in _NOT_REPLACED:
         return False
     return x.shape.num_elements == 0 and not any(x.shape.dynamic)

@@ -26,13 +26,13 @@ from spmd.proto.schema.xla_data import (
 from spmd.shape import Shape
 from spmd.text.names import sanitized
 
-#: What texts call it, now and before.
-_ORIGIN = ("origin", "original_value")
+#: Its names in texts, the present and the former one.
+_ORIGINAL_VALUE = ("origin", "original_value")
 _STATISTIC = re.compile(r"\s*([^\s={},]+)\s*=\s*([^\s={},]+)\s*(?:,|$)")
 
 
 class AnnotationReader:
-    """Reads the annotations of one module's instructions; equal bytes give the same records.
+    """Reader of the annotations of one module's instructions; equal bytes give the same records.
 
     ``payloads``: the module's, which backend configurations and metadata refer to by number.
     """
@@ -94,7 +94,7 @@ def write_annotations(proto: HloInstructionProto, annotations: Annotations) -> N
     for name, text in annotations.extra:
         if name == "statistics":
             proto.statistics_viz = _write_statistics(text)
-        elif name in _ORIGIN:
+        elif name in _ORIGINAL_VALUE:
             proto.original_value = write_original_value(text)
         else:
             raise HloParseError(f"the proto cannot hold {name}={text}")
@@ -108,7 +108,7 @@ def _backend_config(proto: HloInstructionProto, payloads: Sequence[bytes]) -> st
 
 # ---- frontend attributes
 def read_frontend_attributes(proto: FrontendAttributesProto) -> tuple[tuple[str, str], ...]:
-    """In the order of the keys, as XLA prints them: a map has none of its own."""
+    """Return the attributes in the order of the keys, as XLA prints them: a protobuf map has no order."""
     return tuple(sorted({entry.key: entry.value for entry in proto.map}.items()))
 
 
@@ -130,14 +130,16 @@ def _statistics_text(proto: StatisticsVizProto) -> str:
 
 
 def _statistic_text(proto: StatisticProto) -> str:
-    """``,s-1=33``; a text has no quotes for its name and no word for what is not finite."""
+    """Return ``,s-1=33``. Raises HloParseError for an empty name or a value that is not finite, which no text can
+    express.
+    """
     if not proto.stat_name or not math.isfinite(proto.stat_val):
         raise HloParseError(f"the statistic {proto.stat_name!r} cannot be {proto.stat_val}")
     return f",{sanitized(proto.stat_name)}={proto.stat_val:.6g}"
 
 
 def _write_statistics(text: str) -> StatisticsVizProto:
-    """``{visualizing_index=1,s-1=33,s-2=4.5}``"""
+    """Return the proto of ``{visualizing_index=1,s-1=33,s-2=4.5}``. Raises HloParseError if it cannot hold a number."""
     proto = StatisticsVizProto()
     statistics: list[StatisticProto] = []
     try:

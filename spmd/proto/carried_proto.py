@@ -1,4 +1,4 @@
-"""Fields of HloModuleProto that no text has: shardings a partitioned module kept, prefetches, profiles, device ids."""
+"""Fields of HloModuleProto that no text has: shardings of a partitioned module, prefetches, profiles, device ids."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_carried(proto: HloModuleProto, implied: Implied) -> CarriedHeader:
 
 
 def _device_ids(proto: DeviceAssignmentProto) -> tuple[tuple[int, ...], ...]:
-    """Partition by partition; empty where they are the usual ones or not listed at all."""
+    """Return the devices of each partition; empty if they are the usual ones or not listed at all."""
     rows = tuple(row.replica_device_ids for row in proto.computation_devices)
     if not rows:
         return ()
@@ -45,13 +45,13 @@ def _device_ids(proto: DeviceAssignmentProto) -> tuple[tuple[int, ...], ...]:
 
 
 def usual_row(partition: int, replicas: int, partitions: int) -> tuple[int, ...]:
-    """Devices of a partition's replicas where nothing else is said: replica * partitions + partition."""
+    """Return the devices of a partition's replicas in the default assignment: replica * partitions + partition."""
     return tuple(range(partition, replicas * partitions, partitions))
 
 
 # ---- writing
 def write_carried(proto: HloModuleProto, carried: CarriedHeader) -> None:
-    """All but the device ids, which stand in the device assignment."""
+    """Write all carried fields but the device ids, which belong to the device assignment."""
     proto.cross_program_prefetches = [
         _write_prefetch(prefetch) for prefetch in carried.cross_program_prefetches
     ]
@@ -75,7 +75,7 @@ def _write_prefetch(prefetch: CrossProgramPrefetch) -> CrossProgramPrefetchProto
 def write_device_assignment(
     replicas: int, partitions: int, ids: tuple[tuple[int, ...], ...]
 ) -> DeviceAssignmentProto:
-    """``ids`` where they are of this many replicas and partitions, else the usual ones."""
+    """Write the assignment ``ids`` if it has this number of replicas and partitions, else the default one."""
     fits = len(ids) == partitions and all(len(row) == replicas for row in ids)
     proto = DeviceAssignmentProto()
     proto.replica_count, proto.computation_count = replicas, partitions

@@ -21,7 +21,7 @@ class Found:
 
 
 def find_module(data: bytes) -> Found:
-    """The HloModuleProto in ``data``; HloParseError when there is none.
+    """Return the HloModuleProto in ``data``. Raises HloParseError if there is none.
 
     HloProto, HloModuleProtoWithConfig, HloSnapshot and HloUnoptimizedSnapshot wrap it in their field 1, where a module
     has its name. A name does not read as a message with computations.
@@ -54,7 +54,9 @@ def _is_module(data: bytes) -> bool:
 
 
 def _config(wrapper: bytes) -> HloModuleConfigProto | None:
-    """Field 2 beside the module; a snapshot has its inputs there, which state no counts."""
+    """Return the configuration, which is field 2 of a module with configuration. That field of a snapshot holds its
+    inputs, which state no counts.
+    """
     try:
         config = HloModuleProtoWithConfig(wrapper).config
     except HloParseError:

@@ -26,7 +26,7 @@ from spmd.text.sharding.mesh_text import MeshText
 
 
 def read_replica_groups(proto: HloInstructionProto, implied: Implied) -> ReplicaGroups:
-    """The groups, whichever field (of this tree or an older one) holds them."""
+    """Return the groups from the field that holds them, of this version or an older one."""
     if (mesh := proto.mesh_axes_replica_group_list) is not None:
         return _read_mesh_groups(mesh, implied)
     listed = proto.collective_device_list
@@ -45,7 +45,7 @@ def read_replica_groups(proto: HloInstructionProto, implied: Implied) -> Replica
 def checked_iota(
     dims: tuple[int, ...], reshape: tuple[int, ...], perm: tuple[int, ...]
 ) -> IotaTile:
-    """``dims<=reshape T(perm)``, sizes and permutation checked as the text reader does."""
+    """Return the iota tile ``dims<=reshape T(perm)``. Checks sizes and permutation as the text reader does."""
     if (
         not dims
         or len(reshape) > MAX_RANK

@@ -28,7 +28,7 @@ from spmd.text.names import sanitized
 
 # ---- reading
 def read_header(proto: HloModuleProto, implied: Implied) -> HloModule:
-    """A module without computations."""
+    """Return the module without its computations."""
     if not proto.name:
         raise HloParseError("the module has no name")
     module = HloModule(sanitized(proto.name))
@@ -74,7 +74,7 @@ def _read_counts(module: HloModule, devices: DeviceAssignmentProto) -> None:
 
 # ---- writing
 def write_header(proto: HloModuleProto, module: HloModule) -> None:
-    """Everything but the computations."""
+    """Write everything but the computations."""
     proto.name = module.name
     proto.host_program_shape = _program_shape(module)
     if module.input_output_alias:
@@ -95,7 +95,9 @@ def write_header(proto: HloModuleProto, module: HloModule) -> None:
 
 
 def _program_shape(module: HloModule) -> ProgramShapeProto:
-    """XLA reads no module without it; where the text leaves it out, it is the entry's own."""
+    """Return the program shape, without which XLA reads no module. If the text does not state it, it is the entry's
+    own.
+    """
     entry, layout = module.entry, module.entry_layout
     shapes = tuple(p.shape for p in entry.parameters) if layout is None else layout.parameters
     proto = ProgramShapeProto()

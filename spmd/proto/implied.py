@@ -15,7 +15,7 @@ class Implied:
         self._count = 0
 
     def add(self, count: int, what: str) -> None:
-        """HloParseError once the proto implies more than ``MAX_IMPLIED`` values."""
+        """Count implied values. Raises HloParseError if the proto implies more than ``MAX_IMPLIED`` of them."""
         self._count += count
         if self._count > MAX_IMPLIED:
             raise HloParseError(f"{what}: the proto implies more than {MAX_IMPLIED} values")

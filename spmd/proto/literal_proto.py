@@ -17,52 +17,52 @@ from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ElementField:
     """The field of an element type; ``varints`` when it is a list of integers, else it holds the elements' bytes."""
 
     field: Field[bytes]
     varints: bool = False
 
 
-_PLACES = {
-    PrimitiveType.PRED: _Place(LiteralProto.preds, varints=True),
-    PrimitiveType.S1: _Place(LiteralProto.s1s),
-    PrimitiveType.S2: _Place(LiteralProto.s2s),
-    PrimitiveType.S4: _Place(LiteralProto.s4s),
-    PrimitiveType.S8: _Place(LiteralProto.s8s),
-    PrimitiveType.S16: _Place(LiteralProto.s16s),
-    PrimitiveType.S32: _Place(LiteralProto.s32s, varints=True),
-    PrimitiveType.S64: _Place(LiteralProto.s64s, varints=True),
-    PrimitiveType.U1: _Place(LiteralProto.u1s),
-    PrimitiveType.U2: _Place(LiteralProto.u2s),
-    PrimitiveType.U4: _Place(LiteralProto.u4s),
-    PrimitiveType.U8: _Place(LiteralProto.u8s),
-    PrimitiveType.U16: _Place(LiteralProto.u16s),
-    PrimitiveType.U32: _Place(LiteralProto.u32s, varints=True),
-    PrimitiveType.U64: _Place(LiteralProto.u64s, varints=True),
-    PrimitiveType.F16: _Place(LiteralProto.f16s),
-    PrimitiveType.BF16: _Place(LiteralProto.bf16s),
-    PrimitiveType.F32: _Place(LiteralProto.f32s),
-    PrimitiveType.F64: _Place(LiteralProto.f64s),
-    PrimitiveType.C64: _Place(LiteralProto.c64s),
-    PrimitiveType.C128: _Place(LiteralProto.c128s),
-    PrimitiveType.F8E5M2: _Place(LiteralProto.f8e5m2s),
-    PrimitiveType.F8E4M3: _Place(LiteralProto.f8e4m3s),
-    PrimitiveType.F8E4M3FN: _Place(LiteralProto.f8e4m3fns),
-    PrimitiveType.F8E4M3B11FNUZ: _Place(LiteralProto.f8e4m3b11fnuzs),
-    PrimitiveType.F8E5M2FNUZ: _Place(LiteralProto.f8e5m2fnuzs),
-    PrimitiveType.F8E4M3FNUZ: _Place(LiteralProto.f8e4m3fnuzs),
-    PrimitiveType.F8E3M4: _Place(LiteralProto.f8e3m4s),
-    PrimitiveType.F8E8M0FNU: _Place(LiteralProto.f8e8m0fnus),
-    PrimitiveType.F4E2M1FN: _Place(LiteralProto.f4e2m1fns),
-    PrimitiveType.F6E2M3FN: _Place(LiteralProto.f6e2m3fns),
-    PrimitiveType.F6E3M2FN: _Place(LiteralProto.f6e3m2fns),
+_ELEMENT_FIELDS = {
+    PrimitiveType.PRED: _ElementField(LiteralProto.preds, varints=True),
+    PrimitiveType.S1: _ElementField(LiteralProto.s1s),
+    PrimitiveType.S2: _ElementField(LiteralProto.s2s),
+    PrimitiveType.S4: _ElementField(LiteralProto.s4s),
+    PrimitiveType.S8: _ElementField(LiteralProto.s8s),
+    PrimitiveType.S16: _ElementField(LiteralProto.s16s),
+    PrimitiveType.S32: _ElementField(LiteralProto.s32s, varints=True),
+    PrimitiveType.S64: _ElementField(LiteralProto.s64s, varints=True),
+    PrimitiveType.U1: _ElementField(LiteralProto.u1s),
+    PrimitiveType.U2: _ElementField(LiteralProto.u2s),
+    PrimitiveType.U4: _ElementField(LiteralProto.u4s),
+    PrimitiveType.U8: _ElementField(LiteralProto.u8s),
+    PrimitiveType.U16: _ElementField(LiteralProto.u16s),
+    PrimitiveType.U32: _ElementField(LiteralProto.u32s, varints=True),
+    PrimitiveType.U64: _ElementField(LiteralProto.u64s, varints=True),
+    PrimitiveType.F16: _ElementField(LiteralProto.f16s),
+    PrimitiveType.BF16: _ElementField(LiteralProto.bf16s),
+    PrimitiveType.F32: _ElementField(LiteralProto.f32s),
+    PrimitiveType.F64: _ElementField(LiteralProto.f64s),
+    PrimitiveType.C64: _ElementField(LiteralProto.c64s),
+    PrimitiveType.C128: _ElementField(LiteralProto.c128s),
+    PrimitiveType.F8E5M2: _ElementField(LiteralProto.f8e5m2s),
+    PrimitiveType.F8E4M3: _ElementField(LiteralProto.f8e4m3s),
+    PrimitiveType.F8E4M3FN: _ElementField(LiteralProto.f8e4m3fns),
+    PrimitiveType.F8E4M3B11FNUZ: _ElementField(LiteralProto.f8e4m3b11fnuzs),
+    PrimitiveType.F8E5M2FNUZ: _ElementField(LiteralProto.f8e5m2fnuzs),
+    PrimitiveType.F8E4M3FNUZ: _ElementField(LiteralProto.f8e4m3fnuzs),
+    PrimitiveType.F8E3M4: _ElementField(LiteralProto.f8e3m4s),
+    PrimitiveType.F8E8M0FNU: _ElementField(LiteralProto.f8e8m0fnus),
+    PrimitiveType.F4E2M1FN: _ElementField(LiteralProto.f4e2m1fns),
+    PrimitiveType.F6E2M3FN: _ElementField(LiteralProto.f6e2m3fns),
+    PrimitiveType.F6E3M2FN: _ElementField(LiteralProto.f6e3m2fns),
 }
 
 
 # ---- reading
 def read_literal(proto: LiteralProto, depth: int = 0) -> Literal:
-    """The literal. Nothing is allocated before the data is seen to hold as many elements as the shape has."""
+    """Return the literal. Memory is allocated only after the data is known to have as many elements as the shape."""
     shape = read_shape(proto.shape)
     if isinstance(shape, TupleShape):
         return _read_tuple(proto, shape, depth)
@@ -95,11 +95,11 @@ def _read_tuple(proto: LiteralProto, shape: TupleShape, depth: int) -> Literal:
 
 
 def _read_elements(proto: LiteralProto, shape: ArrayShape) -> NDArray:
-    """All elements in the order they are stored."""
+    """Return all elements in the order in which they are stored."""
     kind = shape.element_type
-    place = _PLACES[kind]
-    octets = place.field.__get__(proto, LiteralProto)
-    if place.varints:
+    storage = _ELEMENT_FIELDS[kind]
+    octets = storage.field.__get__(proto, LiteralProto)
+    if storage.varints:
         integers = unpack_array(octets)
         return integers != 0 if kind is PrimitiveType.PRED else integers.astype(kind.numpy)
     if kind.bits < 8:
@@ -110,7 +110,8 @@ def _read_elements(proto: LiteralProto, shape: ArrayShape) -> NDArray:
 
 
 def _read_small(octets: bytes, shape: ArrayShape) -> NDArray:
-    """Elements of fewer than 8 bits: one in each byte, or packed with the first one in the lowest bits.
+    """Return elements of fewer than 8 bits, which are stored one per byte, or packed with the first one in the lowest
+    bits.
 
     Those of 6 bits are not packed.
     """
@@ -130,7 +131,7 @@ def _read_small(octets: bytes, shape: ArrayShape) -> NDArray:
 
 
 def _from_layout(flat: NDArray, shape: ArrayShape) -> NDArray:
-    """Elements stored minor dimension first by the layout, as an array in the usual order."""
+    """Return the elements, stored in the order of the layout, as an array of the logical shape."""
     layout = shape.layout
     if layout is None or layout.minor_to_major == tuple(range(shape.rank - 1, -1, -1)):
         return flat.reshape(shape.dims)
@@ -141,7 +142,7 @@ def _from_layout(flat: NDArray, shape: ArrayShape) -> NDArray:
 
 # ---- writing
 def write_literal(literal: Literal, shape: Shape) -> LiteralProto:
-    """``literal`` as a constant of ``shape`` holds it: stored in the order of its layout."""
+    """Return ``literal`` as the proto of a constant of ``shape``, stored in the order of the shape's layout."""
     proto = LiteralProto()
     if isinstance(shape, TupleShape):
         proto.shape = write_shape(shape)
@@ -159,14 +160,14 @@ def write_literal(literal: Literal, shape: Shape) -> LiteralProto:
         proto.dynamic_sizes = shape.dims
     assert shape.layout is not None
     array = literal.value().transpose(shape.layout.minor_to_major[::-1])
-    place = _PLACES[shape.element_type]
-    place.field.__set__(proto, _stored(array, shape.element_type, place))
+    storage = _ELEMENT_FIELDS[shape.element_type]
+    storage.field.__set__(proto, _stored(array, shape.element_type, storage))
     return proto
 
 
-def _stored(array: NDArray, kind: PrimitiveType, place: _Place) -> bytes:
+def _stored(array: NDArray, kind: PrimitiveType, storage: _ElementField) -> bytes:
     flat = np.ascontiguousarray(array).reshape(-1)
-    if place.varints:
+    if storage.varints:
         return pack_array(flat)
     if kind.bits < 8 and not kind.is_floating:
         return bytes(flat.astype(np.int8).tobytes())

@@ -27,7 +27,7 @@ _IOTA_IDS = re.compile(
 
 
 def read_mesh(proto: MeshProto | None, implied: Implied) -> tuple[MeshText, str]:
-    """The mesh and its text."""
+    """Return the mesh and its text."""
     if proto is None:
         raise HloParseError("a mesh is missing")
     axes = tuple((axis.name, axis.size) for axis in proto.axes)
@@ -65,7 +65,9 @@ def _joined(numbers: tuple[int, ...]) -> str:
 
 
 def write_mesh(mesh: MeshText, text: str = "") -> MeshProto:
-    """``text``: the mesh as it was written, which tells a transposed iota from a list."""
+    """Return the proto of a mesh. ``text``: the mesh as it was written, which distinguishes a transposed iota from a
+    list.
+    """
     proto = MeshProto()
     axes: list[MeshAxisProto] = []
     for name, size in mesh.axes:
@@ -113,6 +115,6 @@ def write_axis(axis: AxisText, mesh: MeshText) -> AxisRefProto:
 
 
 def axis_text(axis: AxisText) -> str:
-    """``'x'`` or ``'x':(1)2``"""
+    """Return ``'x'`` or ``'x':(1)2``."""
     name, part = axis
     return f"'{escape(name)}'" + ("" if part is None else f":({part[0]}){part[1]}")

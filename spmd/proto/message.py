@@ -102,14 +102,14 @@ class Message:
             raise ValueError(f"{cls.__name__} declares a field number twice")
 
     def __init__(self, data: bytes = b"") -> None:
-        """HloParseError when ``data`` is no message."""
+        """Split ``data`` into fields. Raises HloParseError if it is no message."""
         try:
             self.raws: Raws = split_fields(data, self._numbers, self._names)
         except HloParseError as error:
             raise HloParseError(f"{type(self).__name__}, {error}") from error
 
     def bytes_of(self, field: Field[Any]) -> bytes | None:
-        """A message-valued field undecoded, for looking it up; None when it is absent."""
+        """Return the bytes of a message field without decoding them; None if it is absent."""
         raws = self.raws.get(field.number)
         return None if raws is None else _joined(raws)
 
@@ -118,7 +118,9 @@ class Message:
 
 
 def _joined(raws: list[Raw]) -> bytes:
-    """A message in several pieces is their concatenation; scalar lists in pieces, too."""
+    """Return the concatenation of the pieces, which is how protocol buffers define a message (or packed list) in
+    several pieces.
+    """
     only = raws[0]
     if len(raws) == 1 and isinstance(only, bytes):
         return only
@@ -131,12 +133,12 @@ def _last(raws: list[Raw]) -> Any:
 
 
 def integer(number: int) -> Field[int]:
-    """int32, int64 and enums."""
+    """Define a field of type int32, int64 or enum."""
     return Field(number, (VARINT,), 0, lambda raws: signed(_last(raws)), lambda n: [n] if n else [])
 
 
 def optional_integer(number: int) -> Field[int | None]:
-    """An integer whose absence means something else than 0."""
+    """Define an integer field whose absence means something else than 0."""
     return Field[int | None](
         number,
         (VARINT,),
@@ -167,21 +169,21 @@ def data(number: int) -> Field[bytes]:
 
 
 def number32(number: int) -> Field[float]:
-    """float"""
+    """Define a field of type float."""
     return Field(number, (FIXED32,), 0.0, lambda raws: _unpack("<f", raws), _pack("<f"))
 
 
 def number64(number: int) -> Field[float]:
-    """double"""
+    """Define a field of type double."""
     return Field(number, (FIXED64,), 0.0, lambda raws: _unpack("<d", raws), _pack("<d"))
 
 
-def _unpack(form: str, raws: list[Raw]) -> float:
-    return cast(float, struct.unpack(form, _last(raws))[0])
+def _unpack(struct_format: str, raws: list[Raw]) -> float:
+    return cast(float, struct.unpack(struct_format, _last(raws))[0])
 
 
-def _pack(form: str) -> Callable[[float], list[Raw]]:
-    return lambda value: [struct.pack(form, value)] if value else []
+def _pack(struct_format: str) -> Callable[[float], list[Raw]]:
+    return lambda value: [struct.pack(struct_format, value)] if value else []
 
 
 def message(number: int, kind: Kind[M]) -> Field[M | None]:
@@ -196,7 +198,7 @@ def message(number: int, kind: Kind[M]) -> Field[M | None]:
 
 # ---- lists
 def integers(number: int) -> Field[tuple[int, ...]]:
-    """Packed when written, either form when read."""
+    """Define a list of integers, which is written packed and read packed or not."""
     return Field[tuple[int, ...]](
         number, (BYTES, VARINT), (), _read_integers, lambda ns: [pack_varints(ns)] if ns else []
     )
@@ -220,7 +222,7 @@ def _read_integers(raws: list[Raw]) -> tuple[int, ...]:
 
 
 def packed(number: int, fixed: int | None = None) -> Field[bytes]:
-    """A long list as its packed bytes: varints, or values of the wire type ``fixed``."""
+    """Define a long list that stays packed bytes: varints, or values of the wire type ``fixed``."""
     return Field(
         number,
         (BYTES, VARINT if fixed is None else fixed),

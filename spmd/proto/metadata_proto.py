@@ -21,14 +21,16 @@ _PROFILE_TYPES = range(4)
 
 
 def read_profile(proto: OpMetadataProto) -> bytes:
-    """The fields that no text has, as a message of their own."""
+    """Return the fields that the text does not have, as a message."""
     profile = OpMetadataProto()
     profile.raws = {number: proto.raws[number] for number in _PROFILE if number in proto.raws}
     return bytes(profile)
 
 
 def read_op_metadata(proto: OpMetadataProto, payloads: Sequence[bytes] = ()) -> OpMetadata:
-    """Fields in the order in which XLA prints them. ``payloads``: the module's, which metadata_payload may refer to."""
+    """Return the fields in the order in which XLA prints them. ``payloads``: the module's, to which metadata_payload
+    may refer.
+    """
     numbers = {
         "source_end_line": proto.source_end_line,
         "source_column": proto.source_column,
@@ -54,7 +56,7 @@ def read_op_metadata(proto: OpMetadataProto, payloads: Sequence[bytes] = ()) -> 
 
 
 def payload_value(proto: PayloadProto | None, payloads: Sequence[bytes]) -> bytes:
-    """The bytes that stand in ``proto``, or that it refers to by number; none where it is absent."""
+    """Return the payload's bytes, which ``proto`` contains or refers to by number; b"" if ``proto`` is None."""
     if proto is None:
         return b""
     if proto.id is None:
@@ -65,7 +67,9 @@ def payload_value(proto: PayloadProto | None, payloads: Sequence[bytes]) -> byte
 
 
 def write_op_metadata(metadata: OpMetadata, profile: bytes = b"") -> OpMetadataProto:
-    """Fields of ``extra`` that the proto does not have are left out: they mean nothing to the program."""
+    """Return the proto. Fields of ``extra`` that the proto does not have are left out: they mean nothing to the
+    program.
+    """
     proto = OpMetadataProto(profile)
     proto.op_type = metadata.op_type
     proto.op_name = metadata.op_name
@@ -110,7 +114,7 @@ def metadata_of_text(text: str) -> list[OpMetadataProto]:
     if not scanner.peek("{"):
         return [write_op_metadata(read_metadata(Scanner.of(f"{{{text}}}")))]
     records: list[OpMetadataProto] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if records:
             scanner.expect(",")
         records.append(write_op_metadata(read_metadata(scanner)))

@@ -12,7 +12,7 @@ from spmd.proto.schema.config import HloModuleConfigProto
 from spmd.proto.schema.xla_data import ProgramShapeProto
 from spmd.proto.shape_proto import read_shape
 from spmd.text.lexer import Scanner
-from spmd.text.module_header import KEPT
+from spmd.text.module_header import OPAQUE
 
 _ALIAS = "alias_passthrough_params"
 _TO_PARAMETERS = "allow_spmd_sharding_propagation_to_parameters"
@@ -38,11 +38,11 @@ def read_config(module: HloModule, proto: HloModuleConfigProto) -> None:
     ):
         if flags not in ((), (False,)):
             said[name] = "{" + ",".join("true" if on else "false" for on in flags) + "}"
-    module.extra_header = tuple((name, said[name]) for name in KEPT if name in said)
+    module.extra_header = tuple((name, said[name]) for name in OPAQUE if name in said)
 
 
 def write_config(module: HloModule, program: ProgramShapeProto | None) -> HloModuleConfigProto:
-    """``program``: the entry's shapes with layouts, as the module's own proto has them."""
+    """Return the configuration. ``program``: the entry's shapes with layouts, as in the module's own proto."""
     said = dict(module.extra_header)
     proto = HloModuleConfigProto()
     proto.entry_computation_layout = program
@@ -56,13 +56,13 @@ def write_config(module: HloModule, program: ProgramShapeProto | None) -> HloMod
 
 
 def _flags(text: str | None) -> tuple[bool, ...]:
-    """``{true,false}``; XLA's own default is one false."""
+    """Read ``{true,false}``. XLA's default is one false."""
     if text is None:
         return (False,)
     scanner = Scanner.of(text)
     flags: list[bool] = []
     scanner.expect("{")
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if flags:
             scanner.expect(",")
         word = scanner.name("true or false")

@@ -25,7 +25,7 @@ from spmd.text.sharding import mesh_text as mesh_reader
 from spmd.text.sharding.mesh_text import AxisText, MeshText
 from spmd.text.sharding.sharding_text import parse_sharding
 
-_SHORT_FORMS = ("replicated", "unreduced", "manual")
+_KEYWORDS = ("replicated", "unreduced", "manual")
 
 
 # ---- reading
@@ -47,7 +47,7 @@ def _sharding_text(proto: NamedShardingProto, implied: Implied) -> str:
     }
     named = {word: axes for word, axes in lists.items() if axes}
     if not proto.dim_shardings:
-        short = _short_form(mesh, named)
+        short = _keyword(mesh, named)
         if short:
             return f"{written}, {short}"
     dims = ", ".join(_dimension_text(dim, mesh) for dim in proto.dim_shardings)
@@ -55,13 +55,13 @@ def _sharding_text(proto: NamedShardingProto, implied: Implied) -> str:
     return f"{written}, [{dims}]{tail}"
 
 
-def _short_form(mesh: MeshText, named: dict[str, Sequence[AxisRefProto]]) -> str:
-    """``replicated`` without any axis; another word when all axes of the mesh are of its kind."""
+def _keyword(mesh: MeshText, named: dict[str, Sequence[AxisRefProto]]) -> str:
+    """Return ``replicated`` if no axis is named, another keyword if all axes of the mesh are of its kind, else ""."""
     if not named:
         return "replicated"
     ((word, axes), *others) = named.items()
-    whole = [(name, None) for name, _ in mesh.axes]
-    if word == "replicated" or others or [read_axis(axis, mesh) for axis in axes] != whole:
+    all_axes = [(name, None) for name, _ in mesh.axes]
+    if word == "replicated" or others or [read_axis(axis, mesh) for axis in axes] != all_axes:
         return ""
     return word
 
@@ -79,7 +79,7 @@ def _dimension_text(proto: DimensionShardingProto, mesh: MeshText) -> str:
 
 # ---- writing
 def write_named_sharding(sharding: HloSharding) -> NamedShardingProto:
-    """From the text that ``as_written`` keeps, which the text reader has accepted before."""
+    """Return the proto of the text in ``as_written``, which the text reader has accepted before."""
     if sharding.group:
         raise HloParseError(f"the proto cannot hold a shard group on the named sharding {sharding}")
     proto = NamedShardingProto()
@@ -90,11 +90,11 @@ def write_named_sharding(sharding: HloSharding) -> NamedShardingProto:
     scanner = Scanner.of(sharding.as_written)
     mesh = mesh_reader.read_mesh(scanner)
     proto.mesh = write_mesh(mesh, sharding.as_written)
-    scanner.take(",")
+    scanner.consume_if(",")
     if scanner.peek("["):
         proto.dim_shardings = _write_dimensions(scanner, mesh)
     while not scanner.at_end:
-        scanner.take(",")
+        scanner.consume_if(",")
         _write_axis_list(proto, scanner, mesh)
     return proto
 
@@ -102,15 +102,15 @@ def write_named_sharding(sharding: HloSharding) -> NamedShardingProto:
 def _write_dimensions(scanner: Scanner, mesh: MeshText) -> list[DimensionShardingProto]:
     scanner.expect("[")
     dims: list[DimensionShardingProto] = []
-    while not scanner.take("]"):
-        scanner.take(",")
+    while not scanner.consume_if("]"):
+        scanner.consume_if(",")
         scanner.expect("{")
         proto = DimensionShardingProto()
         proto.is_closed = True
         axes: list[AxisText] = []
-        while not scanner.take("}"):
-            scanner.take(",")
-            if scanner.take("?"):
+        while not scanner.consume_if("}"):
+            scanner.consume_if(",")
+            if scanner.consume_if("?"):
                 proto.is_closed = False
             else:
                 axes.append(mesh_reader.read_axis(scanner, mesh))
@@ -120,12 +120,12 @@ def _write_dimensions(scanner: Scanner, mesh: MeshText) -> list[DimensionShardin
 
 
 def _write_axis_list(proto: NamedShardingProto, scanner: Scanner, mesh: MeshText) -> None:
-    """``manual={'x'}``, or ``manual`` alone for all axes (``replicated`` alone for none)."""
-    word = next((word for word in _SHORT_FORMS if scanner.take(word)), None)
+    """Read ``manual={'x'}``, or ``manual`` alone for all axes (``replicated`` alone for none), into the proto."""
+    word = next((word for word in _KEYWORDS if scanner.consume_if(word)), None)
     if word is None:
         scanner.fail(f"expected axes, found {scanner.found()}")
     axes: tuple[AxisText, ...]
-    if scanner.take("="):
+    if scanner.consume_if("="):
         axes = mesh_reader.read_axes(scanner, mesh)
     else:
         axes = () if word == "replicated" else tuple((name, None) for name, _ in mesh.axes)

@@ -36,7 +36,7 @@ def _tree_text(
 
 
 def original_array_text(array: OriginalArrayProto | None) -> str:
-    """``{"v1" {0,1}}``, or ``{}``."""
+    """Return ``{"v1" {0,1}}``, or ``{}``."""
     if array is None:
         return "{}"
     where = f" {{{','.join(map(str, array.shape_index))}}}" if array.shape_index else ""
@@ -48,7 +48,7 @@ def write_original_value(text: str) -> OriginalValueProto:
     proto = OriginalValueProto()
     scanner = Scanner.of(text)
     scanner.expect("{")
-    if scanner.take(_SYNTHETIC):
+    if scanner.consume_if(_SYNTHETIC):
         proto.is_synthetic_call = True
     else:
         elements: list[OriginalValueElementProto] = []
@@ -64,9 +64,9 @@ def _read_tree(
 ) -> None:
     if len(index) > MAX_NESTING:
         raise HloParseError(f"original values are nested deeper than {MAX_NESTING}")
-    if scanner.take("("):
+    if scanner.consume_if("("):
         count = 0
-        while not scanner.take(")"):
+        while not scanner.consume_if(")"):
             if count:
                 scanner.expect(",")
             _read_tree(scanner, (*index, count), elements)
@@ -79,9 +79,9 @@ def _read_tree(
 
 
 def read_original_array(scanner: Scanner) -> OriginalArrayProto | None:
-    """``{"v1" {0,1}}``; None for ``{}``."""
+    """Read ``{"v1" {0,1}}``. Returns None for ``{}``."""
     scanner.expect("{")
-    if scanner.take("}"):
+    if scanner.consume_if("}"):
         return None
     array = OriginalArrayProto()
     array.instruction_name = scanner.string()

@@ -33,10 +33,10 @@ _LOCAL_ID = (1 << 32) - 1
 
 
 def parse_proto(data: bytes, file: str = "<bytes>") -> HloModule:
-    """The module in a serialized HloModuleProto, HloProto or HloModuleProtoWithConfig.
+    """Return the module in a serialized HloModuleProto, HloProto or HloModuleProtoWithConfig.
 
-    ``file`` names the data in errors. Raises HloParseError for data that is neither, UnsupportedError for what a
-    valid module may hold and this project refuses.
+    ``file`` names the data in errors. Raises HloParseError for other data, and UnsupportedError for valid modules that
+    this project does not support.
     """
     try:
         found = find_module(data)
@@ -122,9 +122,9 @@ class _ModuleReader:
             instruction = self._build(proto, by_id)
             return computation.add(instruction)
         except UnsupportedError as error:
-            raise UnsupportedError(f"{_place(proto, computation)}: {error}") from error
+            raise UnsupportedError(f"{_location(proto, computation)}: {error}") from error
         except SpmdError as error:
-            raise HloParseError(f"{_place(proto, computation)}: {error}") from error
+            raise HloParseError(f"{_location(proto, computation)}: {error}") from error
 
     def _build(
         self, proto: HloInstructionProto, by_id: dict[int, HloInstruction]
@@ -172,7 +172,7 @@ class _ModuleReader:
     def _callees(
         self, opcode: Opcode, proto: HloInstructionProto, operands: tuple[HloInstruction, ...]
     ) -> list[HloComputation]:
-        """In the order of ``called_computations``; async-update and async-done share the start's."""
+        """Return the callees in the order of ``called_computations``; async-update and async-done have the start's."""
         record = ATTRS_PROTO[opcode]
         callees = [self._callee(number) for number in proto.called_computation_ids]
         if opcode in (Opcode.ASYNC_UPDATE, Opcode.ASYNC_DONE) and operands and not callees:
@@ -191,7 +191,7 @@ class _ModuleReader:
 
     # ---- schedule
     def _read_schedule(self) -> None:
-        """With a schedule, the stored order of each computation is that of its sequence."""
+        """Read the schedule, and put each computation of it into the order of its sequence."""
         schedule = self.proto.schedule
         if schedule is None or not schedule.sequences:
             return
@@ -208,7 +208,7 @@ class _ModuleReader:
 
     # ---- recovered values
     def _read_recovery_table(self) -> None:
-        """Their modules have no such tables themselves, so reading nests once."""
+        """Read the modules of the table. They have no tables themselves, so reading nests once."""
         table = self.proto.original_value_recovery_table
         if table is None or not table.entries:
             return
@@ -225,7 +225,7 @@ class _ModuleReader:
 def _add_control_edges(
     instruction: HloInstruction, by_id: dict[int, HloInstruction], numbers: tuple[int, ...]
 ) -> None:
-    """``add_control_dependency_to`` for an instruction that has none yet: without looking through the others'."""
+    """Add the control dependencies of an instruction that has none yet, without a search for duplicates."""
     for before in dict.fromkeys(_found(by_id, n, "control predecessor") for n in numbers):
         instruction.control_predecessors.append(before)
         before.control_successors.append(instruction)
@@ -244,5 +244,5 @@ def _name(name: str, what: str) -> str:
     return sanitized(name)
 
 
-def _place(proto: HloInstructionProto, computation: HloComputation) -> str:
+def _location(proto: HloInstructionProto, computation: HloComputation) -> str:
     return f"computation {computation.name!r}, instruction {proto.name!r}"

@@ -1,6 +1,6 @@
 """OriginalValueRecoveryTableProto: how arrays of the original program that a pass removed come from others.
 
-A text has it as ``origin_recovery_table={ {"old"} : {"new"}, "HloModule .." {"a" {0}} : {"b"} }``, kept as written: an
+A text has it as ``origin_recovery_table={ {"old"} : {"new"}, "HloModule .." {"a" {0}} : {"b"} }``, as written: an
 old array, a new one, and often a module in quotes that computes the old one from it.
 """
 
@@ -17,7 +17,7 @@ from spmd.text.lexer import Scanner, quote, unescape
 from spmd.text.parser import parse_module
 from spmd.text.printer import print_module
 
-#: What texts call it, now and before.
+#: Its names in texts, the present and the former one.
 RECOVERY_TABLES = ("origin_recovery_table", "original_value_recovery_table")
 #: Unlike other strings, XLA breaks this one into lines.
 _MODULE = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
@@ -45,12 +45,12 @@ def write_recovery_table(
     entries: list[RecoveryEntryProto] = []
     scanner = Scanner.of(text)
     scanner.expect("{")
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         entry = RecoveryEntryProto()
         entry.old_array = read_original_array(scanner)
         scanner.expect(":")
         entry.new_array = read_original_array(scanner)
-        if scanner.take(","):
+        if scanner.consume_if(","):
             module = unescape(scanner.need(_MODULE, "a module in quotes").group()[1:-1])
             try:
                 entry.recovery_module = write_module(parse_module(module))

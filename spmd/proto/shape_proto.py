@@ -28,7 +28,7 @@ _NAMES = {kind.value: kind for kind in PrimitiveType}
 
 # ---- reading
 def read_shape(proto: ShapeProto | None, depth: int = 0) -> Shape:
-    """The shape; HloParseError for an absent or malformed one."""
+    """Return the shape. Raises HloParseError if it is absent or malformed."""
     if proto is None:
         raise HloParseError("a shape is missing")
     if depth > MAX_NESTING:
@@ -126,7 +126,7 @@ def _split_text(proto: SplitConfigProto) -> str:
 
 # ---- writing
 def write_shape(shape: Shape) -> ShapeProto:
-    """Always with a layout: a text that gives none means the row-major one to XLA."""
+    """Return the shape's proto, always with a layout: no layout means the row-major one to XLA."""
     proto = ShapeProto()
     if isinstance(shape, TupleShape):
         proto.element_type = TUPLE

@@ -31,7 +31,7 @@ def read_sharding(proto: OpShardingProto, implied: Implied) -> HloSharding:
 
 
 def _read_single(proto: OpShardingProto, implied: Implied) -> HloSharding:
-    """A tuple's elements are its leaves, so they are no tuples."""
+    """Read a sharding that is no tuple: the elements of a tuple sharding are those of its leaves."""
     if proto.named_sharding is not None:
         return read_named_sharding(proto.named_sharding, implied)
     kind = SHARDING_KINDS.value(proto.type)

@@ -11,7 +11,7 @@ _BLOCKS = re.compile(r"(\d{1,19})x(\d{1,19})")
 
 
 def sparsity_text(proto: SparsityConfigProto) -> str:
-    """Empty when neither side is sparse."""
+    """Return the text of the sparsity; "" if neither side is sparse."""
     sides = (("lhs", proto.lhs), ("rhs", proto.rhs))
     texts = [f"{name}={_side_text(side)}" for name, side in sides if side is not None]
     return f"{{{' '.join(texts)}}}" if texts else ""
@@ -26,9 +26,9 @@ def sparsity_of_text(text: str) -> SparsityConfigProto:
     proto = SparsityConfigProto()
     scanner = Scanner.of(text)
     scanner.expect("{")
-    while not scanner.take("}"):
-        scanner.take(",")
-        if scanner.take("lhs"):
+    while not scanner.consume_if("}"):
+        scanner.consume_if(",")
+        if scanner.consume_if("lhs"):
             proto.lhs = _read_side(scanner)
         else:
             scanner.expect("rhs")
@@ -41,8 +41,8 @@ def _read_side(scanner: Scanner) -> TensorSparsityConfigProto:
     side = TensorSparsityConfigProto()
     scanner.expect("=")
     scanner.expect("{")
-    while not scanner.take("}"):
-        scanner.take(",")
+    while not scanner.consume_if("}"):
+        scanner.consume_if(",")
         name = scanner.name("a sparsity field")
         scanner.expect("=")
         if name == "sparsity":

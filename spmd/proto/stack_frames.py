@@ -13,7 +13,7 @@ Tables = tuple[tuple[str, tuple[str, ...]], ...]
 
 # ---- reading
 def read_stack_frames(proto: StackFrameIndexProto) -> Tables:
-    """Every table, as XLA prints them: numbered from one."""
+    """Return the lines of every table, numbered from one, as XLA prints them."""
     return (
         ("FileNames", _numbered(quote(name) for name in proto.file_names)),
         ("FunctionNames", _numbered(quote(name) for name in proto.function_names)),
@@ -35,7 +35,7 @@ def _location_text(proto: FileLocationProto) -> str:
 
 
 def _frame_text(proto: StackFrameProto) -> str:
-    """The text's parent is one more than the proto's, where 0 means none."""
+    """Return the text of a frame. Its parent is one more than the proto's, in which 0 means none."""
     parent = proto.parent_frame_id + 1
     return f"{{file_location_id={proto.file_location_id} parent_frame_id={parent}}}"
 
@@ -81,13 +81,13 @@ def _frame(line: str) -> StackFrameProto:
 
 
 def _numbers(line: str) -> dict[str, int]:
-    """``1 {line=3 column=1}``"""
+    """Read ``1 {line=3 column=1}``."""
     scanner = Scanner.of(line)
     scanner.integer()
     scanner.expect("{")
     numbers: dict[str, int] = {}
-    while not scanner.take("}"):
-        scanner.take(",")
+    while not scanner.consume_if("}"):
+        scanner.consume_if(",")
         name = scanner.name("a field")
         scanner.expect("=")
         if name in numbers:

@@ -13,7 +13,7 @@ from spmd.proto.schema.xla_data import (
 
 
 def read_window(proto: WindowProto | None) -> Window:
-    """No window at all is one without dimensions."""
+    """Return the window. An absent window is one without dimensions."""
     if proto is None:
         return Window()
     return Window(tuple(map(_read_dimension, proto.dimensions)))
@@ -50,7 +50,7 @@ def _write_dimension(dim: WindowDimension) -> WindowDimensionProto:
 
 
 def read_convolution_dims(proto: ConvolutionDimensionNumbersProto | None) -> ConvDimensionNumbers:
-    """Each of input, kernel and output names every position once at most."""
+    """Return the dimension numbers. Raises HloParseError if input, kernel or output uses a position twice."""
     if proto is None:
         raise HloParseError("convolution_dimension_numbers is missing")
     numbers = ConvDimensionNumbers(
@@ -64,17 +64,19 @@ def read_convolution_dims(proto: ConvolutionDimensionNumbersProto | None) -> Con
         output_feature=proto.output_feature_dimension,
         output_spatial=proto.output_spatial_dimensions,
     )
-    places = (
+    numberings = (
         (numbers.input_batch, numbers.input_feature, *numbers.input_spatial),
         (numbers.kernel_input_feature, numbers.kernel_output_feature, *numbers.kernel_spatial),
         (numbers.output_batch, numbers.output_feature, *numbers.output_spatial),
     )
-    if len({len(place) for place in places}) != 1:
+    if len({len(numbering) for numbering in numberings}) != 1:
         raise HloParseError("convolution dimension numbers of different ranks")
-    for place in places:
-        # A place past the rank is a dimension without a label, of which there are few.
-        if len(set(place)) != len(place) or not all(0 <= n < 2 * len(place) + 8 for n in place):
-            raise HloParseError(f"convolution dimension numbers cannot be {list(place)}")
+    for numbering in numberings:
+        # A number beyond the rank means a dimension without a label; there are few of these.
+        if len(set(numbering)) != len(numbering) or not all(
+            0 <= n < 2 * len(numbering) + 8 for n in numbering
+        ):
+            raise HloParseError(f"convolution dimension numbers cannot be {list(numbering)}")
     return numbers
 
 

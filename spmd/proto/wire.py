@@ -23,7 +23,7 @@ _MAX_VARINT = 10
 
 
 def read_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """The unsigned 64-bit integer at ``pos``, and where it ends."""
+    """Return the unsigned 64-bit integer at ``pos``, and the position after it."""
     value = shift = 0
     for byte in data[pos : pos + _MAX_VARINT]:
         value |= (byte & 0x7F) << shift
@@ -34,10 +34,10 @@ def read_varint(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def split_fields(data: bytes, numbers: Mapping[int, int], known: Mapping[int, str]) -> Raws:
-    """Values by field number, each in the order written.
+    """Return the values by field number, each in the order in which they were written.
 
     ``numbers`` maps a tag (number and wire type) to its field number, ``known`` a number to the field's name. Other
-    fields are stepped over, as every protocol buffer reader does: they are newer than this schema.
+    fields are skipped, as every protocol buffer reader does: they are newer than this schema.
     """
     raws: Raws = {}
     pos, end = 0, len(data)
@@ -86,7 +86,7 @@ def split_fields(data: bytes, numbers: Mapping[int, int], known: Mapping[int, st
 
 
 def join_fields(raws: Raws, wires: Mapping[int, int]) -> bytes:
-    """A message from its fields, in the order of their numbers."""
+    """Return the bytes of a message with these fields, in the order of their numbers."""
     parts: list[bytes] = []
     for number in sorted(raws):
         wire = wires[number]
@@ -103,7 +103,7 @@ def join_fields(raws: Raws, wires: Mapping[int, int]) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """``value`` (negative ones in two's complement of 64 bits) as a varint."""
+    """Return ``value`` (a negative one in two's complement of 64 bits) as a varint."""
     if 0 <= value < 0x80:
         return bytes((value,))
     value &= _MASK64
@@ -116,13 +116,13 @@ def varint(value: int) -> bytes:
 
 
 def signed(value: int) -> int:
-    """A varint's value as a signed 64-bit integer."""
+    """Convert a varint's value to a signed 64-bit integer."""
     return value - (1 << 64) if value >> 63 else value
 
 
 # ---- packed lists
 def unpack_varints(data: bytes) -> list[int]:
-    """The unsigned integers of a packed list."""
+    """Return the unsigned integers of a packed list."""
     if data.isascii():  # every one takes a single byte
         return list(data)
     values: list[int] = []
@@ -138,7 +138,7 @@ def pack_varints(values: Iterable[int]) -> bytes:
 
 
 def unpack_array(data: bytes) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """``unpack_varints`` for long lists, without a Python object per integer."""
+    """Return the unsigned integers of a long packed list, without a Python object per integer."""
     octets = np.frombuffer(data, np.uint8)
     if not octets.size:
         return np.zeros(0, np.uint64)
@@ -149,13 +149,13 @@ def unpack_array(data: bytes) -> np.ndarray[Any, np.dtype[np.uint64]]:
     lengths = ends - starts + 1
     if lengths.max() > _MAX_VARINT:
         raise HloParseError("an integer in a list has no end")
-    place = np.arange(octets.size) - np.repeat(starts, lengths)
-    parts = (octets & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
+    position = np.arange(octets.size) - np.repeat(starts, lengths)
+    parts = (octets & 0x7F).astype(np.uint64) << (7 * position).astype(np.uint64)
     return np.bitwise_or.reduceat(parts, starts)
 
 
 def pack_array(values: np.ndarray[Any, np.dtype[Any]]) -> bytes:
-    """``pack_varints`` for long lists; integers of any width, negative ones sign-extended to 64 bits."""
+    """Return the packed bytes of a long list of integers of any width; negative ones are sign-extended to 64 bits."""
     flat = values.reshape(-1)
     wide = (
         flat.astype(np.int64).view(np.uint64) if flat.dtype.kind == "i" else flat.astype(np.uint64)
@@ -163,11 +163,11 @@ def pack_array(values: np.ndarray[Any, np.dtype[Any]]) -> bytes:
     if not wide.size:
         return b""
     shifts = np.arange(0, 7 * _MAX_VARINT, 7, dtype=np.uint64)
-    digits = (wide[:, None] >> shifts) & np.uint64(0x7F)
+    groups = (wide[:, None] >> shifts) & np.uint64(0x7F)
     # The last digit that is not zero ends the integer; zero itself takes one.
-    lengths = np.maximum(_MAX_VARINT - np.argmax(digits[:, ::-1] != 0, axis=1), 1)
+    lengths = np.maximum(_MAX_VARINT - np.argmax(groups[:, ::-1] != 0, axis=1), 1)
     lengths[wide == 0] = 1
     column = np.arange(_MAX_VARINT)
-    digits |= np.where(column < lengths[:, None] - 1, np.uint64(0x80), np.uint64(0))
-    packed: bytes = digits.astype(np.uint8)[column < lengths[:, None]].tobytes()
+    groups |= np.where(column < lengths[:, None] - 1, np.uint64(0x80), np.uint64(0))
+    packed: bytes = groups.astype(np.uint8)[column < lengths[:, None]].tobytes()
     return packed

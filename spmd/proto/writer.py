@@ -29,22 +29,23 @@ from spmd.shape import Shape
 
 
 def serialize(module: HloModule) -> bytes:
-    """The module as an HloModuleProto.
+    """Return the module as a serialized HloModuleProto.
 
-    Raises HloParseError naming the instruction for what the proto has no place for.
+    Raises HloParseError, with the instruction's name, if the proto cannot express something.
     """
     return bytes(_ModuleWriter(module).write())
 
 
 def serialize_hlo_proto(module: HloModule) -> bytes:
-    """The module as an HloProto, the form ``--xla_dump_hlo_as_proto`` writes."""
+    """Return the module as a serialized HloProto, as ``--xla_dump_hlo_as_proto`` writes it."""
     proto = HloProto()
     proto.hlo_module = _ModuleWriter(module).write()
     return bytes(proto)
 
 
 def serialize_with_config(module: HloModule) -> bytes:
-    """The module as an HloModuleProtoWithConfig: with the partitions and propagation flags of its header.
+    """Return the module as a serialized HloModuleProtoWithConfig: with the partitions and propagation flags of its
+    header.
 
     PJRT calls this format ``hlo_with_config``.
     """
@@ -144,7 +145,9 @@ class _ModuleWriter:
 
 
 def _callees_first(module: HloModule) -> list[HloComputation]:
-    """The computations in their stored order where callees precede callers, which readers ask for."""
+    """Return the computations in an order in which callees precede callers, which readers require: the stored order if
+    it is one.
+    """
     placed: dict[HloComputation, None] = {}
     for computation in module.computations:
         for x in computation.instructions:
@@ -155,7 +158,7 @@ def _callees_first(module: HloModule) -> list[HloComputation]:
 
 
 def _reordered(module: HloModule) -> list[HloComputation]:
-    """Callees first, then whatever the entry does not reach."""
+    """Return callees before callers, then the computations that the entry does not call."""
     return list(dict.fromkeys((*module.computations_post_order(), *module.computations)))
 
 

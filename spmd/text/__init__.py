@@ -4,7 +4,7 @@ Where to look, in the order of the data:
 
     parser              the driver: header, file tables, computations
     line_text           an instruction on a line of its own, by one pattern and tables of known texts
-    instruction_text    an instruction by the whole grammar (whatever line_text has doubts about)
+    instruction_text    an instruction by the full grammar (whatever line_text cannot read)
     attrs_text/         attributes, one file per op family, reader and writer side by side
     sharding/           shardings, meshes, replica groups and Shardy's attributes
     *_text              shapes, literals, windows, aliases, annotations

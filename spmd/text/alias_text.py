@@ -28,10 +28,10 @@ def _format_index(index: ShapeIndex) -> str:
 
 
 def read_input_output_alias(scanner: Scanner) -> tuple[InputOutputAlias, ...]:
-    """``{ {0}: (0, {}, may-alias), {1}: (1, {0}) }``; without a kind it is may-alias."""
+    """Read ``{ {0}: (0, {}, may-alias), {1}: (1, {0}) }``; the default kind is may-alias."""
     scanner.expect("{")
     aliases: list[InputOutputAlias] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if aliases:
             scanner.expect(",")
         if (plain := scanner.match(_PLAIN_ALIAS)) is not None:
@@ -47,8 +47,8 @@ def read_input_output_alias(scanner: Scanner) -> tuple[InputOutputAlias, ...]:
         scanner.expect(",")
         index = _index(scanner)
         must = False
-        if scanner.take(","):
-            must = scanner.take("must-alias")
+        if scanner.consume_if(","):
+            must = scanner.consume_if("must-alias")
             if not must:
                 scanner.expect("may-alias")
         scanner.expect(")")
@@ -66,10 +66,10 @@ def format_input_output_alias(aliases: tuple[InputOutputAlias, ...]) -> str:
 
 
 def read_buffer_donors(scanner: Scanner) -> tuple[BufferDonor, ...]:
-    """``{ (0, {}), (1, {2}) }``"""
+    """Read ``{ (0, {}), (1, {2}) }``."""
     scanner.expect("{")
     donors: list[BufferDonor] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if donors:
             scanner.expect(",")
         scanner.expect("(")
@@ -86,10 +86,10 @@ def format_buffer_donors(donors: tuple[BufferDonor, ...]) -> str:
 
 
 def read_output_to_operand(scanner: Scanner) -> tuple[tuple[ShapeIndex, int, ShapeIndex], ...]:
-    """``{{0}: (1, {}), {1}: (0, {2})}``"""
+    """Read ``{{0}: (1, {}), {1}: (0, {2})}``."""
     scanner.expect("{")
     pairs: list[tuple[ShapeIndex, int, ShapeIndex]] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if pairs:
             scanner.expect(",")
         output = _index(scanner)

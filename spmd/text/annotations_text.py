@@ -9,7 +9,7 @@ from spmd.hlo.instruction import OpMetadata
 from spmd.text.lexer import INTEGER, STRING, Scanner, quote, unescape
 
 _KEY = re.compile(r"[\w.\-/]++")
-#: Fields that have a place of their own in OpMetadata.
+#: Fields that are fields of OpMetadata, too.
 _TEXT_FIELDS = {"op_type", "op_name", "source_file"}
 _VERBATIM_FIELDS = {
     "source_end_line": INTEGER,
@@ -25,14 +25,14 @@ _EXPECTED = {INTEGER: "an integer", STRING: "a string"}
 
 
 def read_metadata(scanner: Scanner) -> OpMetadata:
-    """``{op_type="a" op_name="b" source_file="c" source_line=1 ...}``, commas optional."""
+    """Read ``{op_type="a" op_name="b" source_file="c" source_line=1 ...}``; commas are optional."""
     scanner.expect("{")
     texts: dict[str, str] = {}
     source_line = 0
     extra: list[tuple[str, str]] = []
     seen: set[str] = set()
-    while not scanner.take("}"):
-        scanner.take(",")
+    while not scanner.consume_if("}"):
+        scanner.consume_if(",")
         found = scanner.need(_KEY, "a metadata field")
         key = found.group()
         if key in seen:
@@ -81,10 +81,10 @@ def format_metadata(metadata: OpMetadata) -> str:
 
 
 def read_frontend_attributes(scanner: Scanner) -> tuple[tuple[str, str], ...]:
-    """``{key="value",other={verbatim}}``: quoted values without their quotes, braced ones with their braces."""
+    """Read ``{key="value",other={verbatim}}``. Quoted values lose their quotes, braced ones keep their braces."""
     scanner.expect("{")
     pairs: list[tuple[str, str]] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if pairs:
             scanner.expect(",")
         key = _read_key(scanner)
@@ -94,14 +94,14 @@ def read_frontend_attributes(scanner: Scanner) -> tuple[tuple[str, str], ...]:
 
 
 def _read_key(scanner: Scanner) -> str:
-    """A word; or quoted, which XLA's parser refuses: that is how keys of protos that are no words are written."""
+    """Read a key: a word, or a quoted text, which XLA's parser rejects but protos may contain."""
     if (found := scanner.match(STRING)) is not None:
         return unescape(found.group()[1:-1])
     return scanner.need(_KEY, "an attribute name").group()
 
 
 def read_text_or_braces(scanner: Scanner) -> str:
-    """A string without its quotes, or a braced text with its braces."""
+    """Read a string without its quotes, or a braced text with its braces."""
     if scanner.peek("{"):
         start, end = scanner.balanced()
         return scanner.text[start:end]
@@ -126,9 +126,9 @@ def format_text_or_braces(value: str) -> str:
 
 
 def is_braced(text: str) -> bool:
-    """Whether the text is one balanced brace group, which the reader takes verbatim.
+    """Return whether the text is one balanced brace group, which the reader reads verbatim.
 
-    Also with a quote behind it: a quote in it that lacks its partner would find one there.
+    It must be one even if quotes follow: a quote in the text that lacks its partner would pair with one of them.
     """
     if not (text.startswith("{") and text.endswith("}")):
         return False

@@ -46,7 +46,7 @@ _WRAPPED = {opcode.value: opcode for opcode in Opcode if opcode not in _NOT_WRAP
 
 @dataclass(frozen=True, slots=True)
 class Sugar:
-    """``slice-start``: phase async-start of a slice."""
+    """Short syntax of an asynchronous operation, such as ``slice-start``: phase async-start of a slice."""
 
     phase: Opcode
     wrapped: Opcode
@@ -70,7 +70,7 @@ def add_sugared(
     *,
     is_root: bool,
 ) -> HloInstruction:
-    """The async instruction that ``name = shape slice-start(operands), attributes`` stands for."""
+    """Add the async instruction that is written as ``name = shape slice-start(operands), attributes``."""
     thread = values.string("async_execution_thread")
     if sugar.phase is not Opcode.ASYNC_START:
         _check_start(sugar, operands, values)
@@ -96,7 +96,7 @@ def add_sugared(
 
 
 def _result_shape(values: AttrValues) -> Shape:
-    """``((operands), result, contexts...)``"""
+    """Return the shape ``((operands), result, contexts...)``."""
     shape = values.shape
     if not isinstance(shape, TupleShape) or len(shape.elements) < 2:
         values.fail(f"{values.opcode} needs a shape ((operands), result, ...)")
@@ -140,18 +140,18 @@ def _wrap(
 
 # ---- printing
 def is_sugared(instruction: HloInstruction) -> bool:
-    """Whether the instruction was read in the short form and can still be written so."""
+    """Return whether the instruction was read in the short syntax and can still be written in it."""
     attrs = instruction.attrs
     if not (isinstance(attrs, AsyncAttrs) and attrs.sugar):
         return False
     wrapped = instruction.to_apply
-    # There the short form has one place for the aliases of both.
+    # Then the short syntax has only one attribute for the aliases of both.
     is_ambiguous = bool(attrs.output_to_operand_aliasing) and wrapped.root.opcode in _WITH_ALIASES
     return not is_ambiguous and _expands(wrapped)
 
 
 def _expands(computation: HloComputation) -> bool:
-    """Parameters in order and one operation over them."""
+    """Return whether the computation consists of parameters in order and one operation on them."""
     root = computation.root
     return (
         root.opcode in _WRAPPED.values()
@@ -166,7 +166,7 @@ def sugared_opcode(instruction: HloInstruction) -> str:
 
 
 def write_sugared(out: AttrWriter, instruction: HloInstruction) -> None:
-    """The wrapped operation's attributes stand on the start."""
+    """Write the wrapped operation's attributes as those of the start."""
     if instruction.opcode is not Opcode.ASYNC_START:
         return
     thread = instruction.attrs_as(AsyncAttrs).execution_thread

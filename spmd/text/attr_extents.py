@@ -14,8 +14,9 @@ _QUOTED = r'"(?:[^"\\\n]|\\.)*+"|\'(?:[^\'\\\n]|\\.)*+\''
 
 
 def nested_pattern(opening: str, closing: str, depth: int) -> str:
-    """A pattern for brackets nested up to ``depth`` times on one line, strings skipped; it refuses other comments
-    than XLA's ``/*index=5*/``."""
+    """Return a pattern of brackets nested up to ``depth`` times on one line. It skips strings and allows only XLA's
+    comments ``/*index=5*/``.
+    """
     plain = rf"[^\{opening}\{closing}\"'/\n]*+"
     other = rf"{_QUOTED}|/(?![/*])|/\*index=\d++\*/"
     pattern = rf"\{opening}{plain}(?:(?:{other}){plain})*+\{closing}"
@@ -41,7 +42,9 @@ _CHUNK_HEAD = re.compile(r"[^\s,{}()\[\]\"']++")
 
 
 def split_line(text: str, start: int) -> Extents | None:
-    """Extents of the attributes that are all of ``text``, which begins at ``start`` of the source; None if in doubt."""
+    """Return the extents of the attributes in ``text``, which begins at ``start`` of the source; None if it may contain
+    anything else.
+    """
     extents: Extents = {}
     pos = 0
     end = len(text)
@@ -58,9 +61,9 @@ def split_line(text: str, start: int) -> Extents | None:
 
 
 def scan_attributes(scanner: Scanner) -> Extents:
-    """Attributes from ``, name=value`` on, as far as they go; comments and line ends may stand anywhere."""
+    """Return the extents of the attributes from ``, name=value`` on; comments and line ends may stand anywhere."""
     extents: Extents = {}
-    while scanner.take(","):
+    while scanner.consume_if(","):
         found = scanner.need(_ATTR_NAME, "an attribute")
         name = found.group(1)
         if name in extents:
@@ -95,7 +98,9 @@ def _scan_literal(scanner: Scanner) -> None:
 
 
 def _scan_chunks(scanner: Scanner) -> None:
-    """Words, strings and bracket groups that touch; ``<=`` and ``T(`` of an iota may stand apart."""
+    """Move past words, strings and bracket groups without space between them; ``<=`` and ``T(`` of an iota may have
+    space around them.
+    """
     start = scanner.pos
     while scanner.pos < scanner.end:
         char = scanner.text[scanner.pos]

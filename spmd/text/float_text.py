@@ -15,16 +15,18 @@ _NAN = re.compile(r"(-?)nan(?:\(0x([0-9a-fA-F]{1,16})\))?")
 
 
 class FloatFormat:
-    """Bits of a floating-point type: where its nan payload lies and how many digits keep a value apart."""
+    """Bits of a floating-point type: its mantissa, its nan payload, and the decimal digits that tell all values apart
+    (``max_digits10``, as in C++).
+    """
 
-    __slots__ = ("bits", "digits", "dtype", "has_signed_nan", "mantissa", "nan", "unsigned")
+    __slots__ = ("bits", "dtype", "has_signed_nan", "mantissa", "max_digits10", "nan", "unsigned")
 
     def __init__(self, kind: PrimitiveType) -> None:
         self.dtype = kind.numpy
         self.bits = kind.byte_size * 8
         self.unsigned: np.dtype[Any] = np.dtype(f"u{kind.byte_size}")
         self.mantissa = _MANTISSA[kind]
-        self.digits = math.ceil(1 + (self.mantissa + 1) * math.log10(2))
+        self.max_digits10 = math.ceil(1 + (self.mantissa + 1) * math.log10(2))
         #: Bits of the nan that the plain word ``nan`` stands for.
         with np.errstate(invalid="ignore"):
             value = np.array(float("nan")).astype(self.dtype).view(self.unsigned)
@@ -35,7 +37,7 @@ class FloatFormat:
 
     @property
     def has_payload(self) -> bool:
-        """Whether nans carry payloads (IEEE-like types)."""
+        """Return whether nans carry payloads (IEEE-like types)."""
         return self.dtype in _IEEE
 
 
@@ -71,26 +73,30 @@ _IEEE = frozenset(
 )
 FLOAT_FORMATS = {kind: FloatFormat(kind) for kind in _MANTISSA}
 COMPLEX_PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
-#: XLA tries these numbers of digits first.
-_SHORT_DIGITS = {PrimitiveType.F32: (6,), PrimitiveType.F64: (15,)}
+#: Precisions that XLA uses if they are exact enough.
+_SHORT_PRECISIONS = {PrimitiveType.F32: (6,), PrimitiveType.F64: (15,)}
 
 
-def nan_bits(word: str, form: FloatFormat) -> int | None:
-    """Bits of ``nan``, ``-nan``, ``nan(0x7fc0)``; None for any other word, or a payload that does not fit."""
+def nan_bits(word: str, float_format: FloatFormat) -> int | None:
+    """Return the bits of ``nan``, ``-nan`` or ``nan(0x7fc0)``; None for any other word, or a payload
+    that does not fit.
+    """
     found = _NAN.fullmatch(word)
     if found is None:
         return None
-    if not form.has_payload:
+    if not float_format.has_payload:
         if found[2] is not None:
             return None
-        return form.nan | (1 << (form.bits - 1) if found[1] and form.has_signed_nan else 0)
-    sign = 1 << (form.bits - 1) if found[1] else 0
+        return float_format.nan | (
+            1 << (float_format.bits - 1) if found[1] and float_format.has_signed_nan else 0
+        )
+    sign = 1 << (float_format.bits - 1) if found[1] else 0
     if found[2] is None:
-        return form.nan | sign
+        return float_format.nan | sign
     payload = int(found[2], 16)
-    if payload >> form.mantissa or payload == 0:
+    if payload >> float_format.mantissa or payload == 0:
         return None
-    exponent = ((1 << (form.bits - 1 - form.mantissa)) - 1) << form.mantissa
+    exponent = ((1 << (float_format.bits - 1 - float_format.mantissa)) - 1) << float_format.mantissa
     return exponent | payload | sign
 
 
@@ -98,43 +104,45 @@ def is_nan_word(word: str) -> bool:
     return _NAN.fullmatch(word) is not None
 
 
-def float_words(flat: NDArray, kind: PrimitiveType) -> list[str]:
-    """One word per number, as short as XLA writes it, each read back to the same bits."""
-    form = FLOAT_FORMATS[kind]
-    bits = np.ascontiguousarray(flat).view(form.unsigned)
+def float_texts(flat: NDArray, kind: PrimitiveType) -> list[str]:
+    """Return the text of each number, as short as XLA writes it; each reads back to the same bits."""
+    float_format = FLOAT_FORMATS[kind]
+    bits = np.ascontiguousarray(flat).view(float_format.unsigned)
     with np.errstate(invalid="ignore"):  # widening a signaling nan
         wide = flat.astype(np.float64)
     numbers = wide.tolist()
-    words = [""] * len(numbers)
+    texts = [""] * len(numbers)
     left = list(range(len(numbers)))
-    for digits in (*_SHORT_DIGITS.get(kind, ()), form.digits, 17):
+    for precision in (*_SHORT_PRECISIONS.get(kind, ()), float_format.max_digits10, 17):
         for i in left:
-            words[i] = f"{numbers[i]:.{digits}g}"
-        left = _unequal(words, left, wide, form)
+            texts[i] = f"{numbers[i]:.{precision}g}"
+        left = _unequal(texts, left, wide, float_format)
         if not left:
             break
     for i in np.flatnonzero((wide == 0) & np.signbit(wide)).tolist():
-        words[i] = "-0.0"  # XLA reads -0 as a whole number, which has no sign
+        texts[i] = "-0.0"  # XLA reads -0 as an integer, which has no sign
     for i in np.flatnonzero(np.isnan(wide)).tolist():
-        words[i] = _nan_word(int(bits[i]), form)
-    return words
+        texts[i] = _nan_word(int(bits[i]), float_format)
+    return texts
 
 
-def _unequal(words: list[str], indices: list[int], wide: NDArray, form: FloatFormat) -> list[int]:
-    """Those of ``indices`` whose word does not read back to the number (nans aside)."""
-    again = np.fromiter((float(words[i]) for i in indices), np.float64, len(indices))
+def _unequal(
+    texts: list[str], indices: list[int], wide: NDArray, float_format: FloatFormat
+) -> list[int]:
+    """Return those of ``indices`` at which the text does not read back to the number (nans aside)."""
+    again = np.fromiter((float(texts[i]) for i in indices), np.float64, len(indices))
     with np.errstate(over="ignore", invalid="ignore"):
-        again = again.astype(form.dtype).astype(np.float64)
+        again = again.astype(float_format.dtype).astype(np.float64)
     before = wide[indices]
     return [indices[i] for i in np.flatnonzero((again != before) & ~np.isnan(before)).tolist()]
 
 
-def _nan_word(pattern: int, form: FloatFormat) -> str:
-    is_negative = pattern >> (form.bits - 1) and form.has_signed_nan
+def _nan_word(pattern: int, float_format: FloatFormat) -> str:
+    is_negative = pattern >> (float_format.bits - 1) and float_format.has_signed_nan
     sign = "-" if is_negative else ""
-    if not form.has_payload:
+    if not float_format.has_payload:
         return f"{sign}nan"
-    magnitude = pattern & ((1 << (form.bits - 1)) - 1)
-    if magnitude == form.nan:
+    magnitude = pattern & ((1 << (float_format.bits - 1)) - 1)
+    if magnitude == float_format.nan:
         return f"{sign}nan"
-    return f"{sign}nan(0x{magnitude & ((1 << form.mantissa) - 1):x})"
+    return f"{sign}nan(0x{magnitude & ((1 << float_format.mantissa) - 1):x})"

@@ -26,7 +26,7 @@ class InstructionBuilder:
     """One computation under construction.
 
     ``scope``: its instructions by the name they are written with (``add`` may rename them, so that names are unique in
-    the module). ``creates_parameters``: operands nobody defined become parameters, as in a text of one instruction.
+    the module). ``creates_parameters``: undefined operands become parameters, as in a text of one instruction.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class InstructionBuilder:
         self.computation = computation
         self.scope: dict[str, HloInstruction] = {}
         self.has_root = False
-        #: ``%true`` was defined here: the ``true`` of an operand is none, so the whole grammar must read operands.
+        #: ``%true`` was defined here: the ``true`` of an operand is none, so operands need the full grammar.
         self.defines_reserved = False
-        #: False once an instruction had an error and was skipped: then nothing is said about the whole.
-        self.is_whole = True
+        #: False once an instruction had an error and was skipped: then the computation is not checked.
+        self.is_complete = True
         self.creates_parameters = creates_parameters
         self.read_inline = read_inline
 
@@ -61,7 +61,9 @@ class InstructionBuilder:
         is_root: bool = False,
         is_named: bool = True,
     ) -> HloInstruction:
-        """Build an instruction and add it; errors point at ``start``. Nobody can refer to a nested one (not named)."""
+        """Build an instruction and add it; errors point at ``start``. A nested one (not named) cannot
+        be referred to.
+        """
         if is_named and name in self.scope:
             raise self.context.source.error(f"instruction {name!r} is defined twice", start)
         callees: Sequence[HloComputation] = (
@@ -85,8 +87,8 @@ class InstructionBuilder:
             instruction.shape = _derived(instruction) or shape
         if shape is None or not is_named:
             self._count_leaves(instruction.shape, start)
-        for before, place in parsed.control_predecessors:
-            self.find(before, place).add_control_dependency_to(instruction)
+        for before, offset in parsed.control_predecessors:
+            self.find(before, offset).add_control_dependency_to(instruction)
         try:
             self.computation.add(instruction)
         except VerificationError as error:
@@ -101,7 +103,7 @@ class InstructionBuilder:
         return instruction
 
     def find(self, name: str, start: int) -> HloInstruction:
-        """The instruction written as ``name``; HloParseError at ``start`` when none stands before."""
+        """Return the instruction named ``name``. Raises HloParseError at ``start`` if it is not defined before."""
         found = self.scope.get(name)
         if found is None:
             raise self.context.missing("instruction", name, start)
@@ -153,12 +155,12 @@ class InstructionBuilder:
         return computation
 
     def _count_leaves(self, shape: Shape, start: int) -> None:
-        """``tuple(x, x)`` doubles a shape in a few bytes: such shapes are counted against a limit."""
+        """Count the leaves of the shape against a limit: ``tuple(x, x)`` doubles a shape in a few bytes."""
         if isinstance(shape, TupleShape):
             self.context.source.imply(shape.num_leaves, "left-out tuple shapes", start)
 
     def _inferred(self, instruction: HloInstruction, start: int) -> Shape:
-        """The shape that was left out."""
+        """Return the shape that the text leaves out."""
         from spmd.text.left_out_shape import left_out_shape  # the op definitions, needed only here
 
         try:
@@ -186,7 +188,7 @@ def _derived(instruction: HloInstruction) -> Shape | None:
 
 
 def _start_of(operands: Sequence[HloInstruction]) -> HloInstruction | None:
-    """The async-start that an async-update or async-done of these operands continues."""
+    """Return the async-start that an async-update or async-done of these operands continues."""
     x = operands[0] if operands else None
     while x is not None and x.opcode is Opcode.ASYNC_UPDATE:
         x = x.operands[0] if x.operands else None

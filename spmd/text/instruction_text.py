@@ -1,4 +1,4 @@
-"""One instruction by the whole grammar: comments, line ends anywhere, nested operands, left-out shapes."""
+"""One instruction by the full grammar: comments, line ends anywhere, nested operands, left-out shapes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TUPLE_INDEX = re.compile(r"#(\d{1,9})")
 
 
 def read_instruction(builder: InstructionBuilder, scanner: Scanner) -> HloInstruction:
-    """``[ROOT] name = shape opcode(operands), attributes`` wherever the scanner stands."""
+    """Read ``[ROOT] name = shape opcode(operands), attributes`` at the scanner's position."""
     is_root = scanner.match(_ROOT) is not None
     name, start = read_name(scanner, "an instruction", is_defined_here=True)
     if name in TYPE_NAMES:
@@ -41,13 +41,13 @@ def read_instruction(builder: InstructionBuilder, scanner: Scanner) -> HloInstru
 
 
 def read_nameless_instruction(builder: InstructionBuilder, scanner: Scanner) -> HloInstruction:
-    """``shape opcode(operands), attributes``: a text of one instruction may leave its name out."""
+    """Read ``shape opcode(operands), attributes``: a text of one instruction may leave its name out."""
     scanner.skip_space()
     return _read_right_side(builder, scanner, "root", scanner.pos, is_root=False, depth=0)
 
 
 def begins_shape(scanner: Scanner) -> bool:
-    """Whether a shape comes next."""
+    """Return whether a shape comes next."""
     return _comes(scanner, _SHAPE_NEXT)
 
 
@@ -60,7 +60,7 @@ def _read_right_side(
     is_root: bool,
     depth: int,
 ) -> HloInstruction:
-    """``shape opcode(operands), attributes``; nested instructions (depth > 0) carry no attributes and no name."""
+    """Read ``shape opcode(operands), attributes``. Nested instructions (depth > 0) have no attributes and no name."""
     if depth > MAX_NESTING:
         scanner.fail(f"operands are nested deeper than {MAX_NESTING}")
     shape = None if _comes(scanner, _OPCODE_NEXT) else builder.context.shapes.read(scanner)
@@ -106,7 +106,7 @@ def _comes(scanner: Scanner, pattern: re.Pattern[str]) -> bool:
 def _read_parentheses(
     builder: InstructionBuilder, scanner: Scanner, opcode: str, depth: int
 ) -> tuple[list[HloInstruction], tuple[int, int]]:
-    """The operands, and the extent between the parentheses."""
+    """Return the operands, and the extent between the parentheses."""
     if not scanner.peek("("):
         scanner.fail(f"expected '(' after {opcode}, found {scanner.found()}")
     if opcode in OWN_PARENTHESES:
@@ -116,7 +116,7 @@ def _read_parentheses(
     scanner.expect("(")
     operands: list[HloInstruction] = []
     dropped = -1
-    while not scanner.take(")"):
+    while not scanner.consume_if(")"):
         before = scanner.pos
         operand = _read_operand(builder, scanner, depth)
         if operand is not None:
@@ -134,7 +134,7 @@ def _read_parentheses(
 
 
 def _fits(opcode: str, count: int) -> bool:
-    """Whether the opcode takes so many operands."""
+    """Return whether the opcode accepts so many operands."""
     from spmd.ops.opdef import OPS  # the op definitions, needed only here
 
     known = OPCODES.get(opcode)
@@ -145,9 +145,9 @@ def _fits(opcode: str, count: int) -> bool:
 def _read_operand(
     builder: InstructionBuilder, scanner: Scanner, depth: int
 ) -> HloInstruction | None:
-    """``a``, ``%a``, ``f32[2] a``, ``a#0``, or a nested instruction with or without its shape.
+    """Read ``a``, ``%a``, ``f32[2] a``, ``a#0``, or a nested instruction with or without its shape.
 
-    None for nothing, or a shape alone: like XLA, the reader passes over these where enough operands are left.
+    Returns None for nothing, or a shape alone: like XLA, the reader skips these if enough operands are left.
     """
     scanner.skip_space()
     start = scanner.pos
@@ -183,7 +183,7 @@ def _find_operand(
 def _element(
     builder: InstructionBuilder, scanner: Scanner, operand: HloInstruction, index: int, start: int
 ) -> HloInstruction:
-    """``operand#index``: an element of a tuple, written without its get-tuple-element."""
+    """Return ``operand#index``: an element of a tuple, written without its get-tuple-element."""
     shape = operand.shape
     if not isinstance(shape, TupleShape) or index >= len(shape.elements):
         scanner.fail(f"{operand.name} of shape {shape} has no element {index}", start)
@@ -201,8 +201,8 @@ def _element(
 
 
 def _parameter_for(builder: InstructionBuilder, scanner: Scanner, shape: Shape) -> HloInstruction:
-    """In a text of one instruction, an operand stands for a parameter."""
-    scanner.take("%")
+    """Return the parameter for an operand that is not defined, in a text of one instruction."""
+    scanner.consume_if("%")
     found = scanner.match(NAME)
     number = builder.computation.num_parameters
     name = f"_{number}" if found is None else found.group()

@@ -19,12 +19,14 @@ _PARTS = re.compile(
     rf"(?:#{_INDEX_TYPE})?(?:\*{_INDEX_TYPE})?(?:E{_NUMBER})?(?:S{_NUMBER})?"
     rf"(?:SC(?:\(-?\d{{1,19}}:(?:-?\d{{1,19}}(?:,-?\d{{1,19}})*+)?\))++)?(?:M{_NUMBER})?"
 )
-#: What one part looks like, known or not.
+#: Syntax of one part, known or not.
 _ANY_PART = re.compile(r"[A-Za-z#*]*+(?:\([^(){}]*+\))*+")
 
 
 def read_layout(scanner: Scanner, rank: int) -> Layout | None:
-    """The layout of an array of that rank; None when none stands here. The verifier asks for a permutation."""
+    """Return the layout of an array of that rank; None if none follows. The verifier checks that it is
+    a permutation.
+    """
     found = scanner.match(_LAYOUT_NEXT)
     if found is None:
         return None
@@ -34,7 +36,7 @@ def read_layout(scanner: Scanner, rank: int) -> Layout | None:
         if order:
             scanner.expect(",")
         order.append(scanner.integer("a dimension number"))
-    has_parts = scanner.take(":")
+    has_parts = scanner.consume_if(":")
     suffix = _read_parts(scanner) if has_parts else ""
     scanner.expect("}")
     if order and len(order) != rank:
@@ -48,7 +50,7 @@ def read_layout(scanner: Scanner, rank: int) -> Layout | None:
 
 
 def _read_parts(scanner: Scanner) -> str:
-    """``T(8,128)S(1)`` without blanks, up to the closing brace; XLA reads dimension level types and drops them."""
+    """Read ``T(8,128)S(1)`` without spaces, up to the closing brace. XLA reads dimension level types and drops them."""
     scanner.skip_space()
     start = scanner.pos
     end = scanner.text.find("}", start, scanner.end)

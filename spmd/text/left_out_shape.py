@@ -46,7 +46,9 @@ _MODEL = {Opcode.CLAMP: 1, Opcode.TRIANGULAR_SOLVE: 1}
 
 
 def left_out_shape(instruction: HloInstruction) -> Shape | None:
-    """The shape of an instruction whose own is not set; None where it cannot be left out. Raises ShapeError."""
+    """Return the shape of an instruction whose text leaves it out; None if it may not be left out.
+    Raises ShapeError.
+    """
     opcode = instruction.opcode
     if opcode is Opcode.BROADCAST:
         return _broadcast(instruction)
@@ -66,7 +68,9 @@ def left_out_shape(instruction: HloInstruction) -> Shape | None:
 
 
 def _broadcast(instruction: HloInstruction) -> Shape:
-    """XLA takes the dimensions for leading sizes, which its verifier lets pass for a scalar alone."""
+    """Return the shape whose major sizes are the dimensions, as XLA reads them; its verifier accepts that for a scalar
+    only.
+    """
     operand = as_array(instruction.operand(0).shape)
     sizes = instruction.attrs_as(DimensionsAttrs).dimensions
     return ArrayShape(operand.element_type, (*sizes, *operand.dims))
@@ -100,7 +104,7 @@ def _array(instruction: HloInstruction, shape: ArrayShape) -> ArrayShape:
 
 
 def _resized(layout: Layout | None, shape: ArrayShape) -> Layout | None:
-    """The layout with the element size of ``shape``, which only types of less than a byte have."""
+    """Return the layout with the element size of ``shape``, which only types of less than a byte have."""
     before = layout or Layout.default(shape.rank)
     suffix = _ELEMENT_SIZE.sub("", before.suffix)
     if (bits := shape.element_type.bits) < 8:
@@ -109,7 +113,9 @@ def _resized(layout: Layout | None, shape: ArrayShape) -> Layout | None:
 
 
 def _transposed(instruction: HloInstruction, shape: ArrayShape) -> ArrayShape:
-    """The layout that makes a bitcast of the transpose (a layout that is no permutation stays for the verifier)."""
+    """Return the layout with which the transpose is a bitcast. A layout that is no permutation is left
+    to the verifier.
+    """
     operand = as_array(instruction.operand(0).shape)
     permutation = instruction.attrs_as(DimensionsAttrs).dimensions
     result_dim = {dim: i for i, dim in enumerate(permutation)}

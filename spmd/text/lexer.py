@@ -25,7 +25,7 @@ _ESCAPES = (
 #: A string may run over line ends.
 STRING = re.compile(rf'"(?:[^"\\]|{_ESCAPES})*+"|\'(?:[^\'\\]|{_ESCAPES})*+\'')
 _SPACE = re.compile(r"(?:\s++|/\*(?:[^*]|\*(?!/))*+\*/|//[^\n\r]*+)*+")
-_SPACE_HEADS = frozenset(" \t\n\r\v\f/")
+_SPACE_STARTS = frozenset(" \t\n\r\v\f/")
 _INTEGERS = re.compile(r"\s*+(?:-?[0-9]{1,19}(?:,\s?-?[0-9]{1,19})*+)?")
 _BALANCE = re.compile(
     r"""[^(){}\[\]"'/]++ | (?P<open>[({\[]) | (?P<close>[)}\]]) | "(?:[^"\\]|\\.)*+" | '(?:[^'\\]|\\.)*+'
@@ -44,11 +44,11 @@ _SHALLOW = re.compile(
     rf"(?:{_PLAIN}|/\*(?:[^*]|\*(?!/))*+\*/|{_flat_groups(f'(?:{_PLAIN}|{_flat_groups(_PLAIN[:-2])})')})++"
 )
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
-#: What would garble a terminal, or cannot be written to one.
+#: Characters that would garble a terminal, or cannot be written to one.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-#: What an error quotes as found: a word, not all of a very long one.
+#: Text that an error quotes as found: a word, only the beginning of a very long one.
 _FOUND = re.compile(r"[\w.\-%]{1,80}|.", re.DOTALL)
 
 
@@ -89,7 +89,7 @@ class Source:
         return self.text[start : len(self.text) if end < 0 else end].rstrip("\r")
 
     def error(self, message: str, pos: int) -> HloParseError:
-        """An error at ``pos``; very long lines are cut around it."""
+        """Return an error at ``pos``. It shows a part of very long lines."""
         location = self.location(pos)
         line = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", self.line_at(pos))
         if len(line) <= MAX_EXCERPT:
@@ -116,8 +116,8 @@ class Scanner:
 
     # ---- moving
     def skip_space(self) -> None:
-        """Past white space and comments."""
-        if self.pos < self.end and self.text[self.pos] not in _SPACE_HEADS:
+        """Move past white space and comments."""
+        if self.pos < self.end and self.text[self.pos] not in _SPACE_STARTS:
             return
         found = _SPACE.match(self.text, self.pos, self.end)
         assert found is not None
@@ -131,11 +131,11 @@ class Scanner:
         return self.pos >= self.end
 
     def peek(self, wanted: str) -> bool:
-        """Whether ``wanted`` comes next (after white space)."""
+        """Return whether ``wanted`` comes next (after white space)."""
         self.skip_space()
         return self.text.startswith(wanted, self.pos, self.end)
 
-    def take(self, wanted: str) -> bool:
+    def consume_if(self, wanted: str) -> bool:
         """Step over ``wanted`` if it comes next."""
         if not self.peek(wanted):
             return False
@@ -143,7 +143,7 @@ class Scanner:
         return True
 
     def expect(self, wanted: str) -> None:
-        if not self.take(wanted):
+        if not self.consume_if(wanted):
             self.fail(f"expected {wanted!r}, found {self.found()}")
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -164,8 +164,8 @@ class Scanner:
 
     # ---- values
     def name(self, what: str = "a name") -> str:
-        """An identifier, with or without its ``%``."""
-        self.take("%")
+        """Read an identifier, with or without its ``%``."""
+        self.consume_if("%")
         return self.need(NAME, what).group()
 
     def integer(self, what: str = "an integer") -> int:
@@ -175,7 +175,7 @@ class Scanner:
         return unescape(self.need(STRING, "a string").group()[1:-1])
 
     def integers(self, opening: str, closing: str) -> tuple[int, ...]:
-        """``{1, 2}`` as (1, 2); commas are demanded between numbers."""
+        """Read ``{1, 2}`` as (1, 2); commas are required between numbers."""
         self.expect(opening)
         plain = _INTEGERS.match(self.text, self.pos, self.end)
         if plain is not None and self.text.startswith(closing, plain.end(), self.end):
@@ -183,7 +183,7 @@ class Scanner:
             inner = plain.group()
             return tuple(map(int, inner.split(","))) if inner.strip() else ()
         values: list[int] = []
-        while not self.take(closing):
+        while not self.consume_if(closing):
             if values:
                 self.expect(",")
             values.append(self.integer())
@@ -238,7 +238,7 @@ class Scanner:
         raise self.source.error(message, self.pos if pos is None else pos)
 
     def finish(self) -> None:
-        """Demand that nothing is left."""
+        """Raise HloParseError unless the text ends here."""
         if not self.at_end:
             self.fail(f"expected the end, found {self.found()}")
 
@@ -280,7 +280,7 @@ _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "'": "\\'", "\\": "
 
 
 def escape(text: str) -> str:
-    """C escapes as XLA writes them: quotes, backslashes, and bytes outside printable ASCII as octal."""
+    """Escape quotes, backslashes and bytes outside printable ASCII (as octal) as XLA does, in C's notation."""
     return _TO_ESCAPE.sub(_escape_one, text) if _TO_ESCAPE.search(text) else text
 
 

@@ -31,9 +31,9 @@ _INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
 
 
 def read_line(builder: InstructionBuilder, pos: int, end: int) -> int:
-    """Read the instruction whose line begins at ``pos``; returns where the next begins, 0 when in doubt.
+    """Read the instruction whose line begins at ``pos``. Returns where the next one begins, 0 if it is not simple.
 
-    Doubt is no error: the scanner then reads the same text by the whole grammar.
+    That is no error: the scanner then reads the same text by the full grammar.
     """
     context = builder.context
     found = _LINE.match(context.source.text, pos, end)
@@ -83,9 +83,10 @@ def _attributes(
     opcode: Opcode,
     shape: Shape,
 ) -> tuple[ParsedAttrs, tuple[Callee, ...]] | None:
-    """Attributes whose text was not met before, or only with another callee; None when in doubt.
+    """Return attributes whose text was not read before, or only with another callee. Returns None if a full parse is
+    needed.
 
-    Quoted text may hold anything, so no callee is cut out of attributes with quotes.
+    Quoted text may contain anything, so no callee is cut out of attributes with quotes.
     """
     attr_text = found[6]
     callee = None
@@ -128,12 +129,12 @@ def _read_shape(context: ReadContext, start: int, end: int, text: str) -> Shape:
     scanner = Scanner(context.source, start, end)
     shape = context.shapes.read(scanner)
     scanner.finish()
-    context.shapes.remember(text, shape)
+    context.shapes.record(text, shape)
     return shape
 
 
 def _shaped_operands(builder: InstructionBuilder, inner: str) -> list[HloInstruction] | None:
-    """``f32[2]{0} a, /*index=5*/b``, each shape as defined; None when the text holds more than that."""
+    """Read ``f32[2]{0} a, /*index=5*/b``, each shape as defined. Returns None if the text contains anything else."""
     if "/*" in inner:
         inner = _INDEX_COMMENT.sub("", inner)
     operands: list[HloInstruction] = []

@@ -15,7 +15,7 @@ from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape
 from spmd.text.float_text import (
     COMPLEX_PARTS,
     FLOAT_FORMATS,
-    float_words,
+    float_texts,
     is_nan_word,
     nan_bits,
 )
@@ -24,23 +24,23 @@ from spmd.text.lexer import Scanner
 _WORD = re.compile(r"[^\s{}(),/]++(?:\(0x[0-9a-fA-F]++\))?")
 _ELIDED = re.compile(r"\{\s*+\.\.\.\s*+\}")
 _INTEGER = re.compile(r"-?[0-9]++")
-#: As XLA's lexer reads them: no leading plus, no bare point, ``inf`` alone.
+#: Floats as XLA's lexer reads them: no leading plus, no bare point, ``inf`` alone.
 _FLOAT = re.compile(
     r"-?(?:[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?|(?<=-)\.[0-9]++(?:[eE][+-]?[0-9]++)?|inf)"
 )
-#: From here on a whole number is no s64, and XLA's lexer wraps it.
+#: Least positive integer that is no s64, so that XLA's lexer wraps it.
 _WRAPS = 2**63
 #: Words of so many characters are surely s64.
 _SURE = 18
 #: More digits than any 64-bit number has, leading zeros aside.
-_MAX_DIGITS = 20
+_MAX_LENGTH = 20
 
 
 # ---- reading
 def read_literal(scanner: Scanner, shape: Shape, depth: int = 0) -> Literal | None:
-    """A literal of ``shape`` at the scanner's place; None when it is elided (``{...}``).
+    """Read a literal of ``shape`` at the scanner's position. Returns None if it is elided (``{...}``).
 
-    Nothing is allocated before the text has been seen to hold as many values as the shape has elements.
+    Memory is allocated only after the text is known to have as many values as the shape has elements.
     """
     if isinstance(shape, TupleShape):
         if depth == 0 and scanner.match(_ELIDED):
@@ -72,9 +72,9 @@ def read_literal(scanner: Scanner, shape: Shape, depth: int = 0) -> Literal | No
 
 
 def _read_first(scanner: Scanner, shape: ArrayShape, depth: int) -> Literal:
-    """A number without braces for an array: as in XLA it is the first element, and the others are zero.
+    """Read a number without braces for an array: as in XLA it is the first element, and the others are zero.
 
-    The system gives zeros without touching memory, so that they cost nothing until somebody reads them.
+    The system provides zeros without touching memory, so they cost nothing until they are read.
     """
     start = scanner.pos
     kind = shape.element_type
@@ -112,13 +112,13 @@ def _read_tuple(scanner: Scanner, shape: TupleShape, depth: int) -> Literal | No
 
 
 class _Values:
-    """Collects number tokens while checking braces against the dimensions."""
+    """The number tokens of a literal, read while braces are checked against the dimensions."""
 
     def __init__(self, scanner: Scanner, shape: ArrayShape) -> None:
         self.scanner = scanner
         self.shape = shape
         self.is_complex = shape.element_type.is_complex
-        self.words: list[str] = []
+        self.tokens: list[str] = []
         self.starts: list[int] = []
         #: ``{1, 2, ...}``: XLA gives none of the values.
         self.is_elided = False
@@ -132,16 +132,16 @@ class _Values:
             return
         scanner.skip_space()
         start = scanner.pos
-        if not scanner.take("{"):
+        if not scanner.consume_if("{"):
             scanner.fail(
                 f"expected '{{' for dimension {dim} of {self.shape}, found {scanner.found()}"
             )
         size = self.shape.dims[dim]
         count = 0
-        while not scanner.take("}"):
-            if scanner.take(","):  # XLA asks for none and minds none
+        while not scanner.consume_if("}"):
+            if scanner.consume_if(","):  # XLA asks for none and minds none
                 continue
-            if dim == 0 and scanner.take("..."):
+            if dim == 0 and scanner.consume_if("..."):
                 self._rest_of_elided()
                 return
             if count >= size and not scanner.at_end:
@@ -160,12 +160,12 @@ class _Values:
 
     def _rest_of_elided(self) -> None:
         self.is_elided = True
-        while self.scanner.take(",") or self.scanner.take("..."):
+        while self.scanner.consume_if(",") or self.scanner.consume_if("..."):
             pass
         self.scanner.expect("}")
 
     def _row(self, room: int) -> int:
-        """Elements up to the closing brace or a comment; the plain run in one go."""
+        """Read elements up to the closing brace or a comment; a plain run of numbers is read at once."""
         if self.is_complex:
             self._element()
             return 1
@@ -174,15 +174,15 @@ class _Values:
         if found is None:
             self._element()
             return 1
-        words = found.group().replace(",", " ").split()
-        if len(words) > room:
+        tokens = found.group().replace(",", " ").split()
+        if len(tokens) > room:
             scanner.fail(
                 f"expected {self.shape.dims[-1]} elements in the last dimension of {self.shape}, found more",
                 found.start(),
             )
-        self.words.extend(words)
-        self.starts.extend([found.start()] * len(words))
-        return len(words)
+        self.tokens.extend(tokens)
+        self.starts.extend([found.start()] * len(tokens))
+        return len(tokens)
 
     def _element(self) -> None:
         scanner = self.scanner
@@ -197,7 +197,7 @@ class _Values:
 
     def _number(self) -> None:
         found = self.scanner.need(_WORD, "a number")
-        self.words.append(found.group())
+        self.tokens.append(found.group())
         self.starts.append(found.start())
 
 
@@ -215,7 +215,7 @@ def _to_array(values: _Values, kind: PrimitiveType) -> NDArray:
     if kind is PrimitiveType.PRED:
         bools = [
             _bool(word, scanner, start)
-            for word, start in zip(values.words, values.starts, strict=True)
+            for word, start in zip(values.tokens, values.starts, strict=True)
         ]
         return np.array(bools, dtype=np.bool_)
     return _integers(values, kind)
@@ -226,19 +226,19 @@ def _bool(word: str, scanner: Scanner, start: int) -> bool:
         return word == "true"
     if not _INTEGER.fullmatch(word):
         scanner.fail(f"expected true or false, found {word!r}", start)
-    number = _whole(word)
+    number = _signed(word)
     if number is None:
         scanner.fail(f"{word} does not fit in pred", start)
     return number != 0
 
 
-def _whole(word: str) -> int | None:
-    """The s64 that XLA's lexer makes of an integer: from 2^63 to 2^64-1 it wraps to what has the same bits.
+def _signed(word: str) -> int | None:
+    """Return the s64 that XLA's lexer makes of an integer: numbers from 2^63 to 2^64-1 wrap around.
 
-    None for what has no 64 bits.
+    Returns None for numbers outside 64 bits.
     """
-    digits = word.lstrip("-").lstrip("0")
-    number = int(digits or "0") if len(digits) <= _MAX_DIGITS else 2**64
+    magnitude = word.lstrip("-").lstrip("0")
+    number = int(magnitude or "0") if len(magnitude) <= _MAX_LENGTH else 2**64
     if word[0] == "-":
         number = -number
     if not -_WRAPS <= number < 2**64:
@@ -256,10 +256,10 @@ def integer_range(kind: PrimitiveType) -> tuple[int, int]:
 def _integers(values: _Values, kind: PrimitiveType) -> NDArray:
     low, high = integer_range(kind)
     numbers: list[int] = []
-    for word, start in zip(values.words, values.starts, strict=True):
+    for word, start in zip(values.tokens, values.starts, strict=True):
         if not _INTEGER.fullmatch(word):
             values.scanner.fail(f"expected an integer for {kind}, found {word!r}", start)
-        number = int(word) if len(word) <= _SURE else _whole(word)
+        number = int(word) if len(word) <= _SURE else _signed(word)
         if number is not None and kind is PrimitiveType.U64:  # any 64 bits
             number &= high
         if number is None or not low <= number <= high:
@@ -270,13 +270,13 @@ def _integers(values: _Values, kind: PrimitiveType) -> NDArray:
 
 
 def _floats(values: _Values, kind: PrimitiveType) -> NDArray:
-    form = FLOAT_FORMATS[kind]
+    float_format = FLOAT_FORMATS[kind]
     numbers: list[float] = []
     payloads: list[tuple[int, int]] = []
-    for i, (word, start) in enumerate(zip(values.words, values.starts, strict=True)):
+    for i, (word, start) in enumerate(zip(values.tokens, values.starts, strict=True)):
         if _FLOAT.fullmatch(word) is not None:
             number = _number(word, values, start)
-        elif (bits := nan_bits(word, form)) is not None:
+        elif (bits := nan_bits(word, float_format)) is not None:
             number = math.nan
             payloads.append((i, bits))
         elif is_nan_word(word):
@@ -286,21 +286,23 @@ def _floats(values: _Values, kind: PrimitiveType) -> NDArray:
         numbers.append(number)
     wide = np.array(numbers, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        array = wide.astype(form.dtype)
+        array = wide.astype(float_format.dtype)
         _check_range(values, kind, wide, array)
     if payloads:
-        view = array.view(form.unsigned)
+        view = array.view(float_format.unsigned)
         for i, pattern in payloads:
             view[i] = pattern
     return array
 
 
 def _check_range(values: _Values, kind: PrimitiveType, wide: NDArray, array: NDArray) -> None:
-    """A finite number must stay finite in the element type; types without an infinity take ``inf`` for their nan."""
+    """Raise HloParseError if a finite number is not finite in the element type. Types without an infinity read ``inf``
+    as their nan.
+    """
     lost = np.isfinite(wide) & ~np.isfinite(array.astype(np.float64))
     if lost.any():
         i = int(np.argmax(lost))
-        values.scanner.fail(f"{values.words[i]} does not fit in {kind}", values.starts[i])
+        values.scanner.fail(f"{values.tokens[i]} does not fit in {kind}", values.starts[i])
 
 
 def _number(word: str, values: _Values, start: int) -> float:
@@ -308,16 +310,16 @@ def _number(word: str, values: _Values, start: int) -> float:
     if math.isinf(number) and not word.endswith("inf"):
         values.scanner.fail(f"{word} does not fit in f64, the widest type", start)
     if abs(number) >= _WRAPS and _INTEGER.fullmatch(word):
-        whole = _whole(word)
-        if whole is None:
+        integer = _signed(word)
+        if integer is None:
             values.scanner.fail(f"{word} is too large for a whole number; write {number:g}", start)
-        return float(whole)
+        return float(integer)
     return number
 
 
 # ---- printing
 def format_literal(literal: Literal) -> str:
-    """The literal's text, without its shape."""
+    """Return the literal's text, without its shape."""
     if literal.array is None:
         return f"({', '.join(map(format_literal, literal.elements))})"
     kind = (
@@ -325,46 +327,50 @@ def format_literal(literal: Literal) -> str:
     )
     if _is_first_alone(literal.array):
         return next(iter(format_elements(literal.array.reshape(-1)[:1], kind)))
-    words = list(format_elements(literal.array, kind))
+    texts = list(format_elements(literal.array, kind))
     if literal.array.ndim == 0:
-        return words[0]
-    return _braces(words, literal.array.shape)
+        return texts[0]
+    return _braces(texts, literal.array.shape)
 
 
 def _is_first_alone(array: NDArray) -> bool:
-    """Very many elements, of which all but the first are (positive) zeros: the reader makes them from that one."""
+    """Return whether the array is very large and all elements but the first are (positive) zeros, so that the first one
+    is text enough.
+    """
     if array.size <= MAX_IMPLIED or array.dtype.kind == "c":
         return False
     flat = array.reshape(-1)
     return not flat[1:].view(np.uint8).any()
 
 
-def _braces(words: list[str], dims: tuple[int, ...], index: tuple[int, ...] = ()) -> str:
-    """XLA's one-line arrangement: blanks inside braces from rank 2 on, ``/*i0=..*/`` comments above rank 3."""
+def _braces(texts: list[str], dims: tuple[int, ...], index: tuple[int, ...] = ()) -> str:
+    """Return the elements in XLA's one-line format: spaces inside braces from rank 2 on, ``/*i0=..*/`` comments above
+    rank 3.
+    """
     rank = len(dims) + len(index)
     if len(dims) == 1:
         blank = " " if rank > 1 and dims[0] > 1 else ""
-        return f"{{{blank}{', '.join(words)}{blank}}}"
+        return f"{{{blank}{', '.join(texts)}{blank}}}"
     comment = f"/*i{len(index) - 1}={index[-1]}*/ " if rank > 3 and index else ""
     step = math.prod(dims[1:])
-    if dims[0] > MAX_LEAVES and not words:
+    if dims[0] > MAX_LEAVES and not texts:
         raise UnsupportedError(f"{dims[0]} rows without elements are not written out")
     parts = [
-        _braces(words[i * step : (i + 1) * step], dims[1:], (*index, i)) for i in range(dims[0])
+        _braces(texts[i * step : (i + 1) * step], dims[1:], (*index, i)) for i in range(dims[0])
     ]
     return f"{{ {comment}{', '.join(parts)} }}"
 
 
 def format_elements(array: NDArray, kind: PrimitiveType) -> Iterator[str]:
-    """One word per element, in row-major order, each read back to the same bits."""
+    """Return the text of each element in row-major order; each reads back to the same bits."""
     flat = array.reshape(-1)
     if kind is PrimitiveType.PRED:
         return ("true" if value else "false" for value in flat.tolist())
     if kind.is_complex:
         parts = COMPLEX_PARTS[kind]
         numbers = np.ascontiguousarray(flat).view(parts.numpy)
-        words = iter(float_words(numbers, parts))
-        return (f"({real}, {imag})" for real, imag in zip(words, words, strict=True))
+        texts = iter(float_texts(numbers, parts))
+        return (f"({real}, {imag})" for real, imag in zip(texts, texts, strict=True))
     if kind.is_floating:
-        return iter(float_words(flat, kind))
+        return iter(float_texts(flat, kind))
     return (str(int(value)) for value in flat)

@@ -21,7 +21,7 @@ _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\b")
 
 
 def read_header(scanner: Scanner) -> HloModule:
-    """A module with everything its header says; one without a name where the text has no header."""
+    """Return a module with all that its header states; one without a name if the text has no header."""
     if scanner.match(_HEADER) is None:
         return HloModule("")
     module = HloModule(scanner.need(_MODULE_NAME, "the module's name")[1])
@@ -32,20 +32,20 @@ def read_header(scanner: Scanner) -> HloModule:
         if reader is not None:
             reader(module, value)
             value.finish()
-        elif name in KEPT:
+        elif name in OPAQUE:
             extra[name] = scanner.text[start:end]
         else:
             scanner.fail(f"unknown header attribute {name!r}", scanner.text.rfind(name, 0, start))
-    module.extra_header = tuple((name, extra[name]) for name in KEPT if name in extra)
+    module.extra_header = tuple((name, extra[name]) for name in OPAQUE if name in extra)
     module.file_tables = _read_tables(scanner)
     return module
 
 
 def _flag(scanner: Scanner) -> bool:
     start = scanner.pos
-    if scanner.take("true"):
+    if scanner.consume_if("true"):
         return True
-    if not scanner.take("false"):
+    if not scanner.consume_if("false"):
         scanner.fail(f"expected true or false, found {scanner.found()}", start)
     return False
 
@@ -87,12 +87,12 @@ def _read_frontend(module: HloModule, scanner: Scanner) -> None:
 
 
 def _read_layout(module: HloModule, scanner: Scanner) -> None:
-    """``{(f32[2]{0}, /*index=5*/s32[])->(f32[2]{0})}``"""
+    """Read ``{(f32[2]{0}, /*index=5*/s32[])->(f32[2]{0})}``."""
     shapes = ShapeReader()
     scanner.expect("{")
     scanner.expect("(")
     parameters: list[Shape] = []
-    while not scanner.take(")"):
+    while not scanner.consume_if(")"):
         if parameters:
             scanner.expect(",")
         parameters.append(shapes.read(scanner))
@@ -111,7 +111,7 @@ _READERS: dict[str, Callable[[HloModule, Scanner], None]] = {
     "entry_computation_layout": _read_layout,
 }
 #: Known header attributes that are carried along unread, in the order in which they are printed.
-KEPT = (
+OPAQUE = (
     "alias_passthrough_params",
     "allow_spmd_sharding_propagation_to_parameters",
     "allow_spmd_sharding_propagation_to_output",
@@ -121,7 +121,7 @@ KEPT = (
 
 
 def _read_tables(scanner: Scanner) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """FileNames, FunctionNames, FileLocations, StackFrames: lines of a number and a string or braces."""
+    """Read FileNames, FunctionNames, FileLocations and StackFrames: lines of a number and a string or braces."""
     tables: list[tuple[str, tuple[str, ...]]] = []
     while (title := scanner.match(_TABLE)) is not None:
         lines: list[str] = []

@@ -16,21 +16,21 @@ KEYWORDS = frozenset(
         *("last_tile_dim_replicate", "shard_as", "shard_like"),
     }
 )
-#: Words that the whole grammar has to judge.
+#: Words that need the full grammar.
 RESERVED = TYPE_NAMES | KEYWORDS
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.\-]|^[^A-Za-z_]", re.ASCII)
 
 
 def read_name(scanner: Scanner, what: str, *, is_defined_here: bool = False) -> tuple[str, int]:
-    """``%name`` or ``name``, and where it begins.
+    """Read ``%name`` or ``name``. Returns the name and its position.
 
-    Without ``%`` a word must not be reserved nor touch an ``=``, which makes it an attribute; XLA's lexer swallows a
-    colon that touches it.
+    Without ``%`` a word must not be reserved nor touch an ``=``, which makes it an attribute. As in XLA's lexer, a
+    colon that touches it is part of the name.
     """
     scanner.skip_space()
     start = scanner.pos
-    has_percent = scanner.take("%")
+    has_percent = scanner.consume_if("%")
     found = NAME.match(scanner.text, scanner.pos, scanner.end)
     if found is None:
         scanner.pos = start
@@ -51,11 +51,13 @@ def read_name(scanner: Scanner, what: str, *, is_defined_here: bool = False) -> 
 
 
 def written_name(name: str, *, percent: bool) -> str:
-    """The name as it is printed: a reserved word is one only behind its ``%``."""
+    """Return the name as it is printed: a reserved word needs its ``%``."""
     return f"%{name}" if percent or name in RESERVED else name
 
 
 def sanitized(name: str) -> str:
-    """``add:1`` becomes ``add_1``, ``f32`` ``_f32``, as in XLA (NameUniquer::GetSanitizedName); not for empty names."""
+    """Return a valid name: ``add:1`` becomes ``add_1``, ``f32`` ``_f32``, as in XLA (NameUniquer::GetSanitizedName).
+    The name must not be empty.
+    """
     clean = _NO_NAME.sub("_", name)
     return f"_{clean}" if clean in TYPE_NAMES else clean

@@ -36,10 +36,10 @@ _THREAD = re.compile(r",\s*+execution_thread\s*+=\s*+(" + STRING.pattern + ")")
 
 
 def parse_module(text: str, file: str = "<text>") -> HloModule:
-    """The module that ``text`` describes. Time is linear in the text.
+    """Return the module that ``text`` describes. Time is linear in the text.
 
-    ``file`` names the text in errors. Raises HloParseError with file, line and column for text that is not HLO; it
-    reports several errors where reading can go on behind one (``errors``).
+    ``file`` names the text in errors. Raises HloParseError with file, line and column for text that is not HLO. It
+    reports several errors (``errors``) if reading can continue after the first one.
     """
     scanner = Scanner(Source(text, file))
     with _collector_paused():
@@ -59,9 +59,10 @@ def _comes_alone(scanner: Scanner) -> bool:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """A growing graph holds no garbage; walking it again and again would cost half of the time.
+    """Pause the garbage collector: a growing graph has no garbage, and traversals of it would take half of the time.
 
-    What was made stays young: put into the oldest generation, modules that are read one after the other pile up.
+    New objects stay young: if they were put into the oldest generation, modules that are read one after the other would
+    accumulate.
     """
     if not gc.isenabled():
         yield
@@ -75,7 +76,7 @@ def _collector_paused() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """``result``: the shape that the signature states, None without a signature."""
+    """Head of a computation. ``result``: the shape that the signature states, None without a signature."""
 
     name: str
     start: int
@@ -90,7 +91,7 @@ class _ModuleReader:
         self.depth = 0
 
     def read_computations(self, scanner: Scanner) -> None:
-        """All that are left; an error in a head costs its computation."""
+        """Read all remaining computations. An error in the head of one skips that computation."""
         recovery = self.context.recovery
         while True:
             start = scanner.pos
@@ -106,7 +107,7 @@ class _ModuleReader:
                 recovery.lose(skip_computation(scanner, start))
 
     def read_computation(self, scanner: Scanner) -> None:
-        """``[ENTRY] name [(parameters) -> result] { instructions } [, execution_thread="..."]``"""
+        """Read ``[ENTRY] name [(parameters) -> result] { instructions } [, execution_thread="..."]``."""
         head = self._read_head(scanner)
         if head.is_entry and self.entry is not None:
             scanner.fail("a module has one ENTRY computation", head.start)
@@ -149,14 +150,16 @@ class _ModuleReader:
         return _Head(name, start, is_entry)
 
     def _read_result(self, scanner: Scanner, start: int, end: int) -> Shape:
-        """The result shape of a signature, which lies in this extent."""
+        """Return the result shape of a signature, which is the text in this extent."""
         inner = Scanner(scanner.source, start, end)
         shape = self.context.shapes.read(inner)
         inner.finish()
         return shape
 
     def _read_body(self, scanner: Scanner, name: str) -> HloComputation:
-        """Instructions between braces. The computation joins the module behind those its own text brought in."""
+        """Read the instructions between braces. The computation is added to the module after those that its text
+        contains.
+        """
         if not scanner.peek("{"):
             scanner.fail(f"expected '{{' of computation {name!r}, found {scanner.found()}")
         start = scanner.pos
@@ -166,7 +169,7 @@ class _ModuleReader:
         builder = InstructionBuilder(self.context, computation, self._read_inline)
         before = len(module.computations)
         self._read_instructions(scanner, builder)
-        if not builder.is_whole:
+        if not builder.is_complete:
             return computation
         if not builder.scope:
             scanner.fail(f"computation {name!r} has no instructions", start)
@@ -176,7 +179,7 @@ class _ModuleReader:
         return computation
 
     def _read_instructions(self, scanner: Scanner, builder: InstructionBuilder) -> None:
-        """Instructions up to the closing brace. Each line is tried as a common one once, so time stays linear."""
+        """Read instructions up to the closing brace. Each line is tried once as a common one, so time stays linear."""
         scanned_until = 0
         while True:
             start = scanner.pos
@@ -191,7 +194,7 @@ class _ModuleReader:
                     scanned_until = scanner.text.find("\n", start, scanner.end)
                     if scanned_until < 0:
                         scanned_until = scanner.end
-                if scanner.take("}"):
+                if scanner.consume_if("}"):
                     return
                 read_instruction(builder, scanner)
             except HloParseError as error:
@@ -209,7 +212,7 @@ class _ModuleReader:
             name = builder.computation.name
             scanner.fail(f"expected '}}' of computation {name!r}, found computation {head!r}")
         recovery.report(error)
-        builder.is_whole = False
+        builder.is_complete = False
         name = skip_instruction(scanner, start)
         if name not in builder.scope:
             recovery.lose(name)
@@ -217,7 +220,9 @@ class _ModuleReader:
             recovery.finish()
 
     def _finish_body(self, scanner: Scanner, builder: InstructionBuilder, start: int) -> None:
-        """Without ROOT the last instruction is the root; parameters are numbered without gaps."""
+        """Set the root, which is the last instruction without a ROOT, and check that parameters are numbered without
+        gaps.
+        """
         computation = builder.computation
         if not builder.has_root:
             computation.root = next(reversed(builder.scope.values()))
@@ -227,7 +232,7 @@ class _ModuleReader:
             scanner.fail(f"computation {computation.name!r} has no parameter {missing}", start)
 
     def _read_inline(self, callee: Callee, user: str) -> HloComputation:
-        """A computation that stands in the attribute itself."""
+        """Read a computation whose text is in the attribute itself."""
         self.depth += 1
         if self.depth > MAX_INLINE_NESTING:
             raise self.context.source.error(
@@ -241,7 +246,7 @@ class _ModuleReader:
             self.depth -= 1
 
     def read_single_instruction(self, scanner: Scanner) -> None:
-        """A text of one instruction: its operands become the parameters of the entry."""
+        """Read a text of one instruction: its operands become the parameters of the entry."""
         computation = self.context.module.new_computation("entry")
         builder = InstructionBuilder(
             self.context, computation, self._read_inline, creates_parameters=True
@@ -254,7 +259,7 @@ class _ModuleReader:
         scanner.finish()
 
     def finish(self, scanner: Scanner) -> None:
-        """Without ENTRY the last computation is the entry."""
+        """Set the module's entry, which is the last computation if none has ENTRY, and its name."""
         self.context.recovery.finish()
         module = self.context.module
         if not module.computations:

@@ -29,5 +29,5 @@ class PrintOptions:
 
     @staticmethod
     def short() -> PrintOptions:
-        """For people: no metadata, large constants elided."""
+        """Return options for short texts: no metadata, large constants elided."""
         return PrintOptions(metadata=False, backend_config=False, large_constants=10)

@@ -31,7 +31,7 @@ _EARLY_HEADER = (
 
 
 def print_module(module: HloModule, options: PrintOptions = _DEFAULT) -> str:
-    """The module's text; ``parse_module`` of it gives an equal module."""
+    """Return the module's text; ``parse_module`` of it returns an equal module."""
     parts = [", ".join(_header(module)), "\n"]
     if module.file_tables and options.metadata:
         parts.extend(
@@ -51,7 +51,7 @@ def print_module(module: HloModule, options: PrintOptions = _DEFAULT) -> str:
 
 
 def _sugared_computations(module: HloModule) -> set[int]:
-    """Ids of computations that stand in short asynchronous operations."""
+    """Return the ids of computations that are written in short asynchronous operations."""
     return {
         id(instruction.to_apply)
         for computation in module.computations
@@ -88,7 +88,7 @@ def _header(module: HloModule) -> Iterable[str]:
 
 
 def format_shapes(shapes: Sequence[Shape]) -> str:
-    """A list of shapes with XLA's index comments."""
+    """Return a list of shapes with XLA's index comments."""
     return str(TupleShape(tuple(shapes)))[1:-1]
 
 
@@ -113,7 +113,9 @@ def _computation_lines(
 
 
 def _definition_order(computation: HloComputation) -> Sequence[HloInstruction]:
-    """A schedule as it is; else definitions before uses, which readers ask for and passes do not keep."""
+    """Return the schedule; without one, an order in which definitions precede uses, which readers require and passes do
+    not keep.
+    """
     module = computation.module
     if module is not None and module.stage is Stage.SCHEDULED:
         return computation.instructions
@@ -130,12 +132,14 @@ def _plain(shape: Shape) -> str:
 
 
 def print_instruction(instruction: HloInstruction, options: PrintOptions = _DEFAULT) -> str:
-    """One line without ROOT and without indentation."""
+    """Return one line without ROOT and without indentation."""
     return _instruction(instruction, options, {})
 
 
 def _instruction(instruction: HloInstruction, options: PrintOptions, shapes: dict[int, str]) -> str:
-    """``shapes`` caches texts by identity: parsed shapes are shared, and the module keeps them alive."""
+    """Return the instruction's text. ``shapes`` caches texts by identity: parsed shapes are shared, and the module
+    keeps them alive.
+    """
     shape = instruction.shape
     shape_text = shapes.get(id(shape))
     if shape_text is None:

@@ -11,14 +11,14 @@ from spmd.hlo.opcode import Opcode
 from spmd.sharding import HloSharding
 from spmd.text.annotations_text import read_frontend_attributes, read_metadata, read_text_or_braces
 from spmd.text.attrs_text import ATTRS_TEXT, AttrValues, Callee
-from spmd.text.kept_text import KEPT
 from spmd.text.lexer import Source
 from spmd.text.names import read_name
+from spmd.text.opaque_text import OPAQUE
 from spmd.text.recovery import MissingNameError, Recovery
 from spmd.text.shape_text import ShapeReader
 from spmd.text.sharding.sharding_text import read_sharding
 
-#: What stands in the parentheses of these is no operand.
+#: Ops whose parentheses contain no operands.
 OWN_PARENTHESES = frozenset({"parameter", "constant"})
 
 
@@ -49,21 +49,21 @@ class ReadContext:
         self.known: dict[tuple[str, str], object] = {}
 
     def missing(self, what: str, name: str, start: int) -> MissingNameError:
-        """The error for a name at ``start`` that nothing before it defines."""
+        """Return the error for a name at ``start`` that is not defined before."""
         error = self.source.error(f"no {what} {name!r} stands before this one", start)
         found = MissingNameError(error.message, error.location, error.line, caret=error.caret)
         found.name = name
         return found
 
     def parse_attributes(self, opcode: Opcode, values: AttrValues) -> ParsedAttrs:
-        """The family's record and what any instruction may carry; HloParseError for what neither knows."""
+        """Return the attributes of the op's family and those of any instruction. Raises HloParseError for others."""
         text = ATTRS_TEXT.get(opcode)
         if text is None:
             values.fail(f"the attributes of {opcode} cannot be read")
         return self.parse_common(values, text.read(values))
 
     def parse_common(self, values: AttrValues, attrs: Attrs) -> ParsedAttrs:
-        """``attrs`` and what any instruction may carry; whatever is left over is unknown."""
+        """Read the attributes of any instruction, besides ``attrs``. Raises HloParseError if others are left."""
         sharding = values.read_known("sharding", read_sharding, None)
         control = _control_predecessors(values)
         annotations = _annotations(values)
@@ -77,19 +77,21 @@ def _annotations(values: AttrValues) -> Annotations:
         "frontend_attributes", read_frontend_attributes, ()
     )
     backend_config = values.read("backend_config", read_text_or_braces, "")
-    extra = tuple((name, values.read(name, reader, "")) for name, reader in KEPT if name in values)
+    extra = tuple(
+        (name, values.read(name, reader, "")) for name, reader in OPAQUE if name in values
+    )
     if not (metadata or frontend or backend_config or extra):
         return NO_ANNOTATIONS
     return Annotations(metadata, frontend, backend_config, extra)
 
 
 def _control_predecessors(values: AttrValues) -> tuple[tuple[str, int], ...]:
-    scanner = values.take("control-predecessors")
+    scanner = values.pop("control-predecessors")
     if scanner is None:
         return ()
     scanner.expect("{")
     names: list[tuple[str, int]] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if names:
             scanner.expect(",")
         names.append(read_name(scanner, "an instruction's name"))

@@ -13,18 +13,18 @@ from spmd.errors import HloParseError
 from spmd.limits import MAX_ERRORS, MAX_LOOKAHEAD, MAX_SKIPPED
 from spmd.text.lexer import Scanner
 
-#: Where an instruction, the end of a body, or (at the margin) a computation begins.
+#: Begin of an instruction, of the end of a body, or (at the margin) of a computation.
 _LINE = re.compile(
     r"\n(?:[ \t]*+(?=(?:ROOT\s++)?%?[A-Za-z_][\w.\-]*+\s++=\s|\})|(?=(?:ENTRY\s++)?%?[A-Za-z_][\w.\-]*+ [^\n=]*\{))"
 )
-#: Where a computation begins: its name at the margin, its brace at the line's end.
+#: Begin of a computation: its name at the margin, its brace at the line's end.
 _HEAD = re.compile(r"^(?:ENTRY\s++)?%?(?P<name>[A-Za-z_][\w.\-]*+)[^\n=]*\{[ \t\r]*$", re.MULTILINE)
 _NAME = re.compile(r"\s*+(?:ROOT\s++)?%?([A-Za-z_][\w.\-]*+)")
 _BRACKETS = re.compile(r"""[({\[]|[)}\]]|"(?:[^"\\\n]|\\.)*+"|'(?:[^'\\\n]|\\.)*+'""")
 
 
 class MissingNameError(HloParseError):
-    """A name that nobody defined before its use; ``name`` tells whether that follows from an earlier error."""
+    """A name without a definition before its use; ``name`` tells whether that follows from an earlier error."""
 
     name = ""
 
@@ -47,7 +47,7 @@ class Recovery:
             self.finish()
 
     def lose(self, name: str) -> None:
-        """``name`` stands in the text but has no definition: uses of it are no errors of their own."""
+        """Record that ``name`` has no definition because of an error, so that its uses are not reported."""
         self._lost.add(name)
 
     def finish(self) -> None:
@@ -88,7 +88,7 @@ def skip_instruction(scanner: Scanner, start: int) -> str:
 
 
 def _depth(text: str, start: int, end: int) -> int:
-    """Brackets that are opened between, less those that are closed."""
+    """Return the number of brackets opened minus the number closed."""
     depth = 0
     for found in _BRACKETS.finditer(text, start, end):
         bracket = found.group()
@@ -105,7 +105,7 @@ def skip_computation(scanner: Scanner, start: int) -> str:
 
 
 def begins_computation(scanner: Scanner) -> str:
-    """The name of the computation whose head stands here at the margin, "" if there is none."""
+    """Return the name of the computation whose head starts at the margin here, "" if none does."""
     scanner.skip_space()
     at_margin = scanner.pos == 0 or scanner.text[scanner.pos - 1] == "\n"
     found = _HEAD.match(scanner.text, scanner.pos, scanner.end) if at_margin else None

@@ -34,7 +34,7 @@ _DIM = re.compile(r"(<=)?\s*+([0-9]++)|\?")
 
 
 class ShapeReader:
-    """Reads shapes; equal texts give the same object."""
+    """Reader of shapes; equal texts give the same object."""
 
     __slots__ = ("_known",)
 
@@ -42,7 +42,7 @@ class ShapeReader:
         self._known: dict[str, Shape] = {}
 
     def of_text(self, text: str) -> Shape | None:
-        """The shape that is all of ``text`` if it was met before or is a plain array, else None."""
+        """Return the shape that is all of ``text`` if it was read before or is a plain array, else None."""
         known = self._known.get(text)
         if known is not None:
             return known
@@ -54,14 +54,14 @@ class ShapeReader:
             self._known[text] = shape
         return shape
 
-    def remember(self, text: str, shape: Shape) -> None:
+    def record(self, text: str, shape: Shape) -> None:
         self._known[text] = shape
 
     def read(self, scanner: Scanner, depth: int = 0) -> Shape:
-        """The shape at the scanner's place. HloParseError when there is none."""
+        """Read the shape at the scanner's position. Raises HloParseError if there is none."""
         if depth > MAX_NESTING:
             scanner.fail(f"shapes are nested deeper than {MAX_NESTING}")
-        if scanner.take("("):
+        if scanner.consume_if("("):
             return self._tuple(scanner, depth)
         found = scanner.match(_SIMPLE)
         if found is not None:
@@ -75,7 +75,7 @@ class ShapeReader:
         return _general_array(scanner)
 
     def _buffer(self, scanner: Scanner, depth: int) -> Shape:
-        """``b(f32[4]{0})``: exactly one array."""
+        """Read ``b(f32[4]{0})``: exactly one array."""
         start = scanner.pos
         array = self.read(scanner, depth + 1)
         if not isinstance(array, ArrayShape):
@@ -86,7 +86,7 @@ class ShapeReader:
     def _tuple(self, scanner: Scanner, depth: int) -> Shape:
         start = scanner.pos - 1
         elements: list[Shape] = []
-        while not scanner.take(")"):
+        while not scanner.consume_if(")"):
             if elements:
                 scanner.expect(",")
             elements.append(self.read(scanner, depth + 1))
@@ -97,7 +97,7 @@ class ShapeReader:
 
 
 def _plain_array(found: re.Match[str]) -> Shape | None:
-    """An array shape from a match of ``_SIMPLE``, None where the general reader must judge it."""
+    """Return an array shape from a match of ``_SIMPLE``; None if the general reader must decide."""
     kind = PRIMITIVE_TYPES.get(found[1])
     if kind is None:
         return None
@@ -137,7 +137,7 @@ def _dimensions(scanner: Scanner) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     scanner.expect("[")
     dims: list[int] = []
     dynamic: list[bool] = []
-    while not scanner.take("]"):
+    while not scanner.consume_if("]"):
         if dims:
             scanner.expect(",")
         found = scanner.need(_DIM, "a dimension size")
@@ -156,7 +156,7 @@ def _dimensions(scanner: Scanner) -> tuple[tuple[int, ...], tuple[bool, ...]]:
 
 
 def parse_shape(text: str) -> Shape:
-    """The shape that is all of ``text``."""
+    """Return the shape that is all of ``text``."""
     scanner = Scanner.of(text)
     shape = ShapeReader().read(scanner)
     scanner.finish()

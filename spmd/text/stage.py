@@ -39,10 +39,10 @@ _SHARDING_RULE = "xla.sdy.sharding_rule"
 
 
 def guess_stage(module: HloModule) -> Stage:
-    """The module's stage, raised to PARTITIONED when it holds collectives and no shardings to partition by.
+    """Return the module's stage, raised to PARTITIONED if it has collectives and no shardings to partition by.
 
-    Shardings on entry parameters and on the entry's root only describe how a per-device program is called. Collectives
-    between replicas stand in programs that are still to be partitioned, too.
+    Shardings on entry parameters and on the entry's root only describe how a per-device program is called. Programs
+    that are still to be partitioned may have collectives between replicas.
     """
     if module.stage is not Stage.LOGICAL:
         return module.stage
@@ -55,7 +55,9 @@ def guess_stage(module: HloModule) -> Stage:
 
 
 def _joins_partitions(module: HloModule, instruction: HloInstruction) -> bool:
-    """A collective whose groups are not replicas; where there is one replica, none can be. Also send and recv."""
+    """Return whether a collective's groups are not replicas. With one replica, none can be. True for send and recv,
+    too.
+    """
     if instruction.opcode in (Opcode.SEND, Opcode.RECV):
         return source_target_pairs(instruction) is not None
     if instruction.opcode not in COLLECTIVES:
@@ -67,10 +69,10 @@ def _asks_for_partitioning(module: HloModule, instruction: HloInstruction) -> bo
     attrs = instruction.attrs
     if isinstance(attrs, CustomCallAttrs) and attrs.target in PARTITIONER_CALLS:
         return True
-    at_boundary = instruction.parent is module.entry and (
+    is_external = instruction.parent is module.entry and (
         instruction.opcode is Opcode.PARAMETER or instruction.is_root
     )
-    if at_boundary:
+    if is_external:
         return False
     keys = (key for key, _ in instruction.annotations.frontend_attributes)
     return instruction.sharding is not None or any(
@@ -79,7 +81,8 @@ def _asks_for_partitioning(module: HloModule, instruction: HloInstruction) -> bo
 
 
 def device_count(module: HloModule) -> int:
-    """Devices the module is for: stated, else from its meshes, else its shardings, else its replica groups.
+    """Return the number of devices that the module is for: as stated, else from its meshes, its shardings or its
+    replica groups.
 
     Meshes and shardings count the devices of one replica.
     """
@@ -112,7 +115,7 @@ def _from_groups(module: HloModule) -> int:
 
 
 def _devices(instruction: HloInstruction) -> Iterator[int]:
-    """Largest ids an instruction names."""
+    """Return the largest ids that an instruction names."""
     attrs = instruction.attrs
     if isinstance(attrs, CollectivePermuteAttrs):
         yield attrs.source_target_pairs.largest

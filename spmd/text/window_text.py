@@ -18,7 +18,7 @@ def read_window(scanner: Scanner) -> Window:
     fields: dict[str, tuple[int, ...]] = {}
     pads: tuple[tuple[int, int], ...] = ()
     start = scanner.pos
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         name = scanner.need(_FIELD, "a window field").group()
         scanner.expect("=")
         found = scanner.need(_VALUE, f"the window's {name}")
@@ -65,7 +65,7 @@ def _assemble(
 
 
 def format_window(window: Window) -> str:
-    """In XLA's order, fields at their defaults left out."""
+    """Return the window's text, in XLA's order, without fields at their defaults."""
     dims = window.dims
     if not dims:
         return "{}"

@@ -1,4 +1,4 @@
-"""Rules of communication: who takes part, and that asynchronous halves belong together."""
+"""Rules of communication: the participants, and that asynchronous starts and dones match."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _group_problems(x: HloInstruction) -> Iterator[str]:
 
 
 def _listed(groups: Sequence[tuple[int, ...]]) -> str:
-    """The groups as in text; the first ones of very many."""
+    """Return the groups as in text; only the first ones if there are very many."""
     shown = ["{" + ",".join(map(str, group[:64])) + "}" for group in groups[:16]]
     more = ",..." if len(groups) > 16 or any(len(group) > 64 for group in groups) else ""
     return f"{{{','.join(shown)}{more}}}"
@@ -94,11 +94,11 @@ def _pair_problems(x: HloInstruction) -> Iterator[str]:
         yield f"ids must not be negative, the pairs are {_listed(pairs.part(0, 17))}"
 
 
-def halves_belong_together(module: HloModule) -> Iterator[str]:
-    """Every done completes a start of its kind, every start is completed exactly once.
+def async_halves_match(module: HloModule) -> Iterator[str]:
+    """Yield violations of: every done completes a start of its kind, and every start is completed exactly once.
 
-    A send or receive may travel in a tuple, through loops, to its done (XLA's pipelined transfers); the way it goes is
-    not followed.
+    A send or receive may travel in a tuple, through loops, to its done (XLA's pipelined transfers). Such a done is not
+    searched for.
     """
     starts = {start for kinds in STARTS_OF.values() for start in kinds}
     for x in module.all_instructions():
@@ -137,6 +137,6 @@ COLLECTIVE_RULES = (
     Rule(
         "async",
         "every done completes a start of its kind, every start once",
-        halves_belong_together,
+        async_halves_match,
     ),
 )

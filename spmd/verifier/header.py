@@ -28,7 +28,7 @@ def entry_layout_fits(module: HloModule) -> Iterator[str]:
 
 
 def _leaf(shape: Shape, index: ShapeIndex) -> Shape | None:
-    """The part at ``index``, or None when there is none or it is a tuple."""
+    """Return the part at ``index``, or None if there is none or it is a tuple."""
     try:
         part = subshape(shape, index)
     except (IndexError, ShapeError):
@@ -43,7 +43,9 @@ def _parameter_leaf(
 
 
 def _fits_in_place(output: Shape, parameter: Shape) -> bool:
-    """Arrays share memory when they have as many bytes, whatever their dimensions (XLA's rule)."""
+    """Return whether two arrays can share memory: they have equally many bytes, whatever their
+    dimensions (XLA's rule).
+    """
     if same_type(output, parameter):
         return True
     shapes = (output, parameter)

@@ -14,7 +14,9 @@ Check: TypeAlias = Callable[[HloModule], Iterator[str]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``code`` and ``statement`` are those of the class docstring that states the invariant (I1, C2, M3, ...)."""
+    """A rule of the verifier. ``code`` and ``statement`` are those of the class docstring that states the invariant
+    (I1, C2, M3, ...).
+    """
 
     code: str
     statement: str

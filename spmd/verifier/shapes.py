@@ -23,7 +23,7 @@ def instructions_fit_their_definitions(module: HloModule) -> Iterator[str]:
 
 
 def layouts_are_permutations(module: HloModule) -> Iterator[str]:
-    """Shapes that texts share are looked at once."""
+    """Yield layouts that are no permutations. A shape object shared by several instructions is checked once."""
     seen: set[int] = set()
     for instruction in module.all_instructions():
         if id(instruction.shape) not in seen:
@@ -48,7 +48,9 @@ def _layout_problems(shape: Shape) -> Iterator[str]:
 
 
 def arrays_have_a_size(module: HloModule) -> Iterator[str]:
-    """Shapes that texts share are looked at once. An unbounded dimension has no size, which is no violation."""
+    """Yield arrays that are too large. A shape object shared by several instructions is checked once. An unbounded
+    dimension has no size, which is no violation.
+    """
     seen: set[int] = set()
     for instruction in module.all_instructions():
         if id(instruction.shape) not in seen:

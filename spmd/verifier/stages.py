@@ -30,7 +30,7 @@ PARTITIONER_CALLS = (
 
 
 def shardings_fit(module: HloModule) -> Iterator[str]:
-    """A tiled sharding has one entry per dimension, a tuple sharding one per leaf."""
+    """Yield shardings that do not fit: a tiled one has one entry per dimension, a tuple sharding one per leaf."""
     if module.stage >= Stage.PARTITIONED:
         return
     for x in module.all_instructions():
@@ -59,7 +59,9 @@ def _sharding_problems(x: HloInstruction) -> Iterator[str]:
 
 
 def _sharded_shape(x: HloInstruction) -> Shape:
-    """A tuple sharding of an outfeed is about what goes out, and then its token, which may be left out."""
+    """Return the shape that a sharding describes. That of an outfeed is the data, then the token, which may be left
+    out.
+    """
     assert x.sharding is not None
     if x.opcode is not Opcode.OUTFEED or not x.sharding.is_tuple or not x.operands:
         return x.shape
@@ -70,18 +72,20 @@ def _sharded_shape(x: HloInstruction) -> Shape:
 
 
 def shardings_are_gone(module: HloModule) -> Iterator[str]:
-    """After partitioning, shardings describe the boundary alone: parameters, the result, infeeds and outfeeds.
+    """Yield shardings that partitioning should have removed: only parameters, the result, infeeds and outfeeds have
+    one.
 
-    Not asked of scheduled modules: XLA's own carry a parameter's sharding on its layout copies, where it means nothing.
+    Scheduled modules are not checked: XLA's own have a parameter's sharding on its layout copies, where it means
+    nothing.
     """
     if not Stage.PARTITIONED <= module.stage < Stage.SCHEDULED:
         return
     for x in module.all_instructions():
-        if x.sharding is not None and not stands_at_boundary(x, module):
+        if x.sharding is not None and not has_external_sharding(x, module):
             yield f"sharding={x.sharding} inside a partitioned module: {describe(x)}"
 
 
-def stands_at_boundary(x: HloInstruction, module: HloModule) -> bool:
+def has_external_sharding(x: HloInstruction, module: HloModule) -> bool:
     """Return whether a sharding of ``x`` describes what the caller gives or gets."""
     if x.opcode in (Opcode.INFEED, Opcode.OUTFEED):
         return True

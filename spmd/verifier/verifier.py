@@ -27,7 +27,7 @@ RULES: tuple[Rule, ...] = tuple(rule for group in RULE_GROUPS for rule in group)
 
 
 def verify(module: HloModule) -> None:
-    """VerificationError with the violations (at most ``MAX_ERRORS``) of the first group of rules that has any.
+    """Raise VerificationError with the violations (at most ``MAX_ERRORS``) of the first group of rules that has any.
 
     Each names its rule, the invariant in words, and the instruction.
     """

@@ -59,9 +59,9 @@ def test_programs_drawn_by_hypothesis(program: Program) -> None:
 
 def test_random_programs_resharded_through_finer_views(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans over prime parts of axes pay off for large arrays alone: here they are taken wherever there is one."""
-    monkeypatch.setattr(search, "LEAST_WORTH_SAVING", -1e9)
-    monkeypatch.setattr(search, "WORTH_ANOTHER_LOOK", 0.0)
-    monkeypatch.setattr(search, "WORTH_THE_TROUBLE", 0.5)
+    monkeypatch.setattr(search, "FINER_SEARCH_BYTES", -1e9)
+    monkeypatch.setattr(search, "FINER_SEARCH_RATIO", 0.0)
+    monkeypatch.setattr(search, "MIN_FINER_GAIN", 0.5)
     clear_caches()
     failures = {}
     for seed in range(1000, 1040):

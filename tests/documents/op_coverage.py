@@ -101,7 +101,7 @@ def document() -> str:
         "Built from the registries by `python -m tests.documents.op_coverage`; a test holds it up to date.",
         "",
         "* evaluator: `value` from operands alone, `device` with the device's own state, `steps` meeting other devices",
-        "* partitioner: `rule` factors, `own` partitioning function, `propagation` its own way into the slot graph",
+        "* partitioner: `rule` factors, `own` partitioning function, `propagation` its own way into the value graph",
         "* runtime: `thunk` that runs it, `linearizer` without a thunk of its own, `view` of its operand's memory",
         "* identities: rewrites of the algebraic simplifier that start at the opcode",
         "",

@@ -80,12 +80,12 @@ class Rounds:
             if not done.pipeline.repeated:
                 return
             self.at_rest -= since_change
-            if runs[done.place]:
+            if runs[done.index]:
                 self.later += done.seconds
                 since_change = 0.0 if done.changed else since_change + done.seconds
             else:
                 self.first += done.seconds
-            runs[done.place] += 1
+            runs[done.index] += 1
             self.at_rest += since_change
 
         return note

@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from partitioner.annotations.entry_boundary import EntryBinding
+from partitioner.annotations.entry_binding import EntryBinding
 from partitioner.annotations.reader import AnnotationReader
 from partitioner.devices.axes import DeviceAxes
 from partitioner.ops import annotation
 from partitioner.propagation import driver, value_graph
-from partitioner.propagation.driver import Slot
+from partitioner.propagation.driver import ValueSharding
 from tests.mutants.patching import function, method, mutant
 
 
@@ -45,12 +45,12 @@ def gspmd_transpose_ignored() -> AbstractContextManager[None]:
 
 @mutant("closed dimensions take further axes")
 def closed_is_open() -> AbstractContextManager[None]:
-    original = Slot.fix
+    original = ValueSharding.fix
 
-    def fix(self: Slot, dims: Any, open_dims: Any, because: str) -> None:
+    def fix(self: ValueSharding, dims: Any, open_dims: Any, because: str) -> None:
         original(self, dims, [True] * len(list(open_dims)), because)
 
-    return method(Slot, "fix", fix)
+    return method(ValueSharding, "fix", fix)
 
 
 @mutant("a result's annotation is forgotten")
@@ -88,7 +88,7 @@ def axis_used_twice() -> AbstractContextManager[None]:
     first=10,
 )
 def boundary_in_any_state() -> AbstractContextManager[None]:
-    original = annotation.boundary_rule
+    original = annotation.shape_conversion_rule
 
     def rule(graph: Any, boundary: Any, position: int) -> Any:
         found = original(graph, boundary, position)

@@ -91,7 +91,7 @@ def regions_do_not_lead() -> AbstractContextManager[None]:
 
 @mutant("free axes at the edge of a manual region stand before the manual ones", "manual_region")
 def free_axes_first() -> AbstractContextManager[None]:
-    original = manual_regions.ManualBoundary.rule
+    original = manual_regions.ShapeConversion.rule
 
     def rule(self: Any, position: int, axis_count: Any) -> Any:
         found = original(self, position, axis_count)
@@ -105,7 +105,7 @@ def free_axes_first() -> AbstractContextManager[None]:
             results=tuple(map(turned, found.results)),
         )
 
-    return method(manual_regions.ManualBoundary, "rule", rule)
+    return method(manual_regions.ShapeConversion, "rule", rule)
 
 
 @mutant("free axes may split the dimension that a region's collective runs along", "manual_region")

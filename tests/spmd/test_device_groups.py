@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spmd.device import CollectiveGroupMode, IotaTile, ReplicaGroups
 from spmd.device_groups import DeviceGroups
-from spmd.ops.groups import as_devices, id_count, known_meeting
+from spmd.ops.groups import as_devices, find_participating_groups, id_count
 
 
 @st.composite
@@ -52,10 +52,10 @@ def test_equal_are_equal_groups_in_any_form(one: IotaTile, other: IotaTile) -> N
 def test_digits_are_a_members_place(tile: IotaTile) -> None:
     groups = DeviceGroups.of_lines(tile)
     devices = math.prod(tile.dims)
-    if groups.digits is None:
+    if groups.member_strides is None:
         return
     place = np.zeros(devices, np.int64)
-    for stride, size in groups.digits:
+    for stride, size in groups.member_strides:
         place = place * size + np.arange(devices) // stride % size
     assert place.tolist() == groups.positions(devices).tolist()
 
@@ -96,8 +96,10 @@ def test_what_ids_mean_is_the_same_of_patterns_and_lists(
         for order in permutations(range(len(sizes))):
             written = ReplicaGroups.of_iota(count // size, size, sizes, order)
             ids = written.expand(count)
-            groups = known_meeting(written, mode, partitions, replicas)
-            assert groups == known_meeting(ReplicaGroups(ids), mode, partitions, replicas)
+            groups = find_participating_groups(written, mode, partitions, replicas)
+            assert groups == find_participating_groups(
+                ReplicaGroups(ids), mode, partitions, replicas
+            )
             assert groups is not None
             assert [*groups] == sorted(as_devices(ids, mode, partitions, replicas))
 
@@ -106,6 +108,6 @@ def test_a_pattern_of_many_devices_is_not_written_out() -> None:
     """2^40 devices are in no list."""
     groups = DeviceGroups.of_lines(IotaTile((1 << 20, 1 << 20), (1 << 20, 1 << 20), (1, 0)))
     assert groups.covers(1 << 40)
-    assert groups.digits == ((1 << 20, 1 << 20),)
+    assert groups.member_strides == ((1 << 20, 1 << 20),)
     assert groups.cut(4).size == 4
     assert len(groups.cut(4)) == 1 << 38

@@ -18,12 +18,12 @@ def read(text: str) -> JsonFields:
 
 def test_fields_are_taken_one_by_one() -> None:
     fields = read('{"a": 1, "b": "two", "c": [{"d": 2.5}], "e": {}}')
-    assert fields.whole("a", (0, 9)) == 1
+    assert fields.integer("a", (0, 9)) == 1
     assert fields.text("b") == "two"
     assert fields.items("c", lambda one: one.number("d", (0, 9))) == (2.5,)
-    assert fields.inside(fields.take("e"), "e").where == "f.json: e"
+    assert fields.inside(fields.pop("e"), "e").where == "f.json: e"
     assert fields.number("missing", (0, 9), 4.0) == 4.0
-    assert fields.whole("missing", (0, 9), 4) == 4
+    assert fields.integer("missing", (0, 9), 4) == 4
     fields.done()
 
 
@@ -52,7 +52,7 @@ def test_wrong_values_name_their_place() -> None:
     with pytest.raises(WrongError, match=r"f.json: c\[1\]: d must be a number, found True"):
         read('{"c": [{"d": 1}, {"d": true}]}').items("c", lambda one: one.number("d", (0, 9)))
     with pytest.raises(WrongError, match=r"f.json: a must be from 2 to 3, found 1"):
-        read('{"a": 1}').whole("a", (2, 3), 2)
+        read('{"a": 1}').integer("a", (2, 3), 2)
     with pytest.raises(WrongError, match="field 'b' is missing"):
         read('{"a": 1}').text("b")
     with pytest.raises(WrongError, match="unknown field 'a'"):

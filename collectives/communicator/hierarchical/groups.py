@@ -50,12 +50,12 @@ class GroupNodes:
 
     @property
     def is_hierarchical(self) -> bool:
-        """Whether there are two levels: several nodes, and one with several members."""
+        """Return whether there are two levels: several nodes, and one with several members."""
         return 1 < len(self.nodes) < self.count
 
     @property
     def is_one_after_the_other(self) -> bool:
-        """Whether group order goes through one node after the other."""
+        """Return whether group order goes through one node after the other."""
         return tuple(itertools.chain.from_iterable(self.nodes)) == tuple(range(self.count))
 
     def node_of(self, member: int) -> int:

@@ -42,7 +42,7 @@ class ProcessId(NamedTuple):
 
     @property
     def is_visible(self) -> bool:
-        """Whether anything can be said of it from here."""
+        """Return whether anything can be said of it from here."""
         return self.namespace != 0 and self.namespace == _namespace()
 
     def is_dead(self) -> bool:

@@ -79,7 +79,7 @@ class ProcessMemory:
         self._bound: dict[Key, Bound] = {}
 
     def can_share(self, collective: Collective, buffers: Buffers) -> bool:
-        """Whether the engine has code for it; the same for all members."""
+        """Return whether the engine has code for the collective. The result is equal for all members."""
         return collective.has_code(self._engine, buffers.operands)
 
     def bind(

@@ -102,7 +102,7 @@ class MessageSetup:
         self._count += 1
 
     def can_carry(self, collective: Collective, buffers: Buffers) -> bool:
-        """Whether native code can; the same for every member."""
+        """Return whether native code can run the collective. The result is equal for all members."""
         if self._engine is None or collective.data_dependent:
             return False
         return collective.has_code(self._engine, buffers.operands)

@@ -26,7 +26,9 @@ class DeviceEvent(Protocol):
         ...
 
     def is_done(self) -> bool:
-        """Whether the stream has come to where it was recorded last. RunError where work before it failed."""
+        """Return whether the stream has reached the point where this event was recorded last. Raises RunError if
+        earlier work failed.
+        """
         ...
 
 
@@ -40,7 +42,7 @@ class DeviceMemory(Protocol):
     def event(self) -> DeviceEvent: ...
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether what is put on ``stream`` becomes part of a CUDA graph instead of being done."""
+        """Return whether work on ``stream`` becomes part of a CUDA graph instead of running."""
         ...
 
     def copy(self, target: int, source: int, num_bytes: int, stream: int) -> None: ...

@@ -33,7 +33,7 @@ class Node:
 
     @property
     def is_oversubscribed(self) -> bool:
-        """Whether ranks have to take turns on the cores."""
+        """Return whether ranks have to take turns on the cores."""
         return len(self.ranks) > self.cores
 
 

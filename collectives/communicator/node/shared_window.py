@@ -138,7 +138,7 @@ class SharedWindow:
         return tuple(r for r, start in self.starts.items() if start == self.starts[rank])
 
     def is_shared_in(self, group: Group) -> bool:
-        """Whether two of ``group`` live in one segment."""
+        """Return whether two of ``group`` live in one segment."""
         starts = [self.starts[rank] for rank in group if rank in self.starts]
         return len(set(starts)) < len(starts)
 

@@ -99,7 +99,7 @@ class PackedMessages:
 
 
 def _is_same(one: Array, other: Array) -> bool:
-    """Whether two arrays of one shape are the same memory, element on element."""
+    """Return whether two arrays of one shape are the same memory, element on element."""
     return starts_at(one) == starts_at(other) and one.strides == other.strides
 
 

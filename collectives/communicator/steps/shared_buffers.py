@@ -88,7 +88,7 @@ def aligned(num_bytes: int) -> int:
 
 
 def overlap(one: Array, other: Array) -> bool:
-    """Whether two C-contiguous arrays have bytes in common."""
+    """Return whether two C-contiguous arrays have bytes in common."""
     return (
         starts_at(one) < starts_at(other) + other.nbytes
         and starts_at(other) < starts_at(one) + one.nbytes

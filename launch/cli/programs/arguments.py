@@ -13,7 +13,7 @@ from launch.target.machine_argument import add_machine
 
 
 def add_program_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """MODULE, which may be left out where it is not ``required``, and what all commands that run it take."""
+    """Add MODULE, which is optional unless ``required``, and the arguments of all commands that run it."""
     parser.epilog = HELP
     add_module_arguments(parser, required=required, executable=True)
     parser.add_argument(

@@ -9,7 +9,9 @@ from launch.target.machine_option import machine_for
 
 
 def compile_options(options: argparse.Namespace) -> CompileOptions:
-    """From what the command's parser has found; ``options.node``: devices of each node of a job that has several."""
+    """Return the compilation's options from those of a command. ``options.node``: devices of each node of a job on
+    several nodes.
+    """
     partitioned = None if options.stage is None else options.stage == "partitioned"
     limit = getattr(options, "memory_limit", None)
     machine = machine_for(

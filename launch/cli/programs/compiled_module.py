@@ -1,4 +1,4 @@
-"""From a MODULE argument that names a module to its program."""
+"""Compilation of a MODULE argument that names a module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spmd.text.stage import device_count
 def compiled_module(
     options: argparse.Namespace, ranks: int | None
 ) -> tuple[Compiled, ModuleSource]:
-    """Compile the module. WorldSizeError unless it is for ``ranks`` devices, where that is given."""
+    """Compile the module. Raises WorldSizeError if it is not for ``ranks`` devices, unless that is None."""
 
     def devices_for(module: HloModule) -> int | None:
         if ranks is None or options.devices is not None:

@@ -10,7 +10,7 @@ MOST_NAMED = 5
 
 
 def costly_warning(done: SpmdPartitioner) -> str:
-    """Names the values that the program moves at much more than the least possible; empty where there is none."""
+    """Return a warning with the values whose moves receive far more than the lower bound; "" if there are none."""
     found = costly_reshards(done)
     lines = [
         f"spmd: warning: costly reshard of {one.op} for {one.used_by}: {one.shape} from {one.source} to "

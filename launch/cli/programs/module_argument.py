@@ -13,9 +13,9 @@ STAGES = ("logical", "partitioned")
 def add_module_arguments(
     parser: argparse.ArgumentParser, *, required: bool = True, executable: bool = False
 ) -> None:
-    """MODULE, --devices and --stage; MODULE defaults to standard input where it is not ``required``.
+    """Add MODULE, --devices and --stage. MODULE defaults to standard input unless ``required``.
 
-    ``executable``: it may also be an executable that was saved.
+    ``executable``: it may also be a saved executable.
     """
     parser.add_argument(
         "module",

@@ -16,13 +16,13 @@ from spmd.verifier.verifier import verify
 
 
 def read_module(options: argparse.Namespace) -> HloModule:
-    """Return the module that MODULE names, verified; SpmdError where it cannot be read."""
+    """Return the module that MODULE names, verified. Raises SpmdError if it cannot be read."""
     module = load_module(options.module)
     return _without_callbacks(module) if options.without_callbacks else module
 
 
 def source_named(options: argparse.Namespace) -> ModuleSource:
-    """Return what MODULE names, to be read where it is needed; SpmdError where there is no such file."""
+    """Return what MODULE names, to be read when it is needed. Raises SpmdError if there is no such file."""
     source = source_of(options.module)
     if not options.without_callbacks:
         return source
@@ -53,7 +53,7 @@ _PROTOS = {".hlo.pb": serialize_hlo_proto, ".hlo_with_config.pb": serialize_with
 
 
 def write_text(text: str, output: Path | None) -> None:
-    """To the file, or to standard output where none is given; exactly one newline at the end."""
+    """Write to the file, or to standard output if ``output`` is None, with exactly one newline at the end."""
     text = text.rstrip("\n") + "\n"
     if output is None:
         sys.stdout.write(text)

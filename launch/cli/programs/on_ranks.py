@@ -1,4 +1,4 @@
-"""From a MODULE argument to an executable that runs on the ranks of an MPI job."""
+"""Executable of a MODULE argument on the ranks of an MPI job."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ def program_on_ranks(
     record: bool = False,
     reference_every: int = 0,
 ) -> Program:
-    """The program on this rank, compiled by rank 0 alone.
+    """Return the program on this rank, compiled by rank 0 alone.
 
-    ``options``: as ``dispatch`` gives them. ``agreed_values``: what else must be the same on all ranks, by name; it may
-    refuse. AgreedError, on every rank alike, where they differ, one refuses, an output cannot be written, or reading or
-    compiling fails. record, reference_every: as of ``Executable``.
+    ``options``: as ``dispatch`` passes them. ``agreed_values``: other values that must be equal on all ranks, by name;
+    it may raise an error. ``record``, ``reference_every``: as of ``Executable``. Raises the same AgreedError on every
+    rank if the values differ, if a rank raises an error, if an output cannot be written, or if reading or compiling
+    fails.
     """
 
     on_gpus = getattr(options, "backend", "cpu") == "gpu"

@@ -1,4 +1,4 @@
-"""From a MODULE argument to an executable that runs on devices of this process; on_ranks.py has MPI's ranks."""
+"""Executable of a MODULE argument on devices of this process; on_ranks.py has MPI's ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Program:
-    """``source``: what was compiled; None for a saved executable, and on ranks that were sent what rank 0 compiled.
+    """An executable with its origin. ``source``: what was compiled; None for a saved executable, and on ranks that were
+    sent what rank 0 compiled.
 
     ``compile_seconds``: from the module's file to the executable. ``cached``: it was compiled before.
     """
@@ -50,9 +51,10 @@ def dispatch(
     as_rank: Callable[[argparse.Namespace, MpiCommunicator], int],
     writes: tuple[Path | None, ...] = (),
 ) -> int:
-    """``here`` in a process of its own, ``as_rank`` where an MPI launcher started this one among others.
+    """Call ``here`` in a process of its own, or ``as_rank`` if an MPI launcher started this process.
 
-    ``writes``: files that will be written, on ranks by rank 0 (program_on_ranks): OutputPathError where one cannot be.
+    ``writes``: files that will be written, on ranks by rank 0 (program_on_ranks). Raises OutputPathError if one of them
+    cannot be written.
     """
     keep_objects()
     options.timeout = timeout_seconds(options.timeout)
@@ -75,7 +77,7 @@ def dispatch(
 
 
 def program_here(options: argparse.Namespace) -> Program:
-    """The program on devices of this process; NoGpuError where these are to be GPUs, and there is none."""
+    """Return the program on devices of this process. Raises NoGpuError if these should be GPUs and there is none."""
     start = time.perf_counter()
     engine = _engine(getattr(options, "backend", "cpu"))
     compiled, source = compiled_program(options, None)
@@ -96,7 +98,7 @@ def _engine(backend: str) -> Engine | None:
 def compiled_program(
     options: argparse.Namespace, ranks: int | None
 ) -> tuple[Compiled, ModuleSource | None]:
-    """Compiled or loaded. WorldSizeError unless it is for ``ranks`` devices, where that is given."""
+    """Compile or load the program. Raises WorldSizeError if it is not for ``ranks`` devices, unless that is None."""
     saved = load_saved(options.module, trusted=options.trust)
     if saved is not None:
         wanted = options.devices if options.devices is not None else ranks
@@ -111,7 +113,7 @@ def compiled_program(
 
 
 def _note_what_changes_nothing(options: argparse.Namespace) -> None:
-    """A saved executable is what it was compiled to."""
+    """Note the options that have no effect on a saved executable."""
     names = ("stage", "machine", "without", "without_callbacks")
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
     if given:

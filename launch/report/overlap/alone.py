@@ -1,6 +1,6 @@
 """Times of kernels and collectives by themselves: from reference steps, else from other parts of the trace.
 
-In a reference step every collective is waited for where it was started, so no kernel runs beside one.
+In a reference step every collective is waited for where it was started, so no kernel overlaps one.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _COLLECTIVE = ("CollectiveStart", "CollectiveDone")
 
 
 def is_compute(piece: Slice) -> bool:
-    """The device works, and not for a collective."""
+    """Return whether the device works in this slice, and not for a collective."""
     return piece.leaf and piece.kind not in _COLLECTIVE
 
 
 @dataclass(frozen=True)
 class Alone:
-    """kernels: seconds of a slice that computes. transfers: from when all members were there to the landing. blocked:
-    for how long a device stands still for a flight that nothing hides.
+    """Times by themselves. kernels: seconds of a slice that computes. transfers: from when all members were ready to
+    the completion. blocked: for how long a device waits for a collective that nothing hides.
     """
 
     reference: Reference
@@ -53,7 +53,7 @@ class Alone:
 
 
 def alone_of(run: MeasuredRun, reference_steps: Sequence[MeasuredStep]) -> Alone:
-    """``reference_steps``: those whose times count; none where the run has none."""
+    """Return the times from ``reference_steps`` or, if there are none, from other parts of the run."""
     if reference_steps:
         return _of_reference_steps(reference_steps)
     return _of_what_there_is(run)

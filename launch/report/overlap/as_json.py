@@ -9,7 +9,7 @@ from launch.report.overlap.path_shares import PathShare, path_shares
 
 
 def as_json(report: OverlapReport) -> dict[str, Any]:
-    """Seconds and bytes: means over devices and typical steps."""
+    """Return the report as JSON, in seconds and bytes: means over devices and typical steps."""
     run = report.run
     return {
         "module": run.module,

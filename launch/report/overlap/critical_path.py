@@ -13,12 +13,12 @@ from collections.abc import Iterator
 
 from launch.report.overlap.model import AsyncInterval, DeviceStep, MeasuredStep, PathPiece, Slice
 
-#: Stamps are whole nanoseconds; a trace tells a slice's end as its begin and its length, so that it may be rounded.
+#: Rounding of times: a trace states a slice's begin and length, so its end is not exact to the nanosecond.
 _ROUNDING = 1e-10
 
 
 def critical_path(step: MeasuredStep) -> tuple[PathPiece, ...]:
-    """In order of time."""
+    """Return the pieces of the path in order of time."""
     devices = [_Device(one) for one in step.devices]
     at = max(step.devices, key=lambda one: one.end)
     path = [*_backward(devices, at.device, at.end)]
@@ -39,12 +39,12 @@ class _Device:
         }
 
     def before(self, time: float) -> Slice | None:
-        """The last leaf that began earlier."""
+        """Return the last leaf that began earlier, or None."""
         index = bisect.bisect_left(self._starts, time)
         return self.leaves[index - 1] if index else None
 
     def waited_for(self, piece: Slice) -> AsyncInterval | None:
-        """The flight whose landing ended ``piece``; None where the device did not stand still."""
+        """Return the collective whose completion ended ``piece``; None if the device did not wait."""
         return self._waits.get(piece.start)
 
 

@@ -1,4 +1,4 @@
-"""Why a flight was not hidden, or cost more than it hid, in a line: the largest part, with what it comes from."""
+"""Why a collective was not hidden, or cost more than it hid, in a line: the largest part and its cause."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from launch.report.overlap.model import AsyncInterval, DeviceStep, Reason, Site
 def why(
     async_interval: AsyncInterval, site: Site, found: ExposureInputs, devices: Sequence[DeviceStep]
 ) -> str:
-    """ "" where nothing is exposed or slowed. ``devices``: of the flight's step."""
+    """Return the reason; "" if the collective was neither exposed nor slowed anything. ``devices``:
+    those of its step.
+    """
     reason, seconds = async_interval.parts[0] if async_interval.parts else (Reason.ORDER, 0.0)
     if async_interval.slowed > seconds:
         return slowing(async_interval.slowed)
@@ -59,7 +61,7 @@ def _because(
 
 
 def _limit(async_interval: AsyncInterval, site: Site, found: ExposureInputs) -> str:
-    """The one of which most is; what none of the others explains has no work to be hidden by."""
+    """Return the largest limit. If none explains the time, there is no work to hide the collective."""
     total = dict(async_interval.parts)[Reason.RESOURCE]
     queued = min(max(async_interval.seconds - found.alone, 0.0), found.concurrent)
     before = max(site.in_flight_limited, found.delayed)

@@ -1,7 +1,7 @@
-"""The seconds that a device stood still for a flight, split by reason. Together the parts are all of them.
+"""The seconds that a device waited for a collective in flight, split by reason. The parts add up to all of them.
 
-From the outside in: what starting it took; what later members cost; what it took longer than by itself; what no
-schedule could have hidden; what limits kept from being hidden; the rest, which is the schedule's choice.
+In this order: the start itself; later members; the time above the collective's own; the time that no schedule could
+have hidden; the time that limits prevented from being hidden; the rest, which is the schedule's choice.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ExposureInputs:
 def exposure_inputs(
     async_interval: AsyncInterval, step: DeviceStep, sites: Mapping[str, Site], alone: Alone
 ) -> ExposureInputs:
-    """``step``: of the flight's device."""
+    """Return the inputs of the exposure analysis of a collective. ``step``: that of its device."""
     others = _on_same_exchange(async_interval, step, sites)
     under_way = async_interval.arrived, async_interval.landed
     site = sites[async_interval.name]
@@ -77,7 +77,7 @@ def _by_itself(async_interval: AsyncInterval, alone: Alone) -> float:
 def parts_of(
     async_interval: AsyncInterval, site: Site, found: ExposureInputs
 ) -> tuple[tuple[Reason, float], ...]:
-    """The largest first."""
+    """Return the seconds of each reason, the largest first."""
     parts: dict[Reason, float] = defaultdict(float)
     for reason, seconds in _parts(async_interval, site, found):
         parts[reason] += seconds
@@ -121,7 +121,9 @@ def _parts(
 def _on_same_exchange(
     async_interval: AsyncInterval, step: DeviceStep, sites: Mapping[str, Site]
 ) -> list[tuple[str, Interval]]:
-    """Other flights, with the time that they were under way. What is known of no exchange is taken to share one."""
+    """Return the other collectives on its exchange, with the time that they were in flight. Those without a known
+    exchange are assumed to share it.
+    """
     ways = frozenset(sites[async_interval.name].exchanges)
     found = []
     for other in step.async_intervals:
@@ -132,9 +134,9 @@ def _on_same_exchange(
 
 
 def _operand_there(async_interval: AsyncInterval, step: DeviceStep, site: Site) -> float:
-    """When its operand's producer was over; when it was issued, where none tells.
+    """Return when the operand's producer ended; when the collective was issued if that is unknown.
 
-    A parameter is there when the step begins; one of a loop's body may come from the trip before.
+    A parameter exists when the step begins, but one of a loop's body may come from the previous trip.
     """
     if not site.producer:
         in_loop = any(

@@ -9,13 +9,14 @@ from collectives.simulate.reasons import brief
 from launch.report.overlap.alone import is_compute
 from launch.report.overlap.model import AsyncInterval, DeviceStep
 
-#: What makes less than this part of the lateness is not what it comes from.
+#: Least part of the lateness that counts as its cause.
 _TELLING = 0.25
 
 
 def lateness(async_interval: AsyncInterval, own: DeviceStep, last: DeviceStep) -> str:
-    """In words; "" where nothing tells. ``async_interval``: of ``own``; ``last`` is the step of the member that came
-    last."""
+    """Return why the last member was late; "" if that is unknown. ``async_interval``: of ``own``; ``last``: the step of
+    the member that arrived last.
+    """
     late = async_interval.arrived - async_interval.issued
     own_from, last_from = _last_met(async_interval, own, last)
     theirs = _kernels(last, last_from, async_interval.arrived)
@@ -39,7 +40,7 @@ def lateness(async_interval: AsyncInterval, own: DeviceStep, last: DeviceStep) -
 def _last_met(
     async_interval: AsyncInterval, own: DeviceStep, last: DeviceStep
 ) -> tuple[float, float]:
-    """When each came out of the last collective that both were in; where there is none, when its step began."""
+    """Return when each left the last collective in which both took part; when its step began if there is none."""
     ends = {(one.name, one.execution): one.wait_end for one in last.async_intervals}
     met = [
         (one.wait_end, ends[one.name, one.execution])

@@ -1,6 +1,6 @@
 """Matching of collectives in flight on devices: the same execution of a collective on all members of its group.
 
-Devices run one program in one order, so the n-th execution of a collective on one device meets the n-th on another.
+Devices run one program in one order, so the n-th execution of a collective on one device matches the n-th on another.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from launch.report.overlap.model import AsyncInterval, DeviceStep, Site
 
 
 def matched(devices: Sequence[DeviceStep], sites: Mapping[str, Site]) -> tuple[DeviceStep, ...]:
-    """``devices`` of one step, in order of their numbers, their flights with members, ``last`` and ``arrived``.
+    """Return ``devices`` of one step, in order of their numbers, with members, ``last`` and ``arrived`` of their
+    collectives.
 
-    A member that did not issue it (a branch that it did not take) counts as none.
+    A device that did not issue a collective (it took another branch) is no member.
     """
     issued = [
         {

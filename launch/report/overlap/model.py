@@ -1,11 +1,11 @@
 """Records of the overlap report: the run as it was measured, and the results of its analysis.
 
-    trace file ── read ──► MeasuredRun: instructions, steps, devices, slices, flights ── analysis ──► OverlapReport
+    trace file ── read ──► MeasuredRun: instructions, steps, devices, slices, intervals ── analysis ──► OverlapReport
 
-Plain values, nothing but which text, JSON and pages are made from. All times are seconds. Instants count from the
-run's first event on device 0's clock, to which the other devices' were corrected (MeasuredRun.clock_uncertainty).
+Plain values, from which text, JSON and pages are made. All times are seconds. Instants count from the run's first event
+on device 0's clock, to which the other devices' were corrected (MeasuredRun.clock_uncertainty).
 
-One flight on one device, and its instants; ``last`` is the member that issued last:
+One collective in flight on one device, and its instants; ``last`` is the member that issued last:
 
     this device   |start|  kernel  |  kernel  |......wait......|
                   issued           wait_begin ^                ^ wait_end
@@ -31,13 +31,13 @@ class Reason(Enum):
     LATE_PEER = "late peer"
     """Another member issued it later than this device."""
     CONTENTION = "contention"
-    """It took longer than by itself, and no other collective was on its exchange."""
+    """The collective took longer than by itself, and no other one was on its exchange."""
     RESOURCE = "resource limit"
-    """Another collective was on its exchange: beside it, or so long that it could not be issued earlier."""
+    """Another collective was on its exchange: at the same time, or so long that it could not be issued earlier."""
     MEMORY = "memory limit"
     """There is work that could hide it, but the scheduler says that it would need more memory than there is."""
     DEPENDENCY = "dependency"
-    """Too little work can run beside it at all: the rest leads to it or needs it."""
+    """Too little work can overlap it: the rest precedes it or depends on it."""
     BLOCKING = "blocking"
     """There is such work, but the collective has no start and done for it to stand between."""
     ORDER = "order"
@@ -61,15 +61,14 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A collective of the program: its start, or itself where it has no done (``blocking``).
+    """A collective of the program: its start, or itself if it has no done (``blocking``).
 
-    kind: "all-gather", "all-reduce", ... bytes: of its result on one device. groups: devices that meet each other.
-    pairs: of a permute, (source, target); a device meets the one that sends to it and the one that it sends to.
-    exchanges: that it keeps busy, on the machine that the program was compiled for.
-    independent: seconds of work, predicted, that may run beside one execution; None where nobody tells. limited,
-    in_flight_limited: seconds of one that its memory limit and its limits in flight leave exposed, as the scheduler
-    says. producer, user: who makes its operands last and who needs its result first; "" where that is a parameter, or
-    the result of the computation. in_flight_limit: as many may be in flight on one exchange.
+    kind: "all-gather", "all-reduce", ... bytes: of its result on one device. groups: of devices that communicate.
+    pairs: of a permute, (source, target). exchanges: those that it uses on the machine that the program was compiled
+    for. independent: predicted seconds of work that can overlap one execution; None if they are unknown. limited,
+    in_flight_limited: seconds of one execution that its memory limit and its limits in flight leave exposed, as the
+    scheduler states. producer, user: the last producer of its operands and the first user of its result; "" if that is
+    a parameter, or the result of the computation. in_flight_limit: as many may be in flight on one exchange.
     """
 
     name: str
@@ -88,11 +87,11 @@ class Site:
 
     @property
     def group_size(self) -> int:
-        """Devices that meet: of the largest group; 1 where nobody says who meets."""
+        """Return the number of devices of the largest group; 1 if the groups are unknown."""
         return 2 if self.pairs else max((len(group) for group in self.groups), default=1)
 
     def meetings(self) -> dict[int, tuple[int, ...]]:
-        """By device, whom it meets, itself among them; of others nobody says."""
+        """Return for each device the devices that it communicates with, itself included. Other devices are missing."""
         return who_meets(self.groups, self.pairs)
 
 
@@ -124,11 +123,11 @@ class Slice:
 class AsyncInterval:
     """One execution of a collective on one device in one step; see the picture above.
 
-    execution: how many of the same name came before it in the step. issue_end: when its start was over. arrived: when
+    execution: number of earlier ones of the same name in the step. issue_end: when its start was over. arrived: when
     ``last``, the last member, issued it. landed: when it was found complete, at the latest wait_end.
     hidden: of the seconds from arrived to landed, those in which the device computed.
-    parts: reasons with their seconds, the largest first; together they are ``exposed``. slowed: how much longer than
-    by themselves kernels took beside it, its share of it. why: the largest part, or ``slowed``, in words.
+    parts: reasons with their seconds, the largest first; their sum is ``exposed``. slowed: its share of the additional
+    time of concurrent kernels. why: the largest part, or ``slowed``, in words.
     """
 
     name: str
@@ -163,7 +162,7 @@ class DeviceStep:
     """Record of one device in one step. slices: by start, outer ones first. async_intervals: by ``issued``.
 
     stolen: seconds of it, at least, in which the device's thread had no core and did not wait for a collective: other
-    processes had it, or it slept; None where that was not measured.
+    processes had it, or it slept; None if that was not measured.
     """
 
     device: int
@@ -180,7 +179,8 @@ class DeviceStep:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
-    """blocking: a reference step, in which every collective was waited for where it was started.
+    """One step of all devices. blocking: a reference step, in which every collective was waited for where it was
+    started.
 
     devices: in order of their numbers.
     """
@@ -205,10 +205,10 @@ class MeasuredStep:
 @dataclass(frozen=True)
 class MeasuredRun:
     """A trace file's content. instructions and sites: by name. predicted: what `spmd simulate --json` prints for the
-    program on ``machine``, and under "kernels" seconds of one execution by name; None where there is no prediction.
+    program on ``machine``, and under "kernels" seconds of one execution by name; None if there is no prediction.
 
-    clock_uncertainty: by device, seconds by which its corrected instants may be wrong. notes: what was taken for
-    granted, also by who wrote the trace.
+    clock_uncertainty: by device, seconds by which its corrected instants may be wrong. notes: assumptions, also those
+    of the program that wrote the trace.
     """
 
     module: str
@@ -241,10 +241,10 @@ class CollectiveOverlap:
 
     seconds: from when the last member had issued it until it had landed. alone: the same in reference steps, or
     predicted. exposed: the device starts it or waits for it. reference_exposed: the same in reference steps.
-    hidden: of ``seconds``, while the device computed. slowed: what kernels took longer beside it.
-    effective: reference_exposed - exposed - slowed, what having it in flight was worth.
+    hidden: of ``seconds``, while the device computed. slowed: additional time of concurrent kernels.
+    effective: reference_exposed - exposed - slowed, the time that the overlap saved.
     parts: of exposed, the largest first. late: of the late peer's part, by the device that came last.
-    predicted, predicted_exposed, predicted_why: None and "" where there is no prediction.
+    predicted, predicted_exposed, predicted_why: None and "" if there is no prediction.
     """
 
     site: Site
@@ -267,9 +267,9 @@ class CollectiveOverlap:
 @dataclass(frozen=True, slots=True)
 class DeviceOverlap:
     """One device's typical step. compute: leaves that are no collectives. slowed: of compute, above the reference
-    beside collectives.
+    while collectives are in flight.
 
-    awaited: seconds that others stood still because it came last. stolen: see DeviceStep.
+    awaited: seconds that others waited because it came last. stolen: see DeviceStep.
     """
 
     device: int

@@ -13,14 +13,14 @@ from launch.report.overlap.summary import Totals
 _SLOWED = 1.5
 #: Part of a step without a core, from which it is worth a word.
 _STOLEN = 0.1
-#: Seconds from which it matters to who came last.
+#: Uncertainty in seconds from which the last member may be wrong.
 _UNCERTAIN = 20e-6
 
 
 def notes_of(
     run: MeasuredRun, steps: Sequence[MeasuredStep], alone: Alone, totals: Totals
 ) -> Iterator[str]:
-    """``steps``: those that figures are of."""
+    """Yield the notes. ``steps``: those on which the figures are based."""
     if alone.reference is not Reference.BLOCKING_STEPS:
         yield (
             "the trace has no reference steps (spmd profile makes some): what kernels and collectives take by "

@@ -24,7 +24,7 @@ class PathShare:
 
 
 def path_shares(report: OverlapReport) -> tuple[PathShare, ...]:
-    """The largest first."""
+    """Return the shares, the largest first."""
     total = sum(piece.seconds for piece in report.path)
     found: dict[tuple[str, str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for piece in report.path:

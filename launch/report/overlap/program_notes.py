@@ -26,7 +26,7 @@ from spmd.machine.named import machine_named
 
 @dataclass(frozen=True)
 class ProgramNotes:
-    """See MeasuredRun. ``predicted`` is None where a note says why."""
+    """See MeasuredRun. ``predicted`` is None if a note states the reason."""
 
     machine: str
     sites: dict[str, Site]
@@ -51,7 +51,9 @@ def program_notes(executable: Executable, machine: MachineDescription, cores: in
 
 
 def _compiled_for(executable: Executable, machine: MachineDescription) -> MachineDescription:
-    """A saved program may be for another machine than ``machine``. SpmdError where that is not known by name."""
+    """Return the machine that a saved program was compiled for, which may differ from ``machine``. Raises SpmdError if
+    its name is unknown.
+    """
     overlap = executable.overlap
     if overlap is None or overlap.machine == machine.name:
         return machine

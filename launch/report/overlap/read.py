@@ -41,14 +41,14 @@ class TraceError(SpmdError):
 
 
 def read_trace(data: bytes, where: str) -> MeasuredRun:
-    """TraceError for what is no trace of ours."""
+    """Return the run of a trace file. Raises TraceError if it is no trace that this project wrote."""
     return run_of_trace(read_json(data, where, "trace", MAX_BYTES, TraceError), where)
 
 
 def run_of_trace(trace: object, where: str) -> MeasuredRun:
-    """``trace``: the JSON object. TraceError as above."""
+    """Return the run. ``trace``: the JSON object. Raises TraceError as ``read_trace`` does."""
     fields = JsonFields(trace, where, TraceError)
-    other = fields.inside(fields.take("otherData"), "otherData")
+    other = fields.inside(fields.pop("otherData"), "otherData")
     events = [*_events(fields)]
     uncertain = _numbers(other, "clock_uncertainty_us")
     count = len(uncertain)
@@ -80,7 +80,7 @@ def run_of_trace(trace: object, where: str) -> MeasuredRun:
 # ---- events
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """One of a duration; ``landed`` and ``wait_start`` of flights."""
+    """An event with a duration; ``landed`` and ``wait_start`` are those of collectives in flight."""
 
     device: int
     step: int
@@ -104,7 +104,7 @@ def _events(trace: JsonFields) -> Iterator[_Event]:
 
 
 def _event(event: JsonFields) -> _Event:
-    said = event.inside(event.take("args"), "args")
+    said = event.inside(event.pop("args"), "args")
     kind, start = event.text("cat"), event.number("ts", _MICROSECONDS)
     end = start + event.number("dur", _LENGTH)
     if kind == _COLLECTIVE and not said.has("landed"):
@@ -113,14 +113,14 @@ def _event(event: JsonFields) -> _Event:
     wait_end = said.number("wait_end", _MICROSECONDS, end)
     landed = said.number("landed", _MICROSECONDS, end)
     return _Event(
-        device=event.whole("pid", _NUMBER),
-        step=said.whole("step", _NUMBER),
-        blocking=said.has("blocking") and said.take("blocking") is True,
+        device=event.integer("pid", _NUMBER),
+        step=said.integer("step", _NUMBER),
+        blocking=said.has("blocking") and said.pop("blocking") is True,
         kind=kind,
         start=1e-6 * start,
         end=1e-6 * wait_end,
-        bytes=said.whole("bytes", _BYTES, 0),
-        depth=said.whole("depth", _NUMBER),
+        bytes=said.integer("bytes", _BYTES, 0),
+        depth=said.integer("depth", _NUMBER),
         instruction=Instruction(
             event.text("name"), *(_said(said, what) for what in ("opcode", "op_name", "source"))
         ),
@@ -131,7 +131,7 @@ def _event(event: JsonFields) -> _Event:
 
 def _said(fields: JsonFields, name: str) -> str:
     """Read a text of any length: a program's scopes and paths may be long."""
-    found = fields.take(name) if fields.has(name) else ""
+    found = fields.pop(name) if fields.has(name) else ""
     if not isinstance(found, str):
         raise fields.error(f"{fields.where}: {name} must be a text, found {shown(found)}")
     return found
@@ -150,7 +150,7 @@ def _steps(
     processor: Mapping[int, Sequence[float]],
     count: int,
 ) -> Iterator[MeasuredStep]:
-    """Those in which all devices have events, by number."""
+    """Yield the steps in which all devices have events, by number."""
     found: dict[int, dict[int, list[_Event]]] = defaultdict(lambda: defaultdict(list))
     for event in events:
         found[event.step][event.device].append(event)
@@ -167,7 +167,7 @@ def _steps(
 
 
 def _device_step(device: int, events: Sequence[_Event], processor: float | None) -> DeviceStep:
-    """Its flights are not matched with the other members' yet."""
+    """Return the step of one device, without the other members of its collectives."""
     running = [event for event in events if event.kind != _COLLECTIVE]
     issue_ends = defaultdict(list)
     for event in running:
@@ -187,7 +187,7 @@ def _device_step(device: int, events: Sequence[_Event], processor: float | None)
 
 
 def _stolen(step: DeviceStep, processor: float) -> float:
-    """At least: while it waits, a thread may have slept and may have looked about."""
+    """Return a lower bound of the time without a core: while it waits, a thread may sleep or poll."""
     waited = sum(
         async_interval.wait_end - async_interval.wait_begin
         for async_interval in step.async_intervals
@@ -196,7 +196,9 @@ def _stolen(step: DeviceStep, processor: float) -> float:
 
 
 def _slices(events: Sequence[_Event]) -> list[Slice]:
-    """``events``: in the order in which they end, so that the last one within another stands right before it."""
+    """Return the slices. ``events``: in the order of their ends, so that the last one inside another directly precedes
+    it.
+    """
     counts: dict[tuple[str, str], int] = defaultdict(int)
     found = []
     depth_before = 0
@@ -245,10 +247,10 @@ def _async_intervals(
 
 # ---- what the trace says besides
 def _processor(other: JsonFields, count: int) -> dict[int, list[float]]:
-    """By step, seconds for which each device's thread had a core."""
+    """Return for each step the seconds during which each device's thread had a core."""
     if not other.has("processor_us"):
         return {}
-    by_step = other.inside(other.take("processor_us"), "processor_us")
+    by_step = other.inside(other.pop("processor_us"), "processor_us")
     found = {}
     for name in by_step.names:
         own = _numbers(by_step, name)
@@ -259,8 +261,8 @@ def _processor(other: JsonFields, count: int) -> dict[int, list[float]]:
 
 
 def _numbers(other: JsonFields, name: str) -> list[float]:
-    """Microseconds."""
-    found = other.take(name)
+    """Return a list of times in microseconds."""
+    found = other.pop(name)
     if not isinstance(found, list) or not all(map(_is_length, found)):
         raise TraceError(
             f"{other.where}: {name} must be a list of numbers from {_LENGTH[0]:g} to {_LENGTH[1]:g}"
@@ -275,7 +277,7 @@ def _is_length(found: object) -> bool:
 
 
 def _texts(other: JsonFields, name: str) -> list[str]:
-    found = other.take(name) if other.has(name) else []
+    found = other.pop(name) if other.has(name) else []
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise TraceError(f"{other.where}: {name} must be a list of texts")
     return found

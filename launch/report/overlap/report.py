@@ -1,4 +1,4 @@
-"""From a measured run to its overlap report: the analysis as a table of contents. Read model.py first.
+"""Overlap report of a measured run: the analysis as a table of contents. Read model.py first.
 
 typical steps ──► alone ──► slowdown ──► exposure ──► words        of each flight of the scheduled steps
               ──► summary, critical path                          of the step
@@ -27,7 +27,7 @@ from launch.report.overlap.summary import collectives_of, devices_of, totals_of
 
 
 def overlap_report(run: MeasuredRun) -> OverlapReport:
-    """TraceError for a run of which no scheduled step is known."""
+    """Return the report. Raises TraceError if the run has no scheduled step."""
     scheduled = [step for step in run.steps if not step.blocking]
     if not scheduled:
         raise TraceError(f"{run.module}: no step of the trace ran as it was scheduled")
@@ -68,7 +68,7 @@ def overlap_report(run: MeasuredRun) -> OverlapReport:
 
 
 def typical(steps: Sequence[MeasuredStep]) -> tuple[MeasuredStep, ...]:
-    """The middle half by length, the shortest first: steps that something else disturbed are not among them."""
+    """Return the middle half of the steps by length, the shortest first, which leaves out disturbed steps."""
     by_length = sorted(steps, key=lambda step: step.seconds)
     cut = len(steps) // 4
     return tuple(by_length[cut : len(steps) - cut])

@@ -1,4 +1,4 @@
-"""Kernels beside collectives: what these cost them, and what of a flight they hide.
+"""Kernels that overlap collectives: the slowdown of the kernels, and the part of the collectives that they hide.
 
 A kernel that took longer than by itself (or less long: the sum has to be right) is charged to the collectives that
 were in flight meanwhile, in proportion to the time that each was.
@@ -17,7 +17,7 @@ from launch.report.overlap.model import AsyncInterval, DeviceStep, Slice
 
 
 def with_slowdown(step: DeviceStep, alone: Alone) -> DeviceStep:
-    """Slices with their ``reference``, flights with ``hidden`` and ``slowed``."""
+    """Return the step with ``reference`` set in its slices, ``hidden`` and ``slowed`` in its collectives."""
     slices = tuple(
         replace(piece, reference=alone.of_slice(step.device, piece)) if is_compute(piece) else piece
         for piece in step.slices
@@ -46,14 +46,14 @@ def with_slowdown(step: DeviceStep, alone: Alone) -> DeviceStep:
 
 
 def excess(kernel: Slice) -> float:
-    """Seconds above what it takes by itself; 0 where that is not known."""
+    """Return the seconds above the kernel's time by itself; 0 if that is unknown."""
     return 0.0 if kernel.reference is None else kernel.seconds - kernel.reference
 
 
 def _concurrent_kernels(
     async_interval: AsyncInterval, kernels: Sequence[Slice], ends: Sequence[float]
 ) -> Iterator[int]:
-    """The places of kernels that ran for some time while it was in flight."""
+    """Yield the indices of kernels that ran while the collective was in flight."""
     for index in range(bisect.bisect_right(ends, async_interval.issued), len(kernels)):
         if kernels[index].start >= async_interval.landed:
             return

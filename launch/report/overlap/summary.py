@@ -48,7 +48,7 @@ def totals_of(scheduled: Sequence[MeasuredStep], reference_steps: Sequence[Measu
 def collectives_of(
     run: MeasuredRun, steps: Sequence[MeasuredStep], alone: Alone
 ) -> tuple[CollectiveOverlap, ...]:
-    """In the order in which they are issued in a step."""
+    """Return the collectives in the order in which a step issues them."""
     flown: dict[str, list[AsyncInterval]] = defaultdict(list)
     for step in steps:
         for device in step.devices:
@@ -69,7 +69,9 @@ def _collective(
     alone: Alone,
     predicted: dict[str, Any] | None,
 ) -> CollectiveOverlap:
-    """``share``: of a sum over all flights in a mean over steps and devices."""
+    """Return the figures of one collective. ``share``: factor from a sum over all its executions to a mean over steps
+    and devices.
+    """
 
     def mean(seconds: Callable[[AsyncInterval], float]) -> float:
         return share * _sum_over(async_intervals, seconds)

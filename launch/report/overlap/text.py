@@ -11,12 +11,12 @@ from launch.report.overlap.model import CollectiveOverlap, OverlapReport
 from launch.report.overlap.path_shares import path_shares
 
 _PATH_ROWS = 8
-#: Of what is exposed, from which a reason is listed.
+#: Least fraction of the exposed time for which a reason is listed.
 _LISTED = 0.01
 
 
 def format_report(report: OverlapReport, most: int) -> str:
-    """With the ``most`` collectives that are exposed, or slow kernels down, longest."""
+    """Return the report's text, with the ``most`` collectives that are exposed, or slow kernels down, longest."""
     return printable_lines(
         [
             *_head(report),

@@ -19,12 +19,12 @@ _PREDICTED = (-1e9, 1e9)
 #: Executions of a collective in a step.
 _TIMES = (0, 1 << 53)
 _IN_FLIGHT_LIMIT = (1, 1 << 53)
-#: Of a prediction, what reports show of a step.
+#: Fields of a prediction that reports show for a step.
 _OF_A_STEP = ("step_s", "compute_s", "slowed_s", "exposed_s")
 
 
 def sites_json(sites: Mapping[str, Site]) -> dict[str, dict[str, Any]]:
-    """Fields that say nothing are left out."""
+    """Return the sites as JSON, without fields at their defaults."""
     return {name: _site_json(site) for name, site in sites.items()}
 
 
@@ -50,8 +50,8 @@ def _site_json(site: Site) -> dict[str, Any]:
 
 def read_sites(other: JsonFields) -> dict[str, Site]:
     """Read the sites from a trace's otherData, whose error is raised for invalid ones."""
-    listed = other.inside(other.take("collectives"), "collectives")
-    return {name: _site(name, listed.inside(listed.take(name), name)) for name in listed.names}
+    listed = other.inside(other.pop("collectives"), "collectives")
+    return {name: _site(name, listed.inside(listed.pop(name), name)) for name in listed.names}
 
 
 def read_predicted(other: JsonFields) -> Mapping[str, Any] | None:
@@ -59,14 +59,14 @@ def read_predicted(other: JsonFields) -> Mapping[str, Any] | None:
 
     The error is raised for what reports could not read.
     """
-    found = other.take("predicted") if other.has("predicted") else None
+    found = other.pop("predicted") if other.has("predicted") else None
     if found is None:
         return None
     said = other.inside(found, "predicted")
     for name in _OF_A_STEP:
         said.number(name, _PREDICTED, 0.0)
     if said.has("kernels"):
-        kernels = said.inside(said.take("kernels"), "kernels")
+        kernels = said.inside(said.pop("kernels"), "kernels")
         for name in kernels.names:
             kernels.number(name, _PREDICTED)
     for number, one in enumerate(_list(said, "collectives")):
@@ -76,10 +76,10 @@ def read_predicted(other: JsonFields) -> Mapping[str, Any] | None:
 
 def _require_predicted(collective: JsonFields) -> None:
     collective.text("op")
-    collective.whole("executions", _TIMES)
+    collective.integer("executions", _TIMES)
     for name in ("time_s", "exposed_s"):
         collective.number(name, _PREDICTED)
-    if not isinstance(collective.take("why"), str):
+    if not isinstance(collective.pop("why"), str):
         raise collective.error(f"{collective.where}: why must be a text")
 
 
@@ -91,17 +91,17 @@ def _site(name: str, said: JsonFields) -> Site:
     return Site(
         name,
         said.text("kind") if said.has("kind") else "",
-        said.whole("bytes", _BYTES, 0),
+        said.integer("bytes", _BYTES, 0),
         tuple(tuple(one) for one in _lists(said, "groups")),
         tuple((source, target) for source, target in pairs),
         tuple(str(one) for one in _list(said, "exchanges")),
-        said.has("blocking") and bool(said.take("blocking")),
+        said.has("blocking") and bool(said.pop("blocking")),
         independent,
         said.number("limited_s", _SECONDS, 0.0),
         said.number("held_s", _SECONDS, 0.0),
         said.text("producer") if said.has("producer") else "",
         said.text("user") if said.has("user") else "",
-        said.whole("together", _IN_FLIGHT_LIMIT, 1),
+        said.integer("together", _IN_FLIGHT_LIMIT, 1),
     )
 
 
@@ -118,7 +118,7 @@ def _is_device(found: object) -> bool:
 
 
 def _list(said: JsonFields, name: str) -> list[Any]:
-    found = said.take(name) if said.has(name) else []
+    found = said.pop(name) if said.has(name) else []
     if not isinstance(found, list):
         raise said.error(f"{said.where}: {name} must be a list")
     return found

@@ -45,7 +45,9 @@ def page_data(report: OverlapReport, module: HloModule | None) -> dict[str, Any]
 
 
 def _shown_steps(report: OverlapReport) -> list[MeasuredStep]:
-    """In order of time, as many as MOST_SLICES allow: first the shown one, then those that figures are of."""
+    """Return as many steps as MOST_SLICES allows, in order of time: the displayed one has precedence, then the steps of
+    the figures.
+    """
     typical = {*report.typical, *report.typical_reference}
     ranked = sorted(
         report.run.steps,
@@ -124,7 +126,7 @@ class _Writer:
 
     # ---- times
     def _at(self, seconds: float) -> int:
-        """Nanoseconds from the page's first event."""
+        """Return nanoseconds from the page's first event."""
         return round(1e9 * (seconds - self._first))
 
     def _step(self, step: MeasuredStep) -> dict[str, Any]:
@@ -156,7 +158,7 @@ class _Writer:
         }
 
     def _async_interval(self, number: int, async_interval: AsyncInterval) -> list[Any]:
-        """In the order of document.js's FLIGHT_FIELDS; times after ``issued`` count from it."""
+        """Return the fields in the order of document.js's FLIGHT_FIELDS; times after ``issued`` are relative to it."""
         issued = self._at(async_interval.issued)
         later = (
             async_interval.issue_end,
@@ -237,7 +239,7 @@ class _Writer:
         }
 
     def _collective(self, one: CollectiveOverlap) -> dict[str, Any]:
-        """A row of the page's table."""
+        """Return a row of the page's table."""
         site = one.site
         return {
             "instruction": self._collective_number(site.name),
@@ -277,8 +279,9 @@ def nanoseconds(seconds: float | None) -> int | None:
 
 
 def _nested(slices: Sequence[Slice], collectives: Iterable[str]) -> Iterator[tuple[Slice, int]]:
-    """Slices with their depth, without those that say nothing: one around a blocking collective's start and done, and
-    one around all of the step."""
+    """Yield slices with their depth, without redundant ones: those around a blocking collective's start and done, and
+    the one around the entire step.
+    """
     named = frozenset(collectives)
     end = max((one.end for one in slices), default=0.0)
     around: list[int] = []  # depths of the slices that a slice lies in

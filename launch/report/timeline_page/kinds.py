@@ -1,8 +1,7 @@
 """Kinds of slices, which the page shows by colour.
 
 Colours are Okabe and Ito's and some more, chosen so that no two look alike to dichromats either, on a light page and
-on a dark one; a test holds them to that. Waiting is told by stripes, and collectives in flight stand in lanes of
-their own.
+on a dark one; a test checks that. Waiting has stripes, and collectives in flight have rows of their own.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ def _opcodes(instruction: HloInstruction) -> frozenset[Opcode]:
 
 
 def _kind_of_opcodes(opcodes: frozenset[Opcode]) -> PageKind:
-    """By what takes longest of it, as a rule: a product, then a reduction, then arithmetic."""
+    """Return the kind of the op that usually takes longest: a product, then a reduction, then arithmetic."""
     if opcodes & _PRODUCTS:
         return PageKind.PRODUCT
     if opcodes & _REDUCTIONS:
@@ -144,7 +143,9 @@ def _kind_of_opcodes(opcodes: frozenset[Opcode]) -> PageKind:
 
 
 def _kind_of_fusion_name(name: str) -> PageKind:
-    """Fusions are named after what they end in: ``loop_subtract_fusion.2``, ``input_reduce_fusion``."""
+    """Return the kind of a fusion from its name, which contains its last ops: ``loop_subtract_fusion.2``,
+    ``input_reduce_fusion``.
+    """
     name_parts = re.split(r"[_.\d]+", name)
     opcodes = frozenset(_BY_NAME[word] for word in name_parts if word in _BY_NAME)
     return _kind_of_opcodes(opcodes - {Opcode.FUSION} or frozenset({Opcode.ADD}))

@@ -21,7 +21,9 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class StepNumber:
-    """``seconds`` of ``total``, where they are a part of something. hint: what ``name`` means."""
+    """A figure of the page's header: ``seconds`` of ``total``, where they are a part of something. hint: what ``name``
+    means.
+    """
 
     name: str
     seconds: float
@@ -33,7 +35,7 @@ class StepNumber:
 
 
 def step_numbers(report: OverlapReport) -> Iterator[StepNumber]:
-    """Those of _HINTS that are known, in its order."""
+    """Yield the known figures of _HINTS, in its order."""
     total = report.seconds
     yield StepNumber("step, measured", total)
     predicted = (report.run.predicted or {}).get("step_s")

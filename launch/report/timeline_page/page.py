@@ -33,7 +33,7 @@ _PACKAGE = "launch.report.timeline_page"
 
 
 def timeline_page(report: OverlapReport, module: HloModule | None = None) -> str:
-    """The page's text. module: as it ran, for the texts of its instructions; without it the page has none."""
+    """Return the page's text. ``module``: as it ran, for the texts of its instructions, which are else missing."""
     # `</script>` or `<!--` inside a string would end the script.
     data = json.dumps(page_data(report, module), separators=(",", ":")).replace("<", "\\u003c")
     parts = {

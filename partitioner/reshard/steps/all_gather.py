@@ -29,8 +29,8 @@ class AllGatherStep(Step):
     count: int
 
     def apply(self, state: ShardState) -> ShardState:
-        held = state.dims[self.dim]
-        return state.with_dim(self.dim, held[: len(held) - self.count])
+        dim_axes = state.dims[self.dim]
+        return state.with_dim(self.dim, dim_axes[: len(dim_axes) - self.count])
 
     def wire_bytes(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> float:
         members = axes.count(state.dims[self.dim][-self.count :])
@@ -47,9 +47,11 @@ def all_gather_edges(problem: ReshardProblem, state: ShardState) -> Iterator[All
     """Yield all-gathers of axes that the target lacks, in every length; of the target's own only all axes of a
     dimension at once.
     """
-    for dim, held in enumerate(state.dims):
-        foreign = len(held) - problem.settled(state, dim)
-        for count in range(1, len(held) + 1):
-            if (count <= foreign or count == len(held)) and problem.can_join(state, dim, count):
+    for dim, dim_axes in enumerate(state.dims):
+        unsettled = len(dim_axes) - problem.settled(state, dim)
+        for count in range(1, len(dim_axes) + 1):
+            if (count <= unsettled or count == len(dim_axes)) and problem.can_join(
+                state, dim, count
+            ):
                 if state.dims[dim] != problem.target.dims[dim]:
                     yield AllGatherStep(dim, count)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.partition.shard_state import ShardState
-from partitioner.reshard.problem import ReshardProblem, leading
+from partitioner.reshard.problem import ReshardProblem, available_prefix
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import pad_to, reshape_to, transpose_by, trim_to
 from spmd.shape import ArrayShape
@@ -139,11 +139,13 @@ def _towards_target(problem: ReshardProblem, state: ShardState) -> Iterator[AllT
     """Yield exchanges in which a set of dimensions gives up all axes that the target lacks there, to where the target
     wants them.
     """
-    foreign = tuple(held[problem.settled(state, d) :] for d, held in enumerate(state.dims))
-    giving = [d for d, axes in enumerate(foreign) if axes]
+    unsettled = tuple(
+        dim_axes[problem.settled(state, d) :] for d, dim_axes in enumerate(state.dims)
+    )
+    giving = [d for d, axes in enumerate(unsettled) if axes]
     for count in range(len(giving), 0, -1):
         for chosen in combinations(giving, count):
-            removed = tuple(a if d in chosen else () for d, a in enumerate(foreign))
+            removed = tuple(a if d in chosen else () for d, a in enumerate(unsettled))
             step = _exchange(problem, state, removed)
             if step is not None and _lines_up(problem, state, step):
                 yield step
@@ -157,7 +159,8 @@ def _exchange(problem: ReshardProblem, state: ShardState, removed: DimAxes) -> A
     """
     moved = tuple(a for axes in removed for a in axes)
     added: list[Axes] = [
-        () if removed[d] else leading(problem.missing(state, d), moved) for d in range(state.rank)
+        () if removed[d] else available_prefix(problem.missing(state, d), moved)
+        for d in range(state.rank)
     ]
     placed = [a for axes in added for a in axes]
     if not placed:
@@ -169,14 +172,14 @@ def _exchange(problem: ReshardProblem, state: ShardState, removed: DimAxes) -> A
 
 def _pairs(problem: ReshardProblem, state: ShardState) -> Iterator[AllToAllStep]:
     """Yield exchanges of minor axes of one dimension to the minor end of another."""
-    for source, held in enumerate(state.dims):
-        foreign = len(held) - problem.settled(state, source)
-        for count in range(1, foreign + 1):
-            moved = held[len(held) - count :]
+    for source, dim_axes in enumerate(state.dims):
+        unsettled = len(dim_axes) - problem.settled(state, source)
+        for count in range(1, unsettled + 1):
+            moved = dim_axes[len(dim_axes) - count :]
             for to in range(state.rank):
                 if to == source or problem.dims[to] <= 1:
                     continue
-                first = leading(problem.missing(state, to), moved)
+                first = available_prefix(problem.missing(state, to), moved)
                 arriving = (*first, *(a for a in moved if a not in first))
                 step = AllToAllStep(
                     tuple(moved if d == source else () for d in range(state.rank)),

@@ -12,9 +12,9 @@ import numpy as np
 
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.partition.shard_state import ShardState
-from partitioner.reshard.agreement import Digit, digits, same_tile_fraction
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import Step, StepContext
+from partitioner.reshard.tile_overlap import SubAxis, prime_sub_axes, same_tile_fraction
 from spmd.device import IotaTile
 from spmd.shape import ArrayShape
 from spmd.source_target_pairs import DigitPermutation, LinePairs, ListedPairs, SourceTargetPairs
@@ -56,55 +56,57 @@ def source_target_pairs(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> So
     Along axes that split nothing before or after, nothing moves: they may hold other terms of a partial sum, or other
     values.
     """
-    taken = _digits_taken(axes, before, after)
-    if taken is None:
+    sources = _source_sub_axes(axes, before, after)
+    if sources is None:
         return _matched_pairs(axes, before, after)
-    numbers = {digit: i for i, digit in enumerate(digits(axes, axes.all))}
-    permutation = tuple(numbers[taken.get(digit, digit)] for digit in numbers)
+    numbers = {sub_axis: i for i, sub_axis in enumerate(prime_sub_axes(axes, axes.all))}
+    permutation = tuple(numbers[sources.get(sub_axis, sub_axis)] for sub_axis in numbers)
     sizes = tuple(size for _, _, size in numbers)
     return LinePairs(IotaTile.of((1, axes.num_devices)), DigitPermutation(sizes, permutation))
 
 
-def _digits_taken(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> dict[Digit, Digit] | None:
-    """Return for each digit of a source that differs the digit of its target that it equals; None if digits do not
-    match.
+def _source_sub_axes(
+    axes: DeviceAxes, before: DimAxes, after: DimAxes
+) -> dict[SubAxis, SubAxis] | None:
+    """Return, for each sub-axis along which source and target differ, the sub-axis of the target whose coordinate is
+    the source's. Returns None if sizes do not match.
 
-    A digit that splits the tile before equals the digit at its position that splits it after. So digits form chains.
-    The last one of a chain is then free, and the first one takes it: a target whose digits in a chain are all equal
-    holds its tile already, and is its own source.
+    The source's coordinate along a sub-axis that splits the tile before is the target's along the sub-axis at its
+    position after. So sub-axes form chains. The last one of a chain is then free, and is given the coordinate of the
+    first one: a target whose coordinates in a chain are all equal holds its tile already, and is its own source.
 
-        ((0, 1),) to ((1, 2),)    0 takes 1, 1 takes 2, and 2 takes 0
+        ((0, 1),) to ((1, 2),)    0 is 1's, 1 is 2's, and 2 is 0's
     """
-    taken: dict[Digit, Digit] = {}
+    sources: dict[SubAxis, SubAxis] = {}
     for have, want in zip(before, after, strict=True):
-        pairs = list(zip(digits(axes, have), digits(axes, want), strict=False))
+        pairs = list(zip(prime_sub_axes(axes, have), prime_sub_axes(axes, want), strict=False))
         if any(x[2] != y[2] for x, y in pairs):
             return None
-        taken.update(pairs)
-    given = {digit: source for source, digit in taken.items()}
-    for digit in [digit for digit in given if digit not in taken]:
-        last = digit
-        while last in given:
-            last = given[last]
-        taken[digit] = last
-    return taken
+        sources.update(pairs)
+    inverse = {target: source for source, target in sources.items()}
+    for sub_axis in [target for target in inverse if target not in sources]:
+        last = sub_axis
+        while last in inverse:
+            last = inverse[last]
+        sources[sub_axis] = last
+    return sources
 
 
 @lru_cache(maxsize=256)
 def _matched_pairs(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> ListedPairs:
-    """Return listed pairs for axes whose sizes have no digits in common; devices that hold a tile are paired in device
+    """Return listed pairs for axes whose sub-axes have different sizes. Devices that hold a tile are paired in device
     order.
     """
     devices = np.arange(axes.num_devices)
-    involved = (a for dims in (before, after) for held in dims for a in held)
+    involved = (a for dims in (before, after) for dim_axes in dims for a in dim_axes)
     apart = _linear(axes, devices, axes.spread(involved))
-    held, needed = apart, apart
+    owned, needed = apart, apart
     for have, want in zip(before, after, strict=True):
-        held = held * axes.count(have) + _linear(axes, devices, have)
+        owned = owned * axes.count(have) + _linear(axes, devices, have)
         needed = needed * axes.count(want) + _linear(axes, devices, want)
-    stays = held == needed
+    stays = owned == needed
     sources, targets = devices[~stays], devices[~stays]
-    by_tile = sources[np.argsort(held[sources], kind="stable")]
+    by_tile = sources[np.argsort(owned[sources], kind="stable")]
     targets = targets[np.argsort(needed[targets], kind="stable")]
     source_of = devices.copy()
     source_of[targets] = by_tile
@@ -112,10 +114,10 @@ def _matched_pairs(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> ListedP
 
 
 def _linear(
-    axes: DeviceAxes, devices: np.ndarray[tuple[int, ...], np.dtype[np.int64]], held: Axes
+    axes: DeviceAxes, devices: np.ndarray[tuple[int, ...], np.dtype[np.int64]], dim_axes: Axes
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     total = np.zeros_like(devices)
-    for axis in held:
+    for axis in dim_axes:
         total = total * axes.sizes[axis] + devices // axes.stride(axis) % axes.sizes[axis]
     return total
 
@@ -147,11 +149,11 @@ def _arrangements(
     if not split:
         yield ()
         return
-    held, wanted = state.dims[split[0]], problem.target.dims[split[0]]
-    shards = problem.axes.count(held)
+    current, wanted = state.dims[split[0]], problem.target.dims[split[0]]
+    shards = problem.axes.count(current)
     # The target's axes come first, then the current ones: early candidates are likely to be on the
     # way.
-    order = tuple(dict.fromkeys((*wanted, *held, *problem.usable)))
+    order = tuple(dict.fromkeys((*wanted, *current, *problem.usable)))
     for axes in _sequences(problem, order, shards, (*taken, *state.partial)):
         for rest in _arrangements(problem, state, split[1:], (*taken, *axes)):
             yield (axes, *rest)

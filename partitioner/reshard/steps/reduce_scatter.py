@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.partition.shard_state import ShardState
-from partitioner.reshard.problem import ReshardProblem, leading
+from partitioner.reshard.problem import ReshardProblem, available_prefix
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.steps.all_reduce import reduction_of, without_partial_axes
 from partitioner.reshard.tiles import pad_to, replaced
@@ -40,8 +40,8 @@ class ReduceScatterStep(Step):
     def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
         b, axes = context.builder, context.axes
         result = self.apply(value.state).local_dims(value.shape.dims, axes)
-        whole = replaced(result, self.dim, result[self.dim] * axes.count(self.reduced))
-        padded = pad_to(b, value.hlo, whole)
+        padded_dims = replaced(result, self.dim, result[self.dim] * axes.count(self.reduced))
+        padded = pad_to(b, value.hlo, padded_dims)
         kind = reduction_of(value.state)
         return b.reduce_scatter(padded, axes.groups(self.reduced), self.dim, kind)
 
@@ -54,7 +54,7 @@ def reduce_scatter_edges(problem: ReshardProblem, state: ShardState) -> Iterator
     if not removable:
         return
     for dim in range(state.rank):
-        wanted = leading(problem.missing(state, dim), removable)
+        wanted = available_prefix(problem.missing(state, dim), removable)
         runs = [wanted[:n] for n in range(len(wanted), 0, -1)]
         if problem.dims[dim] > 1:
             # A dimension of size 1 would be all padding: it is split only if the target wants it.

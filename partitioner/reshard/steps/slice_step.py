@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.partition.shard_state import ShardState
-from partitioner.reshard.problem import ReshardProblem, leading
+from partitioner.reshard.problem import ReshardProblem, available_prefix
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import pad_to
 from spmd.shape import ArrayShape, PrimitiveType
@@ -43,12 +43,12 @@ class SliceStep(Step):
         b = context.builder
         tile = self.apply(value.state).local_dims(value.shape.dims, context.axes)
         parts = tuple(context.axes.count(new) for new in self.added)
-        whole = tuple(n * k if k > 1 else n for n, k in zip(tile, parts, strict=True))
+        padded_dims = tuple(n * k if k > 1 else n for n, k in zip(tile, parts, strict=True))
         starts = [
             scaled(b, context.coordinate(new), n) if new else b.scalar(PrimitiveType.S32, 0)
             for n, new in zip(tile, self.added, strict=True)
         ]
-        return b.dynamic_slice(pad_to(b, value.hlo, whole), starts, tile)
+        return b.dynamic_slice(pad_to(b, value.hlo, padded_dims), starts, tile)
 
     def then(self, other: SliceStep) -> SliceStep:
         """Return both cuts as one step: lining up carries over."""
@@ -71,7 +71,7 @@ def slice_edges(problem: ReshardProblem, state: ShardState) -> Iterator[SliceSte
     if not free:
         return
     for dim in range(state.rank):
-        wanted = leading(problem.missing(state, dim), free)
+        wanted = available_prefix(problem.missing(state, dim), free)
         runs = [wanted[:n] for n in range(1, len(wanted) + 1)]
         if problem.dims[dim] > 1:
             # A dimension of size 1 would be all padding: it is split only if the target wants it.

@@ -29,7 +29,7 @@ from runtime.program.records.convolution import (
 )
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode
-from spmd.machine.convolutions import ConvolutionForm, ConvolutionParts
+from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionParts
 from spmd.machine.description import MachineDescription
 from spmd.ops.window import Window
 
@@ -71,12 +71,12 @@ def plan_on(kernel: PanelConvolutionKernel, machine: MachineDescription) -> Plan
     return None
 
 
-def _algorithm_of(plan: Plan) -> ConvolutionForm:
+def _algorithm_of(plan: Plan) -> ConvolutionAlgorithm:
     if isinstance(plan, VectorPlan):
         by_depth = plan.left is LeftLayout.DEPTH
-        return ConvolutionForm.VECTORS_BY_DEPTH if by_depth else ConvolutionForm.VECTORS
+        return ConvolutionAlgorithm.VECTORS_BY_DEPTH if by_depth else ConvolutionAlgorithm.VECTORS
     gradient = isinstance(plan, GradientTiles)
-    return ConvolutionForm.GRADIENT if gradient else ConvolutionForm.IMAGE
+    return ConvolutionAlgorithm.GRADIENT if gradient else ConvolutionAlgorithm.IMAGE
 
 
 def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
@@ -92,7 +92,7 @@ def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
     pieces = plain.channels // tiles.channels
     panels = -(-images // tiles.images) * -(-shape.rows.axis.most_positions // tiles.lines)
     return ConvolutionParts(
-        ConvolutionForm.IMAGE,
+        ConvolutionAlgorithm.IMAGE,
         groups * images * pieces * shape.multiplied(features),
         groups * pieces * split_image_elements(tiles, shape, images, features),
         float(panels * math.prod(sizes.w)),
@@ -109,7 +109,7 @@ def _by_gradients(tiles: GradientTiles, sizes: ConvolutionSizes) -> ConvolutionP
     panels = -(-images // tiles.images) * -(-shape.rows.window // tiles.lines)
     left, right = split_gradient_elements(tiles, shape, channels, images, features)
     return ConvolutionParts(
-        ConvolutionForm.GRADIENT,
+        ConvolutionAlgorithm.GRADIENT,
         float(groups * shape.multiplied(channels, images, features)),
         groups * left,
         groups * right,
@@ -140,7 +140,7 @@ def _by_panels(sizes: ConvolutionSizes) -> ConvolutionParts:
     depth = math.prod(sizes.w[1:-1])
     rows = math.prod(sizes.out[:-1])
     return ConvolutionParts(
-        ConvolutionForm.PANELS,
+        ConvolutionAlgorithm.PANELS,
         float(rows * depth * sizes.out[-1]),
         float(rows * depth),
         math.prod(sizes.w),
@@ -157,8 +157,8 @@ def convolution_work(
     sizes = ConvolutionSizes(kernel.window, x, w, result.view.dims)
     parts = parts_of(sizes, plan_on(kernel, machine))
     seconds = machine.convolution_seconds(kernel.element_type, parts)
-    known = machine.convolution_class(kernel.element_type, parts.form)
-    slowdown = 1.0 if known is None else known.far
+    known = machine.convolution_class(kernel.element_type, parts.algorithm)
+    slowdown = 1.0 if known is None else known.uncached_slowdown
     accesses = tuple(
         Access(array, stored_bytes(array), slowdown) for array in (*thunk.operands, result)
     )

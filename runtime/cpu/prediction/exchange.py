@@ -19,7 +19,7 @@ def exchange_seconds(
     result = float(sum(array.view.byte_size for array in thunk.results))
     members = max(map(len, thunk.op.groups), default=1)
     sent = result * thunk.op.collective.sent_per_result_byte(members, devices)
-    return machine.thunk_seconds + way.seconds(sent) + way.far * farther
+    return machine.thunk_seconds + way.seconds(sent) + way.uncached_slowdown * farther
 
 
 def exchange_among(machine: MachineDescription, devices: int) -> Exchange | None:

@@ -30,7 +30,7 @@ from runtime.program.records.convolution import (
 )
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode
-from spmd.machine.convolutions import ConvolutionForm, ConvolutionParts
+from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionParts
 from spmd.machine.description import MachineDescription
 
 
@@ -49,10 +49,10 @@ def phase_work(
     seconds, algorithms = 0.0, []
     for parts in phase_parts(kernel, thunk, lambda each: plan_on(each, machine)):
         seconds += machine.convolution_seconds(kind, parts)
-        algorithms.append(parts.form)
+        algorithms.append(parts.algorithm)
     moved = 2.0 * kind.byte_size * copied_elements(kernel, thunk)
     known = machine.convolution_class(kind, algorithms[0]) if algorithms else None
-    slowdown = 1.0 if known is None else known.far
+    slowdown = 1.0 if known is None else known.uncached_slowdown
     arrays = (*thunk.operands, *thunk.results)
     accesses = tuple(Access(array, stored_bytes(array), slowdown) for array in arrays)
     touched_bytes = sum(access.size for access in accesses)
@@ -79,7 +79,7 @@ def phase_parts(
         if phase.kernel is None:
             results = math.prod(out_dims)
             multiplied = float(results * math.prod(kernel_dims[1:-1]))
-            algorithm, packed = ConvolutionForm.THIN, math.prod(kernel_dims)
+            algorithm, packed = ConvolutionAlgorithm.THIN, math.prod(kernel_dims)
             found.append(ConvolutionParts(algorithm, multiplied, 0.0, packed, results))
             continue
         assert isinstance(phase.kernel, PanelConvolutionKernel), "as the undivided convolution is"

@@ -10,7 +10,7 @@ from runtime.cpu.prediction.work import TIMED_BYTES, WORK, Access, Work, stored_
 from runtime.program.records.dot import DotKernel
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.machine.description import MachineDescription
-from spmd.machine.products import Turned, class_for
+from spmd.machine.products import Transposed, class_for
 from spmd.shape import PrimitiveType
 
 #: Most bytes of packed operands, which displace other data from the caches.
@@ -30,7 +30,7 @@ def product_work(kernel: DotKernel, thunk: KernelThunk, machine: MachineDescript
     (lhs_packings, rhs_packings, blocks), slowdowns = (1, 1, 1), (1.0, 1.0, 1.0)
     if known is not None:
         lhs_packings, rhs_packings, blocks = known.passes(*product.sizes, product.transposed)
-        slowdowns = known.far(product.transposed)
+        slowdowns = known.uncached_slowdowns(product.transposed)
     times = (
         lhs_packings,
         rhs_packings,
@@ -53,7 +53,7 @@ class _Product:
 
     types: tuple[PrimitiveType, PrimitiveType, PrimitiveType]
     sizes: tuple[int, int, int]
-    transposed: Turned
+    transposed: Transposed
     arrays: tuple[ArrayView, ArrayView, ArrayView]
 
 

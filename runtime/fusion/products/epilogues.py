@@ -23,7 +23,7 @@ from runtime.fusion.products.product_fusion import ProductFusion, full_box
 from runtime.fusion.refusal import NoEmitterError
 from runtime.program.blocks import blocks_of
 from runtime.program.dot_matrices import product_types
-from spmd.analysis.structure import StructuralKeys, instruction_form
+from spmd.analysis.structure import StructuralKeys, instruction_key
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.collective_opcodes import KIND
 from spmd.ops.attrs import DotAttrs
@@ -155,7 +155,7 @@ class _Epilogues:
         return tuple(
             (inputs[x], x.shape)
             if x in inputs
-            else (instruction_form(x, self.keys.key), tuple(at[y] for y in x.operands))
+            else (instruction_key(x, self.keys.key), tuple(at[y] for y in x.operands))
             for x in members
         )
 

@@ -78,7 +78,7 @@ def _slowdowns(
     lhs, rhs = (x.seen(dense[x.number]) for x in factors_of(product, inputs).both)
     assert lhs is not None, "a factor lies in strides"
     assert rhs is not None, "a factor lies in strides"
-    slow_lhs, slow_rhs, _ = known.far(transposed_operands(product, (lhs, rhs)))
+    slow_lhs, slow_rhs, _ = known.uncached_slowdowns(transposed_operands(product, (lhs, rhs)))
     return slow_lhs, slow_rhs
 
 

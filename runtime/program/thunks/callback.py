@@ -13,7 +13,7 @@ from runtime.program.kernel import Action
 from runtime.program.thunks.thunk import BufferUse, Role, Thunk, UseKind, uses
 from spmd.custom_call import advice_for
 from spmd.errors import UnsupportedError
-from spmd.host_callback import CallbackForm, call_back
+from spmd.host_callback import CallbackSignature, call_back
 from spmd.literal import NDArray
 
 
@@ -25,7 +25,7 @@ class CallbackThunk(Thunk):
     number: int
     operands: tuple[ArrayView, ...]
     results: tuple[ArrayView, ...]
-    signature: CallbackForm
+    signature: CallbackSignature
 
     def buffer_uses(self) -> Iterator[BufferUse]:
         yield from uses(UseKind.READ, Role.OPERAND, self.operands)

@@ -66,7 +66,7 @@ def add_constants(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 
 def _shifted(x: HloInstruction) -> tuple[HloInstruction, int] | None:
-    """``x`` as a value plus a constant."""
+    """Return ``x`` as a value plus a constant."""
     if x.opcode not in (Opcode.ADD, Opcode.SUBTRACT):
         return None
     left, right = x.operands
@@ -145,8 +145,8 @@ _SAFE_EXPONENT = {4: 0, 8: 0, 16: 14, 32: 126, 64: 1022}
 @simplifies(Opcode.REMAINDER)
 def remainder_of_one(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """i mod 1 => 0 on integers"""
-    whole = element_type(x).is_integer and is_splat(x.operand(1), 1)
-    return b.full(x.array_shape, 0) if whole else None
+    is_zero = element_type(x).is_integer and is_splat(x.operand(1), 1)
+    return b.full(x.array_shape, 0) if is_zero else None
 
 
 @simplifies(Opcode.NEGATE)

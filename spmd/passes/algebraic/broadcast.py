@@ -12,7 +12,9 @@ from spmd.passes.algebraic.rules import simplifies
 
 @simplifies(Opcode.BROADCAST)
 def broadcast_to_itself(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """Nothing repeated => the operand, reshaped. (A scalar stays broadcast: the form in which constants are known.)"""
+    """A broadcast that repeats nothing => the operand, reshaped. A scalar stays a broadcast, since constants are
+    recognized in that form.
+    """
     operand, dims = x.operand(0), broadcast_dims(x)
     if operand.dims == x.dims and list(dims) == sorted(dims):
         return operand
@@ -34,9 +36,9 @@ def broadcast_of_broadcast(x: HloInstruction, b: Builder) -> HloInstruction | No
 
 @simplifies(Opcode.BROADCAST)
 def broadcast_of_unit_reshape(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """broadcast(reshape(a)) => broadcast(a) where the reshape only adds or drops dimensions of size 1.
+    """broadcast(reshape(a)) => broadcast(a) if the reshape only adds or drops dimensions of size 1.
 
-    A unit dimension of ``a`` that the reshape dropped finds no place in the result: such cases are left alone.
+    If the reshape dropped a unit dimension of ``a``, the result has no dimension for it, and nothing is changed.
     """
     inner = x.operand(0)
     if inner.opcode is not Opcode.RESHAPE:
@@ -44,8 +46,8 @@ def broadcast_of_unit_reshape(x: HloInstruction, b: Builder) -> HloInstruction |
     source = inner.operand(0)
     if 1 in source.dims or non_unit(inner.array_shape) != source.dims:
         return None
-    kept = [d for d, n in zip(broadcast_dims(x), inner.dims, strict=True) if n != 1]
-    return b.broadcast(source, kept, x.dims)
+    dims = [d for d, n in zip(broadcast_dims(x), inner.dims, strict=True) if n != 1]
+    return b.broadcast(source, dims, x.dims)
 
 
 def sink_broadcasts(x: HloInstruction, b: Builder) -> HloInstruction | None:
@@ -70,7 +72,9 @@ def sink_broadcasts(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 
 def _widest(x: HloInstruction) -> HloInstruction | None:
-    """The broadcast with the largest operand, if all are broadcasts of that shape in one way, or of scalars."""
+    """Return the broadcast with the largest operand. Returns None unless all are broadcasts of that operand's shape
+    along the same dimensions, or of scalars.
+    """
     if not x.num_operands or any(operand.opcode is not Opcode.BROADCAST for operand in x.operands):
         return None
     if any(operand.dims != x.dims for operand in x.operands):

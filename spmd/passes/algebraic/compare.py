@@ -1,4 +1,4 @@
-"""Comparisons whose outcome is known."""
+"""Comparisons with a known result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def with_truth(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.COMPARE)
 def out_of_range(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """A comparison that every possible value answers alike: unsigned >= 0, iota < its size"""
+    """A comparison with the same result for every possible value => a constant: unsigned >= 0, iota < its size."""
     direction = x.attrs_as(CompareAttrs).direction
     left, right = x.operands
     answer = _known(left, right, direction)
@@ -54,7 +54,7 @@ def _known(value: HloInstruction, other: HloInstruction, direction: str) -> bool
 
 
 def value_limits(x: HloInstruction) -> tuple[int, int] | None:
-    """Least and greatest integer that ``x`` can hold, where its operation or type tells."""
+    """Return the least and the greatest integer that ``x`` can be, as far as its operation or type tells."""
     if not element_type(x).is_integer:
         return None
     while x.opcode in (Opcode.BROADCAST, Opcode.RESHAPE, Opcode.TRANSPOSE, Opcode.SLICE):
@@ -85,7 +85,7 @@ def _answer(limits: tuple[int, int], bound: int, direction: str) -> bool | None:
 
 @simplifies(Opcode.COMPARE)
 def compare_of_select(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """select(p, 1, 0) != 1 => not p, and so on where both choices and what they are compared with are constants"""
+    """select(p, 1, 0) != 1 => not p, and so on, if both choices and the other side are constants."""
     attrs = x.attrs_as(CompareAttrs)
     if attrs.type == "TOTALORDER":
         return None
@@ -121,5 +121,5 @@ _COMPARED = {
 
 @simplifies(Opcode.IOTA)
 def iota_of_one(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """An iota over a dimension of size 1 is zero"""
+    """An iota over a dimension of size 1 => 0"""
     return b.full(x.array_shape, 0) if x.dims[x.attrs_as(IotaAttrs).dimension] <= 1 else None

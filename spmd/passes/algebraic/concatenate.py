@@ -16,7 +16,7 @@ def axis_of(x: HloInstruction) -> int:
 
 @simplifies(Opcode.CONCATENATE)
 def without_empty_parts(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """concatenate(a) => a;  empty parts are left out"""
+    """concatenate(a) => a; empty parts are removed"""
     axis = axis_of(x)
     parts = [part for part in x.operands if part.dims[axis]]
     if x.num_operands == 1 or len(parts) == 1:
@@ -76,7 +76,7 @@ def _join(
     right: HloInstruction,
     axis: int,
 ) -> tuple[HloInstruction, SliceAttrs] | None:
-    """The slice that covers both, if they are neighbours in one operand along ``axis``."""
+    """Return the slice that covers both slices if they are neighbours in one operand along ``axis``."""
     if left is None or right.opcode is not Opcode.SLICE:
         return None
     if isinstance(left, HloInstruction):

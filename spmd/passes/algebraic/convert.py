@@ -31,7 +31,7 @@ def convert_through_wider(x: HloInstruction, b: Builder) -> HloInstruction | Non
 
 
 def keeps_every_value(source: PrimitiveType, target: PrimitiveType) -> bool:
-    """Converting to ``target`` and back gives the same value."""
+    """Return whether a conversion to ``target`` and back gives the same value."""
     if source is target:
         return True
     if source is PrimitiveType.PRED:
@@ -50,7 +50,7 @@ def _integer_fits(source: PrimitiveType, target: PrimitiveType) -> bool:
 
 
 def _float_fits(source: PrimitiveType, target: PrimitiveType) -> bool:
-    """Known pairs only: widening to f32 or f64."""
+    """Return whether a conversion is a known lossless one: a widening to f32 or f64."""
     if target.bits <= source.bits or target not in (PrimitiveType.F32, PrimitiveType.F64):
         return False
     narrow, wide = ml_dtypes.finfo(source.numpy), ml_dtypes.finfo(target.numpy)  # type: ignore[no-untyped-call]
@@ -60,9 +60,10 @@ def _float_fits(source: PrimitiveType, target: PrimitiveType) -> bool:
 
 
 def _commutes(source: PrimitiveType, middle: PrimitiveType, target: PrimitiveType) -> bool:
-    """A to C directly does what A to B to C does, the value being the same in A and B.
+    """Return whether A to C gives the same results as A to B to C, if B holds every value of A.
 
-    A conversion depends on the value and on its being integer or floating-point (out of range, integers wrap around).
+    A conversion depends on the value and on whether it is an integer or a floating-point number (out of range, integers
+    wrap around).
     """
     return (
         source is PrimitiveType.PRED or target is source or source.is_integer == middle.is_integer

@@ -16,13 +16,13 @@ def copy_is_identity(x: HloInstruction, _: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.BITCAST)
 def bitcast_to_itself(x: HloInstruction, _: Builder) -> HloInstruction | None:
-    """A bitcast to the same shape, layout included."""
+    """A bitcast to the same shape, layout included => the operand"""
     return x.operand(0) if x.shape == x.operand(0).shape else None
 
 
 @simplifies(Opcode.BITCAST_CONVERT)
 def bitcast_convert_to_itself(x: HloInstruction, _: Builder) -> HloInstruction | None:
-    """To the same type => x;  there and back => x"""
+    """bitcast-convert to the same type => x; to another type and back => x"""
     operand = x.operand(0)
     if same_type(x.shape, operand.shape):
         return operand

@@ -2,9 +2,9 @@
 
     s = f32[4] slice(f32[8] add(a, b)), slice={[0:4]}   =>   add(slice(a), slice(b))
 
-Only for what nobody else reads, or of which a few elements are read in all: or it would be computed twice. And only
-after partitioning: before it, a slice of a sharded dimension moves elements between devices, and two operands are more
-than one result.
+Only if the value has no other user, or only a few of its elements are read at all: otherwise it would be computed
+twice. And only after partitioning: before it, a slice of a sharded dimension moves elements between devices, and two
+operands are more than one result.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _is_partitioned(b: Builder) -> bool:
 
 
 def _is_free(x: HloInstruction) -> bool:
-    """May be replaced together with its only user."""
+    """Return whether ``x`` may be replaced along with its only user."""
     return used_once(x) and not is_pinned(x)
 
 
@@ -52,7 +52,7 @@ def _is_read_in_part(x: HloInstruction) -> bool:
 
 
 def _is_pointwise(x: HloInstruction) -> bool:
-    """Each element comes from the operands' elements at its place, and from scalars."""
+    """Return whether each element is computed from the operands' elements at the same index, and from scalars."""
     if not definition(x.opcode).elementwise or x.opcode in (Opcode.COPY, Opcode.MAP):
         return False
     return all(not operand.dims or operand.dims == x.dims for operand in x.operands)
@@ -61,7 +61,7 @@ def _is_pointwise(x: HloInstruction) -> bool:
 def _again(
     x: HloInstruction, operands: list[HloInstruction], dims: tuple[int, ...], b: Builder
 ) -> HloInstruction:
-    """The same operation on smaller operands."""
+    """Repeat the operation on smaller operands."""
     shape = x.array_shape.without_layout().with_dims(dims)
     return b.create(x.opcode, operands, x.attrs, shape=shape)
 
@@ -89,7 +89,7 @@ def _cut(x: HloInstruction, cut: SliceAttrs, b: Builder) -> HloInstruction:
 
 @simplifies(Opcode.SLICE)
 def slice_of_large_iota(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """slice(iota) => iota * stride + start, where the whole iota is large and the numbers are exact"""
+    """slice(iota) => iota * stride + start, if the entire iota is large and the numbers are exact"""
     inner = x.operand(0)
     if not _is_partitioned(b) or inner.opcode is not Opcode.IOTA:
         return None
@@ -127,7 +127,7 @@ def _wrapped(number: int, element_type: PrimitiveType) -> object:
 
 @simplifies(Opcode.DYNAMIC_SLICE)
 def dynamic_slice_of_elementwise(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """dynamic-slice(f(a, broadcast(c))) => f(dynamic-slice(a), broadcast(c)), c a scalar: still one array is cut"""
+    """dynamic-slice(f(a, broadcast(c))) => f(dynamic-slice(a), broadcast(c)) if c is a scalar: still one slice"""
     inner = x.operand(0)
     if not _is_partitioned(b) or not _is_free(inner) or not _is_pointwise(inner) or not inner.dims:
         return None
@@ -150,7 +150,7 @@ def _repeated(x: HloInstruction, dims: tuple[int, ...], b: Builder) -> HloInstru
 
 @simplifies(Opcode.SLICE)
 def slice_across_parts(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """slice(concatenate(a, c, d)) => concatenate(slice(a), slice(c)): of each part what is taken, none of the others"""
+    """slice(concatenate(a, c, d)) => concatenate(slice(a), slice(c)): only parts that the slice overlaps are read"""
     inner, cut = x.operand(0), x.attrs_as(SliceAttrs)
     if not _is_partitioned(b) or inner.opcode is not Opcode.CONCATENATE or not _is_free(inner):
         return None
@@ -191,10 +191,10 @@ def slice_of_unit_reshape(x: HloInstruction, b: Builder) -> HloInstruction | Non
         return None
     if non_unit(source.array_shape) != non_unit(inner.array_shape):
         return None
-    places = iter(d for d, n in enumerate(inner.dims) if n != 1)
+    non_unit_dims = iter(d for d, n in enumerate(inner.dims) if n != 1)
     starts, limits, strides = [], [], []
     for size in source.dims:
-        d = next(places) if size != 1 else None
+        d = next(non_unit_dims) if size != 1 else None
         starts.append(cut.starts[d] if d is not None else 0)
         limits.append(cut.limits[d] if d is not None else 1)
         strides.append(cut.strides[d] if d is not None else 1)

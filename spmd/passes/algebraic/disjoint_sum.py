@@ -30,7 +30,7 @@ class Segment:
 
 @simplifies(Opcode.ADD)
 def add_of_disjoint_parts(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """add of two paddings (or concatenations with zeros) that do not overlap => concatenate"""
+    """add of two pads (or concatenations with zeros) whose values do not overlap => concatenate"""
     module = b.computation.module
     if module is None or module.stage < Stage.PARTITIONED:
         return None
@@ -48,7 +48,7 @@ def add_of_disjoint_parts(x: HloInstruction, b: Builder) -> HloInstruction | Non
 
 
 def _dimension(x: HloInstruction) -> int | None:
-    """The one dimension along which ``x`` is a padding with zeros, or a concatenation that holds zeros."""
+    """Return the one dimension along which ``x`` is padded with zeros, or is a concatenation that contains zeros."""
     if x.opcode is Opcode.CONCATENATE:
         return (
             x.attrs_as(DimensionsAttrs).dimensions[0]
@@ -65,7 +65,7 @@ def _dimension(x: HloInstruction) -> int | None:
 
 
 def segments(x: HloInstruction, dimension: int) -> list[Segment]:
-    """``x`` along ``dimension``, empty segments left out."""
+    """Return the segments of ``x`` along ``dimension``, without empty ones."""
     if x.opcode is Opcode.PAD:
         low, size = x.attrs_as(PadAttrs).low[dimension], x.operand(0).dims[dimension]
         total = x.dims[dimension]
@@ -84,7 +84,7 @@ def segments(x: HloInstruction, dimension: int) -> list[Segment]:
 
 
 def merge(left: list[Segment], right: list[Segment]) -> list[Segment] | None:
-    """The sum as segments, or None where two values overlap."""
+    """Return the sum as segments, or None if two values overlap."""
     values = sorted((s for s in (*left, *right) if s.value is not None), key=lambda s: s.start)
     merged: list[Segment] = []
     position, end = 0, left[-1].limit

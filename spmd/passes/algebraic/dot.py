@@ -21,9 +21,9 @@ from spmd.shape import PrimitiveType
 
 @simplifies(Opcode.DOT)
 def fold_transposes(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """dot(transpose(a), b) => dot(a, b) with other dimension numbers, where the free dimensions stay in order.
+    """dot(transpose(a), b) => dot(a, b) with other dimension numbers, if the free dimensions stay in order.
 
-    Dimensions of size 1 have no place in the order: where they are moved, the result is reshaped.
+    Dimensions of size 1 may be in any order: if they are moved, the result is reshaped.
     """
     attrs = x.attrs_as(DotAttrs)
     if attrs.extra:
@@ -60,7 +60,7 @@ def _unfolded(
 
 @simplifies(Opcode.DOT)
 def contract_in_order(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """lhs_contracting={2,1}, rhs_contracting={1,0} => {1,2}, {0,1}: the larger operand is read as it lies"""
+    """lhs_contracting={2,1}, rhs_contracting={1,0} => {1,2}, {0,1}: the larger operand is read in its memory order"""
     attrs, (lhs, rhs) = x.attrs_as(DotAttrs), x.operands
     pairs = list(zip(attrs.lhs_contracting, attrs.rhs_contracting, strict=True))
     side = 0 if lhs.array_shape.byte_size >= rhs.array_shape.byte_size else 1
@@ -114,7 +114,7 @@ def dot_over_nothing(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.DOT)
 def dot_over_one(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """Contracting nothing but dimensions of size 1 => a product of repeated operands (a sum of -0 alone is +0)"""
+    """A contraction over dimensions of size 1 only => a product of broadcast operands (a sum of -0 alone is +0)"""
     attrs, kind = x.attrs_as(DotAttrs), element_type(x)
     if attrs.extra or any(x.operand(0).dims[d] != 1 for d in attrs.lhs_contracting):
         return None
@@ -138,14 +138,16 @@ def _free(x: HloInstruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _spread(
-    x: HloInstruction, side: int, dims: tuple[int, ...], places: tuple[int, ...], b: Builder
+    x: HloInstruction, side: int, dims: tuple[int, ...], result_dims: tuple[int, ...], b: Builder
 ) -> HloInstruction:
-    """An operand over the result of ``x``: its dimension dims[i] at places[i], the others (of size 1) dropped."""
-    operand, kept = x.operand(side), sorted(dims)
-    smaller = b.reshape(operand, [operand.dims[d] for d in kept])
+    """Return an operand broadcast over the result of ``x``: its dimension dims[i] becomes result_dims[i]; its other
+    dimensions, all of size 1, are dropped.
+    """
+    operand, ordered = x.operand(side), sorted(dims)
+    smaller = b.reshape(operand, [operand.dims[d] for d in ordered])
     if element_type(smaller) is not element_type(x):
         smaller = b.convert(smaller, element_type(x))
-    return b.broadcast(smaller, [places[dims.index(d)] for d in kept], x.dims)
+    return b.broadcast(smaller, [result_dims[dims.index(d)] for d in ordered], x.dims)
 
 
 #: Longest contraction of a batch of vectors, and of matrices and vectors, that is written as a reduction (measured:
@@ -185,8 +187,8 @@ def dot_along_few(x: HloInstruction, b: Builder) -> HloInstruction | None:
     computed = PrimitiveType.F32 if kind.is_floating and kind.byte_size < 4 else kind
     factors = []
     for operand, dims, own in sides:
-        place = dict(zip(dims, (*batch, *own, *ends), strict=True))
-        order = [place[d] for d in range(len(dims))]
+        result_dim = dict(zip(dims, (*batch, *own, *ends), strict=True))
+        order = [result_dim[d] for d in range(len(dims))]
         factors.append(b.broadcast(as_type(operand, computed, b), order, (*x.dims, *contracted)))
     product = b.multiply(factors[0], factors[1])
     return as_type(b.reduce(product, ends, ReductionKind.SUM), kind, b)
@@ -212,21 +214,21 @@ def dot_of_repeated(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 
 def _without(x: HloInstruction, side: int, dims: list[int], b: Builder) -> HloInstruction:
-    """The same dot, the operand on one side a broadcast that has these dimensions no more."""
+    """Return the same dot with the broadcast on one side replaced by one without the dimensions ``dims``."""
     attrs, operand = x.attrs_as(DotAttrs), x.operand(side)
-    kept = [d for d in range(len(operand.dims)) if d not in dims]
-    place = {d: i for i, d in enumerate(kept)}
+    remaining = [d for d in range(len(operand.dims)) if d not in dims]
+    new_dim = {d: i for i, d in enumerate(remaining)}
     smaller = b.broadcast(
         operand.operand(0),
-        [place[d] for d in broadcast_dims(operand)],
-        [operand.dims[d] for d in kept],
+        [new_dim[d] for d in broadcast_dims(operand)],
+        [operand.dims[d] for d in remaining],
     )
     if side == 0:
         batch, contracting = attrs.lhs_batch, attrs.lhs_contracting
     else:
         batch, contracting = attrs.rhs_batch, attrs.rhs_contracting
-    batch = tuple(place[d] for d in batch)
-    contracting = tuple(place[d] for d in contracting)
+    batch = tuple(new_dim[d] for d in batch)
+    contracting = tuple(new_dim[d] for d in contracting)
     if side == 0:
         attrs = replace(attrs, lhs_batch=batch, lhs_contracting=contracting)
         return b.dot(smaller, x.operand(1), attrs, element_type(x))

@@ -14,7 +14,7 @@ from spmd.shape import PrimitiveType
 
 
 def all_ones(x: HloInstruction) -> bool:
-    """Every bit of every element is set."""
+    """Return whether every bit of every element is set."""
     value = splat(x)
     if value is None:
         return False

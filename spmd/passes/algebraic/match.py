@@ -21,7 +21,9 @@ _SMALL = 64
 
 
 def splat(x: HloInstruction) -> Scalar | None:
-    """The one value all elements of ``x`` have, where that is known: a scalar constant, maybe broadcast or reshaped."""
+    """Return the value that all elements of ``x`` have, if it is known: ``x`` is a scalar constant, possibly broadcast
+    or reshaped.
+    """
     while x.opcode in (Opcode.BROADCAST, Opcode.RESHAPE):
         x = x.operand(0)
     values = constant_array(x)
@@ -40,19 +42,19 @@ def constant_starts(
     if len(indices) != len(dims) or any(index.dims for index in indices):
         return None
     starts: list[int] = []
-    for index, size, take in zip(indices, dims, taken, strict=True):
+    for index, size, count in zip(indices, dims, taken, strict=True):
         value = splat(index)
-        if take == size:
+        if count == size:
             starts.append(0)
         elif value is None:
             return None
         else:
-            starts.append(min(max(0, int(value)), size - take))
+            starts.append(min(max(0, int(value)), size - count))
     return starts
 
 
 def constant_array(x: HloInstruction) -> NDArray | None:
-    """The elements of a constant, where its text does not elide them."""
+    """Return the elements of a constant, or None if its text elides them."""
     if x.opcode is not Opcode.CONSTANT:
         return None
     literal = x.attrs_as(ConstantAttrs).literal
@@ -60,7 +62,7 @@ def constant_array(x: HloInstruction) -> NDArray | None:
 
 
 def is_splat(x: HloInstruction, value: float) -> bool:
-    """All elements equal ``value`` (0 matches -0.0 too)."""
+    """Return whether all elements equal ``value`` (0 matches -0.0, too)."""
     found = splat(x)
     return found is not None and bool(found == value)
 
@@ -70,7 +72,7 @@ def element_type(x: HloInstruction) -> PrimitiveType:
 
 
 def used_once(x: HloInstruction) -> bool:
-    """One user (which may read it in several places), and not the result of its computation."""
+    """Return whether ``x`` has exactly one user (which may read it as several operands) and is not the root."""
     return x.num_users == 1 and not x.is_root
 
 
@@ -83,5 +85,5 @@ def broadcast_dims(x: HloInstruction) -> tuple[int, ...]:
 
 
 def non_unit(shape: ArrayShape) -> tuple[int, ...]:
-    """Sizes other than 1, in order."""
+    """Return the sizes other than 1, in order."""
     return tuple(n for n in shape.dims if n != 1)

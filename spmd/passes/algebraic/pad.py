@@ -12,7 +12,7 @@ from spmd.passes.algebraic.rules import simplifies
 
 @simplifies(Opcode.PAD)
 def pad_by_nothing(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """No padding => x;  only negative padding => slice"""
+    """A pad by 0 => x; a pad by negative amounts alone => slice"""
     operand, attrs = x.operand(0), x.attrs_as(PadAttrs)
     gaps = [n > 0 and size > 1 for n, size in zip(attrs.interior, operand.dims, strict=True)]
     if any(gaps) or any(n > 0 for n in (*attrs.low, *attrs.high)):
@@ -28,7 +28,7 @@ def pad_by_nothing(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.PAD)
 def pad_with_same(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """A repeated constant padded with itself => the constant repeated to the larger size"""
+    """A pad of a broadcast constant with the same constant => the constant broadcast to the larger size"""
     inside, outside = splat(x.operand(0)), splat(x.operand(1))
     if inside is None or outside is None or not same_bits(inside, outside):
         return None
@@ -37,7 +37,7 @@ def pad_with_same(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.PAD)
 def pad_of_empty(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """Nothing padded => the padding value"""
+    """A pad of an empty array => the broadcast padding value"""
     return (
         None if x.operand(0).array_shape.num_elements else b.broadcast_scalar(x.operand(1), x.dims)
     )

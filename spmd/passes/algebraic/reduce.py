@@ -22,7 +22,7 @@ _IDEMPOTENT = (ReductionKind.MIN, ReductionKind.MAX, ReductionKind.AND, Reductio
 
 
 def simple_kind(x: HloInstruction) -> ReductionKind | None:
-    """The kind of a reduction of one input that starts from the neutral element."""
+    """Return the kind of a reduction of one input whose initial value is the neutral element, else None."""
     if x.opcode is not Opcode.REDUCE or x.num_operands != 2:
         return None
     kind, start = reduction_kind(x.to_apply), splat(x.operand(1))
@@ -39,7 +39,7 @@ def reduced_dims(x: HloInstruction) -> tuple[int, ...]:
 def _again(
     x: HloInstruction, operand: HloInstruction, dims: tuple[int, ...], b: Builder
 ) -> HloInstruction:
-    """The same reduction over ``dims`` of another operand."""
+    """Return the same reduction over ``dims`` of another operand."""
     return b.create(
         Opcode.REDUCE, (operand, x.operand(1)), DimensionsAttrs(dims), calls=x.called_computations
     )
@@ -47,7 +47,7 @@ def _again(
 
 @simplifies(Opcode.REDUCE)
 def reduce_of_units(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """Over dimensions of size 1 (or none) => reshape"""
+    """A reduction over dimensions of size 1 (or over none) => reshape"""
     if simple_kind(x) is None:
         return None
     operand = x.operand(0)
@@ -58,17 +58,18 @@ def reduce_of_units(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.REDUCE)
 def reduce_of_transpose(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """reduce(transpose(a)) => reduce(a) where the kept dimensions stay in order
+    """reduce(transpose(a)) => reduce(a) if the dimensions of the result stay in order.
 
-    So must the reduced ones where the combiner is no known reduction: it may depend on whom it meets first.
+    If the combiner is no known reduction, the reduced dimensions must stay in order, too: the result may depend on the
+    order in which elements are combined.
     """
     inner = x.operand(0)
     if x.num_operands != 2 or inner.opcode is not Opcode.TRANSPOSE:
         return None
     order = inner.attrs_as(DimensionsAttrs).dimensions
     removed = reduced_dims(x)
-    kept = [order[d] for d in range(len(order)) if d not in removed]
-    if kept != sorted(kept):
+    result_order = [order[d] for d in range(len(order)) if d not in removed]
+    if result_order != sorted(result_order):
         return None
     reduced = [order[d] for d in sorted(removed)]
     if reduced != sorted(reduced) and reduction_kind(x.to_apply) is None:
@@ -78,7 +79,7 @@ def reduce_of_transpose(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.REDUCE)
 def reduce_of_reshape(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """reduce(reshape(a)) => reduce(a), or reshape(reduce(a)) where kept dimensions are split or merged"""
+    """reduce(reshape(a)) => reduce(a), or reshape(reduce(a)) if dimensions of the result are split or merged"""
     inner = x.operand(0)
     if x.num_operands != 2 or inner.opcode is not Opcode.RESHAPE or 0 in inner.dims:
         return None
@@ -96,7 +97,9 @@ def reduce_of_reshape(x: HloInstruction, b: Builder) -> HloInstruction | None:
 def _reduced_before(
     before: tuple[int, ...], after: tuple[int, ...], reduced: tuple[int, ...]
 ) -> list[int] | None:
-    """The dimensions of ``before`` that hold what ``reduced`` are of ``after``; None where none do alone."""
+    """Return the dimensions of ``before`` that have the same elements as the dimensions ``reduced`` of ``after``.
+    Returns None if there are no such dimensions.
+    """
     result: list[int] = []
     for left, right in common_factors(before, after):
         gone = [d in reduced for d in right]
@@ -110,7 +113,8 @@ def _reduced_before(
 def common_factors(
     before: tuple[int, ...], after: tuple[int, ...]
 ) -> list[tuple[list[int], list[int]]]:
-    """The least runs of dimensions of two shapes that hold equally many elements, in order; sizes of 1 are left out.
+    """Return the shortest runs of dimensions of two shapes that have equally many elements, in order. Sizes of 1 are
+    left out.
 
     [2,3,1,4] and [6,4]:  ([0, 1], [0]), ([3], [1])
     """
@@ -132,7 +136,7 @@ def common_factors(
 
 @simplifies(Opcode.REDUCE)
 def reduce_of_broadcast(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """Over repeated dimensions: max, min, and, or => left out;  a sum of 2^k equal terms => times 2^k"""
+    """A reduction over repeated dimensions: max, min, and, or => no reduction; a sum of 2^k equal terms => times 2^k"""
     inner, kind = x.operand(0), simple_kind(x)
     if kind is None or inner.opcode is not Opcode.BROADCAST or not inner.array_shape.num_elements:
         return None
@@ -147,7 +151,7 @@ def reduce_of_broadcast(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 
 def _is_exact_sum(kind: ReductionKind, times: int, x: HloInstruction) -> bool:
-    """2^k equal terms, or integers, add up without rounding in whatever order."""
+    """Return whether the sum is exact in every order: its terms are integers, or 2^k equal numbers."""
     if kind is not ReductionKind.SUM or element_type(x).bits < 16 or times > 2**14:
         return False
     return element_type(x).is_integer or times & (times - 1) == 0
@@ -156,14 +160,14 @@ def _is_exact_sum(kind: ReductionKind, times: int, x: HloInstruction) -> bool:
 def _reduce_source(
     x: HloInstruction, inner: HloInstruction, repeated: list[int], times: int, b: Builder
 ) -> HloInstruction | None:
-    """Repeat the operand only along what is kept, reduce what is left, scale."""
+    """Broadcast the operand along the dimensions of the result only, reduce the other ones, and scale."""
     dims = [d for d in range(inner.array_shape.rank) if d not in repeated]
-    place = {d: i for i, d in enumerate(dims)}
+    new_dim = {d: i for i, d in enumerate(dims)}
     value = inner.operand(0)
     smaller = b.broadcast(
-        value, [place[d] for d in broadcast_dims(inner)], [inner.dims[d] for d in dims]
+        value, [new_dim[d] for d in broadcast_dims(inner)], [inner.dims[d] for d in dims]
     )
-    left = tuple(place[d] for d in reduced_dims(x) if d not in repeated)
+    left = tuple(new_dim[d] for d in reduced_dims(x) if d not in repeated)
     if left:
         smaller = _again(x, smaller, left, b)
     return smaller if times == 1 else b.multiply(smaller, b.full(x.array_shape, times))

@@ -24,7 +24,7 @@ def reshape_of_reshape(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.RESHAPE)
 def reshape_of_broadcast(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """reshape(broadcast(a)) => broadcast(a) where ``a`` is a scalar or only unit dimensions come and go"""
+    """reshape(broadcast(a)) => broadcast(a) if ``a`` is a scalar or the reshape only adds and drops unit dimensions"""
     inner = x.operand(0)
     if inner.opcode is not Opcode.BROADCAST:
         return None
@@ -35,5 +35,5 @@ def reshape_of_broadcast(x: HloInstruction, b: Builder) -> HloInstruction | None
         return None
     # The k-th dimension of a size other than 1 stays the k-th.
     rank_of = {d: k for k, d in enumerate(d for d, n in enumerate(inner.dims) if n != 1)}
-    places = [d for d, n in enumerate(x.dims) if n != 1]
-    return b.broadcast(source, [places[rank_of[d]] for d in broadcast_dims(inner)], x.dims)
+    non_unit_dims = [d for d, n in enumerate(x.dims) if n != 1]
+    return b.broadcast(source, [non_unit_dims[rank_of[d]] for d in broadcast_dims(inner)], x.dims)

@@ -1,4 +1,4 @@
-"""slice, dynamic-slice, dynamic-update-slice, reverse: whole operands, constant starts, slices of repeated values."""
+"""slice, dynamic-slice, dynamic-update-slice, reverse: full slices, constant starts, slices of repeated values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spmd.passes.algebraic.rules import simplifies
 
 @simplifies(Opcode.SLICE, Opcode.DYNAMIC_SLICE)
 def slice_of_everything(x: HloInstruction, _: Builder) -> HloInstruction | None:
-    """A slice as large as its operand => the operand (dynamic starts are clamped to 0)"""
+    """A slice of the operand's size => the operand (dynamic starts are clamped to 0)"""
     return x.operand(0) if x.dims == x.operand(0).dims else None
 
 
@@ -37,7 +37,7 @@ def slice_of_slice(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.SLICE, Opcode.DYNAMIC_SLICE)
 def slice_of_broadcast(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """slice(broadcast(a)) => broadcast(slice(a)), or broadcast(a) where only repeated dimensions are cut"""
+    """slice(broadcast(a)) => broadcast(slice(a)), or broadcast(a) if only repeated dimensions are sliced"""
     inner = x.operand(0)
     if inner.opcode is not Opcode.BROADCAST:
         return None
@@ -59,7 +59,7 @@ def slice_of_broadcast(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.SLICE)
 def slice_of_iota(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """slice(iota) => iota where the counted dimension is taken from its start"""
+    """slice(iota) => iota if the slice of the counted dimension starts at 0"""
     inner, attrs = x.operand(0), x.attrs_as(SliceAttrs)
     if inner.opcode is not Opcode.IOTA:
         return None
@@ -71,7 +71,7 @@ def slice_of_iota(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.SLICE)
 def slice_of_concatenate(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """slice(concatenate(a, b)) => slice(b) where it lies in one part"""
+    """slice(concatenate(a, b)) => slice(b) if the slice lies in one part"""
     inner, attrs = x.operand(0), x.attrs_as(SliceAttrs)
     if inner.opcode is not Opcode.CONCATENATE or not x.array_shape.num_elements:
         return None
@@ -90,7 +90,7 @@ def slice_of_concatenate(x: HloInstruction, b: Builder) -> HloInstruction | None
 
 @simplifies(Opcode.SLICE)
 def slice_of_pad(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """slice(pad(a)) => slice(a) where it takes nothing of the padding"""
+    """slice(pad(a)) => slice(a) if the slice contains no padding"""
     inner, attrs = x.operand(0), x.attrs_as(SliceAttrs)
     if inner.opcode is not Opcode.PAD or any(inner.attrs_as(PadAttrs).interior):
         return None
@@ -120,7 +120,7 @@ def update_of_everything(x: HloInstruction, _: Builder) -> HloInstruction | None
 
 @simplifies(Opcode.REVERSE)
 def reverse_to_itself(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """Only dimensions of size 1, or repeated ones, reversed => x;  reversed twice => x"""
+    """A reverse of dimensions of size 1, or of repeated ones => x; reverse(reverse(x)) => x"""
     operand, dims = x.operand(0), x.attrs_as(DimensionsAttrs).dimensions
     constant = [d for d in dims if x.dims[d] == 1]
     if operand.opcode is Opcode.BROADCAST:

@@ -44,7 +44,7 @@ class PaddedRange:
 def padded_range(
     size: int, low: int, interior: int, start: int, stride: int, count: int
 ) -> PaddedRange | None:
-    """Return the part of a padded dimension that a slice takes, or None where no pad of a slice expresses it.
+    """Return the part of a padded dimension that a slice takes, or None if no pad of a slice expresses it.
 
     Source element j of `size` lies at position low + j * (interior + 1); the slice takes the `count` positions
     start + i * stride (count >= 1).
@@ -60,19 +60,19 @@ def padded_range(
     # Every `hop`-th position of the slice has every `skip`-th element of the source.
     hop, skip = max(gap // step, 1), max(step // gap, 1)
     if hop > 1:
-        # Source element j is taken at i = first_place + j * hop.
-        place = (low - start) // step
-        first = max(0, -(place // hop))
-        last = min(size - 1, (count - 1 - place) // hop)
+        # Source element j is at index i = position + j * hop of the slice.
+        position = (low - start) // step
+        first = max(0, -(position // hop))
+        last = min(size - 1, (count - 1 - position) // hop)
     else:
         # Slice position i has source element (start - low) / gap + i * skip.
-        place = -((start - low) // gap)
-        first = max(0, -place) if place <= 0 else -place % skip
-        last = min(size - 1, (count - 1) * skip - place)
+        position = -((start - low) // gap)
+        first = max(0, -position) if position <= 0 else -position % skip
+        last = min(size - 1, (count - 1) * skip - position)
     if first > last:
         return nothing
     taken = (last - first) // skip + 1
-    lead = place + first * hop if hop > 1 else (place + first) // skip
+    lead = position + first * hop if hop > 1 else (position + first) // skip
     tail = count - 1 - lead - (taken - 1) * hop
     between = hop - 1 if taken > 1 else 0
     return PaddedRange(first, first + (taken - 1) * skip + 1, skip, lead, tail, between)

@@ -17,7 +17,7 @@ def order_of(x: HloInstruction) -> tuple[int, ...]:
 
 @simplifies(Opcode.TRANSPOSE)
 def transpose_to_itself(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """Dimensions in place => x;  only unit dimensions moved => reshape"""
+    """A transpose that keeps the order => x; one that moves only unit dimensions => reshape"""
     order, operand = order_of(x), x.operand(0)
     if list(order) == sorted(order):
         return operand
@@ -41,8 +41,8 @@ def transpose_of_broadcast(x: HloInstruction, b: Builder) -> HloInstruction | No
     inner = x.operand(0)
     if inner.opcode is not Opcode.BROADCAST:
         return None
-    place = {d: i for i, d in enumerate(order_of(x))}
-    return b.broadcast(inner.operand(0), [place[d] for d in broadcast_dims(inner)], x.dims)
+    new_dim = {d: i for i, d in enumerate(order_of(x))}
+    return b.broadcast(inner.operand(0), [new_dim[d] for d in broadcast_dims(inner)], x.dims)
 
 
 @simplifies(Opcode.TRANSPOSE)
@@ -57,7 +57,7 @@ def transpose_of_iota(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.TRANSPOSE)
 def transpose_of_dot(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """transpose(dot(a, b)) => dot(b, a) where it swaps the free dimensions of the two"""
+    """transpose(dot(a, b)) => dot(b, a) if it exchanges the free dimensions of the two"""
     dot = x.operand(0)
     if dot.opcode is not Opcode.DOT or not used_once(dot):
         return None
@@ -74,7 +74,7 @@ def transpose_of_dot(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 
 def _mirrored(dot: HloInstruction, b: Builder) -> HloInstruction:
-    """dot(b, a) for dot(a, b)."""
+    """Return dot(b, a) for dot(a, b)."""
     attrs = dot.attrs_as(DotAttrs)
     mirrored = DotAttrs(
         attrs.rhs_contracting,
@@ -89,7 +89,9 @@ def _mirrored(dot: HloInstruction, b: Builder) -> HloInstruction:
 
 @simplifies(Opcode.TRANSPOSE)
 def transpose_keeps_rows(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """transpose(dot(a, b)) => transpose(dot(b, a)) where the innermost dimension then stays: whole rows are moved"""
+    """transpose(dot(a, b)) => transpose(dot(b, a)) if the innermost dimension then stays innermost: contiguous rows are
+    moved
+    """
     dot, order = x.operand(0), order_of(x)
     if dot.opcode is not Opcode.DOT or not used_once(dot) or not x.array_shape.num_elements:
         return None
@@ -104,5 +106,5 @@ def transpose_keeps_rows(x: HloInstruction, b: Builder) -> HloInstruction | None
         return None
     if any(dot.dims[d] != 1 for d in left if d > wanted):
         return None
-    place = {d: i for i, d in enumerate((*range(batch), *right, *left))}
-    return b.transpose(_mirrored(dot, b), [place[d] for d in order])
+    new_dim = {d: i for i, d in enumerate((*range(batch), *right, *left))}
+    return b.transpose(_mirrored(dot, b), [new_dim[d] for d in order])

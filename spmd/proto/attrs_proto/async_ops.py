@@ -16,7 +16,9 @@ MAIN_THREAD = "main"
 
 
 def _read_async(values: ProtoValues) -> AsyncAttrs:
-    """The proto does not tell the short form from the long one; XLA prints the short one where it can."""
+    """Read the attributes. The proto does not distinguish the short syntax from the long one; XLA prints the short one
+    if it can.
+    """
     if values.num_callees != 1:
         raise HloParseError(f"{values.proto.opcode} needs its wrapped computation")
     thread = values.proto.async_execution_thread
@@ -29,7 +31,7 @@ def _read_start(values: ProtoValues) -> AsyncAttrs:
 
 
 def _read_continued(values: ProtoValues) -> AsyncAttrs:
-    """async-update and async-done: the reader has given them the start's computation."""
+    """Read async-update or async-done, to which the reader has given the start's computation."""
     first = values.operands[0].opcode if values.operands else None
     if first not in (Opcode.ASYNC_START, Opcode.ASYNC_UPDATE):
         raise HloParseError(f"{values.proto.opcode} follows an async-start or async-update")
@@ -46,7 +48,7 @@ def _write_async(proto: HloInstructionProto, instruction: HloInstruction) -> Non
 
 
 def _read_copy_start(values: ProtoValues) -> CopyStartAttrs:
-    """Older trees wrote a flag in place of the index 0."""
+    """Read the prefetch index. Older versions wrote a flag instead of the index 0."""
     index = values.proto.cross_program_prefetch_index
     if index is None and values.proto.is_cross_program_prefetch:
         index = 0

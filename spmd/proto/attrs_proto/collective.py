@@ -22,7 +22,7 @@ from spmd.source_target_pairs import ListedPairs
 
 
 def _channel(proto: HloInstructionProto) -> int | None:
-    """Numbers below 1 mean none; all-reduces of older trees have a field of their own."""
+    """Return the channel id. Numbers below 1 mean none; all-reduces of older versions have another field."""
     number = proto.channel_id if proto.channel_id > 0 else proto.all_reduce_id
     return number if number > 0 else None
 
@@ -41,7 +41,7 @@ def _read_collective(values: ProtoValues) -> CollectiveAttrs:
 
 
 def _write_collective(proto: HloInstructionProto, instruction: HloInstruction) -> None:
-    """``mode`` has no field: it follows from the channel and the kind of ids."""
+    """Write the attributes. ``mode`` has no field: it follows from the channel and the kind of ids."""
     attrs = instruction.attrs_as(CollectiveAttrs)
     write_replica_groups(proto, attrs.replica_groups)
     proto.channel_id = attrs.channel_id or 0

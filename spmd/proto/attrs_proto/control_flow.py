@@ -19,7 +19,7 @@ _FUSION_KINDS = ("kLoop", "kInput", "kOutput", "kCustom")
 
 
 def _read_conditional(values: ProtoValues) -> ConditionalAttrs:
-    """A pred chooses between two branches, true first."""
+    """Read the attributes. A pred chooses between two branches, the first of which is for true."""
     shape = values.operands[0].shape if values.operands else None
     predicated = isinstance(shape, ArrayShape) and shape.element_type is PrimitiveType.PRED
     if predicated and values.num_callees != 2:
@@ -45,7 +45,9 @@ def _write_fusion(proto: HloInstructionProto, instruction: HloInstruction) -> No
 
 
 def _read_domain(values: ProtoValues) -> DomainAttrs:
-    """The proto's entry is where values enter the domain, the operand's side; the text calls that side its exit."""
+    """Read the shardings. The proto's entry is the side where values enter the domain, the operand's; the text calls
+    that side its exit.
+    """
     entry, exit_ = values.proto.domain_exit_sharding, values.proto.domain_entry_sharding
     return DomainAttrs(
         f'{{kind="sharding", entry={_text(entry, values)}, exit={_text(exit_, values)}}}'
@@ -57,7 +59,7 @@ def _text(proto: OpShardingProto | None, values: ProtoValues) -> str:
 
 
 def _write_domain(proto: HloInstructionProto, instruction: HloInstruction) -> None:
-    """``{kind="sharding", entry={maximal device=0}, exit={}}``"""
+    """Parse ``{kind="sharding", entry={maximal device=0}, exit={}}`` and write its shardings into the proto."""
     scanner = Scanner.of(instruction.attrs_as(DomainAttrs).text)
     scanner.expect("{")
     scanner.expect("kind")

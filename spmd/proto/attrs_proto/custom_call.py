@@ -90,8 +90,8 @@ def _write_extra(proto: HloInstructionProto, extra: dict[str, str], operands: in
     proto.batch_group_count = _count(extra.get("batch_group_count", "1"))
     padding = extra.get("padding_type", "")
     proto.padding_type = PADDING_TYPES.number("" if padding == "PADDING_INVALID" else padding)
-    words = extra.get("operand_precision", "{}").strip("{} ")
-    precisions = tuple(word.strip() for word in words.split(",")) if words else ()
+    listed = extra.get("operand_precision", "{}").strip("{} ")
+    precisions = tuple(word.strip() for word in listed.split(",")) if listed else ()
     write_precision(proto, precisions, "", operands)
     proto.conv_kind = CONVOLUTION_KINDS.number(extra.get("convolution_kind", ""))
 

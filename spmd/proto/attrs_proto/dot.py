@@ -27,7 +27,7 @@ def _read_dims(values: ProtoValues, dims: DotDimensionNumbersProto | None) -> Do
 
 
 def _write_dims(proto: HloInstructionProto, attrs: DotAttrs) -> DotDimensionNumbersProto:
-    """The numbers; precision and algorithm go to ``proto``."""
+    """Return the dimension numbers. Precision and algorithm are written to ``proto``."""
     if attrs.extra:
         raise HloParseError(f"the proto cannot hold {attrs.extra[0][0]} of {proto.opcode}")
     dims = DotDimensionNumbersProto()

@@ -43,7 +43,7 @@ def _read_compare(values: ProtoValues) -> CompareAttrs:
 
 
 def _default_type(values: ProtoValues) -> str:
-    """The proto always says the type; texts leave the one that the operands imply out."""
+    """Return the type that the operands imply. The proto always states it; texts omit it."""
     shape = values.operands[0].shape if values.operands else None
     if not isinstance(shape, ArrayShape):
         return ""
@@ -66,7 +66,7 @@ def _write_reduce_precision(proto: HloInstructionProto, instruction: HloInstruct
 
 
 def _read_accuracy(values: ProtoValues) -> Attrs:
-    """The default mode, which XLA writes out, is as good as none."""
+    """Read the accuracy. The default mode, which XLA writes out, counts as absent."""
     proto = values.proto.result_accuracy
     if proto is None:
         return NO_ATTRS
@@ -91,7 +91,7 @@ def _write_accuracy(proto: HloInstructionProto, instruction: HloInstruction) -> 
         return
     accuracy = ResultAccuracyProto()
     scanner = Scanner.of(instruction.attrs.text)
-    if scanner.take("tolerance"):
+    if scanner.consume_if("tolerance"):
         scanner.expect("=")
         accuracy.tolerance = _tolerance_of_text(scanner)
     else:
@@ -102,7 +102,7 @@ def _write_accuracy(proto: HloInstructionProto, instruction: HloInstruction) -> 
 
 
 def _tolerance_of_text(scanner: Scanner) -> ToleranceProto:
-    """``{atol=0.1,rtol=0.2,ulps=3}``"""
+    """Read ``{atol=0.1,rtol=0.2,ulps=3}``."""
     start, end = scanner.balanced()
     proto = ToleranceProto()
     try:

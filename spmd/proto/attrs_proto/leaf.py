@@ -39,7 +39,7 @@ def _can_be_elided(shape: Shape) -> bool:
 
 
 def _read_constant(values: ProtoValues) -> ConstantAttrs:
-    """Without a literal the constant is elided, which a text says of arrays and tuples alone."""
+    """Read the literal. A constant without one is elided, which the text can express for arrays and tuples only."""
     if values.proto.literal is None:
         if not _can_be_elided(values.shape):
             raise HloParseError(f"a constant of shape {values.shape} has no literal")

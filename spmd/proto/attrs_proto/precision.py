@@ -8,7 +8,7 @@ from spmd.proto.schema.xla_data import PrecisionConfigProto
 
 
 def read_precision(proto: HloInstructionProto) -> tuple[tuple[str, ...], str]:
-    """(operand precisions, algorithm); precisions that are all default are left out, as in text."""
+    """Return (operand precisions, algorithm). Precisions that are all default are left out, as in the text."""
     config = proto.precision_config
     if config is None:
         return (), ""
@@ -21,7 +21,7 @@ def read_precision(proto: HloInstructionProto) -> tuple[tuple[str, ...], str]:
 def write_precision(
     proto: HloInstructionProto, precisions: tuple[str, ...], algorithm: str, count: int
 ) -> None:
-    """``count``: operands that have a precision; XLA writes one for each."""
+    """Write precisions and algorithm. ``count``: number of operands with a precision; XLA writes one for each."""
     config = PrecisionConfigProto()
     config.operand_precision = tuple(map(PRECISIONS.number, precisions or ("default",) * count))
     config.algorithm = ALGORITHMS.number(algorithm)

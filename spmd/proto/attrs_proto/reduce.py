@@ -38,7 +38,7 @@ def _write_scan(proto: HloInstructionProto, instruction: HloInstruction) -> None
 
 
 def _read_batch_norm(values: ProtoValues) -> BatchNormAttrs:
-    """The shortest decimal that is the same f32, as a text has it."""
+    """Read the attributes. Epsilon becomes the shortest decimal that is the same f32, as in a text."""
     epsilon = float(str(np.float32(values.proto.epsilon)))
     return BatchNormAttrs(epsilon, values.proto.feature_index)
 

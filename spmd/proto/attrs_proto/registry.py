@@ -17,7 +17,7 @@ from spmd.shape import Shape
 class ProtoValues:
     """Input of an attribute reader: the instruction's message, its shape, its operands, its number of callees.
 
-    ``implied`` counts for the whole module.
+    ``implied`` counts values of the entire module.
     """
 
     proto: HloInstructionProto
@@ -32,12 +32,13 @@ def read_nothing(_: ProtoValues) -> Attrs:
 
 
 def write_nothing(_: HloInstructionProto, __: HloInstruction) -> None:
-    """No attributes of its own."""
+    """Write nothing: the op has no attributes of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttrsProto:
-    """``callees``: how many computations the opcode calls, None for any number.
+    """Reader and writer of an opcode's attributes in protos. ``callees``: how many computations the opcode calls, None
+    for any number.
 
     ``swaps_callees``: the proto names two callees in the other order than ``called_computations`` has them.
     """

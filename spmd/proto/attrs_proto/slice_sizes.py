@@ -12,7 +12,7 @@ from spmd.shape import ArrayShape, Shape, TupleShape
 def split_slice_sizes(
     sizes: tuple[int, ...], operands: tuple[HloInstruction, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """One list per slice, each as long as the rank of the input it is cut from."""
+    """Split the flat list into one list per slice, each as long as the rank of its input."""
     if not sizes:
         return ()
     if len(operands) != 4:
@@ -30,8 +30,9 @@ def split_slice_sizes(
 
 
 def _ranks(data: Shape, indices: Shape) -> Iterator[int]:
-    """Rank of each slice. ``indices`` is a tuple of scalars for one slice, a tuple of those for several; with a tuple
-    of inputs there is one such value for each."""
+    """Yield the rank of each slice. ``indices`` is a tuple of scalars for one slice, or a tuple of such tuples for
+    several. If the inputs are a tuple, there is one such value for each.
+    """
     if isinstance(data, TupleShape):
         if not isinstance(indices, TupleShape) or len(indices.elements) != len(data.elements):
             raise HloParseError(f"inputs {data} have the start indices {indices}")

@@ -21,7 +21,7 @@ def _write_sort(proto: HloInstructionProto, instruction: HloInstruction) -> None
 
 
 def _write_topk(proto: HloInstructionProto, instruction: HloInstruction) -> None:
-    """Stable, as a text without the attribute is; protos of before 2026 say nothing."""
+    """Write a stable topk, as a text without the attribute is; protos from before 2026 do not state it."""
     attrs = instruction.attrs_as(TopKAttrs)
     proto.k = attrs.k
     proto.largest = attrs.largest

@@ -1,6 +1,6 @@
 """Messages of hlo.proto, by the public field numbers: instructions, computations, modules.
 
-Not declared, so stepped over: the buffer assignment beside a module, and the id of its compilation.
+Not declared, so skipped: the buffer assignment of a module, and the id of its compilation.
 """
 
 from __future__ import annotations

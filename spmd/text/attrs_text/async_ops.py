@@ -12,7 +12,7 @@ from spmd.text.attrs_text.writer import AttrWriter
 
 
 def _read_async(values: AttrValues) -> AsyncAttrs:
-    """update and done may leave ``calls`` out: the parser takes the start's computation."""
+    """Read the attributes. update and done may omit ``calls``: the parser gives them the start's computation."""
     is_start = values.opcode == Opcode.ASYNC_START.value
     if "calls" in values or is_start:
         values.callee("calls")

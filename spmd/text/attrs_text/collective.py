@@ -67,7 +67,7 @@ def _write_collective(out: AttrWriter, instruction: HloInstruction) -> None:
 def _read_pairs(scanner: Scanner) -> ListedPairs:
     scanner.expect("{")
     pairs: list[tuple[int, int]] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if pairs:
             scanner.expect(",")
         start = scanner.pos
@@ -81,7 +81,7 @@ def _read_pairs(scanner: Scanner) -> ListedPairs:
 def _read_lists(scanner: Scanner) -> tuple[tuple[int, ...], ...]:
     scanner.expect("{")
     lists: list[tuple[int, ...]] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if lists:
             scanner.expect(",")
         lists.append(scanner.integers("{", "}"))
@@ -128,7 +128,7 @@ def _write_channel(out: AttrWriter, instruction: HloInstruction) -> None:
 
 def _read_feed(values: AttrValues) -> FeedAttrs:
     config = values.string("infeed_config") or values.string("outfeed_config")
-    scanner = values.take("outfeed_shape")
+    scanner = values.pop("outfeed_shape")
     if scanner is None:
         return FeedAttrs(config)
     shape = ShapeReader().read(scanner)

@@ -6,7 +6,7 @@ from spmd.hlo.instruction import NO_ATTRS, Attrs, HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CallAttrs, ConditionalAttrs, DomainAttrs, FusionAttrs
 from spmd.text.alias_text import format_output_to_operand, read_output_to_operand
-from spmd.text.attrs_text.kept_values import read_domain
+from spmd.text.attrs_text.opaque_values import read_domain
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
 from spmd.text.attrs_text.writer import AttrWriter

@@ -18,7 +18,9 @@ _LABELS = re.compile(r"([\dbf?]++)_([\dio?]++)->([\dbf?]++)")
 
 
 def read_dim_labels(scanner: Scanner) -> ConvDimensionNumbers:
-    """Each label names what stands at its position; ``?`` is a dimension of size one that nothing uses."""
+    """Read the labels, each of which names the dimension at its position; ``?`` is a dimension of size one without a
+    role.
+    """
     found = scanner.need(_LABELS, "dimension labels such as b01f_01io->b01f")
     lhs, rhs, out = found[1], found[2], found[3]
     spatial = len([c for c in lhs if c.isdigit()])
@@ -43,16 +45,16 @@ def read_dim_labels(scanner: Scanner) -> ConvDimensionNumbers:
 
 
 def format_dim_labels(numbers: ConvDimensionNumbers) -> str:
-    lhs = _place({numbers.input_batch: "b", numbers.input_feature: "f"}, numbers.input_spatial)
-    rhs = _place(
+    lhs = _labels({numbers.input_batch: "b", numbers.input_feature: "f"}, numbers.input_spatial)
+    rhs = _labels(
         {numbers.kernel_input_feature: "i", numbers.kernel_output_feature: "o"},
         numbers.kernel_spatial,
     )
-    out = _place({numbers.output_batch: "b", numbers.output_feature: "f"}, numbers.output_spatial)
+    out = _labels({numbers.output_batch: "b", numbers.output_feature: "f"}, numbers.output_spatial)
     return f"{lhs}_{rhs}->{out}"
 
 
-def _place(letters: dict[int, str], spatial: tuple[int, ...]) -> str:
+def _labels(letters: dict[int, str], spatial: tuple[int, ...]) -> str:
     at = letters | {position: str(i) for i, position in enumerate(spatial)}
     return "".join(at.get(position, "?") for position in range(max(at) + 1))
 
@@ -77,7 +79,7 @@ def _write_convolution(out: AttrWriter, instruction: HloInstruction) -> None:
         out.add("feature_group_count", attrs.feature_group_count)
     if attrs.batch_group_count != 1:
         out.add("batch_group_count", attrs.batch_group_count)
-    out.words("operand_precision", attrs.operand_precision)
+    out.tokens("operand_precision", attrs.operand_precision)
     out.verbatim(attrs.extra)
 
 

@@ -35,11 +35,11 @@ _API_VERSIONS = (
 
 
 def _read_shapes(scanner: Scanner) -> tuple[Shape, ...]:
-    """``{f32[2]{0}, (f32[], f32[])}``"""
+    """Read ``{f32[2]{0}, (f32[], f32[])}``."""
     reader = ShapeReader()
     scanner.expect("{")
     shapes: list[Shape] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if shapes:
             scanner.expect(",")
         shapes.append(reader.read(scanner))
@@ -47,11 +47,11 @@ def _read_shapes(scanner: Scanner) -> tuple[Shape, ...]:
 
 
 def _read_shaped_literal(scanner: Scanner) -> Literal | None:
-    """``s32[2]{0} {1, 2}`` or ``( s32[2]{0} {1,2}, pred[] true )``."""
-    if not scanner.take("("):
+    """Read ``s32[2]{0} {1, 2}`` or ``( s32[2]{0} {1,2}, pred[] true )``."""
+    if not scanner.consume_if("("):
         return read_literal(scanner, ShapeReader().read(scanner))
     elements: list[Literal] = []
-    while not scanner.take(")"):
+    while not scanner.consume_if(")"):
         if elements:
             scanner.expect(",")
         element = _read_shaped_literal(scanner)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DotAttrs, RaggedDotAttrs
-from spmd.text.attrs_text.kept_values import read_algorithm
+from spmd.text.attrs_text.opaque_values import read_algorithm
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
 from spmd.text.attrs_text.writer import AttrWriter
@@ -31,7 +31,7 @@ def _write_dot_attrs(out: AttrWriter, attrs: DotAttrs) -> None:
 
 
 def _write_dot_tail(out: AttrWriter, attrs: DotAttrs) -> None:
-    out.words("operand_precision", attrs.operand_precision)
+    out.tokens("operand_precision", attrs.operand_precision)
     out.optional("algorithm", attrs.algorithm)
     out.verbatim(attrs.extra)
 

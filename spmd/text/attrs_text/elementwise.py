@@ -14,7 +14,7 @@ from spmd.text.attrs_text.writer import AttrWriter
 
 _DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
 _TYPES = ("FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
-#: The order of floats as XLA has written it since the end of 2026, which says it beside the type or without one.
+#: The order of floats as XLA has written it since the end of 2026, which writes it along with the type or without one.
 _ORDERS = {"TOTAL": "TOTALORDER", "PARTIAL": ""}
 
 
@@ -52,7 +52,7 @@ _ACCURACY = re.compile(
 
 
 def _read_accuracy(values: AttrValues) -> Attrs:
-    scanner = values.take("result_accuracy")
+    scanner = values.pop("result_accuracy")
     if scanner is None:
         return NO_ATTRS
     found = scanner.need(_ACCURACY, "{mode=highest} or {tolerance={atol=0.1,rtol=0.2,ulps=3}}")

@@ -23,7 +23,7 @@ def _read_parameter(values: AttrValues) -> ParameterAttrs:
 
 
 def _read_replication(values: AttrValues) -> tuple[bool, ...]:
-    """``{true,false}``: one flag per leaf."""
+    """Read ``{true,false}``: one flag per leaf."""
     if "parameter_replication" not in values:
         return ()
     flags = values.flags("parameter_replication")

@@ -17,12 +17,13 @@ def read_nothing(_: AttrValues) -> Attrs:
 
 
 def write_nothing(_: AttrWriter, __: HloInstruction) -> None:
-    """No attributes of its own."""
+    """Write nothing: the op has no attributes of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttrsText:
-    """``read`` takes a family's attributes (and names its callees in order); ``write`` adds them in XLA's order.
+    """Reader and writer of a family's attributes in texts. ``read`` also names the callees in order; ``write`` uses
+    XLA's order.
 
     ``write_parentheses`` is set where something other than operands stands in the parentheses.
     """

@@ -22,7 +22,7 @@ _PADDING = re.compile(
 def _read_ranges(scanner: Scanner) -> SliceAttrs:
     scanner.expect("{")
     ranges: list[tuple[int, int, int]] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if ranges:
             scanner.expect(",")
         found = scanner.need(_RANGE, "[start:limit:stride]")

@@ -26,7 +26,9 @@ def _write_sort(out: AttrWriter, instruction: HloInstruction) -> None:
 
 
 def _read_topk(values: AttrValues) -> TopKAttrs:
-    """``is_stable``, which texts of 2026 have, is not kept: equal values always stay in order here."""
+    """Read the attributes. ``is_stable``, which texts of 2026 have, is dropped: equal values always
+    stay in order here.
+    """
     values.flag("is_stable")
     largest = values.flag("largest") if "largest" in values else True
     return TopKAttrs(values.need_integer("k"), largest)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar, cast
 
 from spmd.shape import Shape
-from spmd.text.attrs_text.kept_values import KEPT_VALUES
+from spmd.text.attrs_text.opaque_values import OPAQUE_VALUES
 from spmd.text.lexer import STRING, Scanner, Source, unescape
 from spmd.text.names import read_name
 
@@ -73,33 +73,33 @@ class AttrValues:
     def __contains__(self, name: str) -> bool:
         return name in self._extents
 
-    def take(self, name: str) -> Scanner | None:
-        """A scanner over the value, and the attribute counts as read; None when it is not there."""
+    def pop(self, name: str) -> Scanner | None:
+        """Return a scanner over the value, and count the attribute as read. Returns None if it is absent."""
         extent = self._extents.pop(name, None)
         return None if extent is None else Scanner(self.source, *extent)
 
     def need(self, name: str) -> Scanner:
-        scanner = self.take(name)
+        scanner = self.pop(name)
         if scanner is None:
             self.fail(f"{self.opcode} needs the attribute {name}=")
         return scanner
 
     def text(self, name: str) -> str | None:
-        """The value as written."""
+        """Return the value as written; None if it is absent."""
         extent = self._extents.pop(name, None)
         return None if extent is None else self.source.text[extent[0] : extent[1]]
 
     def verbatim(self, *names: str) -> tuple[tuple[str, str], ...]:
-        """Those of ``names`` that are there, as (name, text), by ``KEPT_VALUES``."""
+        """Return the attributes among ``names`` that are present, as (name, text), read by ``OPAQUE_VALUES``."""
         return tuple(
-            (name, self.read(name, KEPT_VALUES.get(name, _verbatim), ""))
+            (name, self.read(name, OPAQUE_VALUES.get(name, _verbatim), ""))
             for name in names
             if name in self._extents
         )
 
     def read(self, name: str, reader: Callable[[Scanner], T], default: T) -> T:
-        """``reader`` over the whole value, or ``default``."""
-        scanner = self.take(name)
+        """Return the result of ``reader``, which must read the entire value; ``default`` if the attribute is absent."""
+        scanner = self.pop(name)
         if scanner is None:
             return default
         value = reader(scanner)
@@ -107,7 +107,7 @@ class AttrValues:
         return value
 
     def read_known(self, name: str, reader: Callable[[Scanner], T], default: T) -> T:
-        """``read`` for values whose texts recur."""
+        """Do as ``read``, and cache the result by the value's text."""
         extent = self._extents.get(name)
         if extent is None:
             return default
@@ -127,7 +127,7 @@ class AttrValues:
 
     # ---- common kinds: the plain spelling is taken from the text, any other is scanned
     def ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """``{0,1}``"""
+        """Read ``{0,1}``."""
         extent = self._extents.get(name)
         if extent is None:
             return default
@@ -161,7 +161,7 @@ class AttrValues:
         return self.read_known(name, _boolean, default=False)
 
     def flags(self, name: str) -> tuple[bool, ...]:
-        """``{true,false}``"""
+        """Read ``{true,false}``."""
         return self.read(name, _booleans, ())
 
     def word(self, name: str, default: str = "") -> str:
@@ -170,7 +170,7 @@ class AttrValues:
     def need_word(
         self, name: str, allowed: tuple[str, ...] = (), *, ignore_case: bool = False
     ) -> str:
-        """One of ``allowed``, all in lower case where case is ignored; any word where they are empty."""
+        """Return one of ``allowed``, which are in lower case if case is ignored; any word if ``allowed`` is empty."""
         scanner = self.need(name)
         found = scanner.need(_WORD, "a word")
         word = found.group().lower() if ignore_case else found.group()
@@ -182,7 +182,7 @@ class AttrValues:
         return word
 
     def precisions(self) -> tuple[str, ...]:
-        """``operand_precision={high,default}``, in either case."""
+        """Read ``operand_precision={high,default}``, in upper or lower case."""
         return self.read("operand_precision", _precisions, ())
 
     def string(self, name: str, default: str = "") -> str:
@@ -190,17 +190,17 @@ class AttrValues:
 
     # ---- computations
     def callee(self, name: str) -> None:
-        """The attribute names one computation (or holds it inline), which is called next in order."""
+        """Read the name (or text) of one computation, which is the next of the called computations."""
         scanner = self.need(name)
         self.callees.append(_callee(scanner))
         scanner.finish()
 
     def callee_list(self, name: str) -> None:
-        """``{f, g}``"""
+        """Read ``{f, g}``."""
         scanner = self.need(name)
         scanner.expect("{")
         first = True
-        while not scanner.take("}"):
+        while not scanner.consume_if("}"):
             if not first:
                 scanner.expect(",")
             first = False
@@ -212,7 +212,7 @@ class AttrValues:
         raise self.source.error(message, self.start)
 
     def refuse_rest(self) -> None:
-        """Whatever nobody took is unknown."""
+        """Raise HloParseError if there is an attribute that was not read."""
         for name, (start, _) in self._extents.items():
             at = max(self.source.text.rfind(name, 0, start), 0)
             raise self.source.error(f"unknown attribute {name!r} of {self.opcode}", at)
@@ -247,7 +247,7 @@ def _boolean(scanner: Scanner) -> bool:
 def _booleans(scanner: Scanner) -> tuple[bool, ...]:
     scanner.expect("{")
     values: list[bool] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if values:
             scanner.expect(",")
         values.append(_boolean(scanner))
@@ -261,7 +261,7 @@ def _word(scanner: Scanner) -> str:
 def _precisions(scanner: Scanner) -> tuple[str, ...]:
     scanner.expect("{")
     values: list[str] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if values:
             scanner.expect(",")
         found = scanner.need(_WORD, "a precision")

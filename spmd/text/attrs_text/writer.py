@@ -9,7 +9,7 @@ from spmd.text.names import written_name
 
 
 class AttrWriter:
-    """Takes ``name=value`` parts in order; ``percent`` says whether names carry a ``%``."""
+    """Writer of ``name=value`` parts in order; ``percent`` tells whether names have a ``%``."""
 
     __slots__ = ("parts", "percent")
 
@@ -21,7 +21,7 @@ class AttrWriter:
         self.parts.append(f"{name}={value}")
 
     def optional(self, name: str, value: object) -> None:
-        """Only when there is something to say (not None, not empty)."""
+        """Write the attribute unless its value is None or empty."""
         if value is not None and value != "" and value != ():
             self.add(name, value)
 
@@ -36,7 +36,7 @@ class AttrWriter:
         if value:
             self.add(name, "true")
 
-    def words(self, name: str, values: tuple[str, ...]) -> None:
+    def tokens(self, name: str, values: tuple[str, ...]) -> None:
         if values:
             self.add(name, braced(values))
 
@@ -51,7 +51,7 @@ class AttrWriter:
         self.add(name, "{" + self.names(c.name for c in computations) + "}")
 
     def names(self, names: Iterable[str]) -> str:
-        """Names with commas between."""
+        """Write names with commas between them."""
         return ", ".join(written_name(name, percent=self.percent) for name in names)
 
 

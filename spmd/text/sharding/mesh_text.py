@@ -23,17 +23,17 @@ class MeshText:
         return dict(self.axes).get(name)
 
 
-#: An axis, whole or the part (pre-size, size) of it.
+#: A full axis, or the sub-axis (pre-size, size) of it.
 AxisText = tuple[str, tuple[int, int] | None]
 
 
 def read_mesh(scanner: Scanner) -> MeshText:
-    """``mesh[...]`` and the device list behind it, if one stands there."""
+    """Read ``mesh[...]`` and the device list after it, if there is one."""
     start = scanner.pos
     scanner.expect("mesh")
     scanner.expect("[")
     axes: list[tuple[str, int]] = []
-    while not scanner.take("]"):
+    while not scanner.consume_if("]"):
         if axes:
             scanner.expect(",")
         name = unescape(scanner.need(STRING, "an axis name").group()[1:-1])
@@ -51,8 +51,8 @@ def read_mesh(scanner: Scanner) -> MeshText:
 
 def _device_ids(scanner: Scanner, total: int) -> tuple[int, ...] | None:
     before = scanner.pos
-    scanner.take(",")
-    if not scanner.take("device_ids"):
+    scanner.consume_if(",")
+    if not scanner.consume_if("device_ids"):
         scanner.pos = before
         return None
     scanner.expect("=")
@@ -69,14 +69,14 @@ def _device_ids(scanner: Scanner, total: int) -> tuple[int, ...] | None:
 
 
 def _iota_ids(scanner: Scanner, total: int) -> tuple[int, ...]:
-    """``[2,2]T(1,0)``: 0..n-1 reshaped, transposed and flattened."""
+    """Read ``[2,2]T(1,0)``: 0..n-1 reshaped, transposed and flattened."""
     start = scanner.pos
     dims = scanner.integers("[", "]")
-    scanner.take("<=")
+    scanner.consume_if("<=")
     if scanner.peek("["):
         dims = scanner.integers("[", "]")
     perm = tuple(range(len(dims)))
-    if scanner.take("T"):
+    if scanner.consume_if("T"):
         perm = scanner.integers("(", ")")
     if len(dims) > MAX_RANK or any(size < 1 for size in dims) or math.prod(dims) != total:
         scanner.fail(f"expected sizes with the product {total}", start)
@@ -87,9 +87,9 @@ def _iota_ids(scanner: Scanner, total: int) -> tuple[int, ...]:
 
 
 def scanner_integers(scanner: Scanner, closing: str) -> tuple[int, ...]:
-    """Integers up to ``closing``, the opening bracket already read."""
+    """Read integers up to ``closing``; the opening bracket is already read."""
     values: list[int] = []
-    while not scanner.take(closing):
+    while not scanner.consume_if(closing):
         if values:
             scanner.expect(",")
         values.append(scanner.integer())
@@ -97,14 +97,14 @@ def scanner_integers(scanner: Scanner, closing: str) -> tuple[int, ...]:
 
 
 def read_axis(scanner: Scanner, mesh: MeshText) -> AxisText:
-    """``'x'``, or ``'x':(1)2`` (pre-size 1, size 2)."""
+    """Read ``'x'``, or ``'x':(1)2`` (pre-size 1, size 2)."""
     scanner.skip_space()
     start = scanner.pos
     name = unescape(scanner.need(STRING, "an axis name in quotes").group()[1:-1])
     size = mesh.size_of(name)
     if size is None:
         scanner.fail(f"the mesh has no axis {name!r}", start)
-    if not scanner.take(":"):
+    if not scanner.consume_if(":"):
         return name, None
     scanner.expect("(")
     pre = scanner.integer("a pre-size")
@@ -116,10 +116,10 @@ def read_axis(scanner: Scanner, mesh: MeshText) -> AxisText:
 
 
 def read_axes(scanner: Scanner, mesh: MeshText) -> tuple[AxisText, ...]:
-    """``{'x', 'y':(1)2}``"""
+    """Read ``{'x', 'y':(1)2}``."""
     scanner.expect("{")
     axes: list[AxisText] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if axes:
             scanner.expect(",")
         axes.append(read_axis(scanner, mesh))
@@ -127,16 +127,20 @@ def read_axes(scanner: Scanner, mesh: MeshText) -> tuple[AxisText, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class AxisDigits:
-    """A mesh cut at every sub-axis boundary in use, so that each axis reference is a run of whole digits."""
+class SubAxes:
+    """A mesh whose axes are split at the borders of all sub-axes in use, so that each axis reference is a run of entire
+    sub-axes.
+    """
 
     sizes: tuple[int, ...]
     #: (axis name, pre-size) of each digit.
     keys: tuple[tuple[str, int], ...]
 
     @staticmethod
-    def of(mesh: MeshText, used: tuple[AxisText, ...]) -> AxisDigits:
-        """Boundaries that do not nest give a digit no integer size; callers check with ``fits``."""
+    def of(mesh: MeshText, used: tuple[AxisText, ...]) -> SubAxes:
+        """Split the axes of ``mesh``. If borders do not nest, a sub-axis has no integer size; callers check with
+        ``fits``.
+        """
         sizes: list[int] = []
         keys: list[tuple[str, int]] = []
         for name, size in mesh.axes:
@@ -148,14 +152,14 @@ class AxisDigits:
             for low, high in itertools.pairwise(ordered):
                 sizes.append(high // low if high % low == 0 else 0)
                 keys.append((name, low))
-        return AxisDigits(tuple(sizes), tuple(keys))
+        return SubAxes(tuple(sizes), tuple(keys))
 
     @property
     def fits(self) -> bool:
         return 0 not in self.sizes
 
     def positions(self, axis: AxisText) -> tuple[int, ...]:
-        """Return the digits that the axis covers, major to minor."""
+        """Return the sub-axes that the axis covers, major to minor."""
         name, sub = axis
         return tuple(
             i

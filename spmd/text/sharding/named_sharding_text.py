@@ -10,15 +10,15 @@ from spmd.device import IotaTile
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignment
 from spmd.text.lexer import Scanner
 from spmd.text.sharding.mesh_text import (
-    AxisDigits,
     AxisText,
     MeshText,
+    SubAxes,
     read_axes,
     read_axis,
     read_mesh,
 )
 
-_SHORT_FORMS = {
+_KEYWORDS = {
     "replicated": ShardingKind.REPLICATED,
     "unreduced": ShardingKind.UNREDUCED,
     "manual": ShardingKind.MANUAL,
@@ -31,23 +31,23 @@ _AXIS_LISTS = {
 
 
 def read_named_sharding(scanner: Scanner) -> HloSharding:
-    """The sharding that the mesh form means; the caller keeps the text (``as_written``).
+    """Return the sharding that the mesh notation means; the caller keeps the text (``as_written``).
 
     Tile dimensions come first, then one subgroup dimension per kind that has devices: manual, unreduced, replicated.
     """
-    if scanner.take("maximal_mesh"):
+    if scanner.consume_if("maximal_mesh"):
         scanner.expect("[")
-        if scanner.take("device_id"):
+        if scanner.consume_if("device_id"):
             scanner.expect("=")
         device = scanner.integer("a device id")
         scanner.expect("]")
         return HloSharding.maximal(device)
     start = scanner.pos
     mesh = read_mesh(scanner)
-    scanner.take(",")
-    for word, kind in _SHORT_FORMS.items():
+    scanner.consume_if(",")
+    for word, kind in _KEYWORDS.items():
         before = scanner.pos
-        if scanner.take(word):
+        if scanner.consume_if(word):
             if not scanner.peek("="):
                 return HloSharding(kind)
             scanner.pos = before
@@ -57,18 +57,18 @@ def read_named_sharding(scanner: Scanner) -> HloSharding:
 
 
 def _read_dims(scanner: Scanner, mesh: MeshText) -> tuple[tuple[AxisText, ...], ...]:
-    """``[{'x'}, {?}, {'y', ?}]``; ``?`` (an open dimension) stays in the text only."""
+    """Read ``[{'x'}, {?}, {'y', ?}]``; ``?`` (an open dimension) is in the text only."""
     scanner.expect("[")
     dims: list[tuple[AxisText, ...]] = []
-    while not scanner.take("]"):
+    while not scanner.consume_if("]"):
         if dims:
             scanner.expect(",")
         scanner.expect("{")
         axes: list[AxisText] = []
-        while not scanner.take("}"):
+        while not scanner.consume_if("}"):
             if axes:
                 scanner.expect(",")
-            if scanner.take("?"):
+            if scanner.consume_if("?"):
                 scanner.expect("}")
                 break
             axes.append(read_axis(scanner, mesh))
@@ -80,9 +80,9 @@ def _read_axis_lists(scanner: Scanner, mesh: MeshText) -> dict[SubgroupType, tup
     lists: dict[SubgroupType, tuple[AxisText, ...]] = {}
     while True:
         before = scanner.pos
-        scanner.take(",")
+        scanner.consume_if(",")
         for word, kind in _AXIS_LISTS.items():
-            if scanner.take(word):
+            if scanner.consume_if(word):
                 scanner.expect("=")
                 lists[kind] = read_axes(scanner, mesh)
                 break
@@ -99,18 +99,18 @@ def _tiled(
     lists: dict[SubgroupType, tuple[AxisText, ...]],
 ) -> HloSharding:
     named = tuple(axis for dim in (*dims, *lists.values()) for axis in dim)
-    digits = AxisDigits.of(mesh, named)
-    if not digits.fits:
+    sub_axes = SubAxes.of(mesh, named)
+    if not sub_axes.fits:
         scanner.fail("sub-axes overlap", start)
-    groups = [tuple(p for axis in dim for p in digits.positions(axis)) for dim in dims]
+    groups = [tuple(p for axis in dim for p in sub_axes.positions(axis)) for dim in dims]
     special = {
-        kind: tuple(p for axis in axes for p in digits.positions(axis))
+        kind: tuple(p for axis in axes for p in sub_axes.positions(axis))
         for kind, axes in lists.items()
     }
     used = [p for group in (*groups, *special.values()) for p in group]
     if len(set(used)) != len(used):
         scanner.fail("an axis is used twice", start)
-    unused = tuple(p for p in range(len(digits.sizes)) if p not in used)
+    unused = tuple(p for p in range(len(sub_axes.sizes)) if p not in used)
     replicated = special.pop(SubgroupType.REPLICATED, ()) + unused
     subgroups: list[tuple[SubgroupType, tuple[int, ...]]] = [
         (kind, special[kind])
@@ -118,17 +118,17 @@ def _tiled(
         if kind in special
     ]
     subgroups.append((SubgroupType.REPLICATED, replicated))
-    return _assemble(mesh, digits, groups, subgroups)
+    return _assemble(mesh, sub_axes, groups, subgroups)
 
 
 def _assemble(
     mesh: MeshText,
-    digits: AxisDigits,
+    sub_axes: SubAxes,
     groups: list[tuple[int, ...]],
     subgroups: list[tuple[SubgroupType, tuple[int, ...]]],
 ) -> HloSharding:
-    """Tiles whose order of digits is: dimensions, then subgroups."""
-    size_of = digits.sizes.__getitem__
+    """Return the sharding with the sub-axes in the order: dimensions, then subgroups."""
+    size_of = sub_axes.sizes.__getitem__
     subgroups = [(kind, part) for kind, part in subgroups if math.prod(map(size_of, part)) > 1]
     tile_dims = tuple(math.prod(map(size_of, group)) for group in groups)
     if math.prod(tile_dims) == 1 and len(subgroups) <= 1:
@@ -142,8 +142,8 @@ def _assemble(
         )
     dims = tile_dims + tuple(math.prod(map(size_of, part)) for _, part in subgroups)
     order = tuple(p for group in (*groups, *(part for _, part in subgroups)) for p in group)
-    missing = tuple(p for p in range(len(digits.sizes)) if p not in order)
-    sizes, perm = _simplify(digits.sizes, order + missing)
+    missing = tuple(p for p in range(len(sub_axes.sizes)) if p not in order)
+    sizes, perm = _simplify(sub_axes.sizes, order + missing)
     iota = IotaTile(dims, sizes, perm)
     kinds = tuple(kind for kind, _ in subgroups)
     if mesh.device_ids is None:
@@ -155,7 +155,7 @@ def _assemble(
 def _simplify(
     sizes: tuple[int, ...], perm: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The canonical iota form: digits of size 1 dropped, neighbours that stay neighbours merged."""
+    """Return the canonical iota form: sub-axes of size 1 are dropped, neighbours that stay neighbours are merged."""
     order = [p for p in perm if sizes[p] > 1]
     runs: list[list[int]] = []
     for p in order:
@@ -164,7 +164,7 @@ def _simplify(
             runs[-1].append(p)
         else:
             runs.append([p])
-    by_place = sorted(range(len(runs)), key=lambda r: runs[r][0])
-    merged = tuple(math.prod(sizes[p] for p in runs[r]) for r in by_place)
-    place = {r: i for i, r in enumerate(by_place)}
-    return merged or (1,), tuple(place[r] for r in range(len(runs))) or (0,)
+    by_position = sorted(range(len(runs)), key=lambda r: runs[r][0])
+    merged = tuple(math.prod(sizes[p] for p in runs[r]) for r in by_position)
+    position = {r: i for i, r in enumerate(by_position)}
+    return merged or (1,), tuple(position[r] for r in range(len(runs))) or (0,)

@@ -9,7 +9,7 @@ from spmd.text.sharding.sharding_text import read_iota_tail
 
 
 def read_replica_groups(scanner: Scanner) -> ReplicaGroups:
-    """Groups of ids in the form they are written. HloParseError when there are none."""
+    """Read groups of ids, as a list or an iota tile. Raises HloParseError if there are none."""
     if scanner.peek("mesh"):
         return _read_mesh_groups(scanner)
     if scanner.peek("["):
@@ -21,7 +21,7 @@ def read_replica_groups(scanner: Scanner) -> ReplicaGroups:
         return ReplicaGroups(iota=read_iota_tail(scanner, dims))
     scanner.expect("{")
     groups: list[tuple[int, ...]] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if groups:
             scanner.expect(",")
         groups.append(scanner.integers("{", "}"))

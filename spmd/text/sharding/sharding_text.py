@@ -24,7 +24,7 @@ _PLAIN_KINDS = {
 
 
 def parse_sharding(text: str) -> HloSharding:
-    """The sharding that is all of ``text``, braces included. HloParseError when it is none."""
+    """Return the sharding that is all of ``text``, braces included. Raises HloParseError if it is none."""
     scanner = Scanner.of(text)
     sharding = read_sharding(scanner)
     scanner.finish()
@@ -39,9 +39,9 @@ def read_sharding(scanner: Scanner) -> HloSharding:
 
 
 def _read_tuple(scanner: Scanner) -> HloSharding:
-    """``{{replicated}, {devices=..}}``: one entry per leaf; the first brace is read."""
+    """Read ``{{replicated}, {devices=..}}``: one entry per leaf; the first brace is already read."""
     elements: list[HloSharding] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if elements:
             scanner.expect(",")
         scanner.expect("{")
@@ -80,7 +80,7 @@ def _read_positional(scanner: Scanner) -> HloSharding:
         scanner.expect("=")
         return _read_tiled(scanner)
     if name == "maximal":
-        if not scanner.take("device"):
+        if not scanner.consume_if("device"):
             scanner.fail(f"expected 'device', found {scanner.found()}")
         scanner.expect("=")
         return HloSharding.maximal(scanner.integer("a device id"))
@@ -107,7 +107,7 @@ def _read_tiled(scanner: Scanner) -> HloSharding:
         scanner.fail(f"a device grid has at most {MAX_RANK} dimensions", start)
     tiles = (
         TileAssignment(read_iota_tail(scanner, dims))
-        if scanner.take("<=")
+        if scanner.consume_if("<=")
         else _listed(scanner, dims)
     )
     subgroups = _read_subgroups(scanner)
@@ -117,7 +117,7 @@ def _read_tiled(scanner: Scanner) -> HloSharding:
 
 
 def read_iota_tail(scanner: Scanner, dims: tuple[int, ...]) -> IotaTile:
-    """``[4]`` or ``[2,2]T(1,0)`` behind ``dims<=``."""
+    """Read ``[4]`` or ``[2,2]T(1,0)`` after ``dims<=``."""
     scanner.skip_space()
     start = scanner.pos
     reshape = scanner.integers("[", "]")
@@ -143,7 +143,7 @@ def _listed(scanner: Scanner, dims: tuple[int, ...]) -> TileAssignment:
     if math.prod(dims) == 1:
         scanner.fail("expected tiles for more than one device; write {maximal device=0}", start)
     ids = [scanner.integer("a device id")]
-    while scanner.take(","):
+    while scanner.consume_if(","):
         ids.append(scanner.integer("a device id"))
     if len(ids) != math.prod(dims):
         scanner.fail(f"expected {math.prod(dims)} device ids, found {len(ids)}", start)
@@ -151,14 +151,14 @@ def _listed(scanner: Scanner, dims: tuple[int, ...]) -> TileAssignment:
 
 
 def _read_subgroups(scanner: Scanner) -> tuple[SubgroupType, ...]:
-    if scanner.take("last_tile_dim_replicate"):
+    if scanner.consume_if("last_tile_dim_replicate"):
         return (SubgroupType.REPLICATED,)
-    if not scanner.take("last_tile_dims"):
+    if not scanner.consume_if("last_tile_dims"):
         return ()
     scanner.expect("=")
     scanner.expect("{")
     kinds: list[SubgroupType] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if kinds:
             scanner.expect(",")
         word = scanner.need(_WORD, "a subgroup type")
@@ -169,12 +169,12 @@ def _read_subgroups(scanner: Scanner) -> tuple[SubgroupType, ...]:
 
 
 def _read_suffix(scanner: Scanner) -> tuple[str, str]:
-    """``shard_as 3`` and ``metadata={..}`` in any order: (group, metadata text)."""
+    """Read ``shard_as 3`` and ``metadata={..}`` in any order. Returns (group, metadata text)."""
     group = metadata = ""
     while True:
         if (found := scanner.match(_GROUP)) is not None:
             group = f"{found[1]} {found[2]}"
-        elif scanner.take("metadata"):
+        elif scanner.consume_if("metadata"):
             scanner.expect("=")
             start, end = scanner.balanced()
             metadata = scanner.text[start + 1 : end - 1]

@@ -24,11 +24,11 @@ _MAX_DEVICES = 1 << 31
 
 
 def parse_meshes(text: str) -> dict[str, Mesh]:
-    """``{mesh = #sdy.mesh<["data"=2]>, ...}`` by name. HloParseError where the text is something else."""
+    """Return the meshes of ``{mesh = #sdy.mesh<["data"=2]>, ...}`` by name. Raises HloParseError for other text."""
     scanner = Scanner.of(text, "xla.sdy.meshes")
     meshes: dict[str, Mesh] = {}
     scanner.expect("{")
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if meshes:
             scanner.expect(",")
         found = scanner.need(_MESH_NAME, "a mesh name")
@@ -55,21 +55,21 @@ def _mesh_key(name: str) -> str:
 
 
 def _mesh(scanner: Scanner, name: str) -> Mesh:
-    """``<["x"=2, "y"=4], device_ids=[..]>``"""
+    """Read ``<["x"=2, "y"=4], device_ids=[..]>``."""
     scanner.expect("<")
     scanner.skip_space()
     start = scanner.pos
     scanner.expect("[")
     axes: list[tuple[str, int]] = []
-    while not scanner.take("]"):
+    while not scanner.consume_if("]"):
         if axes:
             scanner.expect(",")
         axis = scanner.string()
         scanner.expect("=")
         axes.append((axis, scanner.integer("an axis size")))
     ids: tuple[int, ...] | None = None
-    if scanner.take(","):
-        if not scanner.take("device_ids"):
+    if scanner.consume_if(","):
+        if not scanner.consume_if("device_ids"):
             scanner.fail(f"expected device_ids, found {scanner.found()}")
         scanner.expect("=")
         ids = scanner.integers("[", "]")
@@ -95,22 +95,22 @@ def _check_mesh(
 
 
 def parse_tensor_sharding(text: str) -> TensorSharding:
-    """``#sdy.sharding<@mesh, [{"x"}, {?}]>``, with or without the prefix."""
+    """Parse ``#sdy.sharding<@mesh, [{"x"}, {?}]>``, with or without the prefix."""
     scanner = Scanner.of(text, "xla.sdy.sharding")
-    scanner.take("#sdy.sharding")
+    scanner.consume_if("#sdy.sharding")
     sharding = _tensor_sharding(scanner)
     scanner.finish()
     return sharding
 
 
 def parse_sharding_per_value(text: str) -> tuple[TensorSharding, ...]:
-    """``#sdy.sharding_per_value<[<@mesh, [{"x"}]>, ...]>``: one sharding per result."""
+    """Parse ``#sdy.sharding_per_value<[<@mesh, [{"x"}]>, ...]>``: one sharding per result."""
     scanner = Scanner.of(text, "xla.sdy.sharding")
-    scanner.take("#sdy.sharding_per_value")
+    scanner.consume_if("#sdy.sharding_per_value")
     scanner.expect("<")
     scanner.expect("[")
     shardings: list[TensorSharding] = []
-    while not scanner.take("]"):
+    while not scanner.consume_if("]"):
         if shardings:
             scanner.expect(",")
         shardings.append(_tensor_sharding(scanner))
@@ -133,13 +133,13 @@ def _tensor_sharding(scanner: Scanner) -> TensorSharding:
     if (symbol := scanner.match(_SYMBOL)) is not None:
         mesh = symbol[1] or symbol[2]
     else:
-        scanner.take("#sdy.")
+        scanner.consume_if("#sdy.")
         scanner.expect("mesh")
         mesh = _mesh(scanner, "")
     scanner.expect(",")
     dims = _dimensions(scanner)
     lists: dict[str, tuple[AxisRef, ...]] = {}
-    while scanner.take(","):
+    while scanner.consume_if(","):
         word = scanner.need(NAME, "replicated or unreduced")
         if word.group() not in ("replicated", "unreduced") or word.group() in lists:
             scanner.fail(f"expected replicated or unreduced, found {word.group()!r}", word.start())
@@ -152,7 +152,7 @@ def _tensor_sharding(scanner: Scanner) -> TensorSharding:
 def _dimensions(scanner: Scanner) -> tuple[DimensionSharding, ...]:
     scanner.expect("[")
     dims: list[DimensionSharding] = []
-    while not scanner.take("]"):
+    while not scanner.consume_if("]"):
         if dims:
             scanner.expect(",")
         dims.append(_dimension(scanner))
@@ -160,14 +160,14 @@ def _dimensions(scanner: Scanner) -> tuple[DimensionSharding, ...]:
 
 
 def _dimension(scanner: Scanner) -> DimensionSharding:
-    """``{"x", "y":(1)2, ?}p1``"""
+    """Read ``{"x", "y":(1)2, ?}p1``."""
     scanner.expect("{")
     axes: list[AxisRef] = []
     is_closed = True
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if axes:
             scanner.expect(",")
-        if scanner.take("?"):
+        if scanner.consume_if("?"):
             is_closed = False
             scanner.expect("}")
             break
@@ -178,7 +178,7 @@ def _dimension(scanner: Scanner) -> DimensionSharding:
 
 def _axis(scanner: Scanner) -> AxisRef:
     name = scanner.string()
-    if not scanner.take(":"):
+    if not scanner.consume_if(":"):
         return AxisRef(name)
     start = scanner.pos
     scanner.expect("(")
@@ -196,7 +196,7 @@ def _axis(scanner: Scanner) -> AxisRef:
 def _axes(scanner: Scanner) -> tuple[AxisRef, ...]:
     scanner.expect("{")
     axes: list[AxisRef] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if axes:
             scanner.expect(",")
         axes.append(_axis(scanner))
@@ -204,9 +204,9 @@ def _axes(scanner: Scanner) -> tuple[AxisRef, ...]:
 
 
 def parse_manual_axes(text: str) -> tuple[str, ...]:
-    """``#sdy<manual_axes{"x", "y"}>``: axis names."""
+    """Return the axis names of ``#sdy<manual_axes{"x", "y"}>``."""
     scanner = Scanner.of(text, "xla.sdy.manual_axes")
-    if scanner.take("#sdy.manual_axes"):
+    if scanner.consume_if("#sdy.manual_axes"):
         scanner.expect("<")
     else:
         scanner.expect("#sdy<")
@@ -240,9 +240,9 @@ _SPECIAL = ("reduction", "need_replication", "permutation", "blocked_propagation
 
 
 def parse_op_sharding_rule(text: str) -> ShardingRuleText:
-    """``#sdy.op_sharding_rule<([i, j])->([i, k]) {i=8, j=6, k=6} reduction={j}, custom>``"""
+    """Parse ``#sdy.op_sharding_rule<([i, j])->([i, k]) {i=8, j=6, k=6} reduction={j}, custom>``."""
     scanner = Scanner.of(text, "xla.sdy.sharding_rule")
-    scanner.take("#sdy.op_sharding_rule")
+    scanner.consume_if("#sdy.op_sharding_rule")
     scanner.expect("<")
     operands = _mappings(scanner)
     scanner.expect("->")
@@ -250,8 +250,8 @@ def parse_op_sharding_rule(text: str) -> ShardingRuleText:
     sizes = _factor_sizes(scanner)
     special: list[tuple[str, tuple[str, ...]]] = []
     is_custom = False
-    while not scanner.take(">"):
-        scanner.take(",")
+    while not scanner.consume_if(">"):
+        scanner.consume_if(",")
         word = scanner.need(NAME, "a factor kind")
         if word.group() == "custom":
             is_custom = True
@@ -265,15 +265,15 @@ def parse_op_sharding_rule(text: str) -> ShardingRuleText:
 
 
 def _mappings(scanner: Scanner) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    """``([i, j], [i, kl])``: per value, per dimension, its factors (written without a blank between)."""
+    """Read ``([i, j], [i, kl])``: per value, per dimension, its factors (written without a space between)."""
     scanner.expect("(")
     values: list[tuple[tuple[str, ...], ...]] = []
-    while not scanner.take(")"):
+    while not scanner.consume_if(")"):
         if values:
             scanner.expect(",")
         scanner.expect("[")
         dims: list[tuple[str, ...]] = []
-        while not scanner.take("]"):
+        while not scanner.consume_if("]"):
             if dims:
                 scanner.expect(",")
             dims.append(_dimension_factors(scanner))
@@ -291,7 +291,7 @@ def _dimension_factors(scanner: Scanner) -> tuple[str, ...]:
 def _factor_sizes(scanner: Scanner) -> tuple[tuple[str, int], ...]:
     scanner.expect("{")
     sizes: list[tuple[str, int]] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if sizes:
             scanner.expect(",")
         name = scanner.need(_FACTOR, "a factor").group()
@@ -303,7 +303,7 @@ def _factor_sizes(scanner: Scanner) -> tuple[tuple[str, int], ...]:
 def _factor_list(scanner: Scanner) -> tuple[str, ...]:
     scanner.expect("{")
     factors: list[str] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if factors:
             scanner.expect(",")
         factors.append(scanner.need(_FACTOR, "a factor").group())

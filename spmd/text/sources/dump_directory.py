@@ -24,7 +24,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class DumpedModule:
-    """``stem`` is ``module_0012.jit_step``; one of the files is there at least."""
+    """A module of a dump directory. ``stem``: such as ``module_0012.jit_step``; at least one of the files exists."""
 
     stem: str
     text: Path | None
@@ -49,7 +49,7 @@ class DumpedModule:
 
 
 def split_choice(path: Path) -> tuple[Path, str]:
-    """``DIR:NAME`` as the directory and the name; anything else as it is, with an empty name."""
+    """Split ``DIR:NAME`` into the directory and the name; other text is the directory, with an empty name."""
     folder, colon, choice = str(path).rpartition(":")
     if colon and not path.exists() and Path(folder).is_dir():
         return Path(folder), choice
@@ -57,9 +57,9 @@ def split_choice(path: Path) -> tuple[Path, str]:
 
 
 def dumped_module(folder: Path, choice: str) -> DumpedModule:
-    """The module that ``choice`` names, the only one where it is empty.
+    """Return the module that ``choice`` names; if it is empty, the only module.
 
-    HloParseError lists the modules where there is no such one, or more than one.
+    Raises HloParseError, with a list of the modules, if there is no such one, or more than one.
     """
     modules = _modules(folder)
     if not modules:
@@ -81,22 +81,24 @@ def dumped_module(folder: Path, choice: str) -> DumpedModule:
 
 
 def _modules(folder: Path) -> list[DumpedModule]:
-    """In the order of their names."""
+    """Return the modules in the order of their names."""
     files: dict[str, dict[str, Path]] = {}
-    for form in (_TEXT, *_PROTOS):
-        suffix = f".{_STAGE}{form}"
+    for extension in (_TEXT, *_PROTOS):
+        suffix = f".{_STAGE}{extension}"
         for path in sorted(folder.glob(f"*{suffix}")):
-            files.setdefault(path.name.removesuffix(suffix), {})[form] = path
+            files.setdefault(path.name.removesuffix(suffix), {})[extension] = path
     return [
         DumpedModule(
-            stem, forms.get(_TEXT), next((forms[form] for form in _PROTOS if form in forms), None)
+            stem,
+            paths.get(_TEXT),
+            next((paths[extension] for extension in _PROTOS if extension in paths), None),
         )
-        for stem, forms in sorted(files.items())
+        for stem, paths in sorted(files.items())
     ]
 
 
 def _listed(modules: list[DumpedModule]) -> str:
-    """One line per module with its size, the largest first."""
+    """Return one line per module with its size, the largest first."""
     by_size = sorted(modules, key=lambda m: (-m.size, m.stem))
     lines = [f"  {m.size:>10,} bytes  {m.stem}" for m in by_size[:_SHOWN]]
     if len(by_size) > _SHOWN:

@@ -1,9 +1,9 @@
 """Functions of JAX become modules, with the Python functions that they call (the ``jax`` extra).
 
 Python callbacks (jax.debug.print, jax.pure_callback, io_callback) and the partition functions of
-jax.custom_partitioning live in this process alone; the module holds them beside its text (spmd/hlo/host_functions.py).
-A call of custom_partitioning also gets the whole function as its called computation, so that a text of the module can
-be partitioned and evaluated anywhere.
+jax.custom_partitioning exist in this process only; the module refers to them (spmd/hlo/host_functions.py). A call of
+custom_partitioning also gets the unpartitioned function as its called computation, so that a text of the module can be
+partitioned and evaluated anywhere.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Lowerable(Protocol):
 
 
 def from_jax(function: Lowerable, *args: Any, **kwargs: Any) -> HloModule:
-    """The module that ``function`` (from ``jax.jit``) lowers to for these arguments, before optimization.
+    """Return the module that ``function`` (from ``jax.jit``) lowers to for these arguments, before optimization.
 
-    Arguments may be arrays or ``jax.ShapeDtypeStruct``. The module holds the Python functions that the program calls,
-    and the partition functions of ``custom_partitioning``: compile it in this process. SpmdError where ``function``
-    cannot be lowered.
+    Arguments may be arrays or ``jax.ShapeDtypeStruct``. The module refers to the Python functions that the program
+    calls and to the partition functions of ``custom_partitioning``, so it must be compiled in this process. Raises
+    SpmdError if ``function`` cannot be lowered.
     """
     if not hasattr(function, "lower"):
         raise SpmdError(f"expected a function from jax.jit, found {type(function).__name__}")
@@ -64,7 +64,7 @@ def _partitioned_calls(module: HloModule) -> list[HloInstruction]:
 class JaxPartitioner:
     """A partition function of custom_partitioning (a PartitionFunction). ``key``: JAX's name of it.
 
-    ``info``: what JAX calls by that name, as long as somebody holds it.
+    ``info``: JAX's object of that name, which JAX refers to weakly.
     """
 
     key: str
@@ -110,13 +110,13 @@ def _jax_shape(xla: Any, shape: ArrayShape) -> Any:
 
 
 def _keep_partitioners(
-    module: HloModule, calls: Sequence[HloInstruction], kept: Sequence[Any], jaxpr: Any
+    module: HloModule, calls: Sequence[HloInstruction], infos: Sequence[Any], jaxpr: Any
 ) -> None:
-    """Number the partition functions of ``calls``, and give each call its whole function."""
-    by_key = {str(id(info)): info for info in kept}
+    """Number the partition functions of ``calls``, and give each call its unpartitioned function."""
+    by_key = {str(id(info)): info for info in infos}
     equations = list(_equations(jaxpr.jaxpr))
     partitioners: list[JaxPartitioner] = []
-    whole: dict[str, HloComputation] = {}
+    functions: dict[str, HloComputation] = {}
     for call in calls:
         key = call.annotations.backend_config.strip('"')
         info = by_key.get(key)
@@ -125,12 +125,12 @@ def _keep_partitioners(
         equation = next((e for e in equations if _is_of(e, info, call)), None)
         if equation is None:
             continue
-        if key not in whole:
-            whole[key] = _whole_function(module, equation.params["call"], info.mesh)
+        if key not in functions:
+            functions[key] = _unpartitioned_function(module, equation.params["call"], info.mesh)
             partitioners.append(JaxPartitioner(key, info))
         number = [one.key for one in partitioners].index(key)
         call.annotations = replace(call.annotations, backend_config=str(number))
-        call.called_computations = [whole[key]]
+        call.called_computations = [functions[key]]
     module.computations = module.computations_post_order()
     module.host_functions = replace(module.host_functions, partitioners=tuple(partitioners))
 
@@ -157,8 +157,8 @@ def _is_of(equation: Any, info: Any, call: HloInstruction) -> bool:
     )
 
 
-def _whole_function(module: HloModule, closed: Any, mesh: Any) -> HloComputation:
-    """Return the function of an equation, on whole arrays, as a computation of ``module``."""
+def _unpartitioned_function(module: HloModule, closed: Any, mesh: Any) -> HloComputation:
+    """Return the function of an equation, on global arrays, as a computation of ``module``."""
     jax = importlib.import_module("jax")
     core = importlib.import_module("jax._src.core")
     avals = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in closed.in_avals]

@@ -27,11 +27,11 @@ _GZIP = b"\x1f\x8b"
 
 
 def load(path: str | Path) -> HloModule:
-    """The module in the file ``path``, or in the dump directory ``path`` (``DIR:NAME`` where it holds several).
+    """Return the module in the file ``path``, or in the dump directory ``path`` (``DIR:NAME`` if it has several).
 
-    Text, HloModuleProto and HloProto are told apart by content, packed by gzip or not; StableHLO text or bytecode, and
-    what ``jax.export`` serializes, is converted where the jax extra is installed (UnsupportedError where not). Raises
-    HloParseError for what is none of them.
+    The content decides between text, HloModuleProto and HloProto, compressed by gzip or not. StableHLO text or
+    bytecode, and the output of ``jax.export``, is converted if the jax extra is installed (else UnsupportedError).
+    Raises HloParseError for anything else.
     """
     path, choice = split_choice(Path(path))
     try:
@@ -44,7 +44,7 @@ def load(path: str | Path) -> HloModule:
 
 
 def parse_bytes(data: bytes, file: str = "<bytes>") -> HloModule:
-    """The module in ``data``, told apart by content."""
+    """Return the module in ``data``, whose format is recognized by its content."""
     if data.startswith(_GZIP):
         data = _inflated(data, file)
     try:
@@ -77,13 +77,13 @@ def _parse_binary(data: bytes, file: str) -> HloModule:
 
 
 def _load_dumped(dumped: DumpedModule) -> HloModule:
-    """The text, which states the configuration; the proto where the text elides constants, which the proto has."""
+    """Load the text, which states the configuration. If it elides constants, load the proto, which has them."""
     module = parse_bytes(dumped.file.read_bytes(), str(dumped.file))
     if dumped.text is None or dumped.proto is None or not _elides(module):
         return module
-    whole = parse_bytes(dumped.proto.read_bytes(), str(dumped.proto))
-    copy_configuration(module, whole)
-    return whole
+    complete = parse_bytes(dumped.proto.read_bytes(), str(dumped.proto))
+    copy_configuration(module, complete)
+    return complete
 
 
 def _elides(module: HloModule) -> bool:

@@ -13,7 +13,7 @@ _BYTECODE = b"ML\xefR"
 
 
 def stablehlo_of(data: bytes) -> tuple[bytes, str] | None:
-    """Return the StableHLO bytecode in ``data`` and the name of ``data``'s format; None where it is another format.
+    """Return the StableHLO bytecode in ``data`` and the name of ``data``'s format; None if it is another format.
 
     Bytecode stands by itself, or in what ``jax.export`` serializes: a FlatBuffer, in which the bytes of an array follow
     their number.
@@ -35,8 +35,8 @@ def parse_stablehlo(
 ) -> HloModule:
     """Return the HLO of StableHLO text or bytecode (Shardy annotations included), converted by jaxlib.
 
-    ``what``: the format, for messages. UnsupportedError without jaxlib; HloParseError with jaxlib's message for what it
-    refuses.
+    ``what``: the format, for messages. Raises UnsupportedError without jaxlib; HloParseError with jaxlib's message for
+    what it refuses.
     """
     try:
         jaxlib = importlib.import_module("jaxlib._jax")

@@ -141,7 +141,7 @@ def written(*changes: tuple[str, str]) -> Plant:
         for old, new in changes:
             assert text.count(old) == 1, old
             text = text.replace(old, new)
-        module.take_over(parse_module(text))
+        module.move_from(parse_module(text))
 
     return plant
 

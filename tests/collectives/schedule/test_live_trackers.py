@@ -24,7 +24,7 @@ def test_both_directions_count_alike(seed: int) -> None:
     known = ModuleBytes.of(module)
     for computation, buffers in known.buffers.items():
         order = computation.instructions
-        inner, persistent = known.inner_of(computation), known.held(computation)
+        inner, persistent = known.inner_of(computation), known.persistent(computation)
         wanted = live_bytes(buffers, order, inner, persistent)
         forward, backward = (
             make(buffers, inner, persistent) for make in (ForwardTracker, BackwardTracker)
@@ -60,7 +60,7 @@ def headroom(module: HloModule, limit: int, *, backward: bool) -> Headroom:
     count = len(graph)
     key = list(range(count))[::-1] if backward else list(range(count))
     make = BackwardTracker if backward else ForwardTracker
-    tracker = make(known.buffers[entry], {}, known.held(entry))
+    tracker = make(known.buffers[entry], {}, known.persistent(entry))
     needs = needs_by_turn(graph, key, entry.instructions, known.look(entry))
     return Headroom(graph, key, known.buffers[entry], tracker, needs, limit)
 

@@ -71,15 +71,19 @@ def test_a_description_has_the_rates_that_its_seconds_were_made_with() -> None:
     (way,) = machine.exchanges
     assert way.devices == NODE_DEVICES
     assert (way.latency, way.bandwidth) == pytest.approx((EXCHANGE, 1 / BYTE))
-    assert way.far == pytest.approx(0.5)
+    assert way.uncached_slowdown == pytest.approx(0.5)
     large = machine.products[0]
     assert large.holds(512, 512, 512)
     assert large.call_seconds == pytest.approx(CALL, rel=0.01)
     assert large.multiply_seconds == pytest.approx(MULTIPLY, rel=0.01)
     assert large.result_seconds == pytest.approx(RESULT, rel=0.01)
-    assert large.lhs_turned_seconds == pytest.approx(TURN, rel=0.01)
-    assert large.far((False, False)) == pytest.approx((3.0, 5.0, 0.0), rel=0.02, abs=1e-6)
-    assert large.far((True, True)) == pytest.approx((5.0, 5.0, 0.0), rel=0.02, abs=1e-6)
+    assert large.lhs_transposed_seconds == pytest.approx(TURN, rel=0.01)
+    assert large.uncached_slowdowns((False, False)) == pytest.approx(
+        (3.0, 5.0, 0.0), rel=0.02, abs=1e-6
+    )
+    assert large.uncached_slowdowns((True, True)) == pytest.approx(
+        (5.0, 5.0, 0.0), rel=0.02, abs=1e-6
+    )
     assert read_machine(write_machine(machine).encode(), "here.json") == machine
 
 

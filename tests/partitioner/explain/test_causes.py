@@ -23,7 +23,7 @@ ENTRY main {
 
 def explain(text: str) -> Explanation:
     module = spmd.parse(text)
-    return explain_module(module, module.num_partitions, tries=0)
+    return explain_module(module, module.num_partitions, max_tried=0)
 
 
 def because(explanation: Explanation, name: str) -> tuple[str, ...]:
@@ -62,9 +62,11 @@ def test_every_axis_of_a_corpus_module_leads_back_to_an_annotation(cases: object
     }
     checked = 0
     for instruction in driver.graph.instructions():
-        for slot in driver.graph.slots(instruction):
-            for axis in () if slot is None else [a for held in slot.dims for a in held]:
-                assert slot is not None
-                assert axis_chain(slot, axis)[0] in annotated
+        for sharding in driver.graph.shardings(instruction):
+            for axis in (
+                () if sharding is None else [a for dim_axes in sharding.dims for a in dim_axes]
+            ):
+                assert sharding is not None
+                assert axis_chain(sharding, axis)[0] in annotated
                 checked += 1
     assert checked > 500

@@ -13,7 +13,7 @@ from spmd.analysis.cost import module_cost
 
 def explain(text: str) -> Explanation:
     module = spmd.parse(text)
-    return explain_module(module, module.num_partitions, tries=0)
+    return explain_module(module, module.num_partitions, max_tried=0)
 
 
 def only(explanation: Explanation) -> CollectiveExplanation:
@@ -76,7 +76,7 @@ ENTRY main {
 def test_times_follow_the_stated_model() -> None:
     module = spmd.parse(explain_modules.CONTRACTED)
     links = LinkModel(latency_s=1e-3, bytes_per_s=4096.0)
-    found = only(explain_module(module, 2, links=links, tries=0))
+    found = only(explain_module(module, 2, links=links, max_tried=0))
     assert found.seconds == pytest.approx(1.001)
 
 
@@ -84,7 +84,7 @@ def test_times_follow_the_stated_model() -> None:
 def test_bytes_add_up_to_what_the_module_sends(cases: Path, name: str, devices: int) -> None:
     """Counted by the cost analysis, which knows nothing of reshards."""
     module = spmd.load(str(cases / name / "module.hlo"))
-    explanation = explain_module(module, devices, tries=0)
+    explanation = explain_module(module, devices, max_tried=0)
     cost = module_cost(spmd.partition(module, devices))
     assert explanation.wire_bytes == pytest.approx(cost.wire_bytes)
     assert len(explanation.collectives) == sum(c.count for c in cost.collectives.values())

@@ -9,7 +9,7 @@ from partitioner.explain.report import Conflict
 
 def conflicts(text: str) -> tuple[Conflict, ...]:
     module = spmd.parse(text)
-    return explain_module(module, module.num_partitions, tries=0).conflicts
+    return explain_module(module, module.num_partitions, max_tried=0).conflicts
 
 
 def test_an_axis_that_two_indices_of_an_op_want() -> None:

@@ -66,7 +66,7 @@ def test_names_cannot_end_the_script() -> None:
         "parameter(0)",
         'parameter(0), metadata={op_name="</script><script>alert(1)</script>@DATA@"}',
     )
-    explanation = explain_module(spmd.parse(hostile), 4, tries=0)
+    explanation = explain_module(spmd.parse(hostile), 4, max_tried=0)
     page = explanation_page(explanation)
     assert "<script>alert" not in page
     assert "</script><script>alert(1)</script>@DATA@" in json.dumps(embedded(page))

@@ -31,7 +31,7 @@ def of_text(module: HloModule) -> Counter[tuple[str, str]]:
 def check_remedies(module: HloModule, devices: int, tries: int) -> int:
     """Apply each proposed remedy; the number of them."""
     before = spmd.partition(module, devices)
-    found = [c for c in explain_module(module, devices, tries=tries).collectives if c.remedy]
+    found = [c for c in explain_module(module, devices, max_tried=tries).collectives if c.remedy]
     for collective in found:
         remedy = collective.remedy
         assert remedy is not None

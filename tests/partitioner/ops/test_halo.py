@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from partitioner.devices.axes import DeviceAxes
 from partitioner.devices.device_lines import mirror_pairs, shift_pairs
-from partitioner.ops.halo import HaloWindow, exchange_cost, reach_of, sliding, trimmed
+from partitioner.ops.halo import HaloWindow, exchange_cost, halo_widths, sliding, trimmed
 from partitioner.ops.halo_windows import contracting
 from spmd.ops.window import WindowDimension
 
@@ -17,10 +17,10 @@ WINDOWS = st.builds(HaloWindow, st.integers(1, 9), st.integers(-6, 6), st.intege
 
 @given(WINDOWS, st.integers(1, 30), st.integers(2, 5))
 def test_reach_is_the_furthest_any_device_looks(window: HaloWindow, size: int, shards: int) -> None:
-    reach = reach_of(window, size, shards)
-    begins = [k * window.step + window.start - k * reach.tile for k in range(shards)]
-    assert reach.left == max(0, *(-b for b in begins))
-    assert reach.right == max(0, *(b + window.size - reach.tile for b in begins))
+    widths = halo_widths(window, size, shards)
+    begins = [k * window.step + window.start - k * widths.tile for k in range(shards)]
+    assert widths.left == max(0, *(-b for b in begins))
+    assert widths.right == max(0, *(b + window.size - widths.tile for b in begins))
 
 
 @given(WINDOWS, st.integers(1, 30), st.integers(2, 5))
@@ -28,13 +28,13 @@ def test_the_price_of_an_exchange_is_what_neighbours_send(
     window: HaloWindow, size: int, shards: int
 ) -> None:
     """Element by element: those of another device's tile that the pieces around a tile hold."""
-    reach = reach_of(window, size, shards)
+    widths = halo_widths(window, size, shards)
     sent = 0
     for k in range(shards):
-        around = range(k * reach.tile - reach.left, (k + 1) * reach.tile + reach.right)
-        sent += sum(0 <= e < shards * reach.tile and e // reach.tile != k for e in around)
+        around = range(k * widths.tile - widths.left, (k + 1) * widths.tile + widths.right)
+        sent += sum(0 <= e < shards * widths.tile and e // widths.tile != k for e in around)
     heavy = 1e9
-    assert exchange_cost(reach, shards, heavy) // heavy == sent // shards
+    assert exchange_cost(widths, shards, heavy) // heavy == sent // shards
 
 
 DIMENSIONS = st.builds(

@@ -1,11 +1,11 @@
-"""Propagation over slots and edges, without any HLO."""
+"""Propagation over value shardings and edges, without any HLO."""
 
 from __future__ import annotations
 
 import itertools
 
 from partitioner.devices.axes import DeviceAxes
-from partitioner.propagation.driver import Edge, Slot, propagate
+from partitioner.propagation.driver import Edge, ValueSharding, propagate
 from partitioner.propagation.op_priority import OpPriority
 from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder, identity_rule
 from spmd.device import ReductionKind
@@ -15,14 +15,14 @@ AXES = DeviceAxes((2, 2))
 F32 = PrimitiveType.F32
 
 
-def slot(*dims: int) -> Slot:
-    return Slot.for_shape(array(F32, *dims), "value")
+def value(*dims: int) -> ValueSharding:
+    return ValueSharding.for_shape(array(F32, *dims), "value")
 
 
 def bound(
     dims: tuple[int, ...], axes: tuple[tuple[int, ...], ...], *, is_open: bool = False
-) -> Slot:
-    made = slot(*dims)
+) -> ValueSharding:
+    made = value(*dims)
     made.fix(axes, (is_open,) * len(dims), "annotation")
     return made
 
@@ -36,7 +36,7 @@ def dot_rule(m: int, n: int, k: int) -> OpShardingRule:
 
 
 def test_free_dimensions_of_a_dot_reach_the_result() -> None:
-    lhs, rhs, result = bound((8, 8), ((0,), ())), bound((8, 8), ((), (1,))), slot(8, 8)
+    lhs, rhs, result = bound((8, 8), ((0,), ())), bound((8, 8), ((), (1,))), value(8, 8)
     propagate(
         AXES, [Edge.connect(dot_rule(8, 8, 8), [lhs, rhs], [result], "dot", OpPriority.ORDINARY)]
     )
@@ -44,7 +44,7 @@ def test_free_dimensions_of_a_dot_reach_the_result() -> None:
 
 
 def test_a_result_reaches_back_to_open_operands() -> None:
-    lhs, rhs, result = slot(8, 8), slot(8, 8), bound((8, 8), ((0,), (1,)))
+    lhs, rhs, result = value(8, 8), value(8, 8), bound((8, 8), ((0,), (1,)))
     propagate(
         AXES, [Edge.connect(dot_rule(8, 8, 8), [lhs, rhs], [result], "dot", OpPriority.ORDINARY)]
     )
@@ -53,7 +53,7 @@ def test_a_result_reaches_back_to_open_operands() -> None:
 
 
 def test_contracting_dimensions_agree() -> None:
-    lhs, rhs, result = bound((8, 8), ((), (0,))), slot(8, 8), slot(8, 8)
+    lhs, rhs, result = bound((8, 8), ((), (0,))), value(8, 8), value(8, 8)
     propagate(
         AXES, [Edge.connect(dot_rule(8, 8, 8), [lhs, rhs], [result], "dot", OpPriority.ORDINARY)]
     )
@@ -98,7 +98,7 @@ def test_an_open_dimension_is_only_extended() -> None:
 
 
 def test_forbidden_axes_are_not_given() -> None:
-    source, inside = bound((8,), ((0, 1),)), slot(8)
+    source, inside = bound((8,), ((0, 1),)), value(8)
     inside.forbidden = (1,)
     propagate(
         AXES,
@@ -113,7 +113,7 @@ def test_forbidden_axes_are_not_given() -> None:
 
 def test_a_dimension_smaller_than_the_shards_is_left_alone() -> None:
     source = bound((1,), ((0,),))
-    target = slot(1)
+    target = value(1)
     propagate(
         AXES,
         [
@@ -126,7 +126,7 @@ def test_a_dimension_smaller_than_the_shards_is_left_alone() -> None:
 
 
 def test_a_contested_axis_goes_to_the_larger_tensor() -> None:
-    lhs, rhs, result = bound((64, 8), ((0,), ())), bound((8, 8), ((), (0,))), slot(64, 8)
+    lhs, rhs, result = bound((64, 8), ((0,), ())), bound((8, 8), ((), (0,))), value(64, 8)
     propagate(
         AXES, [Edge.connect(dot_rule(64, 8, 8), [lhs, rhs], [result], "dot", OpPriority.ORDINARY)]
     )
@@ -135,7 +135,7 @@ def test_a_contested_axis_goes_to_the_larger_tensor() -> None:
 
 def test_elementwise_edges_come_first() -> None:
     """An activation's own sharding wins over one that crosses a contraction, wherever the ops stand."""
-    lhs, rhs, result = bound((8, 8), ((), ())), bound((8, 8), ((), (0,))), slot(8, 8)
+    lhs, rhs, result = bound((8, 8), ((), ())), bound((8, 8), ((), (0,))), value(8, 8)
     constraint = bound((8, 8), ((0,), ()))
     edges = [
         Edge.connect(dot_rule(8, 8, 8), [lhs, rhs], [result], "dot", OpPriority.ORDINARY),
@@ -152,7 +152,7 @@ def test_elementwise_edges_come_first() -> None:
 
 
 def test_a_chain_is_followed_to_its_end_in_both_directions() -> None:
-    chain = [slot(8) for _ in range(50)]
+    chain = [value(8) for _ in range(50)]
     chain[25].fix(((0,),), (False,), "annotation")
     edges = [
         Edge.connect(identity_rule(a.shape), [a], [b], "copy", OpPriority.KEEPS_VALUE)

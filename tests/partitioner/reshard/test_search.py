@@ -12,7 +12,7 @@ import pytest
 from partitioner.devices.axes import DeviceAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.search import (
-    HASTE,
+    HEURISTIC_WEIGHT,
     MAX_TRIED,
     MAX_TRIED_FINER,
     best_plan,
@@ -156,7 +156,7 @@ def test_many_axes_stay_within_the_limit() -> None:
     axes, shape = DeviceAxes((2,) * 6), ArrayShape(F32, (256, 256, 256, 256))
     choose = random.Random(4)
     longest = 2 * MAX_TRIED + 2 * MAX_TRIED_FINER + 1000  # the last state's steps are all tried
-    assert HASTE > 1
+    assert HEURISTIC_WEIGHT > 1
     for _ in range(8):
         source = random_state(choose, 6, 4, may_be_partial=True)
         target = random_state(choose, 6, 4, may_be_partial=False)

@@ -70,7 +70,9 @@ def test_results_are_written_for_the_first_block_of_depth_and_added_to_for_the_n
 
 
 def test_turned_operands_take_longer() -> None:
-    one = product(lhs_seconds=1.0, rhs_seconds=1.0, lhs_turned_seconds=2.0, rhs_turned_seconds=3.0)
+    one = product(
+        lhs_seconds=1.0, rhs_seconds=1.0, lhs_transposed_seconds=2.0, rhs_transposed_seconds=3.0
+    )
     times = [one.seconds(2, 3, 5, (lhs, rhs)) for lhs in (False, True) for rhs in (False, True)]
     assert times == [6 + 15, 6 + 60, 18 + 15, 18 + 60]
 

@@ -20,7 +20,7 @@ from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode
-from spmd.machine.convolutions import ConvolutionClass, ConvolutionForm
+from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass
 from spmd.machine.description import Exchange, MachineDescription, MemoryLevel, Rates
 from spmd.machine.products import ProductClass
 from spmd.shape import ArrayShape, PrimitiveType
@@ -127,7 +127,7 @@ def test_products_take_what_their_layouts_do(
     ]
     thunk = KernelThunk("d", kernel, tuple(places[:2]), (places[2],))
     one = ProductClass(
-        *types, 1, 1, 1, 1, 1, 64, 64, lhs_turned_seconds=1e-8, rhs_turned_seconds=2e-8
+        *types, 1, 1, 1, 1, 1, 64, 64, lhs_transposed_seconds=1e-8, rhs_transposed_seconds=2e-8
     )
     work = work_of(thunk, replace(MACHINE, products=(one,)))
     if result_turned:
@@ -186,7 +186,7 @@ def test_a_collective_goes_the_narrowest_way_that_joins_all(
 def test_a_collective_takes_longer_where_its_operand_is_far() -> None:
     """400 KB lie within 1 MB of the last step's; 4 MB do not, and are touched again, as the result is."""
     levels = (MemoryLevel("near", 1 << 20, 1e11), MemoryLevel("far", (1 << 20) + 1, 1e9))
-    ways = (Exchange("pairs", 2, 1e9, 1e-5, far=3.0),)
+    ways = (Exchange("pairs", 2, 1e9, 1e-5, uncached_slowdown=3.0),)
     machine = replace(MACHINE, levels=levels, exchanges=ways)
 
     def seconds(count: int) -> float:
@@ -303,11 +303,11 @@ IMAGES = """  x = f32[4,16,16,16] parameter(0)
 def test_a_convolution_goes_by_panels_where_a_machine_knows_nothing_else() -> None:
     """Its kernel has a plan for a tile unit on every machine."""
     met = 4 * 16 * 16 * 9 * 16
-    panels = ConvolutionClass(ConvolutionForm.PANELS, P.F32, 0.0, 1e-9, 1e-8, 0.0, 0.0)
+    panels = ConvolutionClass(ConvolutionAlgorithm.PANELS, P.F32, 0.0, 1e-9, 1e-8, 0.0, 0.0)
     known = replace(MACHINE, levels=(MemoryLevel("all", 1 << 40, 1e18),), convolutions=(panels,))
     found = predicted(IMAGES, known)
     assert found.seconds == pytest.approx(1e-6 + 1e-9 * met * 32 + 1e-8 * met, rel=1e-6)
-    image = ConvolutionClass(ConvolutionForm.IMAGE, P.F32, 1.0, 0.0, 0.0, 0.0, 0.0)
+    image = ConvolutionClass(ConvolutionAlgorithm.IMAGE, P.F32, 1.0, 0.0, 0.0, 0.0, 0.0)
     assert predicted(IMAGES, replace(known, convolutions=(panels, image))).seconds > 1.0
 
 
@@ -315,7 +315,7 @@ def test_a_convolution_goes_by_panels_where_a_machine_knows_nothing_else() -> No
 def test_a_convolution_goes_by_vectors_where_a_machine_knows_them() -> None:
     """And no tile unit. Sums of a whole block are stored once."""
     rows, depth, features = 4 * 16 * 16, 9 * 16, 32
-    vectors = ConvolutionClass(ConvolutionForm.VECTORS, P.F32, 0.0, 1e-9, 1e-8, 0.0, 1e-7)
+    vectors = ConvolutionClass(ConvolutionAlgorithm.VECTORS, P.F32, 0.0, 1e-9, 1e-8, 0.0, 1e-7)
     known = replace(MACHINE, levels=(MemoryLevel("all", 1 << 40, 1e18),), convolutions=(vectors,))
     with without_tile_unit():
         found = predicted(IMAGES, known)
@@ -330,7 +330,7 @@ HOLES = """  x = f32[4,8,8,16] parameter(0)
 
 def test_holes_are_not_multiplied_without_a_tile_unit() -> None:
     """Each of 16 x 16 results meets one element of the window."""
-    panels = ConvolutionClass(ConvolutionForm.PANELS, P.F32, 0.0, 1e-6, 0.0, 0.0, 0.0)
+    panels = ConvolutionClass(ConvolutionAlgorithm.PANELS, P.F32, 0.0, 1e-6, 0.0, 0.0, 0.0)
     known = replace(MACHINE, levels=(MemoryLevel("all", 1 << 40, 1e18),), convolutions=(panels,))
     with without_tile_unit():
         found = predicted(HOLES, known)

@@ -1,4 +1,4 @@
-"""Prices of a conditional and of the selects that may stand for it."""
+"""Costs of a conditional and of the selects that may replace it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from spmd.shape import TupleShape
 
 #: Elementwise operations that take as long as a byte of memory: about 4 on a CPU's core, more on GPUs.
 _OPERATIONS_PER_BYTE = 4
-#: Of which a transcendental function is so many.
+#: Operations that a transcendental function counts as.
 _TRANSCENDENTAL = 16
-#: They cost nothing in a kernel.
+#: Ops that cost nothing in a kernel.
 _FREE = frozenset(
     {
         Opcode.PARAMETER,
@@ -41,7 +41,7 @@ def selects_pay(x: HloInstruction) -> bool:
         _read(branch, operand)
         for branch, operand in zip(x.called_computations, x.operands[1:], strict=True)
     ]
-    every = {place: size for one in reads for place, size in one.items()}
+    every = {source: size for one in reads for source, size in one.items()}
     more = sum(every.values()) - min(sum(one.values()) for one in reads)
     work = [_operations(branch) for branch in x.called_computations]
     return _OPERATIONS_PER_BYTE * (saved - more) > sum(work) - min(work)
@@ -77,8 +77,8 @@ def _read(branch: HloComputation, operand: HloInstruction) -> dict[tuple[HloInst
             return {(operand, -1): parameter.shape.byte_size}
         index = read.attrs_as(TupleIndexAttrs).index
         is_tuple = operand.opcode is Opcode.TUPLE
-        place = (operand.operand(index), 0) if is_tuple else (operand, index)
-        found[place] = read.shape.byte_size
+        source = (operand.operand(index), 0) if is_tuple else (operand, index)
+        found[source] = read.shape.byte_size
     return found
 
 

@@ -1,4 +1,4 @@
-"""Values that are checked as XLA checks them and kept as they are written: nothing here computes with them."""
+"""Values that are checked as XLA checks them and stored as they are written: nothing here computes with them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _ALGORITHMS = (
 _SIDES = ("entry", "exit")
 
 
-def _one_of(what: str, words: tuple[str, ...]) -> Callable[[Scanner], str]:
+def _one_of(what: str, allowed: tuple[str, ...]) -> Callable[[Scanner], str]:
     def read(scanner: Scanner) -> str:
         found = scanner.need(_WORD, what)
-        if found.group() not in words:
-            listed = ", ".join(words)
+        if found.group() not in allowed:
+            listed = ", ".join(allowed)
             scanner.fail(f"{what} is one of {listed}, found {found.group()!r}", found.start())
         return found.group()
 
@@ -30,7 +30,7 @@ def _one_of(what: str, words: tuple[str, ...]) -> Callable[[Scanner], str]:
 
 
 def read_algorithm(scanner: Scanner) -> str:
-    """An algorithm of a product, in either case; "" for ``unset``."""
+    """Read the algorithm of a product, in upper or lower case. Returns "" for ``unset``."""
     found = scanner.need(_WORD, "an algorithm")
     word = found.group().lower()
     if word not in _ALGORITHMS:
@@ -38,19 +38,19 @@ def read_algorithm(scanner: Scanner) -> str:
     return "" if word == "unset" else word
 
 
-def _whole_number(scanner: Scanner) -> str:
+def _integer(scanner: Scanner) -> str:
     return str(scanner.integer())
 
 
 def read_domain(scanner: Scanner) -> str:
-    """``{kind="sharding", entry={maximal device=0}, exit={replicated}}``, in any order; commas may be left out."""
+    """Read ``{kind="sharding", entry={maximal device=0}, exit={replicated}}``, in any order; commas may be left out."""
     scanner.skip_space()
     start = scanner.pos
     seen: list[str] = []
     scanner.expect("{")
     while not scanner.peek("}"):
         if seen:
-            scanner.take(",")
+            scanner.consume_if(",")
         found = scanner.need(_WORD, "kind, entry or exit")
         seen.append(found.group())
         scanner.expect("=")
@@ -64,10 +64,10 @@ def read_domain(scanner: Scanner) -> str:
     return scanner.text[start : scanner.pos]
 
 
-#: By attribute; any other kept value is a group in braces or a word.
-KEPT_VALUES: dict[str, Callable[[Scanner], str]] = {
-    "batch_group_count": _whole_number,
+#: Readers by attribute; any other opaque value is a group in braces or a word.
+OPAQUE_VALUES: dict[str, Callable[[Scanner], str]] = {
+    "batch_group_count": _integer,
     "convolution_kind": _one_of("a convolution's kind", ("unset", "fprop", "dgrad", "wgrad")),
-    "feature_group_count": _whole_number,
+    "feature_group_count": _integer,
     "padding_type": _one_of("a padding type", ("PADDING_INVALID", "PADDING_VALID", "PADDING_SAME")),
 }

@@ -11,9 +11,9 @@ from reshard_definition import Devices, all_states, tile_bounds
 
 from partitioner.devices.axes import DeviceAxes
 from partitioner.partition.shard_state import ShardState
-from partitioner.reshard.agreement import same_tile_fraction
 from partitioner.reshard.bound import bound_elements, lower_bound
 from partitioner.reshard.overlap import met_fraction
+from partitioner.reshard.tile_overlap import same_tile_fraction
 from spmd.device import ReductionKind
 from spmd.shape import ArrayShape, PrimitiveType
 

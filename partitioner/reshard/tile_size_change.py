@@ -1,4 +1,4 @@
-"""Retile: change the tile size along a dimension with elements from neighbours.
+"""Change of the tile size along a dimension with elements from neighbours.
 
 Shard i of s holds elements [i*old, (i+1)*old) and wants [i*new, (i+1)*new). The edges of shard i drift by
 i*(new - old), so at most (s-1) * |new - old| elements come from one neighbour: the next one where tiles grow, the
@@ -24,22 +24,22 @@ _S32 = PrimitiveType.S32
 
 
 @dataclass(frozen=True, slots=True)
-class Retile:
-    """Change from tiles of ``old`` elements along ``dim``, split by ``held``, to tiles of ``new``.
+class TileSizeChange:
+    """Change from tiles of ``old`` elements along ``dim``, split by ``dim_axes``, to tiles of ``new``.
 
     Elements beyond the dimension are unspecified before and after.
     """
 
     dim: int
-    held: Axes
+    dim_axes: Axes
     old: int
     new: int
 
     def halo(self, axes: DeviceAxes) -> int:
         """Return the number of elements along the dimension that come from a neighbour."""
-        return (axes.count(self.held) - 1) * abs(self.new - self.old)
+        return (axes.count(self.dim_axes) - 1) * abs(self.new - self.old)
 
-    def is_near(self, axes: DeviceAxes) -> bool:
+    def fits_nearest_neighbour(self, axes: DeviceAxes) -> bool:
         """Return whether one neighbour holds all elements that a shard lacks."""
         return self.halo(axes) <= self.old
 
@@ -57,11 +57,13 @@ class Retile:
 
     @property
     def is_exchange(self) -> bool:
-        """Whether devices communicate: an unsplit dimension is padded or trimmed."""
-        return bool(self.held) and self.old != self.new
+        """Return whether devices communicate: an unsplit dimension is padded or trimmed."""
+        return bool(self.dim_axes) and self.old != self.new
 
     def emit(self, context: StepContext, x: HloInstruction) -> HloInstruction:
-        """Return the local array with the new tile. The missing elements must be near (``is_near``)."""
+        """Return the local array with the new tile. The nearest neighbour must have the missing elements
+        (``fits_nearest_neighbour``).
+        """
         if not self.is_exchange:
             dims = self.local_dims(x.dims)
             fitting = pad_to if self.new > self.old else trim_to
@@ -72,7 +74,7 @@ class Retile:
         """Grow tiles: shard i's window begins i*drift into its tile; the last one's ends in padding."""
         b, halo = context.builder, self.halo(context.axes)
         low, high = (0,) * len(x.dims), replaced(x.dims, self.dim, halo)
-        pairs = shift_pairs(context.axes, self.held, -1)
+        pairs = shift_pairs(context.axes, self.dim_axes, -1)
         came = b.collective_permute(b.slice(x, low, high), pairs)
         joined = b.concatenate([x, came], self.dim)
         room = replaced(x.dims, self.dim, halo + self.new)
@@ -82,14 +84,14 @@ class Retile:
         """Shrink tiles: shard i's window begins i*drift before its tile."""
         b, halo = context.builder, self.halo(context.axes)
         low = replaced((0,) * len(x.dims), self.dim, self.old - halo)
-        pairs = shift_pairs(context.axes, self.held, 1)
+        pairs = shift_pairs(context.axes, self.dim_axes, 1)
         came = b.collective_permute(b.slice(x, low, x.dims), pairs)
         return self._window(context, b.concatenate([came, x], self.dim), halo)
 
     def _window(self, context: StepContext, x: HloInstruction, first: int) -> HloInstruction:
         """Return the new tile, which begins at ``first`` on shard 0 and ``new - old`` further on each next shard."""
         b = context.builder
-        drift = b.multiply(context.coordinate(self.held), b.scalar(_S32, self.new - self.old))
+        drift = b.multiply(context.coordinate(self.dim_axes), b.scalar(_S32, self.new - self.old))
         starts = [b.scalar(_S32, 0)] * len(x.dims)
         starts[self.dim] = b.add(drift, b.scalar(_S32, first)) if first else drift
         return b.dynamic_slice(x, starts, self.local_dims(x.dims))

@@ -1,4 +1,4 @@
-"""Attributes that are checked and kept as they are written: ``statistics`` and ``origin``."""
+"""Attributes that are checked and stored as they are written: ``statistics`` and ``origin``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ORIGINAL_ARRAY = re.compile(
 
 
 def read_statistics(scanner: Scanner) -> str:
-    """``{visualizing_index=1,s-1=33,s-2=4.5}``"""
+    """Read ``{visualizing_index=1,s-1=33,s-2=4.5}``."""
     return scanner.need(_STATISTICS, "{visualizing_index=1,name=0.5}").group()
 
 
-def read_origin(scanner: Scanner) -> str:
-    """``{({"v1"}, {"v2" {0}})}``, a tree of tuples of original arrays, or ``{[synthetic_call]}``."""
+def read_original_value(scanner: Scanner) -> str:
+    """Read ``{({"v1"}, {"v2" {0}})}``, a tree of tuples of original arrays, or ``{[synthetic_call]}``."""
     scanner.skip_space()
     start = scanner.pos
     scanner.expect("{")
@@ -31,19 +31,19 @@ def read_origin(scanner: Scanner) -> str:
         scanner.expect("}")
         return scanner.text[start : scanner.pos]
     depth = 0
-    while depth or not scanner.take("}"):
-        if scanner.take("("):
+    while depth or not scanner.consume_if("}"):
+        if scanner.consume_if("("):
             depth += 1
-        elif depth and scanner.take(")"):
+        elif depth and scanner.consume_if(")"):
             depth -= 1
-        elif not (depth and scanner.take(",")):
+        elif not (depth and scanner.consume_if(",")):
             scanner.need(_ORIGINAL_ARRAY, 'an original array such as {"name" {0}}')
     return scanner.text[start : scanner.pos]
 
 
 #: In the order in which they are printed. ``original_value`` is what older texts call ``origin``.
-KEPT: tuple[tuple[str, Callable[[Scanner], str]], ...] = (
+OPAQUE: tuple[tuple[str, Callable[[Scanner], str]], ...] = (
     ("statistics", read_statistics),
-    ("origin", read_origin),
-    ("original_value", read_origin),
+    ("origin", read_original_value),
+    ("original_value", read_original_value),
 )

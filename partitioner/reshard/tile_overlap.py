@@ -11,15 +11,15 @@ import numpy as np
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.reshard.equivalence_classes import EquivalenceClasses
 
-#: A prime part of an axis: (axis, position among its parts, size); parts of an axis are major to minor.
-Digit: TypeAlias = tuple[int, int, int]
+#: A sub-axis of prime size: (axis, position among its sub-axes, size); the sub-axes of an axis are major to minor.
+SubAxis: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class TileOverlap:
     """Result of a comparison: ``fraction`` of the devices whose tile numbers agree in every compared dimension.
 
-    ``exact``: all digits could be compared; otherwise ``fraction`` is an upper bound (sizes 2 and 3 at the same
+    ``exact``: all sub-axes could be compared; otherwise ``fraction`` is an upper bound (sizes 2 and 3 at the same
     position).
     """
 
@@ -28,30 +28,30 @@ class Agreement:
 
 
 @lru_cache(maxsize=4096)
-def agreement(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> Agreement:
-    """Compare tile numbers along each dimension, major digits first, as far as both states split it.
+def tile_overlap(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> TileOverlap:
+    """Compare tile numbers along each dimension, major sub-axes first, as far as both states split it.
 
-    Two digits of different axes agree on 1/size of the devices; two that other equalities connect agree already, at no
-    further cost. The count is that of a spanning forest, without listing devices.
+    The coordinates along two different sub-axes are equal on 1/size of the devices; if other equalities imply it, the
+    fraction stays. The count is that of a spanning forest, without listing devices.
 
         axes (2, 2): ((0,), (1,)) against ((1,), (0,))    0 = 1, then 1 = 0 again: half the devices agree
     """
-    ties: EquivalenceClasses[Digit] = EquivalenceClasses()
+    classes: EquivalenceClasses[SubAxis] = EquivalenceClasses()
     fraction, exact = 1.0, True
     for have, want in zip(before, after, strict=True):
-        for x, y in zip(digits(axes, have), digits(axes, want), strict=False):
+        for x, y in zip(prime_sub_axes(axes, have), prime_sub_axes(axes, want), strict=False):
             if x[2] != y[2]:
                 exact = False
                 break
-            if ties.tie(x, y):
+            if classes.union(x, y):
                 fraction /= x[2]
-    return Agreement(fraction, exact)
+    return TileOverlap(fraction, exact)
 
 
 @lru_cache(maxsize=4096)
-def digits(axes: DeviceAxes, which: Axes) -> tuple[Digit, ...]:
-    """Return ``which`` as prime digits, major to minor."""
-    found: list[Digit] = []
+def prime_sub_axes(axes: DeviceAxes, which: Axes) -> tuple[SubAxis, ...]:
+    """Return the sub-axes of prime size of the axes ``which``, major to minor."""
+    found: list[SubAxis] = []
     for axis in which:
         left, prime, position = axes.sizes[axis], 2, 0
         while left > 1:
@@ -66,7 +66,7 @@ def digits(axes: DeviceAxes, which: Axes) -> tuple[Digit, ...]:
 
 def same_tile_fraction(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> float:
     """Return the fraction of devices that hold the same tile in two states with equal shard counts. Exact."""
-    found = agreement(axes, before, after)
+    found = tile_overlap(axes, before, after)
     if found.exact:
         return found.fraction
     return _counted_fraction(axes, before, after)
@@ -74,10 +74,12 @@ def same_tile_fraction(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> flo
 
 @lru_cache(maxsize=1024)
 def _counted_fraction(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> float:
-    """Count the fraction by listing the coordinates of the axes involved, for digits that cannot be compared one by
+    """Count the fraction by listing the coordinates of the axes involved, for sub-axes that cannot be compared one by
     one.
     """
-    involved = tuple(dict.fromkeys(a for dims in (before, after) for held in dims for a in held))
+    involved = tuple(
+        dict.fromkeys(a for dims in (before, after) for dim_axes in dims for a in dim_axes)
+    )
     coordinates = np.indices([axes.sizes[a] for a in involved]).reshape(len(involved), -1)
     agree = np.ones(coordinates.shape[1], dtype=bool)
     for have, want in zip(before, after, strict=True):
@@ -91,9 +93,9 @@ def _number(
     axes: DeviceAxes,
     involved: Axes,
     coordinates: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
-    held: Axes,
+    dim_axes: Axes,
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     total = np.zeros(coordinates.shape[1], dtype=np.int64)
-    for axis in held:
+    for axis in dim_axes:
         total = total * axes.sizes[axis] + coordinates[involved.index(axis)]
     return total
