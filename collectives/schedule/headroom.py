@@ -26,8 +26,11 @@ Tracker: TypeAlias = ForwardTracker | BackwardTracker
 
 
 class Headroom:
-    """Bytes left at each turn. ``needs``: live bytes at each turn, of which ``limit`` there may be. ``key``: the turn
-    of each node.
+    """Free bytes at each turn of an order.
+
+    key: the turn of each node.
+    needs: live bytes at each turn.
+    limit: largest number of live bytes.
     """
 
     def __init__(

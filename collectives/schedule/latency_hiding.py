@@ -38,11 +38,13 @@ MOST_CORRECTIONS = 4
 
 @dataclass(frozen=True)
 class LatencyOptions:
-    """Options of the scheduler. limits: of the collectives in flight at a time. memory_limit: bytes of a device, None
-    for any number. busy: by exchange, the fraction of the device that a transfer takes away from work.
+    """Options of the scheduler.
 
-    measure: returns the bytes that a device needs for the module in its order, if there is a more exact figure than
-    live bytes (buffer assignment). The limit then applies to that figure.
+    limits: limits of the collectives in flight at a time.
+    memory_limit: bytes of a device; None for no limit.
+    busy: by exchange, the fraction of the device that a transfer takes away from work.
+    measure: function that returns the bytes that a device needs for the module in its order, if there is a more exact
+      figure than live bytes (buffer assignment). ``memory_limit`` then applies to its result.
     """
 
     limits: OverlapLimits = field(default_factory=OverlapLimits)

@@ -9,9 +9,14 @@ from collectives.schedule.overlap_limits import OverlapLimits
 
 @dataclass(frozen=True, slots=True)
 class CollectiveReport:
-    """One collective of the module. times: runs of it in one step; seconds, exposed: of one of them, exposed on the
-    order before and after. Of these, what a limit alone leaves: limited, that of memory; held, those of what may be in
-    flight (but for that of one exchange).
+    """One collective of the module, before and after scheduling.
+
+    times: executions in one step.
+    seconds: of one execution.
+    exposed_before, exposed: seconds of one execution that nothing hides, in the order before and after.
+    limited: seconds of ``exposed`` that are due to the memory limit alone.
+    in_flight_limited: seconds of ``exposed`` that are due to the limits of collectives in flight alone, except for the
+      limit of one exchange.
     """
 
     name: str
@@ -27,11 +32,16 @@ class CollectiveReport:
 
 @dataclass(frozen=True)
 class LatencyReport:
-    """Report of one step on one device. seconds: predicted, for the order before and after. work: the device's own.
+    """Report of one step on one device.
 
-    communication: seconds that each exchange is busy. peak: live bytes before and after (spmd.analysis.live_bytes, or
-    what the options measure). unlimited: seconds without the memory limit. limits: what could be in flight. unchanged:
-    computations whose order stands, as none was better. unknown_loops: counted as one trip.
+    seconds_before, seconds: predicted for the order before and after.
+    unlimited: seconds without the memory limit.
+    work: seconds of the device's own work.
+    communication: (exchange, seconds for which it is busy) pairs.
+    peak_before, peak: live bytes (``spmd.analysis.live_bytes``, or what the options measure) before and after.
+    limits: limits of the collectives in flight.
+    unchanged: computations that keep their order, as none was better.
+    unknown_loops: loops that are counted as one trip.
     """
 
     seconds_before: float

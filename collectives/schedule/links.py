@@ -20,8 +20,11 @@ from collectives.schedule.slowed_work import LoadedTransfer
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One collective. seconds: alone. ports: seconds that it keeps each exchange busy. load: the part of the device
-    that it takes away from work.
+    """One collective.
+
+    seconds: if it is alone.
+    ports: (exchange, seconds for which it is busy) pairs.
+    load: fraction of the device that it takes away from work.
     """
 
     seconds: float

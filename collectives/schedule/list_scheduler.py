@@ -38,11 +38,14 @@ _IN_TIME = 0.9
 
 @dataclass(frozen=True)
 class Priorities:
-    """Priorities of each node. turn: its position in the order to stay near to. work, windows: of the nodes that may
-    run or open, the one with the least number goes first (backward: with the largest). leads: where given, how many
-    seconds of work lead from it to the nearest window (ScheduleGraph.leads): while nothing is in flight, the shortest
-    way to one is taken. patient: work that is over after the next window closes waits where what that window leads to
-    goes first.
+    """Priorities of the nodes, one number per node.
+
+    turn: the node's position in the order to stay near to.
+    work, windows: of the nodes that may run or open, the one with the smallest number goes first (backward: the
+      largest).
+    leads: seconds of work from the node to the nearest window (``ScheduleGraph.leads``). If given, the shortest way to
+      a window is taken while nothing is in flight.
+    patient: work that ends after the next window closes waits if what that window leads to has priority.
     """
 
     turn: Sequence[int]
@@ -294,7 +297,7 @@ class ListScheduler:
 
 
 class _Turns:
-    """Progress of an order. of[n]: the turn of node n; next: the first turn that has not been taken."""
+    """Progress of an order. ``of[n]``: the turn of node n. ``next``: the first turn that has not been taken."""
 
     def __init__(self, graph: ScheduleGraph, of: Sequence[int]) -> None:
         self.of = of

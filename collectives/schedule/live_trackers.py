@@ -13,10 +13,10 @@ from spmd.hlo.instruction import HloInstruction
 
 
 class ForwardTracker:
-    """Live bytes of an order that is made from its beginning.
+    """Live bytes of an order that is built from its beginning.
 
-    need: bytes live while ``x`` runs if it is placed next. changes: buffers that are live, and that are no longer, from
-    there on. schedule: it is placed.
+    ``need`` returns the bytes that are live while an instruction runs if it is placed next, ``changes`` the buffers
+    that become live or dead from there on. ``schedule`` places it.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ForwardTracker:
 
 
 class BackwardTracker:
-    """Live bytes of an order that is made from its end: ``live`` are the buffers that the placed nodes need."""
+    """Live bytes of an order that is built from its end. ``live``: the buffers that the placed nodes need."""
 
     def __init__(
         self,

@@ -39,8 +39,12 @@ LEAST_GAIN = 1e-9
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of one computation. inner: bytes of callers while they run; persistent: inputs that stay; limit: None for
-    none."""
+    """Memory of one computation.
+
+    inner: by calling instruction, bytes of its callees while it runs.
+    persistent: inputs that stay live throughout.
+    limit: largest number of live bytes; None for no limit.
+    """
 
     buffers: LiveBuffers
     inner: Mapping[HloInstruction, int]
@@ -56,7 +60,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Found:
-    """An order, and what it takes. positions: for each node, where it stands."""
+    """An order, with its predicted times. ``positions``: the position of each node."""
 
     order: Sequence[HloInstruction]
     timeline: Timeline
@@ -69,9 +73,11 @@ class Found:
 class Preference(Enum):
     """Rule that chooses among the nodes that may go next.
 
-    ORDER: what stands first. WINDOW_PATHS: of windows, those on the longest path; of work, what stands first. PATHS:
-    all by their paths. FEED, FEED_PATHS: as WINDOW_PATHS and PATHS, but while nothing is in flight, work that leads to
-    a window. PATIENT: as PATHS, but no work is begun that keeps waiting what goes first and may go on soon.
+    ORDER: the first in the present order.
+    WINDOW_PATHS: windows on the longest path first; work in the present order.
+    PATHS: windows and work on the longest path first.
+    FEED, FEED_PATHS: as WINDOW_PATHS and PATHS, but while nothing is in flight, work that leads to a window goes first.
+    PATIENT: as PATHS, but work that would delay something of higher priority that may soon go on is not begun.
     """
 
     ORDER = "order"
@@ -83,7 +89,7 @@ class Preference(Enum):
 
 
 class OrderSearch:
-    """Search for the best order of ``graph``; ``stands``: the present order, which is within the limit."""
+    """Search for the best order of ``graph``. ``stands``: the present order, which is within the memory limit."""
 
     def __init__(
         self,

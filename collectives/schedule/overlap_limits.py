@@ -19,9 +19,10 @@ BY_MESSAGES = 2
 class OverlapLimits:
     """Limits of the collectives in flight at one time.
 
-    per_exchange: collectives that use one exchange. per_kind: by the name of the kind; others have no limit of their
-    own. in_flight: of all collectives; 0 for any number. apart: collectives whose groups share more than one device
-    never overlap, since one in flight occupies its devices.
+    per_exchange: largest number of collectives that use one exchange.
+    apart: collectives whose groups share more than one device never overlap, since one in flight occupies its devices.
+    per_kind: by the name of a kind, its largest number; other kinds have no limit of their own.
+    in_flight: largest number of all collectives; 0 for no limit.
     """
 
     per_exchange: int = 1

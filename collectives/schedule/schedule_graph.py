@@ -34,7 +34,11 @@ class NodeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A collective from its start to its done, both nodes. grows: bytes of its result less those of its operands."""
+    """A collective from its start to its done.
+
+    start, done: the nodes.
+    grows: bytes of its result minus those of its operands.
+    """
 
     start: int
     done: int
@@ -49,11 +53,13 @@ class Window:
 
 @dataclass
 class ScheduleGraph:
-    """Graph of a computation's instructions. members[n]: the instructions of node n, in order. before[n], after[n]:
-    nodes that run before, after it.
+    """Graph of a computation's instructions.
 
-    seconds[n]: of work. window_of[n]: number of the window that a START or DONE belongs to. occupies[n]: what a WORK
-    node's own collectives occupy, for a blocking collective, a caller or a scheduling group.
+    members[n]: the instructions of node n, in order.
+    before[n], after[n]: nodes that must run before and after node n.
+    seconds[n]: seconds of work.
+    window_of[n]: index of the window that a START or DONE belongs to.
+    occupies[n]: resources of the collectives inside a WORK node: a blocking collective, a caller or a scheduling group.
     """
 
     members: list[tuple[HloInstruction, ...]]

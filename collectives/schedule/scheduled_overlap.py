@@ -14,10 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledCollective:
-    """One collective of the schedule, by the name of its start, or its own where it blocks; seconds of one run.
+    """One collective of the schedule. Seconds are those of one execution.
 
-    seconds: alone on its links. exposed: of these and of waiting for its ports, what nothing hides. Of that, limited:
-    left by the memory limit alone; in_flight_limited: by the limits of what may be in flight on all exchanges together.
+    name: of its start, or of itself if it blocks.
+    seconds: alone on its links.
+    exposed: seconds of these, and of waiting for its ports, that nothing hides.
+    limited: seconds of ``exposed`` that are due to the memory limit alone.
+    in_flight_limited: seconds of ``exposed`` that are due to the limits of collectives in flight on all exchanges
+      together.
     """
 
     name: str
@@ -29,8 +33,11 @@ class ScheduledCollective:
 
 @dataclass(frozen=True)
 class ScheduledOverlap:
-    """Expected overlap of a schedule. machine: the one that the schedule was made for, with its exchanges.
-    per_exchange: collectives that may be in flight on one of them; in_flight: on all together, 0 for any number.
+    """Expected overlap of a schedule.
+
+    machine: the machine that the schedule was made for, with its ``exchanges``.
+    per_exchange: largest number of collectives in flight on one exchange.
+    in_flight: largest number in flight on all exchanges together; 0 for no limit.
     seconds: of one step.
     """
 

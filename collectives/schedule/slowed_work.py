@@ -11,7 +11,7 @@ _LEAST_SPEED = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LoadedTransfer:
-    """A transfer, and the part of the device that it takes: ``load``."""
+    """A transfer between two times. ``load``: the fraction of the device that it takes."""
 
     begun: float
     ended: float

@@ -22,10 +22,12 @@ from spmd.hlo.instruction import HloInstruction
 
 @dataclass(frozen=True, slots=True)
 class CollectiveSpan:
-    """One collective in one run of its computation; seconds from the computation's begin.
+    """One collective in one execution of its computation. Times are seconds from the computation's beginning.
 
-    collective: its start, or itself where it blocks. issued: where its start stands. begun: when its ports were free.
-    exposed: how long the device waited at its done.
+    collective: its start, or itself if it blocks.
+    issued: when its start runs.
+    begun: when its ports were free.
+    exposed: seconds that the device waited at its done.
     """
 
     collective: HloInstruction
@@ -46,8 +48,10 @@ class CollectiveSpan:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Predicted times of an order. seconds: until the last instruction is over and no collective is in flight. work: of
-    these, the device's own.
+    """Predicted times of an order.
+
+    seconds: until the last instruction is over and no collective is in flight.
+    work: seconds of the device's own work.
     """
 
     seconds: float

@@ -40,11 +40,12 @@ class Communication:
 
 @dataclass
 class WindowCosts:
-    """Costs of a module's instructions, each estimated once; a caller costs as much as its callees' schedules.
+    """Costs of a module's instructions, each estimated once. A caller costs as much as its callees' schedules.
 
-    totals[c]: seconds of computation c on its schedule, set by its scheduler, callees first. busy: by exchange, the
-    fraction of the device that a transfer takes away from work. shares: whether transfers on an exchange may be
-    concurrent and need not queue.
+    busy: by exchange, the fraction of the device that a transfer takes away from work.
+    shares: transfers on an exchange may run concurrently and need not queue.
+    totals[c]: seconds of computation c with its schedule; its scheduler sets them, callees first.
+    unknown_loops: names of loops whose number of trips is unknown.
     """
 
     estimator: Estimator

@@ -19,7 +19,12 @@ from spmd.hlo.opcode_roles import wrapped
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Seconds of one execution of a computation. links: that each exchange is busy, by name."""
+    """Lower bound of the seconds of one execution of a computation.
+
+    compute: seconds of its kernels.
+    links: by exchange, the seconds for which it is busy.
+    path: seconds of the critical path.
+    """
 
     compute: float = 0.0
     links: Mapping[str, float] = field(default_factory=dict)
@@ -48,9 +53,10 @@ class Bound:
 
 
 class Bounds:
-    """Bounds of computations for one device, each found once.
+    """Bounds of computations for one device, each computed once.
 
-    branches: what conditionals are taken to run. absent: collectives that the device takes no part in.
+    branches: the branches that conditionals are assumed to run.
+    absent: collectives in which the device takes no part.
     """
 
     def __init__(

@@ -18,10 +18,13 @@ class Done:
 
 @dataclass(eq=False, slots=True)
 class Compute:
-    """Work of a device. ``todo``: name and seconds at full speed of each remaining kernel; their sum was ``left`` at
-    ``since``.
+    """Kernels that a device has to run.
 
-    speed: from 0 to 1. version: counts changes of when it ends. begun: when the first of ``todo`` began.
+    todo: name and seconds at full speed of each remaining kernel.
+    left: the sum of those seconds at time ``since``.
+    speed: present speed, from 0 to 1.
+    version: number of times that the end has changed; it tells outdated events from valid ones.
+    begun: when the first kernel of ``todo`` began.
     """
 
     todo: deque[tuple[str, float]] = field(default_factory=deque)

@@ -33,7 +33,12 @@ LEAST_TRIPS = 3
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One way to cut a node. first: seconds until its first piece is there; last: from when all that it reads is."""
+    """One way to split a node into pieces.
+
+    along: the dimensions that are split.
+    first: seconds until the first piece is complete, counted from when the first pieces of its operands are.
+    last: seconds until the last piece is complete, counted from when all operands are.
+    """
 
     along: Along
     first: float
@@ -42,8 +47,11 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value that can be split. reads: nodes. cuts: ways to cut it, with a dimension of each that it reads. seconds:
-    of all of it.
+    """A value that can be split.
+
+    reads: the nodes that it is computed from.
+    cuts: ways to split it, with a dimension of each node that it reads.
+    seconds: of the unsplit computation.
     """
 
     reads: tuple[int, ...]
@@ -53,7 +61,12 @@ class Node:
 
 @dataclass(slots=True)
 class Task:
-    """Task that occupies resources (seconds, by name). nodes: of its results. times: executions that it stands for."""
+    """A task that occupies resources.
+
+    nodes: the nodes of its results.
+    uses: (name of a resource, seconds for which it is busy) pairs.
+    times: number of executions that the task stands for.
+    """
 
     nodes: tuple[int, ...]
     uses: tuple[tuple[str, float], ...]

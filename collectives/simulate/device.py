@@ -16,21 +16,21 @@ class Total(Enum):
     """Total over a step; in seconds unless stated otherwise."""
 
     COMPUTE = "compute"
-    """Kernels, at full speed."""
+    """Time of kernels at full speed."""
     SLOWED = "slowed"
-    """Kernels took longer because collectives took processors away."""
+    """Additional time of kernels because collectives occupied processors."""
     EXPOSED = "exposed"
-    """The device stood still for a collective."""
+    """Time that the device waited for a collective."""
     WHILE_EXPOSED = "busy while exposed"
     """Seconds for which a resource was busy while the device waited, by resource."""
     EXECUTIONS = "executions"
-    """How often a collective was waited for."""
+    """Number of executions of a collective (a count)."""
     MOVING = "moving"
-    """Seconds from when all members were ready to the end."""
+    """Time from when all members were ready to the end."""
     LATE = "late"
-    """Waited for a member that was not ready, by class."""
+    """Time that it waited for a member that was not ready, by class."""
     CONTENDED = "contended"
-    """Waited longer because other transfers shared a link, by link and collective."""
+    """Time that it waited longer because other transfers shared a link, by link and collective."""
 
 
 #: Name of the resource that is busy while any transfer is under way, whatever it waits for.
@@ -44,8 +44,12 @@ Key: TypeAlias = tuple[Hashable, ...]
 class Execution:
     """One execution of a collective by its members.
 
-    numbers: the classes whose transfer it is. ready: when each member became ready. last: the last member. over: when
-    the transfer ended, None before.
+    site, turn: number of the collective, and how often it had been executed before.
+    numbers: the device classes that take part in the transfer.
+    ready: time at which each class became ready.
+    last: the class that became ready last.
+    over: when the transfer ended; None before.
+    waiting: devices that wait for the end.
     """
 
     site: int
@@ -70,12 +74,17 @@ class Frame:
 
 @dataclass(eq=False, slots=True)
 class SimulatedDevice:
-    """A class of devices in a simulation. ``number``: of the class. frames: outermost first. end: when it was done,
-    None before.
+    """One class of devices in a simulation.
 
-    series: of what each execution takes a time of its own; executions: how often each of these has been. turns: how
-    often it has started each collective. begun: the executions it has started last. stopped: since when it
-    waits, with what its meters showed then. skipped_busy: what its meters would show more if no trips were left out.
+    number, pace: number of the class, and index of its estimator.
+    frames: its position in the program, outermost frame first.
+    series: by instruction, the seconds of each execution, where these are known one by one.
+    executions: number of executions so far of each kernel.
+    end: when it finished; None before.
+    turns: number of executions started so far of each collective.
+    begun: last started execution of each collective.
+    stopped: since when it has been waiting, and what ``meters`` returned then; None while it does not wait.
+    skipped_busy: seconds to add to the meters for trips of loops that were skipped.
     """
 
     number: int

@@ -29,8 +29,10 @@ _NO_DEVICE = -1
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """One transfer of a collective. members: the classes that must be ready before it begins. numbers: those of them
-    whose transfer it is, all that meet in a group, one of them in a permute.
+    """One transfer of a collective.
+
+    members: the classes that must be ready before it begins.
+    numbers: the members whose transfer it is: all members of a group, or one class of a permute.
     """
 
     members: tuple[int, ...]
@@ -39,11 +41,13 @@ class Rendezvous:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClasses:
-    """A partition of the devices. representatives: the lowest device of each class, ascending. sizes: devices of each
-    class. paces: of each class.
+    """A partition of the devices into classes that behave alike.
 
-    meetings[site][c]: those of a collective that class c is a member of, none where it takes no part. exact: whether
-    classes are as fine as they have to be.
+    representatives: the lowest device of each class, ascending.
+    sizes: number of devices of each class.
+    paces: pace of each class.
+    rendezvous_of_classes: ``[site][c]`` are the transfers of a collective in which class c is a member; empty if none.
+    exact: False if there were too many classes, so that classes are by pace only.
     """
 
     representatives: tuple[int, ...]
@@ -101,7 +105,7 @@ def _coarse(first: Colors, of_sites: Sequence[_Pattern]) -> DeviceClasses:
 
 @dataclass(frozen=True, eq=False)
 class _Groups:
-    """Groups of a collective. group_of[d]: which of ``groups`` device d is in, or none."""
+    """Groups of a collective. ``group_of[d]``: index in ``groups`` of the group of device d, or ``_NO_DEVICE``."""
 
     group_of: Colors
     groups: DeviceGroups
@@ -129,8 +133,8 @@ class _Groups:
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """The pairs of a permute. sources[d], targets[d]: the source and the target of device d; -1 for none and for d
-    itself.
+    """Pairs of a permute. ``sources[d]``, ``targets[d]``: the source and the target of device d; -1 if it has none or
+    is its own.
     """
 
     sources: Colors

@@ -39,8 +39,11 @@ class _Over:
 
 @dataclass
 class Engine:
-    """One run. busy: by exchange, the fraction of a device's processors that it occupies in full use. series: by pace.
-    extrapolated: whether trips of loops are skipped once they repeat; they are not if there are series.
+    """One run of a simulation.
+
+    busy: by exchange, the fraction of a device's processors that it occupies in full use.
+    series: by pace, seconds of each execution.
+    extrapolated: skip trips of loops once they repeat; without effect if there are series.
     """
 
     program: Program

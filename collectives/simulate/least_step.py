@@ -30,9 +30,12 @@ from spmd.hlo import HloModule
 
 @dataclass(frozen=True, slots=True)
 class LeastStep:
-    """A lower bound of a step. seconds: of any order in pieces. what: the resource that takes them, or "critical path".
-    idle: of these, what that resource (the busiest, of a path) stands still for. waiting: the step in which nothing
-    overlaps.
+    """Lower bound of the seconds of a step, for any order of the program's pieces.
+
+    what: the resource that limits it, or "critical path".
+    idle: seconds of it in which that resource (for a path, the busiest resource) is idle.
+    waiting: seconds of the step if nothing overlaps.
+    pieces: largest number of pieces of a node.
     """
 
     seconds: float
@@ -79,8 +82,11 @@ def least_step(
 
 @dataclass
 class EarliestTimes:
-    """Earliest times of nodes. begin: when a node's first piece can. end: when all of it can be there. first: its first
-    piece, by dimension.
+    """Earliest times of nodes, in seconds from the beginning of the step.
+
+    begin: when a node's first piece can begin.
+    end: when all of a node can be complete.
+    first: by dimension along which it is split, when a node's first piece can be complete.
     """
 
     begin: list[float] = field(default_factory=list)
@@ -115,8 +121,11 @@ class EarliestTimes:
 
 @dataclass
 class RemainingTimes:
-    """Least remaining time after a node, for any cut of its readers. unsplit: after all of it if none is cut. pieces:
-    after its last piece, by dimension. after: the least of these.
+    """Least remaining seconds of the step after a node, for any way to split its readers.
+
+    unsplit: after the complete node, if no reader is split.
+    pieces: by dimension along which it is split, after the node's last piece.
+    after: the minimum of these.
     """
 
     unsplit: list[float]

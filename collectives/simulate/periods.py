@@ -28,8 +28,10 @@ _Around: TypeAlias = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """State at the end of a trip, ``clock`` seconds into the step. discrete and times: the figures that must be equal,
-    the latter up to rounding. totals, busy: of each device, by now.
+    """State of the simulation at the end of a trip, ``clock`` seconds into the step.
+
+    discrete, times: figures that are equal if the state repeats (``times`` up to rounding).
+    totals, busy: of each device, up to now.
     """
 
     clock: float

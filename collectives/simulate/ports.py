@@ -24,9 +24,13 @@ _EQUAL = 1e-12
 class Transfer:
     """One execution of a collective, from when all its members are ready until it is over.
 
-    uses: part of each port's time that it takes at rate 1, 0 < use <= 1. left: seconds at rate 1 that are left at
-    ``since``. begin: when it began. version: counts changes of its rate. delays: seconds lost so far, by the port
-    that held it back and the other transfers on it.
+    uses: fraction of each port's time that it takes at rate 1; 0 < use <= 1.
+    begin: when it began.
+    left: seconds at rate 1 that were left at ``since``.
+    rate: present rate, at most 1.
+    version: number of changes of the rate; it tells outdated events from valid ones.
+    limited_by: the exchanges that limit the rate, with the other transfers on them.
+    delays: seconds lost so far, by exchange and other transfer.
     """
 
     key: Hashable

@@ -23,26 +23,30 @@ class Cause(Enum):
     LATE_PEER = "late peer"
     """Another member was not ready."""
     CONTENTION = "contention"
-    """Others shared its links."""
+    """Other transfers shared its links."""
     DEPENDENCY = "dependency"
-    """Too little work can overlap it at all: the rest leads to it or needs it."""
+    """Too little work is independent of it: the rest precedes it or depends on it."""
     BLOCKING = "blocking"
-    """There is such work, but it has no start and done for it to stand between."""
+    """There is independent work, but the collective is synchronous: it has no start and done to place work between."""
     LINKS = "links"
-    """There is such work, but its computation has more to send over the same links than to compute."""
+    """There is independent work, but its computation sends for longer over the same links than it computes."""
     MEMORY = "memory limit"
-    """There is such work, but the scheduler says that it would need more memory than there is."""
+    """There is independent work, but according to the scheduler overlap would exceed the memory limit."""
     ORDER = "order"
-    """There is such work, and the schedule puts it elsewhere."""
+    """There is independent work, but the schedule places it elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Sums over a step of one device. late: by the device that was waited for. contended: by (exchange, collective).
+    """Sums over a step of one device.
 
-    alone: seconds of one execution on free links. independent: seconds of work that may overlap one execution; work:
-    of all work in its computation. links: for how long that keeps each exchange that it uses busy. limited: seconds of
-    one execution that a memory limit leaves exposed.
+    alone: seconds of one execution on free links.
+    independent: seconds of work that may overlap one execution.
+    work: seconds of all work in its computation.
+    links: by exchange that it uses, the seconds for which its computation keeps it busy.
+    limited: seconds of one execution that are exposed because of a memory limit.
+    late: seconds of waiting, by the device that was late.
+    contended: seconds of waiting, by (exchange, other collective).
     """
 
     exposed: float

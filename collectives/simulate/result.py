@@ -12,14 +12,18 @@ from collectives.simulate.timeline import Slice
 
 @dataclass(frozen=True, slots=True)
 class CollectiveResult:
-    """All executions of one collective in a step; seconds of all of them together.
+    """All executions of one collective in a step. Seconds are sums over the executions.
 
-    bytes: of its result. group_size: members that meet, 2 in a permute. seconds: from when all members were ready to
-    the end. exposed: for how long the device stood still for it. causes: of that, the largest first. why: the largest
-    in words, "" where nothing is exposed.
-
-    exchanges: those that it uses. independent: seconds of work that can overlap one execution. producer, user: names
-    of the last producer of its operands and the first user of its result; "" if its computation has none.
+    bytes: size of its result.
+    group_size: number of devices in a group; 2 for a permute.
+    seconds: from when all members were ready to the end.
+    exposed: seconds that the device waited for it.
+    causes: parts of ``exposed`` by cause, the largest first.
+    why: the largest cause as a sentence; "" if nothing is exposed.
+    exchanges: the exchanges that it uses.
+    independent: seconds of work that can overlap one execution.
+    producer, user: names of the last producer of its operands and of the first user of its result; "" if there is none
+      in its computation.
     """
 
     name: str
@@ -40,8 +44,11 @@ class CollectiveResult:
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """An exchange, or all of them together. busy: seconds of its time that transfers take. hidden: of these, while the
-    device computes. hideable: what any schedule could hide, since no more can be busy at a time than the shorter one.
+    """Use of an exchange, or of all exchanges together.
+
+    busy: seconds for which transfers use it.
+    hidden: seconds of these in which the device computes.
+    hideable: upper bound of ``hidden`` for any schedule: the smaller of ``busy`` and the seconds of compute.
     """
 
     name: str
@@ -57,15 +64,22 @@ class ResourceUse:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """One step. Seconds, and figures of one device: one of those that end last.
+    """Result of a simulated step. Figures are those of ``device``, one of the devices that end last; times are in
+    seconds.
 
-    seconds: compute + slowed + exposed, and its delay at the begin. compute: kernels at full speed. slowed: additional
-    time of kernels while collectives occupy processors. exposed: the device waits for a collective. communication:
-    some collective is in flight.
-    bound: of any order of the same instructions. least: of any order of the program's pieces, and the time of the
-    program without overlap; None if that is unknown. peak_bytes: parameters, constants and results included.
-    device: the device of these figures. class_size: the number of devices that do the same, out of ``devices`` in
-    ``classes`` classes. notes: assumptions. slices: the device's timeline, if it was recorded.
+    seconds: of the step: compute + slowed + exposed, and the device's delay at the beginning.
+    compute: kernels at full speed.
+    slowed: additional time of kernels because collectives occupy processors.
+    exposed: the device waits for a collective.
+    communication: some collective is in flight.
+    bound: lower bound for any order of the same instructions.
+    least: lower bound for any order of the program's pieces, and the time of the program without overlap; None if
+      unknown.
+    peak_bytes: live bytes, including parameters, constants and results.
+    class_size: number of devices that do the same as ``device``, of all ``devices``.
+    classes: number of device classes.
+    notes: assumptions, as sentences.
+    slices: the device's timeline, if it was recorded.
     """
 
     module: str

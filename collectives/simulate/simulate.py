@@ -31,13 +31,15 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """Options of a simulation. paces: the index of each device's estimator; by default the first one. begins: when the
-    devices of each pace begin; by default all at 0. series: by pace, the times of each execution of collectives that
-    differ between executions.
+    """Options of a simulation.
 
-    busy: by exchange, the fraction of a device's processors that it takes away from kernels in full use. limited: by
-    collective, the seconds of one execution that its scheduler's memory limit leaves exposed. extrapolated: whether
-    repeating trips of loops are counted instead of simulated. timeline: whether it is recorded.
+    paces: the index of each device's estimator; by default 0.
+    begins: when the devices of each pace begin, in seconds; by default all at 0.
+    series: by pace, the seconds of each execution of collectives, where they differ between executions.
+    busy: by exchange, the fraction of a device's processors that it takes away from kernels in full use.
+    limited: by collective, the seconds of one execution that are exposed because of its scheduler's memory limit.
+    extrapolated: count repeating trips of loops instead of simulating them.
+    timeline: record the timeline.
     """
 
     paces: Sequence[int] | None = None

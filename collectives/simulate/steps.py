@@ -23,7 +23,9 @@ Series: TypeAlias = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The device computes: one kernel, or all trips of a loop without collectives. seconds: by pace."""
+    """A step in which the device computes: one kernel, or all trips of a loop without collectives. ``seconds``: by
+    pace.
+    """
 
     name: str
     seconds: tuple[float, ...]
@@ -45,9 +47,9 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``trips`` executions of ``body`` (with the condition's work at its end), which contains collectives.
+    """``trips`` executions of ``body``, which contains collectives and, at its end, the work of the loop's condition.
 
-    A call or a branch is one of one trip: wherever a computation is run from, its steps are the same object.
+    A call or a branch is a loop of one trip. All calls of a computation share one ``body`` object.
     """
 
     name: str
@@ -61,9 +63,9 @@ Steps: TypeAlias = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A collective of the program: a blocking one, or the start of one in two halves.
+    """A collective of the program: a synchronous one, or the start of an asynchronous one.
 
-    times: by pace, of members that start together on links that nothing else uses.
+    times: by pace, the times if all members start together on links that nothing else uses.
     """
 
     instruction: HloInstruction
@@ -95,8 +97,11 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Steps of a program. paces: their number. branches: those that conditionals are assumed to take. notes: other
-    assumptions.
+    """Steps of a program.
+
+    paces: number of paces, i.e. of estimators.
+    branches: the branches that conditionals are assumed to run.
+    notes: other assumptions, as sentences.
     """
 
     steps: Steps

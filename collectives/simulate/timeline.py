@@ -12,15 +12,17 @@ class Row(Enum):
 
     COMPUTE = "compute"
     WAIT = "wait"
-    """The device stands still for a collective."""
+    """The device waits for a collective."""
     COLLECTIVE = "collective"
-    """All members are ready, and it is not over."""
+    """From when all members are ready to the end of the transfer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """An interval of a timeline. ``device``: number of the class. links: of a collective, the
-    exchanges it keeps busy.
+    """An interval of a timeline.
+
+    device: number of the device class.
+    links: the exchanges that a collective keeps busy; empty for other slices.
     """
 
     device: int
@@ -33,9 +35,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Skipped trips: ``trips`` more of a loop, like those before, take ``seconds``, at ``at`` seconds of simulated
-    time.
-    """
+    """Skipped trips of a loop: ``trips`` trips that take ``seconds`` were not simulated at simulated time ``at``."""
 
     at: float
     loop: str
@@ -45,9 +45,9 @@ class Skip:
 
 @dataclass
 class Timeline:
-    """Slices in the order in which they end, their times without what was skipped; skips in order of time.
+    """Slices in the order in which they end, and skips in order of time. Times of slices do not include skipped trips.
 
-    ``wanted``: whether slices are recorded at all.
+    wanted: record slices.
     """
 
     wanted: bool = True

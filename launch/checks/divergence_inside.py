@@ -24,10 +24,10 @@ from spmd.ops.attrs import ConditionalAttrs
 _MOST_TRIPS = 3
 
 Find = Callable[[HloModule, Sequence[Array]], str | None]
-"""The first operation of a module that goes wrong on inputs; None if there is none."""
+"""Function that returns the first operation of a module whose result is wrong for the inputs; None if there is none."""
 
 Parts = Callable[[HloModule, Sequence[Array], Sequence[Array]], bool]
-"""Return whether the compiled module gives other outputs on the inputs than those that are wanted."""
+"""Function that returns whether the compiled module computes other outputs from the inputs than the expected ones."""
 
 
 def source_of(instruction: HloInstruction) -> HloInstruction:

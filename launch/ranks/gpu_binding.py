@@ -15,13 +15,13 @@ from runtime.gpu.errors import NoGpuError
 from spmd.errors import RunError
 
 COLLECTIVES_VARIABLE = "SPMD_GPU_COLLECTIVES"
-"""``nccl``: between GPUs through NCCL, also where ranks share one; ``host``: through the hosts; else as it is best."""
+"""``nccl``: through NCCL, also where ranks share a GPU; ``host``: through the hosts; unset: whichever is best."""
 
 _SHARED_GPU_VERSION = 23000
 """First version of NCCL that supports several ranks on a GPU, if a variable enables it."""
 
 _RANKS_ON_A_GPU = 2
-"""That NCCL takes, at most."""
+"""Largest number of ranks on one GPU that NCCL supports."""
 
 _CTAS_ON_A_SHARED_GPU = 4
 """Blocks of a collective's kernel: those of all ranks on the GPU have to run at one time."""
@@ -29,10 +29,10 @@ _CTAS_ON_A_SHARED_GPU = 4
 
 @dataclass(frozen=True)
 class RankGpu:
-    """GPU of a rank, as it tells the others. ``node``: of the rank; ``unit``: the GPU of that node
-    (``cuda/identity.py``).
+    """GPU of a rank, which the rank sends to the others.
 
-    ``nccl``: its version, 0 without, which ``trouble`` is the reason for.
+    unit: identifies the GPU on its ``node`` (``cuda/identity.py``).
+    nccl: version of NCCL; 0 if it cannot be used, for the reason ``trouble``.
     """
 
     index: int
@@ -49,9 +49,11 @@ class RankGpu:
 
 @dataclass(frozen=True)
 class GpuTransport:
-    """Transport between the GPUs of a job. ``why``: a sentence, if it is not plain NCCL.
+    """Transport between the GPUs of a job.
 
-    variables: of NCCL's environment, by rank, to be set where the user has set nothing. max_ctas: of a collective.
+    why: the reason as a sentence, if it is not plain NCCL.
+    variables: by rank, environment variables of NCCL to set unless the user has set them.
+    max_ctas: largest number of blocks (CTAs) of a collective's kernel; None for NCCL's choice.
     """
 
     through_nccl: bool

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from spmd.shape import PrimitiveType
 
 Transposed: TypeAlias = tuple[bool, bool]
-"""Whether the columns, and not the rows, are contiguous: of lhs and of rhs."""
+"""For lhs and for rhs: True if the columns, and not the rows, are contiguous."""
 
 
 @dataclass(frozen=True, slots=True)

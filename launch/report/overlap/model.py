@@ -26,24 +26,24 @@ from launch.report.meetings import who_meets
 
 
 class Reason(Enum):
-    """Why a device stood still for a collective. Values are the words of reports, those of `spmd simulate`'s causes."""
+    """Why a device waited for a collective. Values are the texts of reports, the same as those of `spmd simulate`."""
 
     LATE_PEER = "late peer"
     """Another member issued it later than this device."""
     CONTENTION = "contention"
-    """The collective took longer than by itself, and no other one was on its exchange."""
+    """It took longer than it does alone, and no other collective was on its exchange."""
     RESOURCE = "resource limit"
-    """Another collective was on its exchange: at the same time, or so long that it could not be issued earlier."""
+    """Another collective was on its exchange: at the same time, or before, so that it could not be issued earlier."""
     MEMORY = "memory limit"
-    """There is work that could hide it, but the scheduler says that it would need more memory than there is."""
+    """There is independent work, but according to the scheduler overlap would exceed the memory limit."""
     DEPENDENCY = "dependency"
-    """Too little work can overlap it: the rest precedes it or depends on it."""
+    """Too little work is independent of it: the rest precedes it or depends on it."""
     BLOCKING = "blocking"
-    """There is such work, but the collective has no start and done for it to stand between."""
+    """There is independent work, but the collective is synchronous: it has no start and done to place work between."""
     ORDER = "order"
-    """There is such work, and the schedule puts it elsewhere."""
+    """There is independent work, but the schedule places it elsewhere."""
     ISSUE = "issue"
-    """The device itself was at work to start it: packing, handing over to MPI."""
+    """The device was busy starting it: packing operands, calling MPI."""
 
 
 @dataclass(frozen=True, slots=True)
