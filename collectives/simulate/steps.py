@@ -95,10 +95,9 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """paces: how many. branches: those that conditionals are taken to run. notes: what else is taken for granted."""
+    """branches: those that conditionals are taken to run. notes: what else is taken for granted."""
 
     steps: Steps
     sites: tuple[Site, ...]
-    paces: int
     branches: Mapping[HloInstruction, HloComputation]
     notes: tuple[str, ...]
