@@ -198,7 +198,6 @@ EXCEPTIONS = {
     "slot": "array slot",
     "slots": "array slots",
     "__slots__": "Python's",
-    "from_lane": "lane of a warp",
     "lane": "lane of a warp",
     "next_lane": "lane of a warp",
     "leading": "BLAS: the leading dimension of a matrix",

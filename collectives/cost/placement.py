@@ -49,26 +49,19 @@ class Pattern:
     regular: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """patterns: the different ones among the groups (or pairs). class_ids: a number for each device; devices of one
-    number see the same, -1 stands for those that take no part.
-    """
-
-    patterns: tuple[Pattern, ...]
-    class_ids: Ids
-
-
 @dataclass
 class Placements:
-    """Placements of the collectives of a program with so many partitions and replicas; equal groups are placed once."""
+    """Placements of the collectives of a program with so many partitions and replicas; equal groups are placed once.
+
+    A placement is the different patterns among the groups (or pairs).
+    """
 
     machine: MachineDescription
     num_partitions: int
     replica_count: int = 1
-    _known: dict[Hashable, Placement] = field(default_factory=dict)
+    _known: dict[Hashable, tuple[Pattern, ...]] = field(default_factory=dict)
 
-    def of(self, collective: HloInstruction) -> Placement:
+    def of(self, collective: HloInstruction) -> tuple[Pattern, ...]:
         """CostError for groups that no exchange of the machine joins; ShapeError for ids that no device has."""
         key = group_key(collective)
         known = self._known.get(key)
@@ -76,15 +69,14 @@ class Placements:
             known = self._known[key] = self._place(collective)
         return known
 
-    def _place(self, collective: HloInstruction) -> Placement:
+    def _place(self, collective: HloInstruction) -> tuple[Pattern, ...]:
         counts = (self.num_partitions, self.replica_count)
-        devices = self.num_partitions * self.replica_count
         if isinstance(collective.attrs, CollectivePermuteAttrs):
-            return place_pairs(device_ends(collective, *counts), devices, self.machine)
-        return place_groups(participating_groups(collective, *counts), devices, self.machine)
+            return place_pairs(device_ends(collective, *counts), self.machine)
+        return place_groups(participating_groups(collective, *counts), self.machine)
 
 
-def place_groups(groups: DeviceGroups, devices: int, machine: MachineDescription) -> Placement:
+def place_groups(groups: DeviceGroups, machine: MachineDescription) -> tuple[Pattern, ...]:
     """Place disjoint ``groups``."""
     group, device = _members(groups)
     sizes = np.bincount(group, minlength=len(groups))
@@ -98,10 +90,7 @@ def place_groups(groups: DeviceGroups, devices: int, machine: MachineDescription
         narrower = way.devices
     _require_joined(machine, group, device // narrower)
     table = np.stack([sizes, regular.astype(np.int64), *columns], axis=1)
-    rows, number = np.unique(table, axis=0, return_inverse=True)
-    class_ids = np.full(devices, -1, np.int64)
-    class_ids[device] = number.reshape(-1)[group]
-    return Placement(tuple(_pattern(row.tolist(), machine.exchanges) for row in rows), class_ids)
+    return tuple(_pattern(row.tolist(), machine.exchanges) for row in np.unique(table, axis=0))
 
 
 def _members(groups: DeviceGroups) -> tuple[Ids, Ids]:
@@ -148,7 +137,7 @@ def _pattern(row: Sequence[int], exchanges: Sequence[Exchange]) -> Pattern:
     return Pattern(size, tuple(spans), bool(regular))
 
 
-def place_pairs(pairs: Ids, devices: int, machine: MachineDescription) -> Placement:
+def place_pairs(pairs: Ids, machine: MachineDescription) -> tuple[Pattern, ...]:
     """Place concurrent transfers. `pairs` has shape [n, 2] and holds (source, target); pairs with source == target are
     ignored.
 
@@ -156,7 +145,6 @@ def place_pairs(pairs: Ids, devices: int, machine: MachineDescription) -> Placem
     """
     ends = pairs[pairs[:, 0] != pairs[:, 1]]
     patterns: list[Pattern] = []
-    seen = np.full((devices, 2), -1, np.int64)
     left, narrower = np.ones(len(ends), bool), 1
     for way in machine.exchanges:
         here = left & (ends[:, 0] // way.devices == ends[:, 1] // way.devices)
@@ -167,14 +155,10 @@ def place_pairs(pairs: Ids, devices: int, machine: MachineDescription) -> Placem
             in_part = np.bincount(parts[:, side], minlength=int(parts.max(initial=0)) + 1)
             load = np.maximum(load, in_part[parts[:, side]])
         for busy in np.unique(load).tolist():
-            chosen = ends[here][load == busy]
-            for side in (0, 1):
-                seen[chosen[:, side], side] = len(patterns)
             patterns.append(Pattern(2, (Span(way, 2, busy, busy, narrower == 1),)))
         narrower = way.devices
     _require_joined(machine, np.repeat(np.arange(left.sum()), 2), ends[left].reshape(-1))
-    _, class_ids = np.unique(seen, axis=0, return_inverse=True)
-    return Placement(tuple(patterns), np.where((seen < 0).all(axis=1), -1, class_ids.reshape(-1)))
+    return tuple(patterns)
 
 
 def _require_joined(machine: MachineDescription, group: Ids, circle: Ids) -> None:

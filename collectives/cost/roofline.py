@@ -10,7 +10,7 @@ from collectives.cost.collective_bytes import collective_of, exchanged_bytes, ki
 from collectives.cost.custom_calls import CallCost
 from collectives.cost.device_time import DeviceTime
 from collectives.cost.estimator import CollectiveTime
-from collectives.cost.placement import Placement, Placements
+from collectives.cost.placement import Placements
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.machine.description import MachineDescription
@@ -61,14 +61,10 @@ class RooflineEstimator:
         kind = kind_of(collective)
         times = [
             quickest(kind.traffic, pattern, exchanged_bytes(collective, pattern.size))
-            for pattern in self.placement(collective).patterns
+            for pattern in self._placements.of(collective)
         ]
         slowest = max(times, key=lambda time: time.seconds, default=NOTHING)
         if not slowest.links:
             return NOTHING
         begin = self._device.begin
         return replace(slowest, seconds=begin + slowest.seconds, latency=begin + slowest.latency)
-
-    def placement(self, instruction: HloInstruction) -> Placement:
-        """Return the placement of a collective, of its start, or of an async-start that wraps one."""
-        return self._placements.of(collective_of(instruction))

@@ -114,16 +114,14 @@ def carry_unsent(
         elements[one.index] = first[one.permute.operand]
     counted = begin_with(counted, elements, builder)
     for one in carried:
-        _send_in_the_trip_after(counted.loop, one, builder.within(counted.loop.body), effects)
+        _send_in_the_trip_after(counted.loop, one, builder.within(counted.loop.body))
         _send_after_the_loop(counted.loop, one, builder)
     for written in (counted.loop.body, builder.computation):
         written.remove_unused(keep=effects.of)
     return counted
 
 
-def _send_in_the_trip_after(
-    loop: Loop, one: CarriedPermute, inside: Builder, effects: SideEffects
-) -> None:
+def _send_in_the_trip_after(loop: Loop, one: CarriedPermute, inside: Builder) -> None:
     parameter, root = loop.body.parameters[0], loop.body.root
     reads = [user for user in parameter.users if element_index(user) == one.index]
     unsent = inside.get_tuple_element(parameter, one.index)

@@ -53,9 +53,7 @@ def program_of(module: HloModule, estimators: Sequence[Estimator]) -> Program:
         )
     reader = _ProgramReader(estimators)
     steps = reader.of(module.entry)
-    return Program(
-        steps, tuple(reader.sites), len(estimators), reader.branches, tuple(reader.notes)
-    )
+    return Program(steps, tuple(reader.sites), reader.branches, tuple(reader.notes))
 
 
 class _ProgramReader:

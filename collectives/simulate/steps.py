@@ -99,13 +99,11 @@ class Site:
 class Program:
     """Steps of a program.
 
-    paces: number of paces, i.e. of estimators.
-    branches: the branches that conditionals are assumed to run.
+    branches: the branch that each conditional is assumed to take.
     notes: other assumptions, as sentences.
     """
 
     steps: Steps
     sites: tuple[Site, ...]
-    paces: int
     branches: Mapping[HloInstruction, HloComputation]
     notes: tuple[str, ...]

@@ -72,10 +72,3 @@ class ShardedArrays:
         return gather(tiles[:wanted] if tiled else tiles, sharding, spec.shape).astype(
             dtype, copy=False
         )
-
-    def pick(self, order: list[int]) -> ShardedArrays:
-        """Return arrays number ``order[0]``, ``order[1]``, ..."""
-        return ShardedArrays(
-            tuple(tuple(own[i] for i in order) for own in self.tiles),
-            tuple(self.specs[i] for i in order),
-        )

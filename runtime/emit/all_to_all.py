@@ -48,10 +48,6 @@ class Exchange:
     written: Order
 
     @property
-    def rest(self) -> Order:
-        return tuple(d for d in self.written if d != self.dimension)
-
-    @property
     def pieces(self) -> int:
         """The number of pieces in which a part is moved: the number of rows of the side with the longer rows."""
         if self.read == self.written:

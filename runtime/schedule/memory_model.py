@@ -197,11 +197,6 @@ class MemoryModel:
         """Return the largest number of live bytes over the order, without inputs and constants."""
         return max(self.needs(order), default=0)
 
-    def peak_position(self, order: Sequence[HloInstruction]) -> int:
-        """Return the first position at which the most bytes are live."""
-        needs = self.needs(order)
-        return max(range(len(needs)), key=lambda n: (needs[n], -n))
-
     def needs(self, order: Sequence[HloInstruction]) -> list[int]:
         """Return the bytes that are live while each instruction runs, without inputs and constants."""
         left, sizes = dict(self.readers), self.size

@@ -46,10 +46,6 @@ class Traffic:
     def bytes_between_nodes(self) -> int:
         return int(self.sent[0])
 
-    @property
-    def messages_between_nodes(self) -> int:
-        return int(self.sent[1])
-
     def crossing(self, group: Group, sends: Sequence[Message]) -> tuple[int, int]:
         """Bytes and messages that these bring to other nodes."""
         number_of = self.nodes.number_of

@@ -164,7 +164,7 @@ class NcclCommunicator:
         scratch = self._memory.allocate(scratch_bytes) if scratch_bytes else 0
         for bound in self._new:
             bound.steps, _ = self._plan(bound, scratch)
-            bound.comm = self._cliques[bound.group].comm if len(bound.group) > 1 else None
+            bound.comm = self._cliques[bound.group] if len(bound.group) > 1 else None
         self._new.clear()
 
     def enqueue(self, bound: NcclCollective, stream: int) -> None:

@@ -11,7 +11,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from collectives.communicator.group import Group, describe_group
 from collectives.communicator.interface import Communicator
@@ -28,14 +27,6 @@ from spmd.errors import RunError
 _LOOK_SECONDS = 0.001
 _TELL_SECONDS = 0.2
 """For which a rank looks at NCCL before it hears from the others again."""
-
-
-@dataclass(frozen=True)
-class Clique:
-    """``group``'s ranks are those of ``comm`` in this order."""
-
-    group: Group
-    comm: NcclComm
 
 
 def rounds_of(groups: Sequence[Group]) -> list[list[Group]]:
@@ -66,7 +57,7 @@ class Cliques:
         self._host = host
         self._config = config
         self._timeout = timeout_seconds
-        self._of: dict[Group, Clique] = {}
+        self._of: dict[Group, NcclComm] = {}
         self._known: dict[Group, None] = {}  # of all ranks
         self._ending = threading.Lock()  # a communicator that is ended is not looked at
         self._parent = NcclComm()
@@ -80,18 +71,19 @@ class Cliques:
 
         self._run_on_all_ranks(what, begin, lambda: self._parent)
 
-    def __getitem__(self, group: Group) -> Clique:
+    def __getitem__(self, group: Group) -> NcclComm:
+        """Return the communicator whose ranks are those of ``group`` in this order."""
         return self._of[group]
 
     @property
     def comms(self) -> list[NcclComm]:
         """The communicators that have been created."""
-        return [self._parent, *[clique.comm for clique in tuple(self._of.values())]]
+        return [self._parent, *self._of.values()]
 
     def states(self) -> Iterator[tuple[NcclComm, NcclResult]]:
         """Yield the communicators that have not been ended and NCCL's asynchronous state of each. Any thread may call
         it."""
-        for comm in [clique.comm for clique in tuple(self._of.values())]:
+        for comm in tuple(self._of.values()):
             with self._ending:
                 state = self._api.async_error(comm) if comm.address else NcclResult.SUCCESS
             yield comm, state
@@ -115,7 +107,7 @@ class Cliques:
             self._run_on_all_ranks(what, begin, lambda: self._parent)
             if own is not None:
                 self._require_made(made, own)
-                self._of[own] = Clique(own, made)
+                self._of[own] = made
             self._known.update(dict.fromkeys(chosen))
 
     def abort(self) -> None:
@@ -127,8 +119,8 @@ class Cliques:
 
     def close(self) -> None:
         """Every rank, with nothing in flight."""
-        for clique in self._of.values():
-            self._api.destroy(clique.comm)
+        for comm in self._of.values():
+            self._api.destroy(comm)
         self._of.clear()
         self._run_on_all_ranks(
             "the end of NCCL's communicator",

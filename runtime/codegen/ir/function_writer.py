@@ -187,9 +187,9 @@ class FunctionWriter(Code):
             f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)"
         )
 
-    def memset(self, target: Pointer, size: IntLike, byte: int = 0) -> None:
+    def memset(self, target: Pointer, size: IntLike) -> None:
         self.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-        self.add(f"call void @llvm.memset.p0.i64(ptr {target}, i8 {byte}, i64 {size}, i1 false)")
+        self.add(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {size}, i1 false)")
 
     # ---- the record
     def _entry_word(self, number: int, is_address: bool) -> Any:

@@ -16,7 +16,7 @@ or lists of these. A list has as many items as the function says that is generat
     Rows([Row(x.ctypes.data, x.strides) for x in arrays], 5).to_array()     # numpy.int64, in the order of the fields
     FunctionWriter("spmd_rows", Rows, rows=2, rank=3).record.rows[1].strides[2]     # an Int
 
-A record of a fixed size is a NumPy structured type, too: ``structured(Row)``; ``word_index`` gives a field's number.
+``word_index`` gives a field's number.
 """
 
 from __future__ import annotations
@@ -183,11 +183,6 @@ def word_index(kind: type[Record], name: str) -> int:
 def word_count(kind: type[Record], lengths: Mapping[str, int] = MappingProxyType({})) -> int:
     """Return the number of words of a record whose lists have these ``lengths``."""
     return _layout(kind, lengths)[1]
-
-
-def structured(kind: type[Record]) -> np.dtype[Any]:
-    """Return the NumPy type of a record that has no lists and no records in it."""
-    return np.dtype([(one.name, np.int64) for one in _shape(kind).fields])
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ _SET = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads")
 _GET = ("scipy_openblas_get_num_threads64_", "scipy_openblas_get_num_threads")
 
 
+@cache
 def library_function(names: tuple[str, ...]) -> ctypes._CFuncPtr | None:  # type: ignore[name-defined]
     """Return the first function of ``names`` that the library has; None if it has none."""
     library = numpy_library()
@@ -178,14 +179,14 @@ class BlasThreads:
 
     def __init__(self, count: int) -> None:
         self._count = self._before = count
-        self._get, self._set = library_function(_GET), library_function(_SET)
 
     def __enter__(self) -> None:
-        if self._get is not None and self._set is not None:
-            self._before = self._get()
-            if self._before != self._count:
-                self._set(self._count)
+        before = blas_threads()
+        if before is not None:
+            self._before = before
+            if before != self._count:
+                set_blas_threads(self._count)
 
     def __exit__(self, *_: object) -> None:
-        if self._before != self._count and self._set is not None:
-            self._set(self._before)
+        if self._before != self._count:
+            set_blas_threads(self._before)

@@ -85,14 +85,6 @@ class PtxWriter(FunctionWriter):
 
     def exchanged(self, kind: str, bits: int, x: str, mask: int) -> str:
         """Emit the value ``x``, of ``bits``, of the lane whose number differs in ``mask``; all lanes must run it."""
-        return self._shuffled("bfly", kind, bits, x, str(mask))
-
-    def from_lane(self, kind: str, bits: int, x: str, lane: str) -> str:
-        """Emit the value of lane number ``lane`` (i32); all lanes must run it."""
-        return self._shuffled("idx", kind, bits, x, lane)
-
-    def _shuffled(self, way: str, kind: str, bits: int, x: str, lane: str) -> str:
-        """Emit a shuffle of one 32-bit word after the other."""
         width = max(bits, 32)
         own = self.value(f"bitcast {kind} {x} to i{bits}")
         if bits < 32:
@@ -104,7 +96,7 @@ class PtxWriter(FunctionWriter):
                 low = self.value(f"lshr i{width} {own}, {shift}")
                 word = self.value(f"trunc i{width} {low} to i32")
             other = self.value(
-                f"call i32 @llvm.nvvm.shfl.sync.{way}.i32(i32 -1, i32 {word}, i32 {lane}, i32 {WARP - 1})"
+                f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {word}, i32 {mask}, i32 {WARP - 1})"
             )
             if width > 32:
                 wide = self.value(f"zext i32 {other} to i{width}")

@@ -33,7 +33,7 @@ GIB = float(1 << 30)
 
 
 def pattern(groups: list[list[int]], machine: MachineDescription = MACHINE) -> Pattern:
-    (only,) = place_groups(DeviceGroups.of(groups), 1024, machine).patterns
+    (only,) = place_groups(DeviceGroups.of(groups), machine)
     return only
 
 
@@ -130,19 +130,19 @@ def test_a_broadcast() -> None:
 
 
 def test_a_permute_waits_for_its_busiest_pair() -> None:
-    near, far = place_pairs(np.array([(i, (i + 1) % 16) for i in range(16)]), 16, ONE_PORT).patterns
+    near, far = place_pairs(np.array([(i, (i + 1) % 16) for i in range(16)]), ONE_PORT)
     assert quickest(CollectivePermute.traffic, near, GIB).seconds == pytest.approx(
         GIB / 4e11 + 2e-6
     )
     assert quickest(CollectivePermute.traffic, far, GIB).seconds == pytest.approx(GIB / 5e10 + 4e-6)
-    (crowded,) = place_pairs(np.array([(i, i + 8) for i in range(8)]), 16, ONE_PORT).patterns
+    (crowded,) = place_pairs(np.array([(i, i + 8) for i in range(8)]), ONE_PORT)
     assert quickest(CollectivePermute.traffic, crowded, GIB).seconds == pytest.approx(
         8 * GIB / 5e10 + 4e-6
     )
 
 
 def test_nothing_moves_among_one_or_of_nothing() -> None:
-    alone = place_groups(DeviceGroups.of([[3]]), 4, MACHINE).patterns[0]
+    alone = place_groups(DeviceGroups.of([[3]]), MACHINE)[0]
     assert quickest(AllReduce.traffic, alone, GIB) is NOTHING
     assert quickest(AllGather.traffic, NODE, 0.0) is NOTHING
 
@@ -151,7 +151,7 @@ def test_nothing_moves_among_one_or_of_nothing() -> None:
 def test_more_bytes_and_slower_links_never_take_less(kind: type[Collective]) -> None:
     uneven = next(
         one
-        for one in place_groups(DeviceGroups.of([[0, 1, 2, 8], [16, 24]]), 32, MACHINE).patterns
+        for one in place_groups(DeviceGroups.of([[0, 1, 2, 8], [16, 24]]), MACHINE)
         if one.size > 2
     )
     for one in (NODE, NODES, RAILS, uneven):

@@ -21,6 +21,7 @@ from runtime.codegen.llvm.jit import NativeLibrary
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.loop.loop_ir import (
     FUNCTION,
+    TRANSPOSED_WIDTHS,
     LoopRecord,
     LoopVariant,
     RangeRecord,
@@ -224,11 +225,14 @@ def _plan(
 def crossed_accesses(
     sizes: Sequence[int], strides: Sequence[Sequence[int]], accesses: Sequence[ArrayAccess | _Track]
 ) -> list[bool]:
-    """Return for each array whether it is contiguous along the dimension before the innermost one."""
+    """Return for each array whether it is transposed tile by tile: contiguous along the last dimension but one."""
     if len(sizes) < 2 or min(sizes[-2:]) < LEAST_TILED:
         return [False] * len(accesses)
     return [
-        not access.counts and own[-2] == access.item and own[-1] not in (0, access.item)
+        not access.counts
+        and access.item in TRANSPOSED_WIDTHS
+        and own[-2] == access.item
+        and own[-1] not in (0, access.item)
         for own, access in zip(strides, accesses, strict=True)
     ]
 

@@ -38,9 +38,7 @@ FUNCTION = "spmd_loop"
 TILE = 64
 #: Row stride of a tile's buffer in elements; with a power of two a column would map to few sets of the cache.
 PITCH = TILE + 16
-#: Prefetch distance in columns of a crossed leaf, whose starts the hardware does not predict.
-AHEAD = 16
-#: Widths in bytes of elements that are transposed in registers, for which an entire tile is prefetched.
+#: Widths in bytes of elements that are transposed in registers.
 TRANSPOSED_WIDTHS = frozenset({1, 2, 4, 8})
 LINE_BYTES = 64
 _PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
@@ -116,11 +114,11 @@ def loop_ir(variant: LoopVariant) -> str:
 
 
 def _transposed_widths(variant: LoopVariant) -> list[int]:
-    """Return the widths of the elements of crossed arrays that are transposed in registers."""
+    """Return the widths of the elements of crossed arrays."""
     program = variant.program
     kinds = (*program.parameters, *(program.kind_of(result) for result in program.results))
     crossed = zip(kinds, variant.crossed, strict=False)
-    return sorted({kind.byte_size for kind, crosses in crossed if crosses} & TRANSPOSED_WIDTHS)
+    return sorted({kind.byte_size for kind, crosses in crossed if crosses})
 
 
 class _Loop:
@@ -242,29 +240,15 @@ class _Loop:
         f, size, buffer = self.f, self.sizes[i], self.buffers[i]
         assert isinstance(here, Pointer)
         if into_buffer:
-            later = here.at(stride * (TILE if size in TRANSPOSED_WIDTHS else AHEAD))
-            with f.cursor_loop(columns, {0: Cursor(later, stride)}) as (_, at):
+            with f.cursor_loop(columns, {0: Cursor(here.at(stride * TILE), stride)}) as (_, at):
                 for line in range(0, TILE * size, LINE_BYTES):
                     address = at[0].at(line)
                     f.add(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
-        if size in TRANSPOSED_WIDTHS:
-            array, own = (here, stride), (buffer, f.constant(PITCH * size))
-            if into_buffer:
-                f.call("void", transpose_name(size), *array, *own, columns, rows)
-            else:
-                f.call("void", transpose_name(size), *own, *array, rows, columns)
-            return
-        cursors = {0: Cursor(here, stride), 1: Cursor(buffer, size)}
-        with f.cursor_loop(columns, cursors) as (_, at):
-            self.column(i, rows, at, into_buffer=into_buffer)
-
-    def column(self, i: int, rows: Int, at: dict[int, Pointer], *, into_buffer: bool) -> None:
-        """Write IR that moves a column between array ``i`` at ``at[0]`` and its buffer at ``at[1]``."""
-        t = self.types[i]
-        with self.f.vector_loop(rows) as k:
-            pair = at[0].element(t, k), at[1].element(t, k * PITCH)
-            source, target = pair if into_buffer else reversed(pair)
-            target.store(source.load(t))
+        array, own = (here, stride), (buffer, f.constant(PITCH * size))
+        if into_buffer:
+            f.call("void", transpose_name(size), *array, *own, columns, rows)
+        else:
+            f.call("void", transpose_name(size), *own, *array, rows, columns)
 
     def row(self, size: Int, start: dict[int, Position], stride: dict[int, Int]) -> None:
         """Write the innermost loop; repeated elements are read before it."""

@@ -15,7 +15,6 @@ from runtime.codegen.ir.record import (
     Word,
     record,
     sized,
-    structured,
     word_count,
     word_index,
 )
@@ -83,13 +82,8 @@ def test_generated_code_reads_each_field_as_python_packed_it() -> None:
     assert words[-6:].tolist() == [60, -31, 23, 51, 1, 20]
 
 
-def test_a_record_without_lists_is_a_structured_type() -> None:
-    pair = Pair(5, 7).to_array().view(structured(Pair))
-    assert pair["second"].tolist() == [7]
-    assert word_index(Pair, "second") == 1
-
-
 def test_words_in_front_of_a_list_have_numbers() -> None:
+    assert word_index(Pair, "second") == 1
     assert word_index(Nest, "rows") == 1
     with pytest.raises(KeyError):
         word_index(Nest, "nothing")
