@@ -11,7 +11,7 @@ import pytest
 import runtime.gpu.codegen.copy  # noqa: F401 - registers a form
 import spmd.passes.algebraic_simplifier  # noqa: F401 - fills the table of identities
 from runtime.emit.elementwise import is_elementwise
-from runtime.gpu.codegen.emitters import kernel_emitter, kinds_with_emitter
+from runtime.gpu.codegen.emitters import EMITTERS, kernel_emitter
 from runtime.gpu.libraries.library_emitters import LIBRARY_EMITTERS, through_library
 from runtime.lowering import LOWERINGS
 from spmd.hlo import Opcode
@@ -103,7 +103,7 @@ def test_a_second_entry_is_refused() -> None:
     (identity, *_) = IDENTITIES[Opcode.MULTIPLY]
     with pytest.raises(ValueError, match="registered twice"):
         simplifies(Opcode.MULTIPLY)(identity)
-    kernel = next(iter(kinds_with_emitter()))
+    kernel = next(iter(EMITTERS))
     with pytest.raises(ValueError, match=r"GPU form: .* is registered twice"):
         kernel_emitter(kernel)(lambda _, __: None)
     with pytest.raises(ValueError, match=r"library form: .* is registered twice"):
