@@ -43,8 +43,7 @@ for one in pkgutil.walk_packages(found.__path__, package + "."):
     importlib.import_module(one.name)
 differ = []
 for registry, modules in zip(registries, named):
-    entries = getattr(registry, "_entries", None)
-    keys = {kind.__name__ for kind in registry._binders} if entries is None else set(entries)
+    keys = set(registry._entries)
     there = {key for key in keys if key not in modules}
     differ.append([sorted(map(str, there)), sorted(map(str, modules.keys() - keys))])
 print(json.dumps(differ))
