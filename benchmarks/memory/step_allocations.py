@@ -19,6 +19,7 @@ import argparse
 import ctypes
 import gc
 import json
+import operator
 import os
 import shutil
 import subprocess
@@ -27,7 +28,7 @@ import tempfile
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
 import spmd
@@ -174,8 +175,9 @@ def stepper(executable: Executable, *, written_out: bool) -> Callable[[int], Non
     def run(steps: int) -> None:
         for _ in range(steps):
             outputs = executable.run(current[0])
-            current[0] = (current[0] + outputs).pick(order)
-            del outputs  # what is not fed back need not outlive the step
+            both = current[0] + outputs
+            current[0] = reduce(operator.add, (both[i] for i in order))
+            del both, outputs  # what is not fed back need not outlive the step
 
     return run
 

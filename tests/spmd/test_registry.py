@@ -11,7 +11,7 @@ import pytest
 import runtime.gpu.codegen.copy  # noqa: F401 - registers a form
 import spmd.passes.algebraic_simplifier  # noqa: F401 - fills the table of identities
 from runtime.emit.elementwise import is_elementwise
-from runtime.gpu.codegen.emitters import kernel_emitter, kinds_with_emitter
+from runtime.gpu.codegen.emitters import EMITTERS, kernel_emitter
 from runtime.gpu.libraries.library_emitters import LIBRARY_EMITTERS, through_library
 from runtime.lowering import LOWERINGS
 from spmd.hlo import Opcode
@@ -43,8 +43,7 @@ for one in pkgutil.walk_packages(found.__path__, package + "."):
     importlib.import_module(one.name)
 differ = []
 for registry, modules in zip(registries, named):
-    entries = getattr(registry, "_entries", None)
-    keys = {kind.__name__ for kind in registry._binders} if entries is None else set(entries)
+    keys = set(registry._entries)
     there = {key for key in keys if key not in modules}
     differ.append([sorted(map(str, there)), sorted(map(str, modules.keys() - keys))])
 print(json.dumps(differ))
@@ -103,7 +102,7 @@ def test_a_second_entry_is_refused() -> None:
     (identity, *_) = IDENTITIES[Opcode.MULTIPLY]
     with pytest.raises(ValueError, match="registered twice"):
         simplifies(Opcode.MULTIPLY)(identity)
-    kernel = next(iter(kinds_with_emitter()))
+    kernel = next(iter(EMITTERS))
     with pytest.raises(ValueError, match=r"GPU form: .* is registered twice"):
         kernel_emitter(kernel)(lambda _, __: None)
     with pytest.raises(ValueError, match=r"library form: .* is registered twice"):

@@ -22,7 +22,7 @@ from collectives.communicator.node.shared_protocols import (
 )
 from collectives.communicator.reduction import Array
 from collectives.communicator.steps.engine import CollectiveEngine, LoadedCollective
-from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.steps.shared_buffers import Buffers, addresses_of
 from collectives.communicator.steps.shared_steps import CollectiveProgram
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
@@ -114,7 +114,7 @@ class ProcessMemory:
             if not through_slots and needs_staging(member.collective, index, member.buffers):
                 own = [private_memory(result.nbytes) for result in member.buffers.results]
             staging.append(own)
-            addresses = _addresses(own) or None
+            addresses = addresses_of(own) or None
             programs.append(
                 step_program(member.collective, index, member.buffers, memories, addresses)
             )
@@ -137,10 +137,10 @@ def _go_through_slots(members: list[MemberCollective]) -> bool:
 def _memory_of(
     buffers: Buffers, control: Array, slot_bytes: int, through_slots: bool
 ) -> MemberMemory:
-    (start,) = _addresses([control])
+    (start,) = addresses_of([control])
     slot = start + MEMORY_ALIGNMENT
     slots = (slot, slot + slot_bytes) if through_slots else ()
-    return MemberMemory(start, _addresses(buffers.operands), _addresses(buffers.results), slots)
+    return MemberMemory(start, addresses_of(buffers.operands), addresses_of(buffers.results), slots)
 
 
 def _require_consistency(members: list[MemberCollective]) -> None:
@@ -155,7 +155,3 @@ def _require_consistency(members: list[MemberCollective]) -> None:
             f"{members[0].name}: {describe_group(ranks)} bound another collective here than rank "
             f"{members[0].group[0]}: ranks do not run one program"
         )
-
-
-def _addresses(arrays: list[Array] | tuple[Array, ...]) -> tuple[int, ...]:
-    return tuple(int(array.ctypes.data) for array in arrays)

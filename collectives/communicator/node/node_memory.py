@@ -37,7 +37,7 @@ from collectives.communicator.node.shared_window import (
 from collectives.communicator.reduction import Array
 from collectives.communicator.steps.array_steps import Copy
 from collectives.communicator.steps.engine import CollectiveEngine
-from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.steps.shared_buffers import Buffers, addresses_of
 from collectives.communicator.steps.shared_steps import CollectiveProgram
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
@@ -218,12 +218,12 @@ class NodeMemory:
         """
         collective, buffers = shared.collective, shared.buffers
         index = binding.group.index(self._rank)
-        operands, results = _addresses(buffers.operands), _addresses(buffers.results)
+        operands, results = addresses_of(buffers.operands), addresses_of(buffers.results)
         members[index] = replace(members[index], operands=operands, results=results)
         staging: list[Array] = []
         if not binding.slot_bytes and needs_staging(collective, index, buffers):
             staging = [private_memory(result.nbytes) for result in buffers.results]
-        addresses = _addresses(staging) or None
+        addresses = addresses_of(staging) or None
         return step_program(collective, index, buffers, members, addresses), staging
 
     def _protocol(
@@ -318,7 +318,3 @@ def _by_messages(
         )
     staging = tuple(np.empty_like(result) for result in buffers.results)
     return make(Buffers(buffers.operands, staging), tuple(map(Copy, staging, buffers.results)))
-
-
-def _addresses(arrays: Sequence[Array]) -> tuple[int, ...]:
-    return tuple(int(array.ctypes.data) for array in arrays)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -97,3 +97,7 @@ def overlap(one: Array, other: Array) -> bool:
 
 def starts_at(array: Array) -> int:
     return int(array.ctypes.data)
+
+
+def addresses_of(arrays: Iterable[Array]) -> tuple[int, ...]:
+    return tuple(map(starts_at, arrays))

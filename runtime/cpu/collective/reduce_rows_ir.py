@@ -23,6 +23,7 @@ from collectives.communicator.steps.engine import RunStatus
 from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.combine import Dtype, Element, combining_ir, element_of
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 from runtime.cpu.collective.shared_memory_ir import step_function
@@ -117,13 +118,7 @@ def _loop_function(
     module: Module, name: str, element: Element, sources: int, targets: int
 ) -> _Arrays:
     """Return the arrays of function ``name``(sources.., targets.., n)."""
-    f = FunctionWriter(
-        name,
-        module=module,
-        parameters=(*["ptr"] * (sources + targets), "i64"),
-        linkage="internal",
-        attributes="noinline",
-    )
+    f = internal_function(module, name, *["ptr"] * (sources + targets), "i64")
     *arrays, n = f.parameters
     return _Arrays(f, element, arrays[:sources], arrays[sources:], n)
 

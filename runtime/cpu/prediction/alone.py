@@ -1,17 +1,15 @@
-"""Thunk and seconds of a single instruction whose operands and results are dense, each in an allocation of its own.
+"""Thunk of a single instruction whose operands and results are dense, each in an allocation of its own.
 
-The memory scheduler and calibration use it, which have no buffer assignment.
+Calibration uses it, which has no buffer assignment.
 """
 
 from __future__ import annotations
 
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.cpu.prediction.step import StepPredictor
 from runtime.lowering import LOWERINGS, Device, StepArrays
 from runtime.program.strides import StridedView
 from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction
-from spmd.machine.description import MachineDescription
 from spmd.shape import ArrayShape, leaves
 
 
@@ -30,14 +28,6 @@ def thunk_alone(instruction: HloInstruction, device: Device) -> Thunk:
         tuple(array_views[:first]), tuple(array_views[first:last]), tuple(array_views[last:])
     )
     return lowering.emit(instruction, arrays, device)
-
-
-def instruction_seconds(
-    instruction: HloInstruction, device: Device, machine: MachineDescription
-) -> float:
-    """Return the seconds of one execution whose arrays are in no cache."""
-    predictor = StepPredictor(machine, device.num_partitions * device.replica_count, {})
-    return sum(one.seconds for one in predictor.of(thunk_alone(instruction, device)))
 
 
 def _arrays(x: HloInstruction) -> list[ArrayShape]:

@@ -86,13 +86,6 @@ class WindowPhases:
     def __len__(self) -> int:
         return math.prod(len(axis.phases) for axis in self.axes)
 
-    @property
-    def multiplications(self) -> int:
-        """The number of multiplications for each pair of features of an image."""
-        return math.prod(
-            sum(phase.outputs * phase.taps for phase in axis.phases) for axis in self.axes
-        )
-
     def zeros(self) -> tuple[tuple[slice, ...], ...]:
         """Return the results without any term, in parts that do not overlap."""
         found: list[tuple[slice, ...]] = []

@@ -26,7 +26,7 @@ class GpuArrays:
 Sources: TypeAlias = tuple[KernelSource, ...] | None
 
 K = TypeVar("K", bound=Kernel)
-_EMITTERS: Registry[type[Kernel], Callable[..., Sources]] = Registry("GPU form")
+EMITTERS: Registry[type[Kernel], Callable[..., Sources]] = Registry("GPU form")
 
 
 def kernel_emitter(
@@ -35,7 +35,7 @@ def kernel_emitter(
     """Return a decorator that registers a function that emits records of ``kind`` for a GPU."""
 
     def decorator(emitter: Callable[[K, GpuArrays], Sources]) -> Callable[[K, GpuArrays], Sources]:
-        _EMITTERS.add(kind, emitter)
+        EMITTERS.add(kind, emitter)
         return emitter
 
     return decorator
@@ -43,9 +43,5 @@ def kernel_emitter(
 
 def sources(kernel: Kernel, arrays: GpuArrays) -> Sources:
     """Return the launches of a record; None if it has no GPU code."""
-    emitter = _EMITTERS.get(type(kernel))
+    emitter = EMITTERS.get(type(kernel))
     return None if emitter is None else emitter(kernel, arrays)
-
-
-def kinds_with_emitter() -> tuple[type[Kernel], ...]:
-    return tuple(_EMITTERS)

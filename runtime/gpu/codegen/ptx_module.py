@@ -28,12 +28,8 @@ from runtime.gpu.codegen import (  # noqa: F401 - they fill the table
 from runtime.gpu.codegen.emitters import GpuArrays, sources
 from runtime.gpu.codegen.entry_names import named
 from runtime.gpu.codegen.launch import (
-    ArgumentKind,
     KernelSource,
-    PlacedLaunch,
     PtxTarget,
-    anchored,
-    placed,
 )
 from runtime.program.kernel import Kernel
 from runtime.program.strides import StridedView
@@ -67,26 +63,6 @@ def ptx_for(
     if found is None:
         return None
     return tuple(named(source, kernel) for source in found)
-
-
-def ptx_at(
-    kernel: Kernel,
-    operands: Sequence[tuple[int, StridedView]],
-    results: Sequence[tuple[int, StridedView]],
-    scratch: Sequence[tuple[int, StridedView]],
-    target: PtxTarget,
-) -> tuple[PlacedLaunch, ...] | None:
-    """Return the launches for arrays given as (any address, view from there): the addresses affect the text."""
-    groups = [[anchored(*array) for array in arrays] for arrays in (operands, results, scratch)]
-    seen, written, between = ([view for _, view in group] for group in groups)
-    launches = ptx_for(kernel, seen, written, between, target)
-    if launches is None:
-        return None
-    argument_kinds = (ArgumentKind.OPERAND, ArgumentKind.RESULT, ArgumentKind.SCRATCH)
-    pointers = {
-        h: [start for start, _ in group] for h, group in zip(argument_kinds, groups, strict=True)
-    }
-    return placed(launches, pointers)
 
 
 @lru_cache(_MOST_TEXTS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from runtime.gpu.libraries.linalg import accepts, as_columns
+from runtime.gpu.libraries.linalg import accepts, as_columns, from_first
 from runtime.gpu.libraries.linalg_work import SolverCall, SolverFunction
 from runtime.gpu.libraries.sequence import SequenceArray, SequenceBuilder, in_sequence
 from runtime.program.records.linalg import FactorizationKernel, Routine
@@ -127,8 +127,8 @@ def _jacobi(
         builder.copy(_first(left, u.view.dims), u)
         transposed = _first(right, vh.view.dims)
         if kind in _PARTS:
-            leaf = OperandElements(0, _from_first(transposed.view))
-            conjugate = LoopKernel(vh.view.dims, _conjugate(kind), (leaf,), (_from_first(vh.view),))
+            leaf = OperandElements(0, from_first(transposed.view))
+            conjugate = LoopKernel(vh.view.dims, _conjugate(kind), (leaf,), (from_first(vh.view),))
             builder.kernel(conjugate, (transposed,), (vh,))
         else:
             builder.copy(transposed, vh)
@@ -158,10 +158,6 @@ def _first(room: SequenceArray, dims: tuple[int, ...]) -> SequenceArray:
     view = room.view
     part = StridedView(view.element_type, dims, view.strides, view.offset)
     return SequenceArray(room.kind, room.number, part)
-
-
-def _from_first(view: StridedView) -> StridedView:
-    return StridedView(view.element_type, view.dims, view.strides)
 
 
 @cache

@@ -64,9 +64,9 @@ def _selection(
         Numbers(StridedView(PrimitiveType.S64, dims, (*(0 for _ in dims[:-2]), 0, 1))),
     ]
     if not kernel.clears:
-        leaves.append(OperandElements(2, _from_first(source)))
+        leaves.append(OperandElements(2, from_first(source)))
     program = selection_program(copy.element_type, lower=kernel.lower, clears=kernel.clears)
-    return LoopKernel(dims, program, tuple(leaves), (_from_first(result),))
+    return LoopKernel(dims, program, tuple(leaves), (from_first(result),))
 
 
 def _failures(copy: StridedView, failed: StridedView) -> LoopKernel:
@@ -75,7 +75,7 @@ def _failures(copy: StridedView, failed: StridedView) -> LoopKernel:
     pivots = _last_pivots(copy, (*batch, 1, 1))
     pivot = StridedView(copy.element_type, batch, pivots.strides[:-2], pivots.offset)
     leaves = (OperandElements(0, pivot), OperandElements(1, _infos(batch, 0)))
-    return LoopKernel(batch, failure_program(copy.element_type), leaves, (_from_first(failed),))
+    return LoopKernel(batch, failure_program(copy.element_type), leaves, (from_first(failed),))
 
 
 def _last_pivots(copy: StridedView, dims: tuple[int, ...]) -> StridedView:
@@ -93,7 +93,8 @@ def _infos(dims: tuple[int, ...], repeated: int) -> StridedView:
     return StridedView(_S32, dims, tuple(strides))
 
 
-def _from_first(view: StridedView) -> StridedView:
+def from_first(view: StridedView) -> StridedView:
+    """Return the view for a pointer to its first element."""
     return StridedView(view.element_type, view.dims, view.strides)
 
 

@@ -13,6 +13,7 @@ from functools import cache
 from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, selected
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
@@ -109,13 +110,7 @@ class _Passes:
 
     def add_move(self) -> None:
         """Add ``move``(x, step, to, step, n, shift, counts): a pass by the byte at bit ``shift``."""
-        f = FunctionWriter(
-            "move",
-            module=self.module,
-            parameters=("ptr", "i64", "ptr", "i64", "i64", "i64", "ptr"),
-            linkage="internal",
-            attributes="noinline",
-        )
+        f = internal_function(self.module, "move", "ptr", "i64", "ptr", "i64", "i64", "i64", "ptr")
         x, x_step, to, to_step, n, shift, counts = f.parameters
         with f.repeat(0, f.constant(0, "i32")) as bucket:
             value, start = bucket.values

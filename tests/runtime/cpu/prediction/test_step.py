@@ -12,10 +12,8 @@ from launch.pipeline import compile_module
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_micro_kernel
 from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
-from runtime.cpu.prediction.alone import instruction_seconds
 from runtime.cpu.prediction.step import Prediction, predicted_step
 from runtime.cpu.prediction.work import work_of
-from runtime.lowering import Device
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
@@ -284,15 +282,6 @@ long {
     kinds = [one.thunk.name for one in predicted(body, more=more).thunks]
     assert len(kinds) >= 2
     assert any("z" in name for name in kinds)
-
-
-def test_an_instruction_has_a_price_before_it_has_buffers() -> None:
-    """What the scheduler asks: as of a step that has touched nothing like it."""
-    module = spmd.parse("HloModule m\nENTRY main {\n" + PRODUCT + "\n}")
-    (dot,) = module.entry.with_opcode(Opcode.DOT)
-    assert instruction_seconds(dot, Device(1, 1), MACHINE) == pytest.approx(
-        predicted(PRODUCT).seconds
-    )
 
 
 IMAGES = """  x = f32[4,16,16,16] parameter(0)

@@ -7,8 +7,15 @@ import re
 import pytest
 
 from runtime.gpu.codegen.emitters import GpuArrays, sources
-from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxArgument, PtxTarget, anchored
-from runtime.gpu.codegen.ptx_module import ptx_at, ptx_for, ptx_text
+from runtime.gpu.codegen.launch import (
+    ArgumentKind,
+    KernelSource,
+    PtxArgument,
+    PtxTarget,
+    anchored,
+    placed,
+)
+from runtime.gpu.codegen.ptx_module import ptx_for, ptx_text
 from runtime.program.records.reference import ReferenceKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
@@ -111,10 +118,9 @@ def test_a_later_gpu_takes_the_text_of_an_earlier_one() -> None:
 
 def test_pointers() -> None:
     view = dense(P.F32, 64)
-    found = ptx_at(
-        elementwise(P.F32), ((512, view), (1028, view)), ((4096, view),), (), PtxTarget()
-    )
-    assert found is not None
+    launches = ptx_for(elementwise(P.F32), (view, view), (view,), (), PtxTarget())
+    assert launches is not None
+    found = placed(launches, {ArgumentKind.OPERAND: [512, 1024], ArgumentKind.RESULT: [4096]})
     assert [each.pointers for each in found] == [(512, 1024, 4096)]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Address, Listed, Record, Word, record, sized, word_count
 from runtime.codegen.ir.values import Pointer, selected
@@ -123,15 +124,8 @@ def convolution_ir(kind: PrimitiveType, index_bits: int) -> str:
 
 def _function(module: Module, name: str) -> FunctionWriter:
     """Return the writer of a function of the record, an instance, and two ranges."""
-    return FunctionWriter(
-        name,
-        PanelRecord,
-        module=module,
-        parameters=("ptr", *["i64"] * 4),
-        linkage="internal",
-        attributes="noinline",
-        spatial=SPATIAL,
-        outer=SPATIAL + 1,
+    return internal_function(
+        module, name, "ptr", *["i64"] * 4, record=PanelRecord, spatial=SPATIAL, outer=SPATIAL + 1
     )
 
 

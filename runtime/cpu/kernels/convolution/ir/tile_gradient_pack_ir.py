@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from runtime.codegen.elements.builder import Bool, Int
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.values import Pointer, Vector, selected
@@ -40,17 +41,6 @@ def packing_ir(record: type[Record]) -> str:
     _add_load_pair(module, record)
     _add_load_plane(module, record)
     return module.functions()
-
-
-def _function(module: Module, name: str, record: type[Record], *parameters: str) -> FunctionWriter:
-    return FunctionWriter(
-        name,
-        record,
-        module=module,
-        parameters=parameters,
-        linkage="internal",
-        attributes="noinline",
-    )
 
 
 def _none(f: FunctionWriter) -> Vector:
@@ -96,7 +86,9 @@ def _pack_step(
 
 def _add_pack_line(module: Module, record: type[Record]) -> None:
     """Add ``pack_line``(record, source, wanted, second, to, rows, most): a line of a group of pairs, as tiles."""
-    f = _function(module, "pack_line", record, "ptr", MASK, MASK, "ptr", "ptr", "ptr")
+    f = internal_function(
+        module, "pack_line", "ptr", MASK, MASK, "ptr", "ptr", "ptr", record=record
+    )
     _, source, wanted, second, to, rows, most = f.parameters
     positions = f.record.positions
     with f.loop(f.record.line_steps) as s:
@@ -106,7 +98,7 @@ def _add_pack_line(module: Module, record: type[Record]) -> None:
 
 
 def _add_pack_left(module: Module, record: type[Record]) -> None:
-    f = _function(module, "pack_left", record, "ptr", "i64", "ptr", "ptr", "ptr")
+    f = internal_function(module, "pack_left", "ptr", "i64", "ptr", "ptr", "ptr", record=record)
     record_at, w, features, panel, rows, most = f.parameters
     rec = f.record
     images, groups, lines = panel.word(2), panel.word(3), panel.word(4)
@@ -163,7 +155,9 @@ def _add_load_pair(module: Module, record: type[Record]) -> None:
 
     It splits the lines of a pair of images into the planes of one phase, ``runs`` runs each.
     """
-    f = _function(module, "load_pair", record, "ptr", "ptr", "i64", "i64", "i1", "i64", "ptr")
+    f = internal_function(
+        module, "load_pair", "ptr", "ptr", "i64", "i64", "i1", "i64", "ptr", record=record
+    )
     _, to, source, run_count, elements, has_second, down, most = f.parameters
     rec = f.record
     second_way = has_second.select(rec.x_image_bytes, 0)
@@ -184,7 +178,7 @@ def _add_load_plane(module: Module, record: type[Record]) -> None:
 
     Lines outside of images are left unchanged, as no product uses them.
     """
-    f = _function(module, "load_plane", record, "ptr", "i64", "ptr", "ptr")
+    f = internal_function(module, "load_plane", "ptr", "i64", "ptr", "ptr", record=record)
     record_at, x, channels, panel, most = f.parameters
     rec = f.record
     images, down = panel.word(2), panel.word(5)

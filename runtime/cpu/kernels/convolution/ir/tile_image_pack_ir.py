@@ -9,6 +9,7 @@ from enum import IntEnum
 
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.values import Pointer, Vector
@@ -55,19 +56,6 @@ def packing_ir(record: type[Record]) -> str:
     return module.functions()
 
 
-def _function(
-    module: Module, name: str, *parameters: str, record: type[Record] | None = None
-) -> FunctionWriter:
-    return FunctionWriter(
-        name,
-        record,
-        module=module,
-        parameters=parameters,
-        linkage="internal",
-        attributes="noinline",
-    )
-
-
 #: Order of all low halves, then all high halves.
 _UNZIPPED = (*range(0, 32, 2), *range(1, 32, 2))
 
@@ -107,7 +95,7 @@ def _add_load_line(module: Module, record: type[Record]) -> None:
 
     A null source is a line of zeros.
     """
-    f = _function(module, "load_line", "i64", "ptr", "ptr", "ptr", record=record)
+    f = internal_function(module, "load_line", "i64", "ptr", "ptr", "ptr", record=record)
     _, runs, to, source, most = f.parameters
     rec = f.record
     group_images, length, part_bytes = rec.group_images, rec.run_elements, rec.part_bytes
@@ -125,7 +113,7 @@ def _add_load_line(module: Module, record: type[Record]) -> None:
 
 
 def _add_load_panel(module: Module, record: type[Record]) -> None:
-    f = _function(module, "load_panel", "ptr", "ptr", "ptr", record=record)
+    f = internal_function(module, "load_panel", "ptr", "ptr", "ptr", record=record)
     record_at, x, panel, most = f.parameters
     rec = f.record
     image_lines, group_bytes = rec.image_lines, rec.group_images * rec.image_bytes
@@ -176,7 +164,7 @@ def _add_pack_along(module: Module) -> None:
 
     Elements are contiguous along the depth: rows are features, which are then transposed.
     """
-    f = _function(module, "pack_along", "ptr", "ptr", "i64", "i64", "ptr", "i64", "ptr")
+    f = internal_function(module, "pack_along", "ptr", "ptr", "i64", "i64", "ptr", "i64", "ptr")
     rows, w, stride, features, to, steps, most = f.parameters
     count = features.ult(16).select(features, 16)
     with f.loop(steps) as s:
@@ -200,7 +188,9 @@ def _add_pack_pairs(module: Module) -> None:
 
     ``rows`` has the offsets of elements, whose features are ``stride`` bytes apart; if ``each``, of every feature.
     """
-    f = _function(module, "pack_pairs", "ptr", "ptr", "i64", "i64", "ptr", "i64", "i1", "ptr")
+    f = internal_function(
+        module, "pack_pairs", "ptr", "ptr", "i64", "i64", "ptr", "i64", "i1", "ptr"
+    )
     rows, w, stride, features, to, steps, each, most = f.parameters
     wanted = lanes(f, features)
     with f.loop(steps * 16) as k:
@@ -220,7 +210,7 @@ def _add_pack_pairs(module: Module) -> None:
 
 def _add_pack_kernel(module: Module, record: type[Record]) -> None:
     """Add ``pack_kernel``(record, w, count, most), which packs ``count`` features for the steps of every part."""
-    f = _function(module, "pack_kernel", "ptr", "i64", "ptr", record=record)
+    f = internal_function(module, "pack_kernel", "ptr", "i64", "ptr", record=record)
     _, w, count, most = f.parameters
     rec = f.record
     apart, addressing = rec.feature_bytes, rec.kernel_addressing

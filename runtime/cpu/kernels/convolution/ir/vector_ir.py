@@ -13,6 +13,7 @@ from functools import cache
 
 from runtime.codegen.elements.builder import Bool, Int
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Address, Listed, Record, Word, record, word_count
 from runtime.codegen.ir.values import Pointer, selected
@@ -134,13 +135,8 @@ def vector_ir(variant: VectorMicroKernel, left: LeftLayout) -> str:
 
 def _add_multiply_all(module: Module, variant: VectorMicroKernel) -> None:
     """Add ``multiply_all``(record, depth, rows, columns, height, add), which multiplies packed rows by the packed w."""
-    f = FunctionWriter(
-        "multiply_all",
-        VectorRecord,
-        module=module,
-        parameters=("i64", "ptr", "i64", "i64", "i1"),
-        linkage="internal",
-        attributes="noinline",
+    f = internal_function(
+        module, "multiply_all", "i64", "ptr", "i64", "i64", "i1", record=VectorRecord
     )
     _, depth, rows, columns, height, add = f.parameters
     left, panel_bytes = f.record.left, depth * (variant.columns * ITEM)
@@ -155,13 +151,7 @@ def _add_multiply_all(module: Module, variant: VectorMicroKernel) -> None:
 
 def _add_spread(module: Module) -> None:
     """Add ``spread``(rows, from_rows, count, columns, step), which stores rows with strided features."""
-    f = FunctionWriter(
-        "spread",
-        module=module,
-        parameters=("ptr", "ptr", "i64", "i64", "i64"),
-        linkage="internal",
-        attributes="noinline",
-    )
+    f = internal_function(module, "spread", "ptr", "ptr", "i64", "i64", "i64")
     rows, from_rows, count, columns, apart = f.parameters
     with f.loop(columns) as column:
         way = column * apart

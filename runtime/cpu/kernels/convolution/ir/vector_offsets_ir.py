@@ -7,6 +7,7 @@ from typing import Any
 
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Record, Word, record, word_count
 from runtime.codegen.ir.values import Pointer
@@ -56,14 +57,7 @@ def indices(position: Any) -> Sequence[Int]:
 
 def add_walking(module: Module, kind: type[Record]) -> None:
     """Add ``seek``, which sets a cursor to an outer index of a record of ``kind``; ``step`` advances it."""
-    f = FunctionWriter(
-        "seek",
-        kind,
-        module=module,
-        parameters=("i64", "ptr"),
-        linkage="internal",
-        attributes="noinline",
-    )
+    f = internal_function(module, "seek", "i64", "ptr", record=kind)
     _, number, cursor = f.parameters
     rec = f.record
     sizes, outer = (rec.size3, rec.size2, rec.size1), rec.outer

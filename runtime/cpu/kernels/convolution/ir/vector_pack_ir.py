@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.values import Pointer, Vector, selected, splat
@@ -70,17 +71,6 @@ class Vectors:
         return Vector(f, self.kind, f.append(f"call {self.kind} {name}({given})"))
 
 
-def _function(module: Module, name: str, record: type[Record], *parameters: str) -> FunctionWriter:
-    return FunctionWriter(
-        name,
-        record,
-        module=module,
-        parameters=parameters,
-        linkage="internal",
-        attributes="noinline",
-    )
-
-
 def _pack_columns(v: Vectors, to: Pointer, source: Pointer, apart: Int, columns: Int) -> None:
     """Pack a line of w as consecutive vectors, with zeros behind the last column."""
     f, n = v.f, v.variant.lanes
@@ -113,13 +103,7 @@ def _copy(v: Vectors, to: Pointer, source: Pointer, count: Int) -> None:
 
 def _add_clear(module: Module, variant: VectorMicroKernel) -> None:
     """Add ``clear``(to, count), which stores full vectors of zeros."""
-    f = FunctionWriter(
-        "clear",
-        module=module,
-        parameters=("ptr", "i64"),
-        linkage="internal",
-        attributes="noinline",
-    )
+    f = internal_function(module, "clear", "ptr", "i64")
     to, count = f.parameters
     with f.loop(count, step=variant.lanes) as i:
         to.element("float", i).store(Vectors(f, variant).zeros(), align=ITEM)
@@ -134,7 +118,7 @@ def add_rows(module: Module, variant: VectorMicroKernel, record: type[Record]) -
 
 
 def _add_pack_w_of_units(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
-    f = _function(module, "pack_w", record, "ptr", "ptr", "i64", "i64")
+    f = internal_function(module, "pack_w", "ptr", "ptr", "i64", "i64", record=record)
     _, w, units, unit_count, columns = f.parameters
     rec = f.record
     apart, channel_bytes = rec.feature_bytes, rec.channel_bytes
@@ -160,8 +144,8 @@ def _add_pack_w_of_units(module: Module, variant: VectorMicroKernel, record: typ
 
 
 def _add_pack_rows(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
-    f = _function(
-        module, "pack_rows", record, *["ptr"] * 2, *["i64"] * 2, *["ptr"] * 2, "i64", "ptr"
+    f = internal_function(
+        module, "pack_rows", *["ptr"] * 2, *["i64"] * 2, *["ptr"] * 2, "i64", "ptr", record=record
     )
     _, x, out, first, count, walked, units, unit_count, rows = f.parameters
     rec = f.record
@@ -233,7 +217,7 @@ def add_depth(module: Module, variant: VectorMicroKernel, record: type[Record]) 
 
 
 def _add_table(module: Module, record: type[Record]) -> None:
-    f = _function(module, "walk", record, "i64", "i64", "ptr")
+    f = internal_function(module, "walk", "i64", "i64", "ptr", record=record)
     rec, first, depth, walked = *f.parameters[:1], *f.parameters[1:]
     table, size = f.record.table, 8 * POSITION
     f.call("void", "seek", rec, first, walked)
@@ -249,7 +233,7 @@ def _add_table(module: Module, record: type[Record]) -> None:
 def _add_pack_w_of_positions(
     module: Module, variant: VectorMicroKernel, record: type[Record]
 ) -> None:
-    f = _function(module, "pack_w", record, "ptr", "i64", "i64")
+    f = internal_function(module, "pack_w", "ptr", "i64", "i64", record=record)
     _, w, depth, columns = f.parameters
     rec = f.record
     table, apart = rec.table, rec.feature_bytes
@@ -267,7 +251,7 @@ def _add_pack_w_of_positions(
 
 def _add_meet(module: Module, record: type[Record]) -> None:
     """Add ``meet``(record, x, unit, depth), which stores the address of the unit's run at each depth, or null."""
-    f = _function(module, "meet", record, "ptr", "ptr", "i64")
+    f = internal_function(module, "meet", "ptr", "ptr", "i64", record=record)
     _, x, unit_at, depth = f.parameters
     rec, unit = f.record, f.view(Position, unit_at)
     table, met, high = rec.table, rec.met, (rec.high0, rec.high1, rec.high2)
@@ -283,7 +267,7 @@ def _add_meet(module: Module, record: type[Record]) -> None:
 
 def _add_pack_left(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
     """Add ``pack_left``(record, depth, first, count), which packs rows, by full vectors if the run is long enough."""
-    f = _function(module, "pack_left", record, "i64", "i64", "i64")
+    f = internal_function(module, "pack_left", "i64", "i64", "i64", record=record)
     _, depth, first, count = f.parameters
     v, rec, n = Vectors(f, variant), f.record, variant.lanes
     left, met = rec.left, rec.met
