@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Arrays of an entry computation. ``inputs`` and ``outputs``: every array leaf of the entry's parameters and
-    result, in order.
+    """Arrays of an entry computation.
 
-    ``feedback``: output number -> number of the input that it aliases, and becomes in the next step.
+    inputs, outputs: array leaves of the entry's parameters and of its result, in order.
+    feedback: output number -> number of the input that it aliases, and becomes in the next step.
     """
 
     name: str

@@ -44,7 +44,8 @@ class WorldSizeError(SpmdError):
 class JobOptions:
     """Inputs of a job and the use of its outputs. If ``inputs`` and ``seed`` are both given, the file is used.
 
-    ``seed_given``: the user named the seed. ``feeds``: files of what infeeds take and outfeeds give.
+    seed_given: the user set the seed.
+    feeds: files that infeeds read and outfeeds write.
     """
 
     inputs: Path | None = None
@@ -77,10 +78,14 @@ class JobOptions:
 
 @dataclass(frozen=True)
 class JobResult:
-    """Outputs of the last step (none if they are not needed), seconds of each step, and one check per output if wanted.
+    """Result of a job.
 
-    ``first_diverging_op``: where outputs differ from the reference evaluator's and it was found (divergence.py).
-    ``notes``: lines on how the comparison went. ``outfeeds``: the arrays that outfeeds gave, in all steps.
+    outputs: of the last step; empty if they are not needed.
+    seconds: of each step.
+    checks: one for each output, if requested.
+    first_diverging_op: the first operation that differs from the reference evaluator, if it was found (divergence.py).
+    notes: lines on the comparison.
+    outfeeds: arrays that outfeeds wrote, in all steps.
     """
 
     outputs: list[Array]

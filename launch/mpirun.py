@@ -53,10 +53,10 @@ class LaunchError(SpmdError):
 
 @dataclass(frozen=True)
 class MpiJob:
-    """An MPI job of ``ranks`` processes, each running ``command``.
+    """An MPI job of ``ranks`` processes, each of which runs ``command``.
 
-    ``cores_per_rank``: cores that each rank is bound to and threads that BLAS may use there; None binds nothing.
-    ``variables``: what the ranks' environments have besides.
+    cores_per_rank: cores that each rank is bound to, and threads of BLAS; None for no binding.
+    variables: additional environment variables of the ranks.
     """
 
     ranks: int

@@ -20,10 +20,10 @@ from spmd.verifier.verifier import verify
 
 @dataclass(frozen=True)
 class ModuleSource:
-    """A module that need not be read where a program that was made of it is found.
+    """A module that is read only if no compiled program of it is found.
 
-    ``read`` gives it verified. Raises SpmdError if it cannot be read. ``known_digest``: of the bytes that it is read
-    from; None for one that is not read from one file.
+    read: function that returns the verified module. Raises SpmdError if it cannot be read.
+    known_digest: digest of the file that it is read from; None if it is not read from one file.
     """
 
     read: Callable[[], HloModule]

@@ -28,11 +28,12 @@ Digit: TypeAlias = tuple[int, int]
 class DeviceGroups(Sequence[Group]):
     """Non-empty groups, sorted by their first member; members keep their order.
 
-    ``lines``: each of devices 0..n-1 is in one group of ``size``, and the numbers of the members of any group differ in
-    the same digits; all notations of such groups have one form. Any other groups are ``listed``. ``DeviceGroups.of``
-    and ``DeviceGroups.of_lines`` choose the form.
+    lines: each of the devices 0..n-1 is in one group of ``size``, and the ids of the members of any group differ in the
+      same digits. All notations of such groups have one form.
+    listed: any other groups.
 
-    Arrays (``members``, ``place``, ``number``) and iteration expand the groups, once.
+    ``DeviceGroups.of`` and ``DeviceGroups.of_lines`` choose the form. Iteration, ``members``, ``numbers`` and
+      ``positions`` expand the groups, once.
     """
 
     lines: IotaTile | None

@@ -160,7 +160,7 @@ class Move(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Shift(Move):
-    """Each gives to the one ``distance`` further on, if there is one. 1 in a line of 3: 0 -> 1, 1 -> 2."""
+    """Each position sends to the one ``distance`` further on, if there is one. 1 in a line of 3: 0 -> 1, 1 -> 2."""
 
     distance: int
 
@@ -177,7 +177,7 @@ class Shift(Move):
 
 @dataclass(frozen=True, slots=True)
 class Rotation(Move):
-    """Each gives to the one ``distance`` further on, counted round. 1 in a line of 3: 0 -> 1, 1 -> 2, 2 -> 0."""
+    """Each position sends to the one ``distance`` further on, cyclically. 1 in a line of 3: 0 -> 1, 1 -> 2, 2 -> 0."""
 
     distance: int
 
@@ -190,7 +190,7 @@ class Rotation(Move):
 
 @dataclass(frozen=True, slots=True)
 class Mirror(Move):
-    """Each gives to the one as far from the other end. A line of 3: 0 -> 2, 1 -> 1, 2 -> 0."""
+    """Each position sends to its mirror image. A line of 3: 0 -> 2, 1 -> 1, 2 -> 0."""
 
     def moved(self, n: int) -> int:
         return n - n % 2

@@ -23,9 +23,8 @@ class EqualDevices:
 
 
 class DeviceSpace:
-    """All that may be known of values on ``devices`` devices, from ``everywhere`` equal to ``nowhere``.
-
-    Programs have few of them, so that what was worked out once is looked up.
+    """Factory of the classes of ``devices`` devices, from ``everywhere`` equal to ``nowhere``. Programs have few
+    distinct classes, so results of operations on them are cached.
     """
 
     def __init__(self, devices: int) -> None:

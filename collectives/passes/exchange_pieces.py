@@ -19,8 +19,11 @@ PIECE = "exchange_piece"
 
 @dataclass(frozen=True)
 class WrittenPieces:
-    """The pieces of a region as instructions. results: what each result of the region is from now on. pieces: those of
-    each member. parts: of what members read a part of along a dimension, what each piece reads.
+    """The pieces of a region as instructions.
+
+    results: the values that replace the results of the region.
+    pieces: the pieces of each member.
+    parts: the parts along a dimension of a value that members read in parts, one for each piece.
     """
 
     results: Mapping[HloInstruction, HloInstruction]

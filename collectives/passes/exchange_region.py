@@ -35,8 +35,8 @@ _REACHES = ((1, 1), (1, 0), (2, 2), (3, 3))
 
 @dataclass(frozen=True)
 class ExchangeRegion:
-    """A region around collectives: ``members``, operands first, and how each is cut. exchanges: those of them that the
-    region is for.
+    """A region around collectives: ``members``, operands first, and how each of them is split. ``exchanges``: the
+    collectives for which the region was made.
     """
 
     members: tuple[HloInstruction, ...]

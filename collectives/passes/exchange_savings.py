@@ -20,8 +20,8 @@ from spmd.hlo.opcode import Opcode
 
 @dataclass
 class ExchangeSavings:
-    """Savings of regions in pieces. rivals: seconds that another pass would save for collectives, which pieces must
-    exceed.
+    """Savings by splitting regions into pieces. ``rivals``: by collective, the seconds that another pass would save;
+    pieces must save more.
     """
 
     cost_model: WindowedCostModel

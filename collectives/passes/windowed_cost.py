@@ -25,8 +25,8 @@ PRODUCTS = (Opcode.DOT, Opcode.CONVOLUTION, Opcode.RAGGED_DOT, Opcode.SCALED_DOT
 
 @dataclass(frozen=True, slots=True)
 class WindowedSavings:
-    """Seconds of product and collective one after the other, and in parts, of which communication and computation run
-    side by side. product: the instruction's name.
+    """Seconds of a product and its collective: one after the other, and in parts whose communication overlaps
+    computation. ``product``: name of the instruction.
     """
 
     product: str

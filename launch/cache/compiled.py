@@ -11,8 +11,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled program. ``warning``: for standard error. ``saved``: the executable as bytes, if it comes from the
-    cache or was stored there.
+    """A compiled program.
+
+    warning: text for standard error; "" for none.
+    saved: the executable as bytes, if it comes from the cache or was stored there.
+    cached: it was loaded from the cache.
     """
 
     executable: Executable

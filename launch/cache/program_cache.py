@@ -33,7 +33,7 @@ _MAX_HEAD = 32
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of the cache. ``data``: the saved executable. ``warning``: what compiling it wrote to standard error."""
+    """An entry of the cache: the saved executable, and the warnings of its compilation."""
 
     data: bytes
     warning: str

@@ -26,8 +26,9 @@ from runtime.saved_program import is_for_this_machine, program_bytes, program_ta
 
 @dataclass(frozen=True)
 class LoadedFile:
-    """A saved executable that was loaded. ``sound``: the file's bytes, with thunks that were made on this machine or
-    are trusted: for other ranks.
+    """A saved executable that was loaded.
+
+    sound: bytes of the file for other ranks, with thunks that were compiled on this machine or are trusted.
     """
 
     executable: Executable

@@ -33,9 +33,14 @@ from spmd.text.parser import parse_module
 
 @dataclass(frozen=True)
 class Layer:
-    """Square images and kernels: of ``size``, with ``inputs`` and ``outputs`` features, a ``kernel`` wide.
+    """A convolution of square images and kernels.
 
-    stride: of the forward convolution. what: "forward", the gradient by the "input", or that by the "kernel".
+    what: "forward", the gradient by the "input", or the gradient by the "kernel".
+    images: batch size.
+    size: height and width of an image.
+    inputs, outputs: input and output features.
+    kernel: height and width of a kernel.
+    stride: of the forward convolution.
     """
 
     what: str
@@ -102,8 +107,10 @@ UNCACHED_LAYERS = 3
 
 @dataclass(frozen=True)
 class ConvolutionOptions:
-    """Options of the measurement of convolutions. uncached_bytes: bytes that are touched between two uses of an
-    uncached array. budget: seconds of one round of a layer.
+    """Options of the measurement of convolutions.
+
+    uncached_bytes: bytes that are touched between two uses of an uncached array.
+    budget: seconds of one round of a layer.
     """
 
     layers: tuple[Layer, ...] = LAYERS

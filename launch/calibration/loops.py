@@ -34,10 +34,13 @@ CHAIN = (Opcode.ADD, Opcode.MULTIPLY, Opcode.MAXIMUM, Opcode.SUBTRACT)
 
 @dataclass(frozen=True)
 class LoopSizes:
-    """Sizes of the measured loops. working_sets: bytes read and written together, up to each of which a bandwidth is
-    measured. cached_bytes: fits into the nearest cache of anything this runs on. elements: of one call, so many that
-    the call itself does not count. chain: operations whose time is shared out. budget: seconds of one round of a
-    bandwidth.
+    """Sizes of the measured loops.
+
+    working_sets: bytes read and written together; a bandwidth is measured for each.
+    cached_bytes: working set that fits into the nearest cache of every supported machine.
+    elements: elements of one call; so many that the overhead of the call does not count.
+    chain: number of operations in a row, by which the measured time is divided.
+    budget: seconds of one round of a bandwidth.
     """
 
     working_sets: tuple[int, ...] = tuple(

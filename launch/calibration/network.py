@@ -38,10 +38,14 @@ _FEW = 4
 
 @dataclass(frozen=True)
 class NetworkSizes:
-    """Sizes of the measurements. messages: bytes of those that are timed alone. product: rows and columns of matrices,
-    f32. transfer_seconds: the approximate time of a message that products overlap, unless it had more than
-    ``most_bytes``; products take ``longer`` times as long. steps: of a program in each of ``rounds``, of which the
-    fastest counts.
+    """Sizes of the measurements.
+
+    messages: bytes of the messages that are timed alone.
+    product: rows and columns of f32 matrices.
+    transfer_seconds: approximate seconds of the message that products overlap.
+    most_bytes: largest size of that message.
+    longer: the products take this many times as long as the message.
+    steps, rounds: number of steps in each round, of which the fastest counts, and number of rounds.
     """
 
     messages: tuple[int, ...] = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22)
@@ -69,7 +73,12 @@ class ConcurrentRun:
 
 @dataclass(frozen=True)
 class NetworkSeconds:
-    """Measured times of a network. messages: seconds by bytes. nodes; devices of each. concurrent: of each round."""
+    """Measured times of a network.
+
+    messages: (bytes, seconds) pairs.
+    nodes, devices: number of nodes, and of devices on each.
+    concurrent: runs in which products overlapped a message, one for each round.
+    """
 
     messages: tuple[tuple[int, float], ...]
     nodes: int
@@ -144,7 +153,9 @@ def joined(node: MachineDescription, found: NetworkSeconds) -> MachineDescriptio
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A message from each of ``ranks`` to the one at the same position on the next node. devices: of a node."""
+    """Messages from each of ``ranks`` ranks to the one at the same position on the next node. ``devices``: ranks on a
+    node.
+    """
 
     ranks: int
     devices: int

@@ -18,9 +18,7 @@ OfCores: TypeAlias = tuple[Samples, ...]
 
 @dataclass(frozen=True)
 class Probe(ABC):
-    """Something that is timed. ``budget``: seconds that one round of it takes, about. Equal probes
-    time the same thing.
-    """
+    """Something that is timed. Equal probes time the same thing. ``budget``: approximate seconds of one round."""
 
     budget: float
 

@@ -40,11 +40,14 @@ TYPES: tuple[Types, ...] = (
 
 @dataclass(frozen=True)
 class ProductShapes:
-    """A class's least sizes, blocks as ``ProductClass`` has them, and the shapes m, k, n that it is fitted to;
-    transposed: those of which an operand lies the other way round, too.
+    """Shapes (m, k, n) that a cost class of products is fitted to.
 
-    Of all but the largest everything lies in a core's second-level cache: what more bytes take is the caches', not the
-    product's.
+    Except for the largest shapes, operands and results fit into a core's second-level cache, so that times do not
+      include those of outer levels.
+
+    least: smallest sizes of the class.
+    blocks: block sizes, as in ``ProductClass``.
+    transposed: shapes that are also measured with a transposed operand.
     """
 
     least: Sizes
@@ -104,9 +107,11 @@ UNCACHED = ((512, 1024, 64), (64, 256, 1024), (512, 64, 1024), (128, 512, 1024))
 
 @dataclass(frozen=True)
 class ProductOptions:
-    """Options of the measurement of products. uncached_bytes: bytes that are touched between two uses of an uncached
-    array: more than the last cache holds, so that copies are clearly slower, too. budget: seconds of one round of a
-    shape.
+    """Options of the measurement of products.
+
+    uncached_bytes: bytes that are touched between two uses of an uncached array: more than the last-level cache holds,
+      so that copies are slower, too.
+    budget: seconds of one round of a shape.
     """
 
     types: tuple[Types, ...] = TYPES

@@ -31,9 +31,11 @@ _OPCODES = ("add", "multiply", "maximum", "subtract", "minimum", "divide")
 
 @dataclass(frozen=True)
 class ProgramSizes:
-    """Sizes of the measured programs. thunks: of the two programs whose difference is timed; collectives the same.
-    elements: of all-reduces, f32.
+    """Sizes of the measured programs.
 
+    thunks: numbers of thunks of two programs whose difference in time is measured.
+    collectives: the same for collectives.
+    elements: f32 elements of the all-reduces.
     budget: seconds of one round of a program.
     """
 

@@ -64,10 +64,11 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """Distance of one output from what was expected.
+    """Difference of one output from the expected one.
 
-    ``of_tolerance``: the largest difference over its tolerance; <= 1 agrees. ``amplified_at``: the op that amplifies
-    rounding most, if the verdict is ROUNDING. ``path``: where the output stands in the user's program, if known.
+    of_tolerance: the largest ratio of a difference to its tolerance; the output agrees if it is <= 1.
+    amplified_at: the operation that amplifies rounding most, if the verdict is ROUNDING.
+    path: position of the output in the user's program (a pytree path); "" if unknown.
     """
 
     name: str
@@ -149,7 +150,9 @@ def default_tolerance(element_type: PrimitiveType, want: Array) -> Tolerance:
 
 @dataclass(frozen=True)
 class Elements:
-    """The compared elements of one output, widened: values found and wanted, their difference, and its limit."""
+    """The compared elements of one output, in a wider type: actual and expected values, their difference, and its
+    limit.
+    """
 
     have: Array
     want: Array

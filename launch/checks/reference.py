@@ -70,9 +70,11 @@ def tiles_of(
 
 @dataclass(frozen=True)
 class ReferenceProgram:
-    """A module and how it is evaluated: unpartitioned, or with `places` as one device's program on all devices.
+    """A module to evaluate as a reference.
 
-    `seconds`: an evaluation whose loops take longer is ended. `show` gets a line on how far it is.
+    specs: shardings of inputs and outputs if the module is one device's program; None for an unpartitioned module.
+    seconds: an evaluation that takes longer is stopped.
+    show: function that gets lines on the progress.
     """
 
     module: HloModule

@@ -42,9 +42,12 @@ Sample: TypeAlias = Callable[[RoundingNoise | None], Sequence[Array]]
 
 @dataclass
 class Doubt:
-    """Elements of output `number` that differ by more than the tolerance, and what noise does to them.
+    """Elements of output ``number`` that differ by more than the tolerance, and their values under noise.
 
-    `base`: their values without noise. `furthest`: by how much noise has moved each. `seen`: their values under noise.
+    have, want, limit: actual values, expected values and tolerance.
+    base: values of the reference without noise.
+    furthest: by how much noise has moved each element.
+    seen: values under noise, one array for each sample.
     """
 
     number: int
@@ -101,7 +104,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Checks with their verdicts. `note`: a line for the reader if the samples ended early."""
+    """Checks with their verdicts. ``note``: a line for the user if sampling ended early."""
 
     checks: list[OutputCheck]
     note: str = ""

@@ -20,11 +20,12 @@ from spmd.host_feed import HostFeed
 
 @dataclass(frozen=True)
 class Question:
-    """A run whose outputs differ from expected ones, and the program that can be evaluated to find out why.
+    """A run whose outputs differ from expected ones, and the program to evaluate to find the reason.
 
-    `feedback`: output number -> number of the input that it is in the next of `steps`. `excess`: the expected values
-    may come from a program that keeps 16-bit results in f32. `seconds`: no further evaluation begins after them.
-    `feeds`: files of what infeeds take.
+    feedback: output number -> number of the input that it becomes in the next of ``steps``.
+    excess: the expected values may come from a program that computes 16-bit results in f32.
+    seconds: no further evaluation begins after this time.
+    feeds: files that infeeds read.
     """
 
     reference: ReferenceProgram

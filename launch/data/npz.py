@@ -26,9 +26,9 @@ class InputError(SpmdError):
 
 
 class StoredArrays(Mapping[str, Array]):
-    """The arrays of ``path`` by name, read-only. Raises InputError for what is no .npz file; object arrays are refused.
+    """The arrays of ``path`` by name, read-only. Raises InputError if it is not an .npz file or has object arrays.
 
-    A member that is packed, as ``numpy.savez_compressed`` does, is read entirely when it is requested.
+    A compressed member (``numpy.savez_compressed``) is read entirely when it is requested.
     """
 
     def __init__(self, path: Path) -> None:

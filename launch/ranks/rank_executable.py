@@ -22,10 +22,11 @@ from spmd.errors import RunError
 
 @dataclass(kw_only=True)
 class RankExecutable(Executable):
-    """Every rank calls the same methods in the same order; ``run``, ``fit`` and ``get`` communicate, ``put`` does not.
+    """Executable of one rank of a job. Every rank must call the same methods in the same order: ``run``, ``fit`` and
+    ``get`` communicate, ``put`` does not.
 
-    Every rank passes the same global arrays, and uses its tiles of them. They come out on rank 0, or on all with
-    ``gather="all"``; elsewhere the list is empty.
+    All ranks pass the same global arrays, of which each uses its tiles. Outputs are returned on rank 0, or on all ranks
+      with ``gather="all"``; the other ranks get an empty list.
     """
 
     communicator: Communicator

@@ -39,7 +39,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Open MPI would put them, 
 
 @dataclass(frozen=True)
 class Start:
-    """A start under way. ``note``: what a user should know of it."""
+    """Startup of a rank in progress. ``note``: a line for the user."""
 
     watchdog: Watchdog
     segments: Path | None

@@ -33,10 +33,10 @@ MEASURED_SECONDS, MOST_RUNS, RUNS_PER_CALL = 0.02, 1000, 8
 
 @dataclass
 class ListedKernel:
-    """Kernel of one or more ``thunks`` with the same machine code.
+    """A kernel, with the ``thunks`` that share its machine code.
 
-    predicted, measured: seconds of one run of the first thunk's; measured on memory that holds zeros.
-    libraries: the code of its native calls, each once; empty if Python runs it.
+    predicted, measured: seconds of one run of the first thunk; measured on memory that holds zeros.
+    libraries: machine code of its native calls, each once; empty if Python runs it.
     """
 
     number: int

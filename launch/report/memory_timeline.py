@@ -32,8 +32,8 @@ class BlockKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Memory of a value over time: ``size`` bytes from ``offset`` (allocations follow each other), at positions
-    ``start`` to ``end``.
+    """Memory of a value over time: ``size`` bytes at ``offset``, from position ``start`` to ``end`` of the schedule.
+    Offsets of an allocation begin where the previous allocation ends.
     """
 
     kind: BlockKind
@@ -50,10 +50,11 @@ class Block:
 
 @dataclass(frozen=True)
 class MemoryTimeline:
-    """Memory of a device over the schedule. ``end``: the last position. ``live``: live bytes at each. ``total``: bytes
-    of all allocations.
+    """Memory of a device over the schedule.
 
-    largest: names of what is held at the peak, largest first, at most MOST_NAMED of them, as blocks.
+    live: live bytes at each position.
+    total: bytes of all allocations.
+    largest: the largest blocks at the peak, largest first, at most MOST_NAMED.
     """
 
     module: str

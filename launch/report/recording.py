@@ -18,9 +18,7 @@ from runtime.timeline.timestamps import RETAINED_STEPS, RecordedStep
 
 @dataclass(frozen=True)
 class RecordedDevice:
-    """Recording of one device. processor: by step, nanoseconds for which the thread that ran it had a core; empty if
-    that is unknown.
-    """
+    """Recording of one device. ``processor``: by step, nanoseconds that its thread had a core; empty if unknown."""
 
     steps: tuple[RecordedStep, ...]
     clock: ClockLine = ONE_CLOCK

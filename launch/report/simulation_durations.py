@@ -33,9 +33,12 @@ _AROUND_OTHERS = frozenset({"ThunkSequence", "While", "Conditional"})
 
 @dataclass(frozen=True)
 class TimedStep:
-    """Times of one step. devices: durations on each device, or one entry for all. begins: how much later each began
-    than the first; by default 0. series: by device, the durations of each execution of instructions with several in the
-    step. seconds: duration of the step; None without a trace.
+    """Times of one step.
+
+    devices: durations on each device, or one entry for all.
+    begins: by device, seconds from the beginning of the first device to its own; by default 0.
+    series: by device, the durations of each execution of instructions that are executed several times.
+    seconds: duration of the step; None without a trace.
     """
 
     devices: tuple[Durations, ...]

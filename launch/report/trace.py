@@ -29,7 +29,7 @@ _COMPUTE = 0
 
 @dataclass(frozen=True)
 class TracedStep:
-    """One device's step. processor: nanoseconds for which its thread had a core, where that is known."""
+    """One device's step. ``processor``: nanoseconds for which its thread had a core; None if unknown."""
 
     number: int
     is_blocking: bool

@@ -73,8 +73,10 @@ def _combining(machine: MachineDescription) -> tuple[CollectiveCombiner, ...]:
 
 @dataclass
 class HidingNotes:
-    """Reports of the latency-hiding passes. report: the scheduler's, if it ran. blocking: starts that block again, to
-    the names of the collectives that replaced them.
+    """Reports of the latency-hiding passes.
+
+    report: the scheduler's report, if it ran.
+    blocking: names of starts that were made synchronous again -> names of the collectives that replaced them.
     """
 
     report: LatencyReport | None = None

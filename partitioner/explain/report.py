@@ -41,8 +41,8 @@ class InstructionExplanation:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Annotation that removes a collective, as tried. ``wire_bytes_*``: bytes each device sends in total, before and
-    after.
+    """Annotation that removes a collective, as measured by partitioning again. ``wire_bytes_*``: total bytes that each
+    device sends, before and after.
     """
 
     instruction: str

@@ -19,9 +19,12 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class MemoryLevel:
-    """A cache or the memory. bandwidth: bytes per second that a loop streams, read and written bytes together, while
-    everything it touches lies in ``size`` bytes at this level, and all devices do the same.
-    kernel_local: it holds what a kernel has read or computed itself, never what another kernel has left there.
+    """A cache or the memory.
+
+    size: bytes that it holds.
+    bandwidth: bytes per second, read and written together, of a loop whose arrays fit into this level, while all
+      devices do the same.
+    kernel_local: it holds only data that a kernel has read or computed itself, and none from earlier kernels.
     """
 
     name: str
@@ -32,10 +35,12 @@ class MemoryLevel:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Work per second on one element type.
+    """Rates for one element type, per second.
 
-    matrix: flops of a large matrix product. simple: additions of elements in registers or the nearest cache.
-    transcendental: evaluations of exp. functions: evaluations of other operations, where they were measured.
+    matrix: floating-point operations of a large matrix product.
+    simple: additions of elements in registers or the nearest cache.
+    transcendental: evaluations of exp.
+    functions: evaluations of other operations, where they were measured.
     """
 
     matrix: float
@@ -46,13 +51,17 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A link between devices. devices: the most that it joins, in groups of consecutive ids. bandwidth: bytes per
-    second that one port sends and receives at once, of data in the nearest level. latency: seconds from a start to the
-    first byte. uncached_slowdown: of operands and results from outer levels, relative to that of a copy.
+    """A link between devices.
 
-    ports: number that one group of the next narrower exchange shares (a node's network interfaces); 0: each device has
-    its own. attained: fraction of ``bandwidth`` that collectives reach. busy: share of its processors that a device
-    lacks for computing while bytes move; shares of exchanges in use at the same time add up.
+    devices: largest number of devices that it joins, in groups of consecutive ids.
+    bandwidth: bytes per second that one port sends and receives at the same time, of data in the nearest level.
+    latency: seconds from a start to the first byte.
+    ports: number of ports that one group of the next narrower exchange shares (a node's network interfaces); 0 if each
+      device has its own.
+    attained: fraction of ``bandwidth`` that collectives reach.
+    busy: fraction of a device's processors that is not available for computing while bytes move; fractions of exchanges
+      in use at the same time add up.
+    uncached_slowdown: of operands and results from outer levels, relative to that of a copy.
     """
 
     name: str
@@ -71,8 +80,11 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Attained:
-    """Fractions of published rates that programs reach. matrix: of ``Rates.matrix``, by large products; memory: of the
-    last level's bandwidth, by streams; attention: of ``Rates.matrix``, by fused attention.
+    """Fractions of published rates that programs reach.
+
+    matrix: of ``Rates.matrix``, by large products.
+    memory: of the last level's bandwidth, by streams.
+    attention: of ``Rates.matrix``, by fused attention.
     """
 
     matrix: float = 1.0
@@ -85,13 +97,18 @@ class MachineDescription:
     """Description of a machine for cost models. Rates are as published or measured; ``attained`` is the fraction that
     programs reach.
 
-    units: processors of one device that share a kernel's work (a GPU's multiprocessors; 1 for a core). levels: the
-    nearest cache first, memory last, sizes growing. rates: by element type; f32 is always present. kernel_seconds: to
-    begin and end a kernel's loops. row_seconds: to begin a row, the innermost loop. thunk_seconds: to dispatch one
-    thunk. exchanges: the narrowest group of devices first. products: by size and type, the most specific first;
-    convolutions: by form and type. ``rates`` apply if no class does. program_bytes: the memory that programs may use; 0
-    for all of it. host_bandwidth: bytes per second each way between a device's memory and its host's; 0 if they are one
-    memory.
+    units: processors of one device that share a kernel's work (a GPU's multiprocessors; 1 for a core).
+    levels: memory levels, the nearest cache first and memory last, in order of size.
+    rates: by element type; f32 is always present. They apply to products and convolutions without a class.
+    kernel_seconds: to begin and end a kernel's loops.
+    row_seconds: to begin a row, i.e. one run of the innermost loop.
+    thunk_seconds: to dispatch one thunk.
+    exchanges: the narrowest group of devices first.
+    products: classes by size and type, the most specific first.
+    convolutions: classes by algorithm and type.
+    program_bytes: memory that programs may use; 0 for all of it.
+    host_bandwidth: bytes per second in each direction between a device's memory and its host's; 0 if they are one
+      memory.
     """
 
     name: str

@@ -22,17 +22,20 @@ Transposed: TypeAlias = tuple[bool, bool]
 @dataclass(frozen=True, slots=True)
 class ProductClass:
     """Cost class of products of ``lhs`` and ``rhs`` operands with ``result`` elements. It covers products with at least
-    ``lines`` rows and columns, ``depth`` and ``multiplications``.
+    ``lines`` rows and columns, ``depth`` and ``multiplications``. Seconds are for data in the nearest level.
 
-    line_block, depth_block: sizes count as multiples of these in the multiplication. columns: columns of rhs, or rows
-    of lhs, that stay packed at the largest depth, ``deep``; more of them at a smaller depth.
-
-    call_seconds: of one product, whatever its size; multiply_seconds: of one multiplication; lhs_seconds, rhs_seconds:
-    of one packed element; result_seconds: of one written element; added_seconds: of one element to which the next block
-    of the depth is added; lhs_transposed_seconds, rhs_transposed_seconds: additional seconds of a transposed operand.
-    All of them are for data in the nearest level. lhs_uncached, rhs_uncached, result_uncached: slowdown of operands and
-    results from outer levels, relative to that of a copy; lhs_transposed_uncached, rhs_transposed_uncached: the
-    addition to it for a transposed operand.
+    line_block, depth_block: sizes are rounded up to multiples of these in the multiplication.
+    columns: columns of rhs, or rows of lhs, that stay packed at the largest depth, ``deep``; more of them at a smaller
+      depth.
+    call_seconds: of one product, whatever its size.
+    multiply_seconds: of one multiplication.
+    lhs_seconds, rhs_seconds: of one packed element.
+    result_seconds: of one written element.
+    added_seconds: of one element to which the next block of the depth is added.
+    lhs_transposed_seconds, rhs_transposed_seconds: additional seconds of one packed element of a transposed operand.
+    lhs_uncached, rhs_uncached, result_uncached: slowdown of operands and results from outer levels, relative to that of
+      a copy.
+    lhs_transposed_uncached, rhs_transposed_uncached: addition to it for a transposed operand.
     """
 
     lhs: PrimitiveType

@@ -53,7 +53,7 @@ def parse_proto(data: bytes, file: str = "<bytes>") -> HloModule:
 
 
 class _ModuleReader:
-    """Caches hold for one module: equal bytes give equal (shared) records."""
+    """Reader of one module. It caches records, so that equal bytes give the same (shared) record."""
 
     def __init__(self, proto: HloModuleProto, implied: Implied, *, nested: bool = False) -> None:
         self.proto = proto

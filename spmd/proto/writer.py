@@ -57,7 +57,9 @@ def serialize_with_config(module: HloModule) -> bytes:
 
 
 class _ModuleWriter:
-    """Computations are numbered from 1, instructions from 0 in each: id = computation << 32 | instruction."""
+    """Writer of one module. Computations are numbered from 1, instructions from 0 in each: id = computation << 32 |
+    instruction.
+    """
 
     def __init__(self, module: HloModule) -> None:
         self.module = module

@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Program:
-    """An executable with its origin. ``source``: what was compiled; None for a saved executable, and on ranks that were
-    sent what rank 0 compiled.
+    """An executable with its origin.
 
-    ``compile_seconds``: from the module's file to the executable. ``cached``: it was compiled before.
+    source: the module that was compiled; None for a saved executable, and on ranks that received the program from rank
+      0.
+    compile_seconds: from reading the module's file to the executable.
+    cached: it was loaded from the cache.
     """
 
     executable: Executable

@@ -33,8 +33,11 @@ def is_compute(piece: Slice) -> bool:
 
 @dataclass(frozen=True)
 class Alone:
-    """Times by themselves. kernels: seconds of a slice that computes. transfers: from when all members were ready to
-    the completion. blocked: for how long a device waits for a collective that nothing hides.
+    """Times without overlap, in seconds.
+
+    kernels: of each slice that computes.
+    transfers: of each collective, from when all members were ready to the completion.
+    blocked: of each collective, the time that a device waits if nothing hides it.
     """
 
     reference: Reference

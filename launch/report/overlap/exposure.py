@@ -21,13 +21,16 @@ _NANOSECOND = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ExposureInputs:
-    """Inputs of the exposure analysis of one collective in flight. In seconds.
+    """Inputs of the exposure analysis of one collective in flight. Times are in seconds.
 
-    late: how much later than this device the last member issued it. alone: by itself; its own time where that is not
-    known. concurrent: of its time, others were on its exchange. other: the one that was longest; "" for none.
-    delayed: for how long it could have been under way before it was issued, had not as many others been on its exchange
-    as there may be. busy, work: of the step, what all collectives of its exchange take by themselves and what the
-    device computes.
+    late: time from when this device issued it to when the last member did.
+    alone: time of the transfer alone; its measured time if that is not known.
+    concurrent: part of its time in which other collectives were on its exchange.
+    other: the one of these that was there longest; "" for none.
+    delayed: time for which it could have been in flight before it was issued, but for the limit of collectives in
+      flight.
+    busy: of the step, time of all collectives of its exchange alone.
+    work: of the step, time that the device computes.
     """
 
     late: float

@@ -48,9 +48,10 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """Instruction of the HLO module that was run, as far as the trace tells; "" for unknown fields.
+    """Instruction of the HLO module that was run, as recorded in the trace; "" for unknown fields.
 
-    op_name: in the user's program. source: ``file:line``.
+    op_name: operation in the user's program.
+    source: ``file:line``.
     """
 
     name: str
@@ -63,12 +64,17 @@ class Instruction:
 class Site:
     """A collective of the program: its start, or itself if it has no done (``blocking``).
 
-    kind: "all-gather", "all-reduce", ... bytes: of its result on one device. groups: of devices that communicate.
-    pairs: of a permute, (source, target). exchanges: those that it uses on the machine that the program was compiled
-    for. independent: predicted seconds of work that can overlap one execution; None if they are unknown. limited,
-    in_flight_limited: seconds of one execution that its memory limit and its limits in flight leave exposed, as the
-    scheduler states. producer, user: the last producer of its operands and the first user of its result; "" if that is
-    a parameter, or the result of the computation. in_flight_limit: as many may be in flight on one exchange.
+    kind: "all-gather", "all-reduce", ...
+    bytes: of its result on one device.
+    groups: device groups that communicate.
+    pairs: (source, target) pairs of a permute.
+    exchanges: those that it uses on the machine that the program was compiled for.
+    independent: predicted seconds of work that can overlap one execution; None if unknown.
+    limited, in_flight_limited: seconds of one execution that are exposed because of the memory limit and of the limits
+      in flight, according to the scheduler.
+    producer, user: the last producer of its operands and the first user of its result; "" for a parameter or the result
+      of the computation.
+    in_flight_limit: largest number of collectives in flight on one exchange.
     """
 
     name: str
@@ -97,11 +103,13 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Slice of a device's time from ``start`` to ``end``. kind: of its thunk: "Kernel", "Copy", "CollectiveStart", ...
+    """Slice of a device's time from ``start`` to ``end``.
 
-    depth: 0 for the outermost; a slice lies within those before it of lesser depth (a loop, its trips, a kernel).
-    leaf: nothing lies within it. execution: how many of the same name and kind came before it in the step.
-    reference: seconds that it takes by itself, where that is known (OverlapReport.reference); of leaves that compute.
+    kind: kind of its thunk: "Kernel", "Copy", "CollectiveStart", ...
+    depth: 0 for the outermost; a slice lies within the preceding slices of smaller depth (a loop, its trips, a kernel).
+    leaf: no slice lies within it.
+    execution: number of earlier slices of the same name and kind in the step.
+    reference: seconds that it takes alone (OverlapReport.reference), for leaves that compute; None if unknown.
     """
 
     name: str
@@ -121,13 +129,16 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class AsyncInterval:
-    """One execution of a collective on one device in one step; see the picture above.
+    """One execution of a collective on one device in one step; the module's docstring has a diagram of its times.
 
-    execution: number of earlier ones of the same name in the step. issue_end: when its start was over. arrived: when
-    ``last``, the last member, issued it. landed: when it was found complete, at the latest wait_end.
-    hidden: of the seconds from arrived to landed, those in which the device computed.
-    parts: reasons with their seconds, the largest first; their sum is ``exposed``. slowed: its share of the additional
-    time of concurrent kernels. why: the largest part, or ``slowed``, in words.
+    execution: number of earlier executions of the same collective in the step.
+    issue_end: when its start was over.
+    arrived: when ``last``, the last member, issued it.
+    landed: when it was found to be complete, at the latest ``wait_end``.
+    hidden: seconds from ``arrived`` to ``landed`` in which the device computed.
+    slowed: its share of the additional time of concurrent kernels.
+    parts: reasons with their seconds, the largest first; their sum is ``exposed``.
+    why: the largest part, or ``slowed``, as a sentence.
     """
 
     name: str
@@ -159,10 +170,12 @@ class AsyncInterval:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStep:
-    """Record of one device in one step. slices: by start, outer ones first. async_intervals: by ``issued``.
+    """Record of one device in one step.
 
-    stolen: seconds of it, at least, in which the device's thread had no core and did not wait for a collective: other
-    processes had it, or it slept; None if that was not measured.
+    slices: by start, outer ones first.
+    async_intervals: by ``issued``.
+    stolen: lower bound of the seconds in which the device's thread had no core and did not wait for a collective,
+      because other processes ran or it slept; None if not measured.
     """
 
     device: int
@@ -179,9 +192,9 @@ class DeviceStep:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
-    """One step of all devices. blocking: a reference step, in which every collective was waited for where it was
-    started.
+    """One step of all devices.
 
+    blocking: a reference step, in which every collective was waited for right after its start.
     devices: in order of their numbers.
     """
 
@@ -204,11 +217,13 @@ class MeasuredStep:
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A trace file's content. instructions and sites: by name. predicted: what `spmd simulate --json` prints for the
-    program on ``machine``, and under "kernels" seconds of one execution by name; None if there is no prediction.
+    """Content of a trace file.
 
-    clock_uncertainty: by device, seconds by which its corrected instants may be wrong. notes: assumptions, also those
-    of the program that wrote the trace.
+    instructions, sites: by name.
+    predicted: the JSON of `spmd simulate --json` for the program on ``machine``, with "kernels": seconds of one
+      execution by name; None if there is no prediction.
+    clock_uncertainty: by device, the largest error of its corrected times, in seconds.
+    notes: assumptions, including those of the program that wrote the trace.
     """
 
     module: str
@@ -237,13 +252,18 @@ class Reference(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CollectiveOverlap:
-    """All executions of one collective in a step: means over devices and typical steps (OverlapReport.typical).
+    """All executions of one collective in a step. Times are means over devices and typical steps
+    (OverlapReport.typical).
 
-    seconds: from when the last member had issued it until it had landed. alone: the same in reference steps, or
-    predicted. exposed: the device starts it or waits for it. reference_exposed: the same in reference steps.
-    hidden: of ``seconds``, while the device computed. slowed: additional time of concurrent kernels.
+    seconds: from when the last member had issued it to its end (``landed``).
+    alone: the same in reference steps, or predicted.
+    exposed: time that the device starts it or waits for it.
+    reference_exposed: the same in reference steps.
+    hidden: part of ``seconds`` in which the device computed.
+    slowed: additional time of concurrent kernels.
     effective: reference_exposed - exposed - slowed, the time that the overlap saved.
-    parts: of exposed, the largest first. late: of the late peer's part, by the device that came last.
+    parts: reasons of ``exposed`` with their seconds, the largest first.
+    late: seconds of waiting for late members, by the device that was last.
     predicted, predicted_exposed, predicted_why: None and "" if there is no prediction.
     """
 
@@ -266,10 +286,12 @@ class CollectiveOverlap:
 
 @dataclass(frozen=True, slots=True)
 class DeviceOverlap:
-    """One device's typical step. compute: leaves that are no collectives. slowed: of compute, above the reference
-    while collectives are in flight.
+    """One device's typical step.
 
-    awaited: seconds that others waited because it came last. stolen: see DeviceStep.
+    compute: seconds of leaves that are not collectives.
+    slowed: seconds of ``compute`` above the reference while collectives are in flight.
+    awaited: seconds that other devices waited because this one was last.
+    stolen: as in DeviceStep.
     """
 
     device: int
@@ -283,9 +305,11 @@ class DeviceOverlap:
 
 @dataclass(frozen=True, slots=True)
 class PathPiece:
-    """A stretch of a step's critical path. device: on which it lies; of a transfer, the one that waited for it.
+    """One interval of a step's critical path.
 
-    kind: "compute", "transfer" or "other" (nothing was recorded). name: of the instruction; "" for other.
+    device: the device on which it lies; for a transfer, the one that waited for it.
+    kind: "compute", "transfer" or "other" (nothing was recorded).
+    name: of the instruction; "" for "other".
     """
 
     device: int
@@ -301,17 +325,19 @@ class PathPiece:
 
 @dataclass(frozen=True)
 class OverlapReport:
-    """Report on the overlap of a run, from its timeline.
+    """Report on the overlap of a run, from its timeline. Times are means over devices and over ``typical`` steps.
 
-    typical: numbers of the scheduled steps that figures are of, the middle half of them by length: figures are means
-    over these, so that they add up. typical_reference: likewise of the reference steps, () where there are none.
-    shown: the number of the step of median length, whose critical path ``path`` is, in order of time.
-    run: as measured, with what was found filled in (Slice.reference, Flight.hidden, parts, slowed, why).
-
-    Means over devices: seconds and reference_seconds of a step (reference_seconds: None where there are no reference
-    steps); compute, slowed, exposed, hidden and other of the scheduled one, where seconds = compute + exposed + other.
-    effective: over all collectives. elsewhere: what else makes reference_seconds - seconds: kernels that were slower
-    or faster with nothing in flight, and what was not recorded.
+    run: as measured, with the results of the analysis filled in (Slice.reference; of AsyncInterval: hidden, parts,
+      slowed, why).
+    typical: numbers of the scheduled steps that figures are computed from: the middle half of them by length.
+    typical_reference: likewise of the reference steps; () if there are none.
+    shown: number of the step of median length.
+    path: critical path of that step, in order of time.
+    seconds, reference_seconds: of a scheduled and of a reference step (None if there are no reference steps).
+    compute, slowed, exposed, hidden, other: of the scheduled step; seconds = compute + exposed + other.
+    effective: sum over all collectives.
+    elsewhere: the rest of reference_seconds - seconds: kernels that were slower or faster with nothing in flight, and
+      what was not recorded.
     """
 
     run: MeasuredRun

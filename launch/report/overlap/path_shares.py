@@ -10,9 +10,11 @@ from launch.report.overlap.model import Instruction, OverlapReport
 
 @dataclass(frozen=True, slots=True)
 class PathShare:
-    """All stretches of one kind, opcode and source line. names: of instructions, those with most seconds first.
+    """All intervals of a critical path of one kind, opcode and source line.
 
-    opcode: of a collective its kind, whatever starts it. share: of the path.
+    opcode: of the instructions; for a collective its kind.
+    names: of the instructions, those with most seconds first.
+    share: fraction of the path.
     """
 
     kind: str

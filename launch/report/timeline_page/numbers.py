@@ -21,8 +21,10 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class StepNumber:
-    """A figure of the page's header: ``seconds`` of ``total``, where they are a part of something. hint: what ``name``
-    means.
+    """A figure of the page's header.
+
+    seconds, total: the figure, and what it is a part of, if of anything.
+    hint: explanation of ``name``.
     """
 
     name: str

@@ -9,7 +9,7 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 class Table(Generic[Value]):
-    """Values that the page stores once. rows: the values. ``add`` returns a value's number."""
+    """Values that the page stores once. ``add`` returns the index of a value in ``rows``."""
 
     def __init__(self) -> None:
         self.rows: list[Value] = []
