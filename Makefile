@@ -108,7 +108,7 @@ imports: $(TEST_READY)
 
 test-unit: $(TEST_READY)
 	@echo "== tests on devices of one process (loopback)"
-	@$(BIN)/python -m pytest $(IN_PARALLEL) --ignore=tests/mpi --ignore=tests/gpu --ignore=tests/spmd/op_matrix
+	@$(BIN)/python -m pytest $(IN_PARALLEL) --durations=10 --ignore=tests/mpi --ignore=tests/gpu --ignore=tests/spmd/op_matrix
 
 # In one process, beside the checks: its last tests judge what all others of the folder have computed.
 test-op-matrix: $(TEST_READY)
