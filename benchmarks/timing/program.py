@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 #: Set on some machines by hand; they make OpenBLAS choose slow kernels.
@@ -19,8 +19,7 @@ def run_json(command: Sequence[str], variables: dict[str, str] | None = None) ->
 
     RuntimeError with the last lines that it said where it failed; subprocess.TimeoutExpired after PATIENCE.
     """
-    environment = {k: v for k, v in os.environ.items() if k not in MISLEADING}
-    environment |= variables or {}
+    environment = {**without_misleading(os.environ), **(variables or {})}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False
     )
@@ -29,3 +28,8 @@ def run_json(command: Sequence[str], variables: dict[str, str] | None = None) ->
         raise RuntimeError(" / ".join(said[-3:])[:450] or "no output")
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
+
+
+def without_misleading(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process that is timed."""
+    return {name: value for name, value in environment.items() if name not in MISLEADING}

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.timing.program import without_misleading
+
 #: Seconds that JAX may take to build a program, and this project for a case.
 JAX_PATIENCE, PATIENCE = 600.0, 300.0
 #: Seconds between two looks at what a process has written, and those that it gets to end when told to.
@@ -73,7 +75,8 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path.cwd()), "SPMD_PROGRAM_CACHE": "off"}
+    own = {"PYTHONPATH": str(Path.cwd()), "SPMD_PROGRAM_CACHE": "off"}
+    return {**without_misleading(os.environ), **own}
 
 
 def last_line(text: str) -> str:
