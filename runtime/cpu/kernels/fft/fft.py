@@ -67,12 +67,15 @@ def _single_lines(transform: str, source: NDArray, target: NDArray, axis: int) -
         [[x.strides[d] for d in other_dims] for x in (source, target)],
     )
     *outer, (lines, step, target_step) = [*zip(sizes, *strides, strict=True)] or [(1, 0, 0)]
+    # Lines in place must have equal strides, which those of a dimension of one element need not be.
+    step = step if lines > 1 else target_step
+    along = (source if source.shape[axis] > 1 else target).strides[axis]
     record = LineLoopRecord(
         loop.function,
         loop.data,
         *(source.ctypes.data, factor.ctypes.data, target.ctypes.data),
         *(lines, source.shape[axis], target.shape[axis]),
-        *(step, 0, target_step, source.strides[axis], target.strides[axis]),
+        *(step, 0, target_step, along, target.strides[axis]),
     ).to_array()
     alive = (source, target, factor)
     calls = native_call(line_loop_code(), FUNCTION, record, alive).calls

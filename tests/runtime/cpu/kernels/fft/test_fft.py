@@ -135,3 +135,17 @@ def test_points_with_other_factors_are_transformed_line_by_line() -> None:
     assert not uses_batches("FFT", 8, 15, part)
     assert not uses_batches("FFT", 7 * 8, 16, part)
     assert not uses_batches("RFFT", 15, 16, part)
+
+
+@pytest.mark.parametrize("dims", [(6, 1), (1, 6)])
+def test_lines_over_their_operand_with_other_strides_of_single_elements(
+    dims: tuple[int, int],
+) -> None:
+    memory = np.arange(6).astype(np.complex64)
+    strides = [tuple(8 if n > 1 else other for n in dims) for other in (8, 48)]
+    source, out = (np.lib.stride_tricks.as_strided(memory, dims, each) for each in strides)
+    wanted = np.fft.fft(source)
+    CPU_KERNELS.bind(
+        FftKernel("FFT", 1, dims[-1], PrimitiveType.C64), KernelArrays((source,), (out,))
+    )()
+    np.testing.assert_allclose(out, wanted, rtol=1e-6)
