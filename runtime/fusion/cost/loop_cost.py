@@ -88,6 +88,7 @@ class LoopSpace:
         )
 
     def use(self, at: IndexMap, inner: int | None) -> _ElementUse:
+        """Return the use of elements at the map ``at``, through which the variable ``inner`` moves fastest."""
         key = (at, inner)
         found = self._uses.get(key)
         if found is None:

@@ -12,6 +12,8 @@ from runtime.program.strides import StridedView
 ALIGNMENT = 16
 #: Threads of a warp, which exchange values without memory.
 WARP = 32
+#: Threads that a multiprocessor holds at once.
+RESIDENT_THREADS = 2048
 #: Instruction that reads the number of a thread's block.
 BLOCK_NUMBER = "call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()"
 

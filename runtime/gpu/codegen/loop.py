@@ -21,7 +21,7 @@ from runtime.gpu.codegen.array_access import (
     store,
 )
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
-from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxTarget
+from runtime.gpu.codegen.launch import RESIDENT_THREADS, ArgumentKind, KernelSource, PtxTarget
 from runtime.gpu.codegen.loop_nest import Nest, Spans, body, loop_nest, nest_functions, nest_of
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.gpu.codegen.tiled_loop import tiled_source
@@ -38,8 +38,6 @@ _MOST_LIVE = 64
 #: A thread reads further groups of neighbours before it waits as long as fewer bytes are in flight;
 #: the most groups that it reads so, and the most program steps that are unrolled.
 _BYTES_READ, _MOST_GROUPS, _MOST_STEPS = 128, 4, 512
-#: Threads of a multiprocessor that should have work.
-_RESIDENT = 2048
 
 
 @kernel_emitter(LoopKernel)
@@ -126,7 +124,7 @@ def groups_per_thread(nest: Nest, count: int, target: PtxTarget) -> int:
         and 2 * unrolled * bytes_read < _BYTES_READ
         and 2 * unrolled * count * len(nest.accesses) <= _MOST_LIVE
         and 2 * unrolled * count * len(nest.program.steps) <= _MOST_STEPS
-        and groups // (2 * unrolled) >= target.multiprocessors * _RESIDENT
+        and groups // (2 * unrolled) >= target.multiprocessors * RESIDENT_THREADS
     ):
         unrolled *= 2
     return unrolled

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.gpu.codegen.horizontal import MOST_ARGUMENTS, horizontal_source, is_mergeable
-from runtime.gpu.codegen.launch import ArgumentKind, KernelSource
+from runtime.gpu.codegen.launch import RESIDENT_THREADS, ArgumentKind, KernelSource
 from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.steps.collective import DoneStep, StartStep
 from runtime.gpu.steps.kernel import PtxStep
@@ -21,8 +21,8 @@ from runtime.timeline.events import Stream
 
 #: Steps past which a kernel is moved at most, and kernels of one launch.
 _LOOKBACK, _MOST_PARTS = 16, 16
-#: Threads of a multiprocessor, and how many times its kernel's threads may fill the GPU: larger kernels gain nothing.
-_RESIDENT, _MOST_WAVES = 2048, 4
+#: Kernels with more threads than the GPU holds, this many times over, gain nothing from sharing a launch.
+_MOST_WAVES = 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class HorizontalStep(Step):
 
 def with_horizontal_launches(steps: Iterable[Step], multiprocessors: int) -> Iterator[Step]:
     """Yield ``steps``, of which small kernels are joined."""
-    most_threads = _MOST_WAVES * _RESIDENT * multiprocessors
+    most_threads = _MOST_WAVES * RESIDENT_THREADS * multiprocessors
     groups: list[_Group] = []
     starts: dict[str, StartStep] = {}
     for step in steps:
