@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from runtime.gpu.codegen.launch import ALIGNMENT, WARP, PtxTarget
+from runtime.gpu.codegen.launch import ALIGNMENT, RESIDENT_THREADS, WARP, PtxTarget
 from runtime.gpu.codegen.row_inputs import RowParts
 
 #: Most elements of a row, over all arrays and cached values, that a thread has in registers; limited by
@@ -16,8 +16,8 @@ _FEW = 4
 _MOST_UNROLLED = 8
 #: Most threads of a block for one long row; threads of a block for several short ones.
 _MOST_THREADS, _THREADS = 512, 128
-#: Threads of a multiprocessor, and rounds of the grid beyond which blocks process several rows.
-_RESIDENT, _WAVES = 2048, 4
+#: Rounds of the grid beyond which blocks process several rows.
+_WAVES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def row_plan(parts: RowParts, target: PtxTarget) -> RowPlan:
     if own > _MOST_UNROLLED or own * vector_elements * live > _MOST_LIVE:
         unrolled = max(1, min(_FEW, own, _MOST_LIVE // 2 // (vector_elements * live)))
     chunks = -(-own // unrolled)
-    most = target.multiprocessors * (_RESIDENT // threads) * _WAVES
+    most = target.multiprocessors * (RESIDENT_THREADS // threads) * _WAVES
     return RowPlan(
         along_rows,
         vector_elements,

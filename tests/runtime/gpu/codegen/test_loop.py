@@ -42,7 +42,7 @@ P = PrimitiveType
 def _few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that small arrays take several blocks, and are read by neighbours."""
     monkeypatch.setattr(loop, "THREADS", 32)
-    monkeypatch.setattr(loop, "_RESIDENT", 32)
+    monkeypatch.setattr(loop, "RESIDENT_THREADS", 32)
 
 
 def dense(kind: PrimitiveType, *dims: int) -> StridedView:

@@ -131,7 +131,7 @@ def test_columns(length: int, columns: int) -> None:
 
 
 def test_many_rounds_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_schedule, "_RESIDENT", 512)
+    monkeypatch.setattr(row_schedule, "RESIDENT_THREADS", 512)
     monkeypatch.setattr(row_schedule, "_WAVES", 1)
     run(softmax(300, 40))
     run(softmax(9, 3000))
