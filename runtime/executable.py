@@ -30,6 +30,7 @@ from runtime.program.thunks.thunk import traverse
 from runtime.scheduled_module import ScheduledModule
 from runtime.timeline.timestamps import RecordedStep
 from spmd.errors import RunError
+from spmd.interpreter import settings_for_compiling
 from spmd.literal import NDArray
 from spmd.output_file import write_file
 from spmd.shape import ArrayShape, leaves
@@ -134,6 +135,7 @@ class Executable:
         """The ranks that run the program together; None if this process runs all devices."""
         return None
 
+    @settings_for_compiling()
     def load(
         self,
         communicator: Communicator,
@@ -156,6 +158,7 @@ class Executable:
             explain=explain,
         )
 
+    @settings_for_compiling()
     def load_local(self) -> LocalDevices:
         """Load the program on ``devices``."""
         if self.engine is not None:

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 
 from collectives.communicator.interface import Communicator
 from launch.cache.compiled import Compiled
-from launch.cache.gc_pause import fewer_collections
 from launch.ranks.agreement import agree, from_first
 from launch.ranks.rank_executable import RankExecutable
 from runtime.executable import Executable
 from runtime.load_saved import load_bytes
 from runtime.local_devices import Engine
 from spmd.hlo.host_functions import Callback
+from spmd.interpreter import settings_for_compiling
 
 
-@fewer_collections()
+@settings_for_compiling()
 def compile_on_first(
     world: Communicator,
     make: Callable[[], Compiled],
