@@ -41,8 +41,9 @@ class Innermost(Enum):
     """[i, j] of ``count`` and ``columns``, contiguous in j, to [j, i]; strides along i and along j."""
 
 
-#: Operations whose vector code is written here or in the C library.
-_AS_WRITTEN = (Innermost.ROWS, Innermost.TRANSPOSE)
+#: Operations without a loop to be vectorized: by their strides, or because vector code is written here or in the C
+#: library.
+_AS_WRITTEN = (Innermost.ROWS, Innermost.STRIDED, Innermost.TRANSPOSE)
 
 
 @record
@@ -101,7 +102,7 @@ def _rows(f: FunctionWriter, rec: Any, source: Pointer, target: Pointer, _: int)
 def _fill(f: FunctionWriter, rec: Any, source: Pointer, target: Pointer, width: int) -> None:
     kind = f"i{8 * width}"
     element = source.load(kind, align=1)
-    with f.loop(rec.count) as i:
+    with f.vector_loop(rec.count) as i:
         target.element(kind, i).store(element, align=1)
 
 

@@ -17,6 +17,7 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
+from runtime.codegen.llvm.pass_pipelines import Passes
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_slice_offset"
@@ -43,7 +44,7 @@ class SliceOffsetRecord(Record):
 @cache
 def slice_offset_code(index: PrimitiveType, starts: int) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for ``starts`` starts of type ``index``; it takes a SliceOffsetRecord."""
-    return host_jit().compile(slice_offset_ir(index, starts), (FUNCTION,))
+    return host_jit().compile(slice_offset_ir(index, starts), (FUNCTION,), passes=Passes.TIDY)
 
 
 def slice_offset_ir(index: PrimitiveType, starts: int) -> str:
@@ -75,7 +76,7 @@ class SliceOffsetsRecord(SliceBases):
 @cache
 def slice_offsets_code(variant: StartsVariant) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for the arrays that ``variant`` shifts; it takes a SliceOffsetsRecord."""
-    return host_jit().compile(slice_offsets_ir(variant), (FUNCTION,))
+    return host_jit().compile(slice_offsets_ir(variant), (FUNCTION,), passes=Passes.TIDY)
 
 
 def slice_offsets_ir(variant: StartsVariant) -> str:
