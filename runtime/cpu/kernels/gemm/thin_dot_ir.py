@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
+from runtime.codegen.elements.builder import Float
+from runtime.codegen.elements.formats import F32, F64, FloatFormat
 from runtime.codegen.ir.function_writer import FunctionWriter
-from runtime.codegen.ir.record import Address, Record, Word, field_names, record
-from runtime.codegen.ir.record_loads import RECORD_LOADS
+from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.cpu.kernels.gemm.row_sums_ir import AT, RowSums, row_sums_ir
+from runtime.cpu.kernels.gemm.row_sums_ir import RowSums, write_row_sums
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_thin_dot"
@@ -39,90 +40,48 @@ class ThinDotRecord(Record):
 @cache
 def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary:
     """Return the library of ``FUNCTION`` of f32 or f64 for ``rows`` rows of lhs, which takes a ThinDotRecord."""
-    ir = thin_dot_ir(kind, rows, by_row)
-    return host_jit().compile(RECORD_LOADS + ir, (FUNCTION,), passes=Passes.UNROLL)
+    return host_jit().compile(thin_dot_ir(kind, rows, by_row), (FUNCTION,), passes=Passes.UNROLL)
 
 
 def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:
-    t = {PrimitiveType.F32: "float", PrimitiveType.F64: "double"}[kind]
-    multiply = _by_row if by_row else _by_column
     f = FunctionWriter(FUNCTION, ThinDotRecord)
-    f.call("void", "multiply", *(getattr(f.record, name) for name in field_names(ThinDotRecord)))
-    return f.end() + multiply(t, kind.byte_size, rows)
+    write = _write_by_row if by_row else _write_by_column
+    write(f, {PrimitiveType.F32: F32, PrimitiveType.F64: F64}[kind], rows)
+    return f.end()
 
 
-_PARAMETERS = """ptr %lhs, ptr %rhs, ptr %result, i64 %n, i64 %k, i64 %lhs_stride,
-    i64 %rhs_stride, i64 %result_row, i64 %result_column"""
+def _added(total: Float, a: Float, b: Float, flags: str = "contract") -> Float:
+    """Return total + a b, which may be rounded once."""
+    code, t = total.code, total.type
+    product = code.append(f"fmul {flags} {t} {a}, {b}")
+    return Float(code, total.format, code.append(f"fadd {flags} {t} {total}, {product}"))
 
 
-def _by_row(t: str, size: int, rows: int) -> str:
+def _write_by_row(f: FunctionWriter, fmt: FloatFormat, rows: int) -> None:
     """Write the product by blocks of columns: rows of rhs, times elements of lhs, are added to rows of the result."""
-    sums = RowSums(rows, t, t, t, "fmul contract", "fadd contract")
-    loop = _BY_ROW.format(parameters=_PARAMETERS, size=size, columns=_COLUMNS)
-    return row_sums_ir(sums, size) + loop
+    rec, size = f.record, fmt.bits // 8
+    t = fmt.name
+    sums = RowSums(rows, t, t, t, size, lambda a: a, lambda b: b, _added)
+    with f.loop(rec.n, step=_COLUMNS) as j:
+        operands = (rec.lhs, rec.lhs_stride, size), (rec.rhs.at(j * size), rec.rhs_stride, size)
+        result = rec.result.at(j * size), rec.result_row, size
+        write_row_sums(f, sums, (*operands, result), rec.k, (rec.n - j).umin(_COLUMNS))
 
 
-_BY_ROW = """
-define internal void @multiply({parameters}) {{
-entry:
-  br label %block
-block:
-  %j = phi i64 [ 0, %entry ], [ %j_end, %block ]
-  %j_full = add i64 %j, {columns}
-  %j_end = call i64 @llvm.umin.i64(i64 %j_full, i64 %n)
-  %count = sub i64 %j_end, %j
-  %to = call ptr @at(ptr %result, i64 %j, i64 {size})
-  %rhs_j = call ptr @at(ptr %rhs, i64 %j, i64 {size})
-  call void @sum_rows(ptr %lhs, i64 %lhs_stride, i64 {size}, ptr %rhs_j, i64 %rhs_stride, ptr %to,
-    i64 %result_row, i64 %k, i64 %count)
-  %more_j = icmp ult i64 %j_end, %n
-  br i1 %more_j, label %block, label %end
-end:
-  ret void
-}}
-"""
-
-
-def _by_column(t: str, size: int, rows: int) -> str:
+def _write_by_column(f: FunctionWriter, fmt: FloatFormat, rows: int) -> None:
     """Write the product by columns of rhs: its products with all rows of lhs are summed in vectors."""
-    lines = [AT, f"define internal void @multiply({_PARAMETERS}) {{", "entry:"]
-    lines += [f"  %lhs{r} = call ptr @at(ptr %lhs, i64 {r}, i64 %lhs_stride)" for r in range(rows)]
-    lines += [
-        "  br label %column",
-        "column:",
-        "  %j = phi i64 [ 0, %entry ], [ %next_j, %column_done ]",
-        "  %from = call ptr @at(ptr %rhs, i64 %j, i64 %rhs_stride)",
-        "  %to = call ptr @at(ptr %result, i64 %j, i64 %result_column)",
-        "  br label %product",
-        "product:",
-        "  %d = phi i64 [ 0, %column ], [ %next_d, %product ]",
-        *(f"  %s{r} = phi {t} [ 0.0, %column ], [ %t{r}, %product ]" for r in range(rows)),
-        f"  %b_at = getelementptr {t}, ptr %from, i64 %d",
-        f"  %b = load {t}, ptr %b_at",
-    ]
-    for r in range(rows):
-        lines += [
-            f"  %a_at{r} = getelementptr {t}, ptr %lhs{r}, i64 %d",
-            f"  %a{r} = load {t}, ptr %a_at{r}",
-            f"  %p{r} = fmul contract reassoc {t} %a{r}, %b",
-            f"  %t{r} = fadd contract reassoc {t} %s{r}, %p{r}",
-        ]
-    lines += [
-        "  %next_d = add nuw nsw i64 %d, 1",
-        "  %more_d = icmp ult i64 %next_d, %k",
-        "  br i1 %more_d, label %product, label %column_done",
-        "column_done:",
-    ]
-    for r in range(rows):
-        lines += [
-            f"  %to{r} = call ptr @at(ptr %to, i64 {r}, i64 %result_row)",
-            f"  store {t} %t{r}, ptr %to{r}",
-        ]
-    lines += [
-        "  %next_j = add i64 %j, 1",
-        "  %more_j = icmp ult i64 %next_j, %n",
-        "  br i1 %more_j, label %column, label %end",
-        "end:",
-        "  ret void\n}",
-    ]
-    return "\n".join(lines)
+    rec = f.record
+    left = [rec.lhs.at(r * rec.lhs_stride) for r in range(rows)]
+    zeros = [Float(f, fmt, "0.0")] * rows
+    with f.loop(rec.n) as j:
+        column, to = rec.rhs.at(j * rec.rhs_stride), rec.result.at(j * rec.result_column)
+        with f.repeat(0, *zeros) as product:
+            d, *totals = product.values
+            b = column.element(fmt.name, d).load(fmt)
+            sums = [
+                _added(total, row.element(fmt.name, d).load(fmt), b, "contract reassoc")
+                for total, row in zip(totals, left, strict=True)
+            ]
+            product.again(d + 1, *sums, when=(d + 1).ult(rec.k))
+        for r, total in enumerate(sums):
+            to.at(r * rec.result_row).store(total)
