@@ -94,7 +94,6 @@ def _add_gap(module: Module) -> None:
 
 def _add_insert(module: Module) -> None:
     """Add ``insert``(placed, count, low, high, start, end), which keeps the rows in order."""
-    module.declare("declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)")
     f = FunctionWriter(
         "insert", module=module, parameters=("ptr", *["i64"] * 5), linkage="internal"
     )

@@ -19,8 +19,6 @@ _LOWER = 16
 _BELOW_HALF = (1 << (_LOWER - 1)) - 1
 #: Bit that makes an f32 nan quiet.
 QUIET = 0x40_0000
-#: GPU instruction that rounds an f32 to bf16.
-ROUND = "declare bfloat @llvm.nvvm.f2bf16.rn(float)"
 #: Name of the function that rounds the upper half of an f32's bits.
 CARRIED = "bf16_carried"
 
@@ -50,7 +48,6 @@ def narrowing(provenance: Provenance, instructions: Instructions) -> Lines:
     code = Code(instructions)
     x = Float(code, F32, "%x")
     if instructions.rounds and provenance is not Provenance.CHOSEN:
-        code.globals.append(ROUND)
         rounded = code.append(f"call bfloat @llvm.nvvm.f2bf16.rn(float {x.name})")
         return code.lines(Int(code, "i16", code.append(f"bitcast bfloat {rounded} to i16")), "%y")
     bits = x.bits()
@@ -92,7 +89,6 @@ def carried_of_several(lanes: int, linkage: str = "external") -> str:
         f"<{', '.join([f'i32 {x}'] * lanes)}>" for x in (1 << _LOWER, _BELOW_HALF, 1 << _LOWER | 1)
     )
     return f"""
-declare {t} {instruction}({t}, {t}, {t})
 define {linkage} {t} @{variant(CARRIED, lanes)}({t} %x) alwaysinline {PURE} {{
   %odd = and {t} %x, {odd}
   %both = or {t} %odd, {below_half}

@@ -67,9 +67,6 @@ class Code:
         """Append a line that has no value."""
         self._lines.append(line)
 
-    def declare(self, line: str) -> None:
-        """Declare a function. Who writes a function around the lines of a bare ``Code`` declares what they call."""
-
     def text(self, result: Float | Int | Bool, name: str = "%r") -> str:
         """Return all lines; the last one defines ``name``. A predicate becomes a byte, as in memory."""
         if isinstance(result, Bool):
@@ -319,7 +316,6 @@ class Int(Value):
     def _extreme(self, name: str, other: IntLike) -> Int:
         right = other.name if isinstance(other, Int) else other
         t = self.type
-        self.code.declare(f"declare {t} @llvm.{name}.{t}({t}, {t})")
         return self._made(f"call {t} @llvm.{name}.{t}({t} {self.name}, {t} {right})")
 
     def smin(self, other: IntLike) -> Int:

@@ -37,8 +37,3 @@ def stored_type(kind: PrimitiveType) -> str:
 def wide_type(kind: PrimitiveType) -> str:
     """Return the LLVM type in which an element is computed."""
     return element_layout(kind).wide
-
-
-def float_name(kind: PrimitiveType) -> tuple[str, str]:
-    """Return LLVM's type of f32 or f64, and the suffix of its intrinsics."""
-    return {PrimitiveType.F32: ("float", "f32"), PrimitiveType.F64: ("double", "f64")}[kind]

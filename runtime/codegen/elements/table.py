@@ -16,15 +16,13 @@ SIZE = 32
 _REGISTER = 16
 _VECTOR = f"<{_REGISTER} x float>"
 _PERMUTED = "@llvm.x86.avx512.vpermi2var.ps.512"
-_DECLARATION = f"declare {_VECTOR} {_PERMUTED}({_VECTOR}, <{_REGISTER} x i32>, {_VECTOR})"
 
 
 def picked(name: str, numbers: tuple[float, ...], index: Int) -> Float:
     """Return numbers[index modulo 32]; needs a processor with ``permutes``. The name identifies the table globally."""
     code = index.code
-    for text in (_DECLARATION, _functions(name, numbers)):
-        if text not in code.globals:
-            code.globals.append(text)
+    if (text := _functions(name, numbers)) not in code.globals:
+        code.globals.append(text)
     return Float(code, F32, code.append(f"call float @{name}(i32 {index.name})"))
 
 

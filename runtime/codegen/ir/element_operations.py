@@ -74,7 +74,7 @@ def operation_ir(
         *returned,
     ]
     unique = dict.fromkeys(functions)
-    return [*lines.globals, *_declarations(lines.body), *unique, "\n".join(body)]
+    return [*lines.globals, *unique, "\n".join(body)]
 
 
 def _function(name: str, source: str, target: str, body: str) -> str:
@@ -82,18 +82,6 @@ def _function(name: str, source: str, target: str, body: str) -> str:
         f"define internal {target} @{name}({source} %x) alwaysinline {{\n"
         f"  {body}\n  ret {target} %y\n}}"
     )
-
-
-def _declarations(body: str) -> list[str]:
-    """Return declarations of the intrinsics in ``body``, one per line ``%name = call type @llvm.name(type %a, ..)``."""
-    found = []
-    for line in body.splitlines():
-        if "@llvm." in line:
-            result, call = line.split(" call ")[1].split(" ", 1)
-            name, arguments = call.rstrip(") ").split("(")
-            types = ", ".join(argument.split()[0] for argument in arguments.split(", "))
-            found.append(f"declare {result} {name}({types})")
-    return list(dict.fromkeys(found))
 
 
 def _lines(signature: ElementSignature, instructions: Instructions) -> Lines | None:

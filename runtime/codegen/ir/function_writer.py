@@ -92,6 +92,7 @@ class FunctionWriter(Code):
     value = append
 
     def declare(self, line: str) -> None:
+        """Declare a function of another module; LLVM knows its intrinsics."""
         self.module.declare(line)
 
     def label(self, name: str = "b") -> str:
@@ -182,13 +183,11 @@ class FunctionWriter(Code):
         ]
 
     def memcpy(self, target: Pointer, source: Pointer, size: IntLike) -> None:
-        self.declare("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
         self.add(
             f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)"
         )
 
     def memset(self, target: Pointer, size: IntLike) -> None:
-        self.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         self.add(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {size}, i1 false)")
 
     # ---- the record

@@ -53,8 +53,6 @@ class Functions:
     def __init__(self, lines: list[str]) -> None:
         self._of: dict[str, Function] = {}
         self._made: dict[str, str] = {}
-        self._declared = {line for line in lines if line.startswith("declare ")}
-        self._asked: dict[str, None] = {}
         self._needs: dict[str, Needs] = {}
         at = 0
         while at < len(lines):
@@ -64,12 +62,8 @@ class Functions:
                 at = end
             at += 1
 
-    def declare(self, line: str) -> None:
-        if line not in self._declared:
-            self._asked[line] = None
-
     def called_by(self, lines: Iterable[str]) -> list[str]:
-        """Return the declarations and inlined functions that a module with ``lines`` needs."""
+        """Return the inlined functions that a module with ``lines`` needs."""
         found: dict[str, str] = {}
         stack = [name for line in lines if "call " in line for name in _CALLED.findall(line)]
         while stack:
@@ -79,7 +73,7 @@ class Functions:
             if text and name not in found:
                 found[name] = text
                 stack += _CALLED.findall(text)
-        return [*self._asked, *found.values()]
+        return list(found.values())
 
     def about(self, lines: Iterable[str]) -> Needs:
         """Return the weight and vector sizes of ``lines`` and of the functions that they call."""

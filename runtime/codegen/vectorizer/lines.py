@@ -268,7 +268,6 @@ class VectorLines:
             value if flag else self.vector(t, value)
             for (t, value), flag in zip(arguments, is_flag, strict=True)
         ]
-        self.functions.declare(f"declare {result} @{name}({', '.join(types)})")
         return f"@{name}({', '.join(map(' '.join, zip(types, values, strict=True)))})"
 
     # ---- memory
@@ -307,14 +306,12 @@ class VectorLines:
         """Return the load of elements in strides."""
         v, n = f"<{self.lanes} x {t}>", self.lanes
         function = f"@llvm.masked.gather.v{n}{_SUFFIXES.get(t, t)}.v{n}p0"
-        self.functions.declare(f"declare {v} {function}(<{n} x ptr>, i32, <{n} x i1>, {v})")
         return f"call {v} {function}({self.addresses(t, address)}, {v} zeroinitializer)"
 
     def scattered(self, t: str, value: str, address: str) -> str:
         """Return the store of elements in strides."""
         v, n = f"<{self.lanes} x {t}>", self.lanes
         function = f"@llvm.masked.scatter.v{n}{_SUFFIXES.get(t, t)}.v{n}p0"
-        self.functions.declare(f"declare void {function}({v}, <{n} x ptr>, i32, <{n} x i1>)")
         stored = self.vector(t, value)
         return f"call void {function}({v} {stored}, {self.addresses(t, address)})"
 
@@ -342,7 +339,6 @@ class VectorLines:
             return f"load {v}, ptr {address}, align {size}"
         mask = f"<{self.lanes} x i1>"
         function = f"@llvm.masked.load.v{self.lanes}{_SUFFIXES.get(t, t)}.p0"
-        self.functions.declare(f"declare {v} {function}(ptr, i32, {mask}, {v})")
         given = f"ptr {address}, i32 {size}, {mask} {self.mask}, {v} zeroinitializer"
         return f"call {v} {function}({given})"
 
@@ -361,7 +357,6 @@ class VectorLines:
         mask = f"<{self.lanes} x i1> {self.mask}"
         if self.mask is not None and base not in self.room:
             function = f"@llvm.masked.store.v{self.lanes}{_SUFFIXES.get(t, t)}.p0"
-            self.functions.declare(f"declare void {function}({v}, ptr, i32, <{self.lanes} x i1>)")
             self.out.append(
                 f"call void {function}({v} {stored}, ptr {address}, i32 {size}, {mask})"
             )

@@ -7,10 +7,10 @@ import platform
 from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.function_writer import FunctionWriter
 
-#: The instruction that tells a core that it is in a spin loop: the intrinsic's declaration, and its call.
+#: The instruction that tells a core that it is in a spin loop.
 _SPIN_HINTS = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+    "x86_64": "call void @llvm.x86.sse2.pause()",
+    "aarch64": "call void @llvm.aarch64.hint(i32 1)",
 }
 
 
@@ -18,8 +18,7 @@ def pause(f: FunctionWriter) -> None:
     """Pause between two polls."""
     hint = _SPIN_HINTS.get(platform.machine())
     if hint is not None:
-        f.declare(hint[0])
-        f.add(hint[1])
+        f.add(hint)
 
 
 def give_way(f: FunctionWriter, spins: Int, spin_limit: IntLike) -> None:

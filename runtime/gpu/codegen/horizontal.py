@@ -21,7 +21,6 @@ from runtime.gpu.codegen.launch import (
 #: Most pointers of one launch; CUDA allows 512.
 MOST_ARGUMENTS = 256
 _DEFINED = re.compile(r"^define [^@]*@([\w.]+)", re.MULTILINE)
-_THREAD = "declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()"
 
 
 def is_mergeable(source: KernelSource) -> bool:
@@ -36,7 +35,7 @@ def horizontal_source(parts: Sequence[KernelSource]) -> KernelSource:
     end at once; GPUs of compute capability 7.0 and later do not wait for them at barriers.
     """
     threads = max(part.threads for part in parts)
-    functions: dict[str, None] = {_THREAD: None}
+    functions: dict[str, None] = {}
     texts: dict[str, str] = {}
     body: list[str] = [f"  %block = {BLOCK_NUMBER}"]
     first = argument = 0

@@ -10,24 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from runtime.codegen.elements.bfloat16 import ROUND
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.values import typed
 from runtime.gpu.codegen.launch import BLOCK_NUMBER, WARP, KernelSource, PtxArgument
 
-_DECLARATIONS = (
-    "declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()",
-    "declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()",
-    "declare void @llvm.nvvm.barrier0()",
-    "declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)",
-    "declare i32 @llvm.nvvm.shfl.sync.idx.i32(i32, i32, i32, i32)",
-    ROUND,
-    "declare i64 @llvm.smax.i64(i64, i64)",
-    "declare i64 @llvm.smin.i64(i64, i64)",
-    "declare i64 @llvm.umin.i64(i64, i64)",
-    "declare i32 @llvm.umin.i32(i32, i32)",
-    "declare i32 @llvm.cttz.i32(i32, i1)",
-)
 _SHARED = "ptr addrspace(3)"
 
 
@@ -192,7 +178,7 @@ class PtxWriter(FunctionWriter):
         """Return the complete kernel, preceded by the ``functions`` that it calls."""
         return KernelSource(
             entry,
-            tuple(dict.fromkeys([*_DECLARATIONS, *functions])),
+            tuple(dict.fromkeys(functions)),
             tuple(self.body()),
             self.shared_bytes,
             blocks,

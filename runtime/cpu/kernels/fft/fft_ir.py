@@ -17,7 +17,6 @@ from runtime.codegen.elements.builder import Float
 from runtime.codegen.elements.complex_numbers import Complex
 from runtime.codegen.elements.formats import F32, F64, FloatFormat, VectorFormat
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
-from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.values import Pointer, splat
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
@@ -65,11 +64,6 @@ def vectors_of(fmt: FloatFormat) -> VectorFormat:
     return VectorFormat.of(fmt, lanes_of(fmt))
 
 
-def multiply_add(fmt: FloatFormat) -> str:
-    t = vectors_of(fmt)
-    return f"declare {t.name} @llvm.fmuladd.{t.suffix}({t.name}, {t.name}, {t.name})"
-
-
 # ---- complex numbers in a buffer
 def load_complex(pointer: Pointer, fmt: FloatFormat) -> Complex:
     vectors, imaginary = vectors_of(fmt), pointer.at(VECTOR_BYTES)
@@ -110,7 +104,7 @@ def times_minus_i(x: Complex) -> Complex:
 
 # ---- the function
 def _pass_ir(variant: FftPassVariant) -> str:
-    f = FunctionWriter(FUNCTION, PassRecord, module=Module(multiply_add(variant.part_format)))
+    f = FunctionWriter(FUNCTION, PassRecord)
     rec, radix, element_bytes = f.record, variant.radix, 2 * VECTOR_BYTES
     buffer, blocks = rec.buffer, rec.blocks
     if variant.first:

@@ -16,7 +16,6 @@ from runtime.codegen.elements.builder import Float, Int, IntLike
 from runtime.codegen.elements.complex_numbers import Complex
 from runtime.codegen.elements.formats import FloatFormat
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
-from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.values import Pointer, Vector
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
@@ -83,9 +82,6 @@ def lines_code(variant: LinesVariant) -> NativeLibrary:
     return host_jit().compile(_Lines(variant).text(), (FUNCTION,), passes=passes)
 
 
-_PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-
-
 class _Lines:
     """Writer of the function."""
 
@@ -94,7 +90,7 @@ class _Lines:
 
     def __init__(self, variant: LinesVariant) -> None:
         self.variant = variant
-        self.f = FunctionWriter(FUNCTION, LinesRecord, module=Module(_PREFETCH))
+        self.f = FunctionWriter(FUNCTION, LinesRecord)
         self.vectors = vectors_of(variant.part_format)
         self.part_bytes = variant.part_format.bits // 8
 

@@ -14,7 +14,6 @@ from runtime.codegen.elements.builder import IntLike
 from runtime.codegen.elements.complex_numbers import Complex
 from runtime.codegen.elements.formats import FloatFormat
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
-from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
@@ -22,7 +21,6 @@ from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.fft.fft_ir import (
     in_all_lanes,
     load_complex,
-    multiply_add,
     product,
     store_complex,
     times_minus_i,
@@ -66,9 +64,7 @@ class _Real:
 
     def __init__(self, variant: RealVariant) -> None:
         self.variant = variant
-        self.f = FunctionWriter(
-            FUNCTION, RealRecord, module=Module(multiply_add(variant.part_format))
-        )
+        self.f = FunctionWriter(FUNCTION, RealRecord)
 
     def text(self) -> str:
         f, rec, fmt = self.f, self.f.record, self.variant.part_format

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.elements.builder import Value
+from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Address, Record, Word, record, word_count
@@ -74,7 +75,7 @@ class GemmIr:
 
 def blas_gemm_ir(kind: PrimitiveType, gemm: BlasFunction) -> GemmIr:
     """Return IR that calls BLAS's product of f32 or f64."""
-    t, i = _type(kind), f"i{gemm.index_bits}"
+    t, i = wide_type(kind), f"i{gemm.index_bits}"
     f = FunctionWriter(GEMM, GemmRecord)
     types = f"i32, i32, i32, {i}, {i}, {i}, {t}, ptr, {i}, ptr, {i}, {t}, ptr, {i}"
     f.declare(f"declare void @blas({types})")
@@ -111,7 +112,7 @@ def transposing_gemm_code(kind: PrimitiveType, gemm: GemmIr) -> NativeLibrary:
     add_copy(module, Innermost.TRANSPOSE, kind.byte_size)
     f = FunctionWriter(TRANSPOSING_GEMM, module=module, parameters=("ptr",))
     (product,) = f.parameters
-    transposed = f.array(MOST_TRANSPOSED, _type(kind))
+    transposed = f.array(MOST_TRANSPOSED, wide_type(kind))
     copy = product.element("i64", GEMM_WORDS)
     copy.element("ptr", TARGET_WORD).store(transposed)
     product.element("ptr", RHS_WORD).store(transposed)
@@ -123,7 +124,7 @@ def transposing_gemm_code(kind: PrimitiveType, gemm: GemmIr) -> NativeLibrary:
 @cache
 def gemv_code(kind: PrimitiveType, gemv: BlasFunction) -> NativeLibrary:
     """Return the library of ``GEMV``, which takes the address of a GemvRecord."""
-    t, i = _type(kind), f"i{gemv.index_bits}"
+    t, i = wide_type(kind), f"i{gemv.index_bits}"
     f = FunctionWriter(GEMV, GemvRecord)
     f.declare(f"declare void @blas(i32, i32, {i}, {i}, {t}, ptr, {i}, ptr, {i}, {t}, ptr, {i})")
     rec, (one, zero) = f.record, (Value(f, t, text) for text in ("1.0", "0.0"))
@@ -138,7 +139,3 @@ def gemv_code(kind: PrimitiveType, gemv: BlasFunction) -> NativeLibrary:
 def _linked(ir: str, name: str, blas: BlasFunction | None, passes: Passes) -> NativeLibrary:
     symbols = {} if blas is None else {"blas": blas.address}
     return host_jit().compile(RECORD_LOADS + ir, (name,), symbols, passes=passes)
-
-
-def _type(kind: PrimitiveType) -> str:
-    return {PrimitiveType.F32: "float", PrimitiveType.F64: "double"}[kind]

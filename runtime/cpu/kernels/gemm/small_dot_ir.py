@@ -161,8 +161,6 @@ class _Lines:
 
 
 _PRODUCT = """
-declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, <{lanes} x i1>, {vector})
-declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, <{lanes} x i1>)
 
 define internal <{lanes} x i1> @part(i64 %n) alwaysinline {{
   %count = sub i64 %n, {before_last}

@@ -22,7 +22,7 @@ from runtime.cpu.kernels.gemm.tile_record import record_ir
 from runtime.cpu.kernels.gemm.tile_store_ir import finish_ir
 from runtime.cpu.kernels.gemm.tile_types import (
     BLOCK_BYTES,
-    DECLARATIONS,
+    CONFIG_IR,
     LINES,
     PANEL,
     TileTypes,
@@ -84,7 +84,7 @@ def product_ir(types: TileTypes, *, instead: bool, unit: Unit = Unit.TILES) -> s
     )
     parts = (
         RECORD_LOADS,
-        DECLARATIONS,
+        CONFIG_IR,
         pack_ir(types),
         multiply_ir(types) if by_tiles else multiply_by_vectors_ir(types),
         finish_ir(types),
@@ -95,8 +95,6 @@ def product_ir(types: TileTypes, *, instead: bool, unit: Unit = Unit.TILES) -> s
 
 
 _LARGEST = f"""
-declare i16 @llvm.vector.reduce.umax.v{2 * LINES}i16(<{2 * LINES} x i16>)
-declare i64 @llvm.ctlz.i64(i64, i1)
 
 ; the exponent of the largest of what was packed, as f32 stores it
 define internal i64 @largest(ptr %most) {{

@@ -13,8 +13,7 @@ def multiply_ir(types: TileTypes) -> str:
     After each step some rows of another block, ``total``, are finished (tile_store_ir.py), which overlaps with the
     unit's work; behind all steps it would be out of reach of out-of-order execution. ``@store`` stores the registers.
     """
-    declared = f"declare void @llvm.x86.{types.instruction}(i8, i8, i8)\n"
-    return declared + "".join(_multiply(types, r, c) for r in (1, 2) for c in (1, 2)) + _STORE
+    return "".join(_multiply(types, r, c) for r in (1, 2) for c in (1, 2)) + _STORE
 
 
 def _multiply(types: TileTypes, rows: int, columns: int) -> str:

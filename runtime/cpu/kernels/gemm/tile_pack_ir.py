@@ -39,7 +39,7 @@ def pack_ir(types: TileTypes) -> str:
         for kind in kinds.values()
     ]
     transposes = any(_turns_first(kind) for kind in kinds.values())
-    return _DECLARATIONS + TURN + (_TURN_INTO if transposes else "") + "".join(packs)
+    return TURN + (_TURN_INTO if transposes else "") + "".join(packs)
 
 
 def _pack(types: TileTypes, kind: PrimitiveType) -> str:
@@ -110,11 +110,7 @@ def _fill(group: int, kind: PrimitiveType, *, full: bool) -> str:
         for p in range(parts_of(kind))
     ]
     name = f"fill_{'full_' if full else ''}{pack_function(kind)}"
-    masked_load = (
-        f"{vector} @llvm.masked.load.v{LINES}{element}.p0(ptr, i32, <{LINES} x i1>, {vector})"
-    )
-    return f"""{"" if full else f"{nl}declare {masked_load}"}
-
+    return f"""
 define internal void @{name}(ptr %tile, ptr %source, i64 %step, i64 %apart,
     i64 %rows, i64 %rows_less, i64 %lanes, i64 %lanes_less, float %scale, ptr %most) noinline {{
 entry:
@@ -231,11 +227,6 @@ def _turn(arguments: str, source: str, stride: str) -> str:
 TURN = _turn("@turn(ptr %tile)", "%tile", str(TILE_BYTES // LINES))
 #: ``@turn_into(tile, source, stride)``.
 _TURN_INTO = _turn("@turn_into(ptr %tile, ptr %source, i64 %stride)", "%source", "%stride")
-
-_DECLARATIONS = f"""
-declare <{2 * LINES} x i16> @llvm.umax.v{2 * LINES}i16(<{2 * LINES} x i16>, <{2 * LINES} x i16>)
-declare i64 @llvm.smin.i64(i64, i64)
-"""
 
 _FULL_TILE = """
   call void @fill_full_{name}(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,

@@ -21,9 +21,10 @@ def finish_ir(types: TileTypes) -> str:
     narrow, short = types.result is PrimitiveType.BF16, len(types.products) == 1
     body = [line for half in range(2) for line in _scaled_back(types, half)]
     before: list[str] = []
+    carried = ""
     if narrow:
         body += _stored_bf16()
-        declared = _masked("store", 2 * LINES, "i16") + carried_of_several(LINES, "internal")
+        carried = carried_of_several(LINES, "internal")
         masks = f"<{LINES} x i1> %mask0, <{LINES} x i1> %mask1"
         order = listed(range(2 * LINES))
         before.append(f"  %mask = shufflevector {masks}, <{2 * LINES} x i32> {order}")
@@ -33,9 +34,8 @@ def finish_ir(types: TileTypes) -> str:
         before += [
             f"  %old_mask{half} = and <{LINES} x i1> %mask{half}, %adds" for half in range(2)
         ]
-        declared = _masked("store", LINES, t) + _masked("load", LINES, t)
     nl, latch = "\n", "%loop" if narrow or short else "%storing"
-    return f"""{declared}
+    return f"""{carried}
 
 define internal void @finish(ptr %total, ptr %out, i64 %row, i64 %rows, i64 %columns, i1 %add, float %scale) noinline {{
 entry:{spread("adds", "%add", "i1")}{spread("scales", "%scale", "float")}
@@ -55,15 +55,6 @@ end:
   ret void
 }}
 """
-
-
-def _masked(what: str, lanes: int, t: str) -> str:
-    """Declare a masked load or store of vectors."""
-    vector, mask = f"<{lanes} x {t}>", f"<{lanes} x i1>"
-    name = f"llvm.masked.{what}.v{lanes}{'f32' if t == 'float' else t}.p0"
-    if what == "store":
-        return f"\ndeclare void @{name}({vector}, ptr, i32, {mask})"
-    return f"\ndeclare {vector} @{name}(ptr, i32, {mask}, {vector})"
 
 
 def _scaled_back(types: TileTypes, half: int) -> list[str]:

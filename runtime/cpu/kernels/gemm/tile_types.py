@@ -117,14 +117,9 @@ TILE_TYPES = (
 # Palette 1; of each of eight tiles the bytes of a row, then the number of rows.
 _CONFIG = bytes([1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[LINES] * 8, *[0] * 8])
 
-DECLARATIONS = f"""
+#: Layout of tiles that the unit loads.
+CONFIG_IR = f"""
 @tile_config = internal constant [64 x i8] c"{"".join(f"{chr(92)}{b:02X}" for b in _CONFIG)}", align 64
-declare void @llvm.x86.ldtilecfg(ptr)
-declare void @llvm.x86.tilerelease()
-declare void @llvm.x86.tilezero(i8)
-declare void @llvm.x86.tileloadd64(i8, ptr, i64)
-declare void @llvm.x86.tilestored64(i8, ptr, i64)
-declare i64 @llvm.umin.i64(i64, i64)
 """
 
 

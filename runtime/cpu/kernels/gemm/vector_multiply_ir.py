@@ -44,6 +44,7 @@ def _element_vectors(types: TileTypes) -> tuple[str, str, str]:
 
 
 def _declaration(types: TileTypes) -> str:
+    """Return the instruction's declaration, from which LLVM knows that it is that of earlier versions."""
     name, sums, elements = _element_vectors(types)
     return f"\ndeclare {sums} @{name}({sums}, {elements}, {elements})\n"
 

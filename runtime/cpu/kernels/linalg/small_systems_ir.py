@@ -12,7 +12,7 @@ from functools import cache
 
 from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.elements.formats import F32, F64
-from runtime.codegen.elements.storage import float_name
+from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Address, Record, Word, record
@@ -66,11 +66,7 @@ def small_solve_code(variant: SmallSolveVariant) -> NativeLibrary:
 
 
 def small_solve_ir(variant: SmallSolveVariant) -> str:
-    t, suffix = float_name(variant.kind)
-    module = Module(
-        f"declare {t} @llvm.fma.{suffix}({t}, {t}, {t})", f"declare {t} @llvm.fabs.{suffix}({t})"
-    )
-    return _Solve(variant, module).text()
+    return _Solve(variant).text()
 
 
 class _Solve:
@@ -79,10 +75,10 @@ class _Solve:
     a: Pointer
     x: Pointer
 
-    def __init__(self, variant: SmallSolveVariant, module: Module) -> None:
+    def __init__(self, variant: SmallSolveVariant) -> None:
         self.variant = variant
-        self.f = FunctionWriter(SOLVE, SmallSolveRecord, module=module)
-        self.t, _ = float_name(variant.kind)
+        self.f = FunctionWriter(SOLVE, SmallSolveRecord)
+        self.t = wide_type(variant.kind)
 
     def text(self) -> str:
         f, rec = self.f, self.f.record
@@ -162,8 +158,7 @@ def add_factor(module: Module, kind: PrimitiveType, name: str) -> None:
 
     It goes column by column; pivots are summed in f64, and a column is multiplied by its pivot's reciprocal.
     """
-    t, suffix = float_name(kind)
-    module.declare(f"declare {t} @llvm.sqrt.{suffix}({t})")
+    t = wide_type(kind)
     f = FunctionWriter(
         name, module=module, parameters=("ptr", "i64", "i64", "i64"), linkage="internal"
     )

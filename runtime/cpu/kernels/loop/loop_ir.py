@@ -41,7 +41,6 @@ PITCH = TILE + 16
 #: Widths in bytes of elements that are transposed in registers.
 TRANSPOSED_WIDTHS = frozenset({1, 2, 4, 8})
 LINE_BYTES = 64
-_PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
 
 class Step(Enum):
@@ -106,8 +105,6 @@ def loop_code(variant: LoopVariant) -> NativeLibrary:
 
 def loop_ir(variant: LoopVariant) -> str:
     module = Module(*program_ir(variant.program, "body"), *starts_ir(variant.starts))
-    if any(variant.crossed):
-        module.declare(_PREFETCH)
     for width in _transposed_widths(variant):
         module.declare(f"declare void @{transpose_name(width)}(ptr, i64, ptr, i64, i64, i64)")
     return _Loop(variant, module).text()

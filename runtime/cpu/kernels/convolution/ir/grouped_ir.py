@@ -97,11 +97,6 @@ def group_ir(kind: PrimitiveType) -> str:
         for v in each
     )
     return f"""
-declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, <{lanes} x i1>, {vector})
-declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, <{lanes} x i1>)
-declare {vector} @llvm.fmuladd.{suffix}({vector}, {vector}, {vector})
-declare i64 @llvm.smin.i64(i64, i64)
-declare i64 @llvm.smax.i64(i64, i64)
 
 define internal <{lanes} x i1> @lanes(i64 %count) alwaysinline {{
   %least = call i64 @llvm.smax.i64(i64 %count, i64 0)

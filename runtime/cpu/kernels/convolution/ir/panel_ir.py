@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from runtime.codegen.elements.builder import Int, Value
+from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
@@ -103,7 +104,7 @@ def convolution_code(kind: PrimitiveType, gemm: BlasFunction) -> NativeLibrary:
 
 
 def convolution_ir(kind: PrimitiveType, index_bits: int) -> str:
-    t = {PrimitiveType.F32: "float", PrimitiveType.F64: "double"}[kind]
+    t = wide_type(kind)
     module = Module()
     _add_pack(module, t)
     _add_multiply(module, t, f"i{index_bits}")

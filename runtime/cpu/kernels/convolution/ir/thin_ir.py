@@ -100,9 +100,6 @@ def thin_code(kind: PrimitiveType, features: int) -> NativeLibrary:
 
 def thin_ir(sums: Lanes) -> str:
     return f"""{RECORD_LOADS}
-declare {sums.vector} @llvm.masked.load.{sums.suffix}.p0(ptr, i32, <{sums.lanes} x i1>, {sums.vector})
-declare {sums.vector} @llvm.fmuladd.{sums.suffix}({sums.vector}, {sums.vector}, {sums.vector})
-declare i64 @llvm.umin.i64(i64, i64)
 {_line_ir(sums)}
 define void @{FUNCTION}(ptr %record) {{
 entry:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from runtime.cpu.kernels.gemm.tile_block_ir import SCALE
 from runtime.cpu.kernels.gemm.tile_pack_ir import TURN
 from runtime.cpu.kernels.gemm.tile_types import (
-    DECLARATIONS,
+    CONFIG_IR,
     TileTypes,
     lanes_below,
     repeated,
@@ -28,17 +28,6 @@ TOO_LARGE = 0x4F800000
 SPLIT = "{<16 x i32>, <16 x i32>, <16 x i32>}"
 
 _HELPERS = f"""
-declare void @llvm.x86.{F32_TYPES.instruction}(i8, i8, i8)
-declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32, <16 x i1>, <16 x float>)
-declare <16 x float> @llvm.masked.gather.v16f32.v16p0(<16 x ptr>, i32, <16 x i1>, <16 x float>)
-declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, i32, <16 x i1>)
-declare void @llvm.masked.scatter.v16f32.v16p0(<16 x float>, <16 x ptr>, i32, <16 x i1>)
-declare void @llvm.masked.store.v16i32.p0(<16 x i32>, ptr, i32, <16 x i1>)
-declare void @llvm.masked.store.v32i16.p0(<32 x i16>, ptr, i32, <32 x i1>)
-declare <16 x i32> @llvm.umax.v16i32(<16 x i32>, <16 x i32>)
-declare i32 @llvm.vector.reduce.umax.v16i32(<16 x i32>)
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 ; lanes 0 .. %count - 1, none where that is negative
 define internal <16 x i1> @lanes(i64 %count) alwaysinline {{
@@ -152,4 +141,4 @@ def _split() -> str:
 
 
 #: Functions for ``@product`` (tile_block_ir) and for packing.
-TILES = "".join((DECLARATIONS, _HELPERS, _MOST, _split(), TURN))
+TILES = "".join((CONFIG_IR, _HELPERS, _MOST, _split(), TURN))

@@ -22,7 +22,6 @@ from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
     ITEM,
     add_lanes,
-    declarations,
     multiply_ir,
 )
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import Unit, add_walking, position_cursor
@@ -115,7 +114,6 @@ def vector_ir(variant: VectorMicroKernel, left: LeftLayout) -> str:
     heights = variant.next_heights()
     numbers = ", ".join(f"i8 {height}" for height in heights)
     module = Module(
-        *declarations(variant),
         f"@heights = internal constant [{len(heights)} x i8] [{numbers}]",
         multiply_ir(variant, left),
     )

@@ -41,16 +41,6 @@ def mask_type(variant: VectorMicroKernel) -> str:
     return f"<{variant.lanes} x i1>"
 
 
-def declarations(variant: VectorMicroKernel) -> list[str]:
-    n, kind, mask = variant.lanes, vector_type(variant), mask_type(variant)
-    return [
-        f"declare {kind} @llvm.fma.v{n}f32({kind}, {kind}, {kind})",
-        f"declare {kind} @llvm.masked.load.v{n}f32.p0(ptr, i32, {mask}, {kind})",
-        f"declare void @llvm.masked.store.v{n}f32.p0({kind}, ptr, i32, {mask})",
-        "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
-    ]
-
-
 def add_lanes(module: Module, variant: VectorMicroKernel) -> None:
     """Add ``lanes``(count), which returns a mask of the first ``count`` lanes, empty if that is negative."""
     n = variant.lanes

@@ -63,7 +63,6 @@ class Vectors:
         """Load elements at byte offsets ``ways``, a vector, from ``first``."""
         f, n = self.f, self.variant.lanes
         name = f"@llvm.masked.gather.v{n}f32.v{n}p0"
-        f.declare(f"declare {self.kind} {name}(<{n} x ptr>, i32, {mask.type}, {self.kind})")
         pointers = f.append(f"getelementptr i8, ptr {first}, {ways.type} {ways}")
         given = (
             f"<{n} x ptr> {pointers}, i32 {ITEM}, {mask.type} {mask}, {self.kind} zeroinitializer"
@@ -221,7 +220,6 @@ def _add_table(module: Module, record: type[Record]) -> None:
     rec, first, depth, walked = *f.parameters[:1], *f.parameters[1:]
     table, size = f.record.table, 8 * POSITION
     f.call("void", "seek", rec, first, walked)
-    f.declare("declare void @llvm.memcpy.inline.p0.p0.i64(ptr, ptr, i64, i1)")
     with f.loop(depth) as k:
         to, source = table.element(_POSITION, k), walked.element("i64", 1)
         given = f"ptr align 8 {to}, ptr align 8 {source}, i64 {size}, i1 false"
