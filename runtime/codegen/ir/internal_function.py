@@ -8,7 +8,12 @@ from runtime.codegen.ir.record import Record
 
 
 def internal_function(
-    module: Module, name: str, *parameters: str, record: type[Record] | None = None, **lengths: int
+    module: Module,
+    name: str,
+    *parameters: str,
+    record: type[Record] | None = None,
+    result: str = "void",
+    **lengths: int,
 ) -> FunctionWriter:
     """Return the writer of a function of ``module`` that is not exported and not inlined."""
     return FunctionWriter(
@@ -16,7 +21,7 @@ def internal_function(
         record,
         module=module,
         parameters=parameters,
-        result="void",
+        result=result,
         linkage="internal",
         attributes="noinline",
         **lengths,

@@ -113,6 +113,21 @@ class Vector(Value):
         )
         return Vector(self.code, made, self.code.append(line))
 
+    def combined(self, instruction: str, other: Vector | object) -> Vector:
+        """Combine lane by lane with another vector, or with a constant that all lanes have."""
+        right = other.name if isinstance(other, Vector) else f"splat ({self.element} {other})"
+        line = f"{instruction} {self.type} {self.name}, {right}"
+        return Vector(self.code, self.type, self.code.append(line))
+
+    def compared(self, condition: str, other: Vector | object) -> Vector:
+        """Return the mask of the lanes in which a condition such as ``icmp sgt`` holds."""
+        return Vector(self.code, f"<{self.lanes} x i1>", self.combined(condition, other).name)
+
+
+def zeros(code: Code, kind: str) -> Vector:
+    """Return the vector of type ``kind`` whose lanes are all 0."""
+    return Vector(code, kind, "zeroinitializer")
+
 
 def splat(element: Value, lanes: int) -> Vector:
     """Return a vector all of whose elements are ``element``."""
@@ -140,7 +155,13 @@ def typed(code: Code, kind: str, name: str) -> Any:
 
 
 def selected(condition: Value, on_true: Value, on_false: Value) -> Any:
-    """Return ``on_true`` if the condition holds, else ``on_false``: values of any one type."""
+    """Return ``on_true`` if the condition holds, else ``on_false``: values of any one type. Masks select lanes."""
     code, t = condition.code, on_true.type
-    line = f"select i1 {condition.name}, {t} {on_true.name}, {t} {on_false.name}"
+    line = f"select {condition.type} {condition.name}, {t} {on_true.name}, {t} {on_false.name}"
     return typed(code, t, code.append(line))
+
+
+def cast(value: Value, instruction: str, kind: str) -> Any:
+    """Convert to type ``kind`` by an instruction such as ``bitcast``."""
+    code = value.code
+    return typed(code, kind, code.append(f"{instruction} {value.type} {value.name} to {kind}"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record import Address, Record, Word, field_names, record, word_count
-from runtime.codegen.ir.record_loads import read
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Address, Record, Word, record
 
 
 @record
@@ -28,34 +30,9 @@ class TileRecord(Record):
     adds: Word
 
 
-#: Size of a record in words.
-WORD_COUNT = word_count(TileRecord)
+def instead_function(module: Module) -> FunctionWriter:
+    """Return the writer of ``instead``(record, i, j, d, rows, columns, depth, add).
 
-
-def record_ir() -> str:
-    """Return lines that load all fields of %record into registers of their names."""
-    return read(TileRecord, *field_names(TileRecord))
-
-
-_SIZES = ("m", "n", "k", "adds")
-
-
-def instead_ir(body: str) -> str:
-    """Return ``@instead(record, i, j, d, rows, columns, depth, add)``, which computes a block with too large numbers.
-
-    The block begins at line %i of lhs, line %j of rhs and %d of the depth. body: lines that use the fields, without the
-    sizes, by the names of ``record_ir``.
+    It computes a block with numbers that are too large, from line i of lhs, line j of rhs and d of the depth on.
     """
-    return _INSTEAD.format(
-        record=read(TileRecord, *(name for name in field_names(TileRecord) if name not in _SIZES)),
-        body=body,
-    )
-
-
-_INSTEAD = """
-define internal void @instead(ptr %record, i64 %i, i64 %j, i64 %d, i64 %rows, i64 %columns, i64 %depth, i1 %add)
-    noinline {{
-entry:
-{record}
-{body}}}
-"""
+    return internal_function(module, "instead", *["i64"] * 6, "i1", record=TileRecord)

@@ -6,11 +6,17 @@ everything if it may use so many threads that it is faster.
 
 from __future__ import annotations
 
+from runtime.codegen.elements.builder import Bool, Float
+from runtime.codegen.elements.formats import F32
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import word_count
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.cpu.kernels.gemm.tile_block_ir import ONE, SCALE, UNSCALE, product_ir
+from runtime.cpu.kernels.gemm.blas_call_ir import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE
+from runtime.cpu.kernels.gemm.tile_block_ir import SCALE, UNSCALE, call_product, product_module
 from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS, TileThresholds
-from runtime.cpu.kernels.gemm.tile_record import WORD_COUNT, instead_ir
+from runtime.cpu.kernels.gemm.tile_record import TileRecord, instead_function
 from runtime.cpu.kernels.gemm.tile_types import TileTypes
 from spmd.shape import PrimitiveType
 
@@ -25,140 +31,72 @@ def tile_gemm_code(
     """Return the library of ``FUNCTION``. blas: address of cblas_sgemm. threads: of its thread count function."""
     types = TileTypes(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
     index = f"i{index_bits}"
-    gemm = _GEMM.format(
-        name=FUNCTION,
-        i=index,
-        words=WORD_COUNT,
-        scale=SCALE,
-        unscale=UNSCALE,
-        one=ONE,
-        least_lines=thresholds.lines,
-        least_depth=thresholds.depth,
-        least_products=thresholds.products,
-        widened="\n".join(
-            f"  %{name}_wide = {'add i64 0,' if index_bits == 64 else 'sext i32'} %{name}"
-            + ("" if index_bits == 64 else " to i64")
-            for name in ("m", "n", "k", "leading_lhs", "leading_rhs", "leading_result")
-        ),
-        threads=_THREADS if threads is not None else "",
-        few=_FEW.format(most=_MOST_THREADS) if threads is not None else "  br label %tiles",
-    )
-    by_blas = _BY_BLAS.format(
-        i=index,
-        narrowed="\n".join(
-            f"  %{name}_index = {'add i64 0,' if index_bits == 64 else 'trunc i64'} %{name}"
-            + ("" if index_bits == 64 else " to i32")
-            for name in ("rows", "columns", "depth", "leading_lhs", "leading_rhs", "leading_result")
-        ),
-    )
+    parameters = (*["i32"] * 3, *[index] * 3, "float", *("ptr", index) * 2, "float", "ptr", index)
+    module = product_module(types, instead=True)
+    module.declare(f"declare void @blas({', '.join(parameters)})")
+    _add_block_by_blas(module, index)
+    f = FunctionWriter(FUNCTION, module=module, parameters=parameters)
+    with f.when(_is_faster(f, thresholds)):
+        if threads is None:
+            _write_product(f)
+        else:
+            f.declare("declare i32 @blas_threads()")
+            with f.when(f.call("i32", "blas_threads") <= _MOST_THREADS):
+                _write_product(f)
+    f.call("void", "blas", *f.parameters)
     symbols = {"blas": blas} | ({"blas_threads": threads} if threads is not None else {})
-    ir = product_ir(types, instead=True) + gemm + instead_ir(by_blas)
-    return host_jit().compile(ir, (FUNCTION,), symbols, passes=Passes.TIDY)
+    return host_jit().compile(f.end(), (FUNCTION,), symbols, passes=Passes.TIDY)
 
 
-_THREADS = "declare i32 @blas_threads()\n"
+def _is_faster(f: FunctionWriter, thresholds: TileThresholds) -> Bool:
+    """Return whether the unit has a product of this form, of enough elements."""
+    order, _, _, *sizes, alpha, _, _, _, _, beta, _, _ = f.parameters
+    known_factors = alpha.equals(1.0) & (beta.equals(0.0) | beta.equals(1.0))
+    m, n, k = (size.resized("i64", signed=True) for size in sizes)
+    enough_lines = (m >= thresholds.lines) & (n >= thresholds.lines)
+    enough_each = enough_lines & (k >= thresholds.depth)
+    enough = enough_each & (m * n * k >= thresholds.products)
+    is_faster: Bool = (order.equals(ROW_MAJOR) & known_factors) & enough
+    return is_faster
 
-_FEW = """
-  %threads = call i32 @blas_threads()
-  %few = icmp sle i32 %threads, {most}
-  br i1 %few, label %tiles, label %library
-"""
 
-_GEMM = """
-declare void @blas(i32, i32, i32, {i}, {i}, {i}, float, ptr, {i}, ptr, {i}, float, ptr, {i})
-{threads}
-define void @{name}(i32 %order, i32 %transpose_lhs, i32 %transpose_rhs, {i} %m, {i} %n, {i} %k, float %alpha,
-    ptr %lhs, {i} %leading_lhs, ptr %rhs, {i} %leading_rhs, float %beta, ptr %result, {i} %leading_result) {{
-entry:
-  %record = alloca [{words} x i64], align 64
-{widened}
-  %by_row = icmp eq i32 %order, 101
-  %plain = fcmp oeq float %alpha, 1.0
-  %sets = fcmp oeq float %beta, 0.0
-  %adds = fcmp oeq float %beta, 1.0
-  %known_beta = or i1 %sets, %adds
-  %known_factors = and i1 %plain, %known_beta
-  %known = and i1 %by_row, %known_factors
-  %enough_rows = icmp sge i64 %m_wide, {least_lines}
-  %enough_columns = icmp sge i64 %n_wide, {least_lines}
-  %enough_depth = icmp sge i64 %k_wide, {least_depth}
-  %enough_lines = and i1 %enough_rows, %enough_columns
-  %enough_each = and i1 %enough_lines, %enough_depth
-  %elements = mul i64 %m_wide, %n_wide
-  %products = mul i64 %elements, %k_wide
-  %enough_products = icmp sge i64 %products, {least_products}
-  %enough = and i1 %enough_each, %enough_products
-  %gains = and i1 %known, %enough
-  br i1 %gains, label %ask, label %library
-ask:
-{few}
-library:
-  call void @blas(i32 %order, i32 %transpose_lhs, i32 %transpose_rhs, {i} %m, {i} %n, {i} %k, float %alpha,
-    ptr %lhs, {i} %leading_lhs, ptr %rhs, {i} %leading_rhs, float %beta, ptr %result, {i} %leading_result)
-  ret void
-tiles:
-  %lhs_lies = icmp eq i32 %transpose_lhs, 111
-  %rhs_lies = icmp eq i32 %transpose_rhs, 111
-  %lhs_bytes = shl i64 %leading_lhs_wide, 2
-  %rhs_bytes = shl i64 %leading_rhs_wide, 2
-  %row_bytes = shl i64 %leading_result_wide, 2
-  %lhs_line = select i1 %lhs_lies, i64 %lhs_bytes, i64 4
-  %lhs_depth = select i1 %lhs_lies, i64 4, i64 %lhs_bytes
-  %rhs_line = select i1 %rhs_lies, i64 4, i64 %rhs_bytes
-  %rhs_depth = select i1 %rhs_lies, i64 %rhs_bytes, i64 4
-  %adds_word = zext i1 %adds to i64
-  %w1 = getelementptr i64, ptr %record, i64 1
-  %w2 = getelementptr i64, ptr %record, i64 2
-  %w3 = getelementptr i64, ptr %record, i64 3
-  %w4 = getelementptr i64, ptr %record, i64 4
-  %w5 = getelementptr i64, ptr %record, i64 5
-  %w6 = getelementptr i64, ptr %record, i64 6
-  %w7 = getelementptr i64, ptr %record, i64 7
-  %w8 = getelementptr i64, ptr %record, i64 8
-  %w9 = getelementptr i64, ptr %record, i64 9
-  %w10 = getelementptr i64, ptr %record, i64 10
-  %w11 = getelementptr i64, ptr %record, i64 11
-  store ptr %lhs, ptr %record
-  store ptr %rhs, ptr %w1
-  store ptr %result, ptr %w2
-  store i64 %m_wide, ptr %w3
-  store i64 %n_wide, ptr %w4
-  store i64 %k_wide, ptr %w5
-  store i64 %lhs_line, ptr %w6
-  store i64 %lhs_depth, ptr %w7
-  store i64 %rhs_line, ptr %w8
-  store i64 %rhs_depth, ptr %w9
-  store i64 %row_bytes, ptr %w10
-  store i64 %adds_word, ptr %w11
-  %done = call i1 @product(ptr %record, float {scale}, float {unscale}, i1 true)
-  ret void
-}}
-"""
+def _write_product(f: FunctionWriter) -> None:
+    """Compute the product on the unit, and return."""
+    _, *flags, m, n, k, _, lhs, lda, rhs, ldb, beta, result, ldc = f.parameters
+    lhs_lies, rhs_lies = (flag.equals(NO_TRANSPOSE) for flag in flags)
+    item = f.constant(4)
+    sizes = [size.resized("i64", signed=True) for size in (m, n, k)]
+    lhs_row, rhs_row, out_row = (x.resized("i64", signed=True) << 2 for x in (lda, ldb, ldc))
+    strides = [lhs_lies.select(lhs_row, item), lhs_lies.select(item, lhs_row)]
+    strides += [rhs_lies.select(item, rhs_row), rhs_lies.select(rhs_row, item)]
+    record = f.array(word_count(TileRecord), "i64")
+    adds = beta.equals(1.0).resized("i64")
+    for n, value in enumerate((lhs, rhs, result, *sizes, *strides, out_row, adds)):
+        record.element("i64", n).store(value)
+    call_product(f, record, SCALE, UNSCALE, checked=True)
+    f.ret()
 
-_BY_BLAS = """  %lhs_i = mul i64 %i, %lhs_line
-  %lhs_d = mul i64 %d, %lhs_depth
-  %lhs_way = add i64 %lhs_i, %lhs_d
-  %lhs_at = getelementptr i8, ptr %lhs, i64 %lhs_way
-  %rhs_j = mul i64 %j, %rhs_line
-  %rhs_d = mul i64 %d, %rhs_depth
-  %rhs_way = add i64 %rhs_j, %rhs_d
-  %rhs_at = getelementptr i8, ptr %rhs, i64 %rhs_way
-  %out_i = mul i64 %i, %out_row
-  %out_at_i = getelementptr i8, ptr %out, i64 %out_i
-  %out_at = getelementptr float, ptr %out_at_i, i64 %j
-  %lhs_lies = icmp eq i64 %lhs_depth, 4
-  %rhs_lies = icmp eq i64 %rhs_line, 4
-  %lhs_step = select i1 %lhs_lies, i64 %lhs_line, i64 %lhs_depth
-  %rhs_step = select i1 %rhs_lies, i64 %rhs_depth, i64 %rhs_line
-  %transpose_lhs = select i1 %lhs_lies, i32 111, i32 112
-  %transpose_rhs = select i1 %rhs_lies, i32 111, i32 112
-  %leading_lhs = lshr i64 %lhs_step, 2
-  %leading_rhs = lshr i64 %rhs_step, 2
-  %leading_result = lshr i64 %out_row, 2
-{narrowed}
-  %beta = select i1 %add, float 1.0, float 0.0
-  call void @blas(i32 101, i32 %transpose_lhs, i32 %transpose_rhs, {i} %rows_index, {i} %columns_index,
-    {i} %depth_index, float 1.0, ptr %lhs_at, {i} %leading_lhs_index, ptr %rhs_at, {i} %leading_rhs_index,
-    float %beta, ptr %out_at, {i} %leading_result_index)
-  ret void
-"""
+
+def _add_block_by_blas(module: Module, index: str) -> None:
+    """Add ``instead`` of ``product``."""
+    f = instead_function(module)
+    rec, (_, i, j, d, rows, columns, depth, add) = f.record, f.parameters
+    lhs = rec.lhs.at(i * rec.lhs_line + d * rec.lhs_depth)
+    rhs = rec.rhs.at(j * rec.rhs_line + d * rec.rhs_depth)
+    out = rec.out.at(i * rec.out_row).element("float", j)
+    lhs_lies, rhs_lies = rec.lhs_depth.equals(4), rec.rhs_line.equals(4)
+    steps = (
+        lhs_lies.select(rec.lhs_line, rec.lhs_depth),
+        rhs_lies.select(rec.rhs_depth, rec.rhs_line),
+        rec.out_row,
+    )
+    leading = [(step >> 2).resized(index) for step in steps]
+    order, transpose = f.constant(ROW_MAJOR, "i32"), f.constant(TRANSPOSE, "i32")
+    flags = [
+        lies.select(f.constant(NO_TRANSPOSE, "i32"), transpose) for lies in (lhs_lies, rhs_lies)
+    ]
+    sizes = [size.resized(index) for size in (rows, columns, depth)]
+    one = Float(f, F32, "1.0")
+    operands = (one, lhs, leading[0], rhs, leading[1], add.choose(one, 0.0), out, leading[2])
+    f.call("void", "blas", order, *flags, *sizes, *operands)
+    f.finish()

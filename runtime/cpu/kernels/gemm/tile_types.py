@@ -24,8 +24,12 @@ LINES = 16
 TILE_BYTES = 1024
 #: Rows or columns of a panel, and of the block of the result that is summed in registers.
 PANEL = 32
+#: Bytes of a row of a tile, and LLVM's types of a row.
+ROW_BYTES = 64
+ROW, INTS, FLOATS, HALVES = "[64 x i8]", "<16 x i32>", "<16 x float>", "<32 x i16>"
 #: Bytes of a block of the result, and of one of its rows.
 BLOCK_BYTES, BLOCK_ROW = 4096, 128
+SUMS_ROW = f"[{BLOCK_ROW} x i8]"
 
 P = PrimitiveType
 

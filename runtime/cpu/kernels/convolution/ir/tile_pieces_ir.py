@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runtime.cpu.kernels.gemm.tile_block_ir import SCALE
-from runtime.cpu.kernels.gemm.tile_pack_ir import TURN
+from runtime.codegen.ir.module import Module
+from runtime.cpu.kernels.gemm.tile_pack_ir import add_turn
 from runtime.cpu.kernels.gemm.tile_types import (
     CONFIG_IR,
     TileTypes,
@@ -20,6 +20,7 @@ from runtime.cpu.kernels.gemm.tile_types import (
 )
 from spmd.shape import PrimitiveType
 
+_SCALE = "0x4170000000000000"
 F32_TYPES = TileTypes(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
 PARTS = F32_TYPES.parts
 #: Bits of 2^32: the least magnitude that is too large.
@@ -115,7 +116,7 @@ def _split() -> str:
         "    @split(<16 x float> %x0, <16 x float> %x1) alwaysinline {",
     ]
     for i in range(2):
-        lines.append(f"  %rest0{i} = fmul <16 x float> %x{i}, {repeated(SCALE, 'float')}")
+        lines.append(f"  %rest0{i} = fmul <16 x float> %x{i}, {repeated(_SCALE, 'float')}")
     for part in range(PARTS):
         for i in range(2):
             lines.append(f"  %b{part}{i} = bitcast <16 x float> %rest{part}{i} to <16 x i32>")
@@ -141,4 +142,6 @@ def _split() -> str:
 
 
 #: Functions for ``@product`` (tile_block_ir) and for packing.
-TILES = "".join((CONFIG_IR, _HELPERS, _MOST, _split(), TURN))
+_m = Module()
+add_turn(_m)
+TILES = "".join((CONFIG_IR, _HELPERS, _MOST, _split(), _m.functions()))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from runtime.codegen.ir.record import Address, Record, Word, record, word_count, word_index
 from runtime.codegen.ir.record_loads import again, read
-from runtime.cpu.kernels.gemm.tile_block_ir import UNSCALE
 from runtime.cpu.kernels.gemm.tile_types import BLOCK_BYTES, LINES, TILE_BYTES, repeated
+
+_SCALE = "0x3CF0000000000000"
 
 
 @record
@@ -114,8 +115,8 @@ _FINISH_ROW = f"""  %block_row = add i64 %r, %first
   %from1 = getelementptr i8, ptr %from0, i64 {TILE_BYTES}
   %sum0 = load <16 x float>, ptr %from0, align 64
   %sum1 = load <16 x float>, ptr %from1, align 64
-  %scaled0 = fmul <16 x float> %sum0, {repeated(UNSCALE, "float")}
-  %scaled1 = fmul <16 x float> %sum1, {repeated(UNSCALE, "float")}
+  %scaled0 = fmul <16 x float> %sum0, {repeated(_SCALE, "float")}
+  %scaled1 = fmul <16 x float> %sum1, {repeated(_SCALE, "float")}
   br i1 %is_dense, label %neighbours, label %scattered
 scattered:
 {_scattered(0)}  br i1 %two_columns, label %scattered_right, label %row_done
