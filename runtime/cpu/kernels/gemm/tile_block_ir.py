@@ -24,7 +24,7 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, selected
-from runtime.cpu.kernels.gemm.tile_multiply_ir import add_multiply
+from runtime.cpu.kernels.gemm.tile_multiply_ir import add_multiply, call_multiply
 from runtime.cpu.kernels.gemm.tile_pack_ir import add_pack, pack_function
 from runtime.cpu.kernels.gemm.tile_record import TileRecord
 from runtime.cpu.kernels.gemm.tile_store_ir import add_finish
@@ -237,15 +237,7 @@ class _Product:
         """Multiply panels; ``before``: address, rows and columns of the block that is finished meanwhile."""
         f, (to, rows, columns) = self.f, before
         pending = (self.total, to, f.record.out_row, rows, columns, self.add, self.unscale)
-        two_rows, two_columns = (size.compared("ugt", LINES) for size in sizes)
-        with f.when(two_rows) as by_rows:
-            for r in (2, 1):
-                with f.when(two_columns) as by_columns:
-                    f.call("void", f"multiply{r}2", lhs, rhs, steps, *pending)
-                    by_columns.otherwise()
-                    f.call("void", f"multiply{r}1", lhs, rhs, steps, *pending)
-                if r == 2:
-                    by_rows.otherwise()
+        call_multiply(f, sizes, lhs, rhs, steps, *pending)
         f.call("void", "store", self.total)
 
     def finish(self, to: Pointer, rows: Int, columns: Int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
@@ -77,3 +78,16 @@ def _multiply_step(
             for c in range(halves[1]):
                 operands = f"i8 {2 * r + c}, i8 {4 + r}, i8 {6 + c}"
                 f.add(f"call void @llvm.x86.{types.instruction}({operands})")
+
+
+def call_multiply(f: FunctionWriter, sizes: tuple[Int, Int], *arguments: Value) -> None:
+    """Call the ``multiply..`` of so many rows and columns."""
+    two_rows, two_columns = (size.compared("ugt", LINES) for size in sizes)
+    with f.when(two_rows) as by_rows:
+        for r in (2, 1):
+            with f.when(two_columns) as by_columns:
+                f.call("void", f"multiply{r}2", *arguments)
+                by_columns.otherwise()
+                f.call("void", f"multiply{r}1", *arguments)
+            if r == 2:
+                by_rows.otherwise()

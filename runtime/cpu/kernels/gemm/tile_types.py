@@ -14,7 +14,6 @@ A panel is 32 rows (or columns) of an operand: [step of the depth][part][half] t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spmd.shape import PrimitiveType
@@ -125,28 +124,3 @@ _CONFIG = bytes([1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[LINES] * 8, *[0] * 8])
 CONFIG_IR = f"""
 @tile_config = internal constant [64 x i8] c"{"".join(f"{chr(92)}{b:02X}" for b in _CONFIG)}", align 64
 """
-
-
-def repeated(value: object, kind: str) -> str:
-    """Return the constant vector of one value."""
-    return f"<{', '.join([f'{kind} {value}'] * LINES)}>"
-
-
-def listed(values: Iterable[int]) -> str:
-    return f"<{', '.join(f'i32 {value}' for value in values)}>"
-
-
-def spread(name: str, value: str, kind: str) -> str:
-    """Return lines that broadcast ``value`` to the vector ``%name``."""
-    return f"""
-  %{name}_one = insertelement <{LINES} x {kind}> poison, {kind} {value}, i32 0
-  %{name} = shufflevector <{LINES} x {kind}> %{name}_one, <{LINES} x {kind}> poison, <{LINES} x i32> zeroinitializer"""
-
-
-def lanes_below(name: str, count: str) -> str:
-    """Return lines that compute ``%name``, the mask of the lanes below an i64, which may be negative."""
-    return (
-        f"\n  %{name}_count = trunc i64 {count} to i32"
-        + spread(f"{name}_counts", f"%{name}_count", "i32")
-        + f"\n  %{name} = icmp sgt <{LINES} x i32> %{name}_counts, {listed(range(LINES))}"
-    )

@@ -11,17 +11,19 @@ transposed before they are stored.
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
+from runtime.codegen.ir.internal_function import internal_function
+from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Address, Listed, Record, Word, record
-from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
+from runtime.codegen.ir.values import Pointer, zeros
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.cpu.kernels.convolution.ir.tile_block_ir import product_ir
-from runtime.cpu.kernels.convolution.ir.tile_gradient_pack_ir import PANEL_WORDS, packing_ir
-from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import TILES, or_otherwise_ir
-from runtime.cpu.kernels.convolution.ir.tile_store_ir import begin_ir
-from runtime.cpu.kernels.gemm.tile_types import TILE_BYTES
+from runtime.cpu.kernels.convolution.ir.tile_block_ir import product_module
+from runtime.cpu.kernels.convolution.ir.tile_gradient_pack_ir import PANEL_WORDS, add_packing
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import is_within, or_otherwise
+from runtime.cpu.kernels.convolution.ir.tile_store_ir import begin, finish
+from runtime.cpu.kernels.gemm.tile_types import INTS, TILE_BYTES
 
 FUNCTION = "spmd_convolve_gradient"
 
@@ -86,119 +88,66 @@ class GradientRecord(Record):
 
 
 #: Sizes of an instance and of a tap in words.
-INSTANCE_WORDS, TAP_WORDS = 5, 4
-_fields = partial(read, GradientRecord)
+_INSTANCE, _TAP = (f"[{size} x i64]" for size in (5, 4))
 
 
 @cache
 def gradient_code() -> NativeLibrary:
     """Return the library of ``FUNCTION`` for f32, which takes the address of a GradientRecord."""
-    return host_jit().compile(
-        RECORD_LOADS
-        + TILES
-        + product_ir(transposed=True)
-        + packing_ir(GradientRecord)
-        + _IR
-        + or_otherwise_ir(FUNCTION, _fields),
-        (FUNCTION,),
-        passes=Passes.TIDY,
-    )
+    module = product_module(transposed=True)
+    add_packing(module, GradientRecord)
+    _add_multiply_panel(module)
+    _add_convolve(module)
+    ir = or_otherwise(module, FUNCTION, GradientRecord)
+    return host_jit().compile(ir, (FUNCTION,), passes=Passes.TIDY)
 
 
-_IR = f"""
-; all products of one panel
-define internal void @multiply_panel(ptr %record, ptr %out, i64 %channels, i64 %features, ptr %panel, i1 %adds,
-    ptr %total, ptr %pending) noinline {{
-entry:
-{_fields("left", "plane", "panel_bytes", "part_bytes", "row_bytes", "out_feature_bytes")}
-{_fields("tap_count", "taps", "left_steps", "right_steps", "offsets")}
-  %outputs = getelementptr i64, ptr %panel, i64 {PANEL_WORDS}
-  br label %tap
-tap:
-  %t = phi i64 [ 0, %entry ], [ %next_t, %tap_done ]
-  %t_way = mul i64 %t, {TAP_WORDS}
-  %tap_words = getelementptr i64, ptr %taps, i64 %t_way
-  %output = call i64 @word(ptr %tap_words, i64 0)
-  %plane_offset = call i64 @word(ptr %tap_words, i64 1)
-  %width = call i64 @word(ptr %tap_words, i64 2)
-  %first_entry = call i64 @word(ptr %tap_words, i64 3)
-  %output_way = shl i64 %output, 1
-  %output_words = getelementptr i64, ptr %outputs, i64 %output_way
-  %first_step = call i64 @word(ptr %output_words, i64 0)
-  %steps = call i64 @word(ptr %output_words, i64 1)
-  %left_t = getelementptr i64, ptr %left_steps, i64 %first_step
-  %right_t = getelementptr i64, ptr %right_steps, i64 %first_step
-  %plane_t = getelementptr i8, ptr %plane, i64 %plane_offset
-  %offsets_t = getelementptr i64, ptr %offsets, i64 %first_entry
-  %by_channels = icmp eq i64 %width, 0
-  %columns = select i1 %by_channels, i64 %channels, i64 %width
-  br label %column
-column:
-  %c = phi i64 [ 0, %tap ], [ %next_c, %column_done ]
-  %c_left = sub i64 %columns, %c
-  %b = getelementptr i32, ptr %plane_t, i64 %c
-  %offsets_c = getelementptr i64, ptr %offsets_t, i64 %c
-  br label %feature
-feature:
-  %f = phi i64 [ 0, %column ], [ %next_f, %feature ]
-  %f_left = sub i64 %features, %f
-  %half = lshr i64 %f, 5
-  %half_way = mul i64 %half, %panel_bytes
-  %a = getelementptr i8, ptr %left, i64 %half_way
-  %f_way = mul i64 %f, %out_feature_bytes
-  %to = getelementptr i8, ptr %out, i64 %f_way
-  call void @product(ptr %a, i64 64, i64 {TILE_BYTES}, i64 {2 * TILE_BYTES}, ptr %left_t,
-    ptr %b, i64 %row_bytes, i64 64, i64 %part_bytes, ptr %right_t, i64 %steps, ptr %total, ptr %pending,
-    ptr %to, ptr %offsets_c, i64 %f_left, i64 %c_left, i1 %adds)
-{again("f", "features", "feature", "column_done", 32)}
-column_done:
-{again("c", "columns", "column", "tap_done", 32)}
-tap_done:
-{again("t", "tap_count", "tap", "end")}
-end:
-  ret void
-}}
+def _add_multiply_panel(module: Module) -> None:
+    """Add the function of all products of one panel."""
+    kinds = ("ptr", "i64", "i64", "ptr", "i1", "ptr", "ptr")
+    f = internal_function(module, "multiply_panel", *kinds, record=GradientRecord)
+    rec, (_, out, channels, features, panel, adds, total, pending) = f.record, f.parameters
+    row_bytes, part_bytes, panel_bytes = rec.row_bytes, rec.part_bytes, rec.panel_bytes
+    outputs = panel.element("i64", PANEL_WORDS)
+    with f.loop(rec.tap_count) as t:
+        output, plane_offset, width, first_offset = map(rec.taps.element(_TAP, t).word, range(4))
+        first_step, steps = map(outputs.element("[2 x i64]", output).word, range(2))
+        left_steps, right_steps = (
+            table.element("i64", first_step) for table in (rec.left_steps, rec.right_steps)
+        )
+        plane, offsets = rec.plane.at(plane_offset), rec.offsets.element("i64", first_offset)
+        columns = width.equals(0).select(channels, width)
+        with f.loop(columns, step=32) as c, f.loop(features, step=32) as feature:
+            block = rec.left.at((feature >> 5) * panel_bytes)
+            left = (block, 64, TILE_BYTES, 2 * TILE_BYTES, left_steps)
+            right = (plane.element("i32", c), row_bytes, 64, part_bytes, right_steps)
+            to = out.at(feature * rec.out_feature_bytes), offsets.element("i64", c)
+            sums = (steps, total, pending, *to, features - feature, columns - c, adds)
+            f.call("void", "product", *left, *right, *sums)
+    f.finish()
 
-define internal i1 @convolve(ptr %record) noinline {{
-entry:
-  %most = alloca <16 x i32>, align 64
-  %rows = alloca [{2 * TILE_BYTES} x i8], align 64
-{_fields("x", "w", "out", "plane", "plane_bytes", "instance_count", "instances")}
-{_fields("panel_count", "panels", "panel_stride", "lane_offsets", "dense")}
-{begin_ir("%lane_offsets", "%dense")}
-  store <16 x i32> zeroinitializer, ptr %most
-  call void @llvm.memset.p0.i64(ptr %plane, i8 0, i64 %plane_bytes, i1 false)
-  call void @llvm.x86.ldtilecfg(ptr @tile_config)
-  br label %instance
-instance:
-  %g = phi i64 [ 0, %entry ], [ %next_g, %instance_done ]
-  %g_way = mul i64 %g, {INSTANCE_WORDS}
-  %instance_words = getelementptr i64, ptr %instances, i64 %g_way
-  %x_offset = call i64 @word(ptr %instance_words, i64 0)
-  %w_offset = call i64 @word(ptr %instance_words, i64 1)
-  %out_offset = call i64 @word(ptr %instance_words, i64 2)
-  %channels = call i64 @word(ptr %instance_words, i64 3)
-  %features = call i64 @word(ptr %instance_words, i64 4)
-  %x_g = getelementptr i8, ptr %x, i64 %x_offset
-  %w_g = getelementptr i8, ptr %w, i64 %w_offset
-  %out_g = getelementptr i8, ptr %out, i64 %out_offset
-  br label %panel
-panel:
-  %p = phi i64 [ 0, %instance ], [ %next_p, %panel ]
-  %panel_way = mul i64 %p, %panel_stride
-  %panel_at = getelementptr i64, ptr %panels, i64 %panel_way
-  call void @pack_left(ptr %record, ptr %w_g, i64 %features, ptr %panel_at, ptr %rows, ptr %most)
-  call void @load_plane(ptr %record, ptr %x_g, i64 %channels, ptr %panel_at, ptr %most)
-  %adds = icmp ne i64 %p, 0
-  call void @multiply_panel(ptr %record, ptr %out_g, i64 %channels, i64 %features, ptr %panel_at, i1 %adds, ptr %total,
-    ptr %pending)
-{again("p", "panel_count", "panel", "instance_done")}
-instance_done:
-{again("g", "instance_count", "instance", "end")}
-end:
-  call void @finish(ptr %total, ptr %pending)
-  call void @llvm.x86.tilerelease()
-  %is_right = call i1 @within(ptr %most)
-  ret i1 %is_right
-}}
-"""
+
+def _add_convolve(module: Module) -> None:
+    """Add ``convolve``(record), which returns whether no number was too large."""
+    f = internal_function(module, "convolve", record=GradientRecord, result="i1")
+    rec, (record_at,) = f.record, f.parameters
+    most, rows = f.variable(INTS, align=64), f.array(2 * TILE_BYTES, "i8")
+    total, pending = begin(f)
+    most.store(zeros(f, INTS))
+    f.memset(rec.plane, rec.plane_bytes)
+    f.call("void", "llvm.x86.ldtilecfg", Pointer(f, "@tile_config"))
+    with f.loop(rec.instance_count) as g:
+        x_offset, w_offset, out_offset, channels, features = map(
+            rec.instances.element(_INSTANCE, g).word, range(5)
+        )
+        x, w, out = rec.x.at(x_offset), rec.w.at(w_offset), rec.out.at(out_offset)
+        with f.loop(rec.panel_count) as p:
+            panel = rec.panels.element("i64", p * rec.panel_stride)
+            f.call("void", "pack_left", record_at, w, features, panel, rows, most)
+            f.call("void", "load_plane", record_at, x, channels, panel, most)
+            given = (out, channels, features, panel, p.differs(0), total, pending)
+            f.call("void", "multiply_panel", record_at, *given)
+    finish(f, total, pending)
+    f.call("void", "llvm.x86.tilerelease")
+    f.ret(is_within(f, most))
+    f.finish()

@@ -10,41 +10,31 @@ from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Record
-from runtime.codegen.ir.values import Pointer, Vector, selected
-from runtime.cpu.kernels.convolution.ir.bf16_split_ir import (
-    FLOATS,
-    INTS,
+from runtime.codegen.ir.values import Pointer, Vector, selected, zeros
+from runtime.codegen.ir.vectors import masked_store
+from runtime.cpu.kernels.convolution.ir.bf16_split_ir import Runs, Split, split_runs
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import (
+    F32_TYPES,
     MASK,
-    Runs,
-    Split,
     behind_each_other,
     fetch_ahead,
     lanes,
     larger_of,
     loaded,
-    masked_store,
     parts_of,
-    split_runs,
 )
-from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES
-from runtime.cpu.kernels.gemm.tile_types import LINES, TILE_BYTES
+from runtime.cpu.kernels.gemm.tile_types import FLOATS, INTS, LINES, ROW, TILE_BYTES
 
 #: Sizes in words: of a panel without its outputs along the rows, and of a phase of the columns.
 PANEL_WORDS, PHASE_WORDS = 6, 3
 
 
-def packing_ir(record: type[Record]) -> str:
-    """Return ``pack_left`` and ``load_plane`` of a ``record``."""
-    module = Module()
+def add_packing(module: Module, record: type[Record]) -> None:
+    """Add ``pack_left`` and ``load_plane`` of a ``record``."""
     _add_pack_line(module, record)
     _add_pack_left(module, record)
     _add_load_pair(module, record)
     _add_load_plane(module, record)
-    return module.functions()
-
-
-def _none(f: FunctionWriter) -> Vector:
-    return Vector(f, MASK, "zeroinitializer")
 
 
 # ---- positions of w
@@ -65,20 +55,20 @@ def _pack_step(
     with f.loop(LINES) as r:
         offset = positions.word(r)
         is_there = offset >= 0
-        seen = [selected(is_there, mask, _none(f)) for mask in masks]
+        seen = [selected(is_there, mask, zeros(f, MASK)) for mask in masks]
         first = source.at(offset)
         images = first, first.at(f.record.w_image_bytes)
         for image, mask, target in zip(images, seen, rows, strict=True):
-            target.element("[64 x i8]", r).store(loaded(f, image, mask), align=64)
+            target.element(ROW, r).store(loaded(image, mask), align=64)
         fetch_ahead(*images)
     for each in rows:
         f.call("void", "turn", each)
     with f.repeat(0, most.load(INTS)) as features:
         feature, largest = features.values
-        y0, y1 = (each.element("[64 x i8]", feature).load(FLOATS, align=64) for each in rows)
-        larger = larger_of(f, largest, y0, y1)
-        targets = behind_each_other(tile.element("[64 x i8]", feature), 2 * TILE_BYTES)
-        for part, target in zip(parts_of(f, y0, y1), targets, strict=True):
+        y0, y1 = (each.element(ROW, feature).load(FLOATS, align=64) for each in rows)
+        larger = larger_of(largest, y0, y1)
+        targets = behind_each_other(tile.element(ROW, feature), 2 * TILE_BYTES)
+        for part, target in zip(parts_of(y0, y1), targets, strict=True):
             target.store(part, align=64)
         features.again(feature + 1, larger, when=(feature + 1).ult(LINES))
     most.store(larger)
@@ -107,7 +97,7 @@ def _add_pack_left(module: Module, record: type[Record]) -> None:
     line_way = rec.line_steps * F32_TYPES.step_bytes
     group_packed = line_way * rec.panel_lines
     with f.loop(features, step=16) as first:
-        wanted = lanes(f, features - first)
+        wanted = lanes(features - first)
         half, tile = (first >> 5) * rec.panel_bytes, (first & 16) * (TILE_BYTES // 16)
         cursors = {
             0: Cursor(source.at(first << 2), group_way),
@@ -115,7 +105,7 @@ def _add_pack_left(module: Module, record: type[Record]) -> None:
         }
         with f.cursor_loop(groups, cursors) as (g, at):
             has_second = (g * group_images + 1).ult(images)
-            second = selected(has_second, wanted, _none(f))
+            second = selected(has_second, wanted, zeros(f, MASK))
             with f.loop(lines) as line:
                 pointers = at[0].at(line * rec.w_line_bytes), at[1].at(line * line_way)
                 given = (pointers[0], wanted, second, pointers[1], rows, most)
@@ -131,20 +121,18 @@ def _splitting(f: FunctionWriter, part_bytes: Int, second_way: Int, has_second: 
         other = source.at(second_way)
         if count is None:
             x0, there = (pointer.load(FLOATS, align=4) for pointer in (source, other))
-            x1 = selected(has_second, there, Vector(f, FLOATS, "zeroinitializer"))
+            x1 = selected(has_second, there, zeros(f, FLOATS))
             fetch_ahead(source, other)
         else:
-            wanted = lanes(f, count)
-            x0 = loaded(f, source, wanted)
-            x1 = loaded(f, other, selected(has_second, wanted, _none(f)))
-        larger = larger_of(f, before, x0, x1)
-        for part, pointer in zip(
-            parts_of(f, x0, x1), behind_each_other(to, part_bytes), strict=True
-        ):
+            wanted = lanes(count)
+            x0 = loaded(source, wanted)
+            x1 = loaded(other, selected(has_second, wanted, zeros(f, MASK)))
+        larger = larger_of(before, x0, x1)
+        for part, pointer in zip(parts_of(x0, x1), behind_each_other(to, part_bytes), strict=True):
             if count is None:
                 pointer.store(part, align=4)
             else:
-                masked_store(f, part, pointer, 4, wanted)
+                masked_store(pointer, part, wanted, 4)
         return larger
 
     return split

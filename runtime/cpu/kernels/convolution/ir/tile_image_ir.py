@@ -11,17 +11,19 @@ padding; or an entire panel of consecutive lines and images, in which some posit
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
+from runtime.codegen.ir.internal_function import internal_function
+from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Address, Listed, Record, Word, record
-from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
+from runtime.codegen.ir.values import Pointer, zeros
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.cpu.kernels.convolution.ir.tile_block_ir import product_ir
-from runtime.cpu.kernels.convolution.ir.tile_image_pack_ir import PART_WORDS, packing_ir
-from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES, TILES, or_otherwise_ir
-from runtime.cpu.kernels.convolution.ir.tile_store_ir import begin_ir
-from runtime.cpu.kernels.gemm.tile_types import TILE_BYTES
+from runtime.cpu.kernels.convolution.ir.tile_block_ir import product_module
+from runtime.cpu.kernels.convolution.ir.tile_image_pack_ir import PART_WORDS, add_packing
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES, is_within, or_otherwise
+from runtime.cpu.kernels.convolution.ir.tile_store_ir import begin, finish
+from runtime.cpu.kernels.gemm.tile_types import INTS, TILE_BYTES
 
 FUNCTION = "spmd_convolve_image"
 
@@ -82,145 +84,73 @@ class ImageRecord(Record):
     right_steps: Listed
 
 
-PANEL_WORDS, UNIT_WORDS = 7, 6
-_fields = partial(read, ImageRecord)
+#: Sizes of an instance, of a panel and of a unit in words.
+_INSTANCE, _PANEL, _UNIT = (f"[{size} x i64]" for size in (4, 7, 6))
 
 
 @cache
 def image_code() -> NativeLibrary:
     """Return the library of ``FUNCTION`` for f32, which takes the address of an ImageRecord."""
-    return host_jit().compile(
-        RECORD_LOADS
-        + TILES
-        + product_ir(transposed=False)
-        + packing_ir(ImageRecord)
-        + _IR
-        + or_otherwise_ir(FUNCTION, _fields),
-        (FUNCTION,),
-        passes=Passes.TIDY,
-    )
+    module = product_module(transposed=False)
+    add_packing(module, ImageRecord)
+    _add_multiply_units(module)
+    _add_convolve(module)
+    ir = or_otherwise(module, FUNCTION, ImageRecord)
+    return host_jit().compile(ir, (FUNCTION,), passes=Passes.TIDY)
 
 
-_IR = f"""
-; a panel's outputs of %count features, unit by unit
-define internal void @multiply_units(ptr %record, ptr %out, ptr %panel, i64 %count, i1 %adds,
-    ptr %total, ptr %pending) noinline {{
-entry:
-{_fields("out_feature_bytes", "planes", "packed", "part_bytes", "row_bytes", "right_steps", "parts", "units")}
-  %first_unit = call i64 @word(ptr %panel, i64 5)
-  %unit_count = call i64 @word(ptr %panel, i64 6)
-  %first_way = mul i64 %first_unit, {UNIT_WORDS}
-  %panel_units = getelementptr i64, ptr %units, i64 %first_way
-  %tile_bytes = mul i64 %row_bytes, 16
-  br label %unit
-unit:
-  %u = phi i64 [ 0, %entry ], [ %next_u, %unit_done ]
-  %unit_way = mul i64 %u, {UNIT_WORDS}
-  %unit_at = getelementptr i64, ptr %panel_units, i64 %unit_way
-  %part_number = call i64 @word(ptr %unit_at, i64 0)
-  %plane_offset = call i64 @word(ptr %unit_at, i64 1)
-  %out_offset = call i64 @word(ptr %unit_at, i64 2)
-  %positions = call i64 @word(ptr %unit_at, i64 3)
-  %first_step = call i64 @word(ptr %unit_at, i64 4)
-  %steps = call i64 @word(ptr %unit_at, i64 5)
-  %part_way = mul i64 %part_number, {PART_WORDS}
-  %part = getelementptr i64, ptr %parts, i64 %part_way
-  %part_steps = call i64 @word(ptr %part, i64 0)
-  %part_offset = call i64 @word(ptr %part, i64 1)
-  %outputs = call ptr @pointer(ptr %part, i64 2)
-  %part_left = call ptr @pointer(ptr %part, i64 3)
-  %left_steps = getelementptr i64, ptr %part_left, i64 %first_step
-  %skipped = mul i64 %first_step, {F32_TYPES.step_bytes}
-  %kernel_offset = add i64 %part_offset, %skipped
-  %kernel = getelementptr i8, ptr %packed, i64 %kernel_offset
-  %plane = getelementptr i8, ptr %planes, i64 %plane_offset
-  %out_u = getelementptr i8, ptr %out, i64 %out_offset
-  br label %rows
-rows:
-  %q = phi i64 [ 0, %unit ], [ %next_q, %rows_done ]
-  %q_left = sub i64 %positions, %q
-  %q_way = mul i64 %q, %row_bytes
-  %a = getelementptr i8, ptr %plane, i64 %q_way
-  %offsets = getelementptr i64, ptr %outputs, i64 %q
-  br label %columns
-columns:
-  %f = phi i64 [ 0, %rows ], [ %next_f, %columns ]
-  %f_left = sub i64 %count, %f
-  %block = lshr i64 %f, 5
-  %block_steps = mul i64 %block, %part_steps
-  %block_way = mul i64 %block_steps, {F32_TYPES.step_bytes}
-  %b = getelementptr i8, ptr %kernel, i64 %block_way
-  %f_way = mul i64 %f, %out_feature_bytes
-  %to = getelementptr i8, ptr %out_u, i64 %f_way
-  call void @product(ptr %a, i64 %row_bytes, i64 %tile_bytes, i64 %part_bytes, ptr %left_steps,
-    ptr %b, i64 64, i64 {TILE_BYTES}, i64 {2 * TILE_BYTES}, ptr %right_steps, i64 %steps, ptr %total, ptr %pending,
-    ptr %to, ptr %offsets, i64 %q_left, i64 %f_left, i1 %adds)
-{again("f", "count", "columns", "rows_done", 32)}
-rows_done:
-{again("q", "positions", "rows", "unit_done", 32)}
-unit_done:
-{again("u", "unit_count", "unit", "end")}
-end:
-  ret void
-}}
+def _add_multiply_units(module: Module) -> None:
+    """Add the function of a panel's outputs of ``count`` features, unit by unit."""
+    kinds = ("ptr", "ptr", "i64", "i1", "ptr", "ptr")
+    f = internal_function(module, "multiply_units", *kinds, record=ImageRecord)
+    rec, (_, out, panel, count, adds, total, pending) = f.record, f.parameters
+    out_feature_bytes, part_bytes, row_bytes = rec.out_feature_bytes, rec.part_bytes, rec.row_bytes
+    units, unit_count = rec.units.element(_UNIT, panel.word(5)), panel.word(6)
+    packed, planes, right_steps = rec.packed, rec.planes, rec.right_steps
+    with f.loop(unit_count) as u:
+        unit = units.element(_UNIT, u)
+        number, plane_offset, out_offset, positions, first_step, steps = map(unit.word, range(6))
+        part = rec.parts.element(f"[{PART_WORDS} x i64]", number)
+        outputs, left_steps = part.pointer(2), part.pointer(3).element("i64", first_step)
+        kernel = packed.at(part.word(1) + first_step * F32_TYPES.step_bytes)
+        plane, out_u = planes.at(plane_offset), out.at(out_offset)
+        with f.loop(positions, step=32) as q, f.loop(count, step=32) as feature:
+            left = (plane.at(q * row_bytes), row_bytes, row_bytes * 16, part_bytes, left_steps)
+            block = kernel.at((feature >> 5) * part.word(0) * F32_TYPES.step_bytes)
+            right = (block, 64, TILE_BYTES, 2 * TILE_BYTES, right_steps)
+            to = out_u.at(feature * out_feature_bytes), outputs.element("i64", q)
+            sums = (steps, total, pending, *to, positions - q, count - feature, adds)
+            f.call("void", "product", *left, *right, *sums)
+    f.finish()
 
-define internal i1 @convolve(ptr %record) noinline {{
-entry:
-  %most = alloca <16 x i32>, align 64
-{_fields("x", "w", "out", "planes", "plane_bytes", "features", "feature_bytes", "block_features", "out_feature_bytes")}
-{_fields("instance_count", "instances", "panel_count", "panels", "lane_offsets", "dense")}
-{begin_ir("%lane_offsets", "%dense")}
-  %one_panel = icmp eq i64 %panel_count, 1
-  store <16 x i32> zeroinitializer, ptr %most
-  call void @llvm.memset.p0.i64(ptr %planes, i8 0, i64 %plane_bytes, i1 false)
-  call void @llvm.x86.ldtilecfg(ptr @tile_config)
-  br label %instance
-instance:
-  %g = phi i64 [ 0, %entry ], [ %next_g, %instance_done ]
-  %g4 = mul i64 %g, 4
-  %offsets = getelementptr i64, ptr %instances, i64 %g4
-  %x_offset = call i64 @word(ptr %offsets, i64 0)
-  %w_offset = call i64 @word(ptr %offsets, i64 1)
-  %out_offset = call i64 @word(ptr %offsets, i64 2)
-  %adding = call i64 @word(ptr %offsets, i64 3)
-  %adds = icmp ne i64 %adding, 0
-  %x_g = getelementptr i8, ptr %x, i64 %x_offset
-  %w_g = getelementptr i8, ptr %w, i64 %w_offset
-  %out_g = getelementptr i8, ptr %out, i64 %out_offset
-  br label %block
-block:
-  %f = phi i64 [ 0, %instance ], [ %next_f, %block_done ]
-  %f_left = sub i64 %features, %f
-  %count = call i64 @llvm.umin.i64(i64 %f_left, i64 %block_features)
-  %f_way = mul i64 %f, %feature_bytes
-  %w_f = getelementptr i8, ptr %w_g, i64 %f_way
-  %out_way = mul i64 %f, %out_feature_bytes
-  %out_f = getelementptr i8, ptr %out_g, i64 %out_way
-  call void @pack_kernel(ptr %record, ptr %w_f, i64 %count, ptr %most)
-  %again = icmp ne i64 %f, 0
-  %keeps = and i1 %again, %one_panel
-  br label %panel
-panel:
-  %p = phi i64 [ 0, %block ], [ %next_p, %multiply ]
-  %panel_way = mul i64 %p, {PANEL_WORDS}
-  %panel_at = getelementptr i64, ptr %panels, i64 %panel_way
-  %panel_out = call i64 @word(ptr %panel_at, i64 1)
-  %out_p = getelementptr i8, ptr %out_f, i64 %panel_out
-  br i1 %keeps, label %multiply, label %load
-load:
-  call void @load_panel(ptr %record, ptr %x_g, ptr %panel_at, ptr %most)
-  br label %multiply
-multiply:
-  call void @multiply_units(ptr %record, ptr %out_p, ptr %panel_at, i64 %count, i1 %adds, ptr %total, ptr %pending)
-{again("p", "panel_count", "panel", "block_done")}
-block_done:
-{again("f", "features", "block", "instance_done", "%block_features")}
-instance_done:
-{again("g", "instance_count", "instance", "end")}
-end:
-  call void @finish(ptr %total, ptr %pending)
-  call void @llvm.x86.tilerelease()
-  %is_right = call i1 @within(ptr %most)
-  ret i1 %is_right
-}}
-"""
+
+def _add_convolve(module: Module) -> None:
+    """Add ``convolve``(record), which returns whether no number was too large."""
+    f = internal_function(module, "convolve", record=ImageRecord, result="i1")
+    rec, (record_at,) = f.record, f.parameters
+    most = f.variable(INTS, align=64)
+    total, pending = begin(f)
+    panel_count, features, block_features = rec.panel_count, rec.features, rec.block_features
+    most.store(zeros(f, INTS))
+    f.memset(rec.planes, rec.plane_bytes)
+    f.call("void", "llvm.x86.ldtilecfg", Pointer(f, "@tile_config"))
+    with f.loop(rec.instance_count) as g:
+        x_offset, w_offset, out_offset, adding = map(
+            rec.instances.element(_INSTANCE, g).word, range(4)
+        )
+        with f.loop(features, step=block_features) as feature:
+            count = (features - feature).umin(block_features)
+            w = rec.w.at(w_offset).at(feature * rec.feature_bytes)
+            f.call("void", "pack_kernel", record_at, w, count, most)
+            keeps_planes = feature.differs(0) & panel_count.equals(1)
+            with f.loop(panel_count) as p:
+                panel = rec.panels.element(_PANEL, p)
+                with f.when(~keeps_planes):
+                    f.call("void", "load_panel", record_at, rec.x.at(x_offset), panel, most)
+                out = rec.out.at(out_offset).at(feature * rec.out_feature_bytes).at(panel.word(1))
+                given = (out, panel, count, adding.differs(0), total, pending)
+                f.call("void", "multiply_units", record_at, *given)
+    finish(f, total, pending)
+    f.call("void", "llvm.x86.tilerelease")
+    f.ret(is_within(f, most))
+    f.finish()

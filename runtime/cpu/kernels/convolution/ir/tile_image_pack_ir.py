@@ -12,22 +12,20 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Record
-from runtime.codegen.ir.values import Pointer, Vector
-from runtime.cpu.kernels.convolution.ir.bf16_split_ir import (
-    FLOATS,
-    Runs,
-    Split,
+from runtime.codegen.ir.values import Pointer, Vector, cast, splat, zeros
+from runtime.codegen.ir.vectors import addresses, gathered, masked_store, numbers
+from runtime.cpu.kernels.convolution.ir.bf16_split_ir import Runs, Split, split_runs
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import (
+    F32_TYPES,
     behind_each_other,
+    enlarge,
     fetch_ahead,
     lanes,
     larger_of,
     loaded,
-    masked_store,
     parts_of,
-    split_runs,
 )
-from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES
-from runtime.cpu.kernels.gemm.tile_types import TILE_BYTES
+from runtime.cpu.kernels.gemm.tile_types import FLOATS, HALVES, LINES, ROW, TILE_BYTES
 
 #: Sizes in words of a part of the outputs, and of a phase of the planes.
 PART_WORDS, PHASE_WORDS = 5, 4
@@ -45,24 +43,22 @@ class KernelAddressing(IntEnum):
     """Offsets of each of 32 elements for each of 16 features."""
 
 
-def packing_ir(record: type[Record]) -> str:
-    """Return ``load_panel`` and ``pack_kernel`` of a ``record``."""
-    module = Module()
+def add_packing(module: Module, record: type[Record]) -> None:
+    """Add ``load_panel`` and ``pack_kernel`` of a ``record``."""
     _add_load_line(module, record)
     _add_load_panel(module, record)
     _add_pack_along(module)
     _add_pack_pairs(module)
     _add_pack_kernel(module, record)
-    return module.functions()
 
 
 #: Order of all low halves, then all high halves.
 _UNZIPPED = (*range(0, 32, 2), *range(1, 32, 2))
 
 
-def _in_order(f: FunctionWriter, part: Vector) -> Vector:
+def _in_order(part: Vector) -> Vector:
     """Return a part's bf16 in the order of elements."""
-    halves = Vector(f, "<32 x i16>", f.append(f"bitcast {part.type} {part} to <32 x i16>"))
+    halves: Vector = cast(part, "bitcast", HALVES)
     return halves.shuffled(_UNZIPPED)
 
 
@@ -75,16 +71,16 @@ def _splitting(f: FunctionWriter, part_bytes: Int) -> Split:
             x0, x1 = (pointer.load(FLOATS, align=4) for pointer in (source, behind))
             fetch_ahead(source, behind)
         else:
-            masks = lanes(f, count), lanes(f, count - 16)
+            masks = lanes(count), lanes(count - 16)
             both = masks[0].shuffled(range(32), masks[1])
-            x0, x1 = loaded(f, source, masks[0]), loaded(f, behind, masks[1])
-        larger = larger_of(f, before, x0, x1)
-        parts = [_in_order(f, part) for part in parts_of(f, x0, x1)]
+            x0, x1 = loaded(source, masks[0]), loaded(behind, masks[1])
+        larger = larger_of(before, x0, x1)
+        parts = [_in_order(part) for part in parts_of(x0, x1)]
         for part, pointer in zip(parts, behind_each_other(to, part_bytes), strict=True):
             if count is None:
                 pointer.store(part, align=2)
             else:
-                masked_store(f, part, pointer, 2, both)
+                masked_store(pointer, part, both, 2)
         return larger
 
     return split
@@ -103,7 +99,7 @@ def _add_load_line(module: Module, record: type[Record]) -> None:
     with f.when(source.is_null()) as outside:
         size = (runs * group_images * length) << 1
         for pointer in behind_each_other(to, part_bytes):
-            f.add(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {size}, i1 false)")
+            f.memset(pointer, size)
         outside.otherwise()
         shape = Runs(runs, length, rec.run_bytes, rec.run_plane_bytes)
         with f.unless_zero(runs), f.loop(group_images) as n:
@@ -137,26 +133,23 @@ def _add_load_panel(module: Module, record: type[Record]) -> None:
 # ---- the kernel
 def _row(f: FunctionWriter, w: Pointer, offset: Int, stride: Int, wanted: Vector) -> Vector:
     """Return an element of 16 features, ``stride`` bytes apart; zeros if its offset is -1."""
-    none = Vector(f, FLOATS, "zeroinitializer")
+    none = zeros(f, FLOATS)
     with f.when(offset >= 0) as there:
         source = w.at(offset)
         with f.when(stride.equals(4)) as dense:
-            neighbours = loaded(f, source, wanted)
+            neighbours = loaded(source, wanted)
             dense.otherwise()
-            apart = f.call(FLOATS, "gathered", source, stride, wanted)
+            offsets = splat(stride, LINES).combined("mul", numbers(stride, LINES))
+            apart = gathered(addresses(source, offsets), FLOATS, wanted, 4)
         some = dense.merged(neighbours, apart)
     row: Vector = there.merged(some, none)
     return row
 
 
-def _each(f: FunctionWriter, w: Pointer, offsets: Pointer) -> Vector:
+def _each(w: Pointer, offsets: Pointer) -> Vector:
     """Return an element of each of 16 features by offsets; zero for offset -1."""
-    ways = offsets.load("<16 x i64>", align=8)
-    there = f.append(f"icmp sge <16 x i64> {ways}, zeroinitializer")
-    addresses = f.append(f"getelementptr i8, ptr {w}, <16 x i64> {ways}")
-    given = f"<16 x ptr> {addresses}, i32 4, <16 x i1> {there}, {FLOATS} zeroinitializer"
-    name = "@llvm.masked.gather.v16f32.v16p0"
-    return Vector(f, FLOATS, f.append(f"call {FLOATS} {name}({given})"))
+    there = offsets.load("<16 x i64>", align=8)
+    return gathered(addresses(w, there), FLOATS, there.compared("icmp sge", 0), 4)
 
 
 def _add_pack_along(module: Module) -> None:
@@ -170,14 +163,14 @@ def _add_pack_along(module: Module) -> None:
     with f.loop(steps) as s:
         step = rows.element("[2 x i64]", s)
         source, elements = w.at(step.word(0)), step.word(1)
-        masks = lanes(f, elements), lanes(f, elements - 16)
+        masks = lanes(elements), lanes(elements - 16)
         tiles = behind_each_other(to.at(s * F32_TYPES.step_bytes), 2 * TILE_BYTES)
         with f.loop(count) as feature:
             pointer = source.at(feature * stride)
-            x0, x1 = loaded(f, pointer, masks[0]), loaded(f, pointer.at(64), masks[1])
-            f.call("void", "widen", most, x0, x1)
-            for part, tile in zip(parts_of(f, x0, x1), tiles, strict=True):
-                tile.element("[64 x i8]", feature).store(_in_order(f, part), align=64)
+            x0, x1 = loaded(pointer, masks[0]), loaded(pointer.at(64), masks[1])
+            enlarge(most, x0, x1)
+            for part, tile in zip(parts_of(x0, x1), tiles, strict=True):
+                tile.element(ROW, feature).store(_in_order(part), align=64)
         for tile in tiles:
             f.call("void", "turn", tile)
     f.finish()
@@ -192,18 +185,18 @@ def _add_pack_pairs(module: Module) -> None:
         module, "pack_pairs", "ptr", "ptr", "i64", "i64", "ptr", "i64", "i1", "ptr"
     )
     rows, w, stride, features, to, steps, each, most = f.parameters
-    wanted = lanes(f, features)
+    wanted = lanes(features)
     with f.loop(steps * 16) as k:
         numbers = k << 1, (k << 1) + 1
         with f.when(each) as by_feature:
-            own = [_each(f, w, rows.element("<16 x i64>", n)) for n in numbers]
+            own = [_each(w, rows.element("<16 x i64>", n)) for n in numbers]
             by_feature.otherwise()
             shared = [_row(f, w, rows.word(n), stride, wanted) for n in numbers]
         x0, x1 = (by_feature.merged(a, b) for a, b in zip(own, shared, strict=True))
-        f.call("void", "widen", most, x0, x1)
+        enlarge(most, x0, x1)
         pointer = to.at((k >> 4) * F32_TYPES.step_bytes + (k & 15) * 64)
         tiles = behind_each_other(pointer, 2 * TILE_BYTES)
-        for part, tile in zip(parts_of(f, x0, x1), tiles, strict=True):
+        for part, tile in zip(parts_of(x0, x1), tiles, strict=True):
             tile.store(part, align=64)
     f.finish()
 
