@@ -31,10 +31,6 @@ class Module:
         self._vector_loops.append(unroll)
         return len(self._vector_loops)
 
-    def functions(self) -> str:
-        """Return the functions alone, for a module that declares what they call."""
-        return "\n".join([*self._functions, ""])
-
     def text(self) -> str:
         return "\n".join([*self._parts, *self._functions, *self._metadata()])
 

@@ -113,6 +113,11 @@ class Vector(Value):
         )
         return Vector(self.code, made, self.code.append(line))
 
+    def lane(self, number: int) -> Any:
+        """Return the element in lane ``number``."""
+        line = f"extractelement {self.type} {self.name}, i32 {number}"
+        return typed(self.code, self.element, self.code.append(line))
+
     def combined(self, instruction: str, other: Vector | object) -> Vector:
         """Combine lane by lane with another vector, or with a constant that all lanes have."""
         right = other.name if isinstance(other, Vector) else f"splat ({self.element} {other})"

@@ -29,7 +29,7 @@ def numbers(count: Int, lanes: int) -> Vector:
 
 def first_lanes(count: Int, lanes: int) -> Vector:
     """Return the mask of the lanes below ``count``, none if that is negative."""
-    narrow = count.resized("i32")
+    narrow = count.smin(lanes).resized("i32")
     return splat(narrow, lanes).compared("icmp sgt", numbers(narrow, lanes))
 
 

@@ -18,6 +18,7 @@ from runtime.codegen.elements.formats import FloatFormat
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.values import Pointer, Vector
+from runtime.codegen.ir.vectors import prefetch
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.fft.fft_ir import (
@@ -180,10 +181,8 @@ class _Lines:
 
     def fetch(self, later: Pointer) -> None:
         """Prefetch both vectors of a later element."""
-        writes = int(self.variant.stores)
         for way in (0, VECTOR_BYTES):
-            address = later.at(way)
-            self.f.add(f"call void @llvm.prefetch.p0(ptr {address}, i32 {writes}, i32 3, i32 1)")
+            prefetch(later.at(way), writes=self.variant.stores)
 
     def apart(self, array: Pointer, first: IntLike, count: Int) -> None:
         """Move ``count`` elements from number ``first`` on, a lane at a time."""

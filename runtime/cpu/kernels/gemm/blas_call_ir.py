@@ -10,7 +10,6 @@ from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Address, Record, Word, record, word_count
-from runtime.codegen.ir.record_loads import RECORD_LOADS
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.copy.copy_ir import FUNCTION as COPY
@@ -67,7 +66,7 @@ GEMM_WORDS = word_count(GemmRecord)
 
 @dataclass(frozen=True, slots=True)
 class GemmIr:
-    """IR that defines ``GEMM``, which takes a GemmRecord, behind RECORD_LOADS; and the BLAS function that it calls."""
+    """IR that defines ``GEMM``, which takes a GemmRecord, and the BLAS function that it calls."""
 
     text: str
     blas: BlasFunction | None = None
@@ -138,4 +137,4 @@ def gemv_code(kind: PrimitiveType, gemv: BlasFunction) -> NativeLibrary:
 
 def _linked(ir: str, name: str, blas: BlasFunction | None, passes: Passes) -> NativeLibrary:
     symbols = {} if blas is None else {"blas": blas.address}
-    return host_jit().compile(RECORD_LOADS + ir, (name,), symbols, passes=passes)
+    return host_jit().compile(ir, (name,), symbols, passes=passes)

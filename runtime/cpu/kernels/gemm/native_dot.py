@@ -27,7 +27,7 @@ from runtime.cpu.kernels.gemm.blas_call_ir import (
     transposing_gemm_code,
 )
 from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, moving
-from runtime.cpu.kernels.gemm.small_dot_ir import TYPES, register_block, small_gemm_ir
+from runtime.cpu.kernels.gemm.small_dot_ir import register_block, small_gemm_ir
 from runtime.cpu.kernels.gemm.thin_dot import MOST_SUMMED, thin_product
 from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
@@ -101,7 +101,8 @@ def blas_product(
 def _gemm_for(kind: PrimitiveType, arguments: GemmRecord) -> GemmIr | None:
     """Return the IR of the product; None if it needs BLAS, and there is none."""
     by_row = arguments.transpose_rhs == NO_TRANSPOSE
-    if kind in TYPES and by_row and is_small(arguments.m, arguments.n, arguments.k):
+    is_real = kind in (PrimitiveType.F32, PrimitiveType.F64)
+    if is_real and by_row and is_small(arguments.m, arguments.n, arguments.k):
         return small_gemm_ir(kind, register_block(arguments.m, arguments.n, kind))
     gemm = gemm_function(kind, (arguments.m, arguments.n, arguments.k))
     return None if gemm is None else blas_gemm_ir(kind, gemm)

@@ -29,6 +29,7 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Record, Word, record
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.values import Pointer
+from runtime.codegen.ir.vectors import prefetch
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.copy.transpose_ir import transpose_code, transpose_name
 from runtime.program.scalar_program import ScalarProgram
@@ -239,8 +240,7 @@ class _Loop:
         if into_buffer:
             with f.cursor_loop(columns, {0: Cursor(here.at(stride * TILE), stride)}) as (_, at):
                 for line in range(0, TILE * size, LINE_BYTES):
-                    address = at[0].at(line)
-                    f.add(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
+                    prefetch(at[0].at(line), 2)
         array, own = (here, stride), (buffer, f.constant(PITCH * size))
         if into_buffer:
             f.call("void", transpose_name(size), *array, *own, columns, rows)

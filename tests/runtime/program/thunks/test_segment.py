@@ -12,7 +12,6 @@ import pytest
 
 from collectives.communicator.liveness.status_table import THUNK, private_position
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.codegen.ir.record_loads import RECORD_LOADS
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
 from runtime.cpu.step.device_table import Table
@@ -32,6 +31,18 @@ from spmd.shape import ArrayShape, PrimitiveType
 #: Record: a log (its length first), a position, a counter, a limit, a byte. Logs the position, counts, and sets the
 #: byte to whether the counter is still below the limit.
 LOGGING = """
+define internal i64 @word(ptr %record, i64 %number) alwaysinline {
+  %p = getelementptr i64, ptr %record, i64 %number
+  %w = load i64, ptr %p
+  ret i64 %w
+}
+
+define internal ptr @pointer(ptr %record, i64 %number) alwaysinline {
+  %p = getelementptr ptr, ptr %record, i64 %number
+  %w = load ptr, ptr %p
+  ret ptr %w
+}
+
 define void @logging(ptr %record) {
   %log = call ptr @pointer(ptr %record, i64 0)
   %position = call ptr @pointer(ptr %record, i64 1)
@@ -57,7 +68,7 @@ define void @logging(ptr %record) {
 
 @cache
 def logging_code() -> NativeLibrary:
-    return host_jit().compile(RECORD_LOADS + LOGGING, ("logging",))
+    return host_jit().compile(LOGGING, ("logging",))
 
 
 @dataclass

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from functools import cache
 
-from runtime.codegen.ir.record import Address, Listed, Record, Word, field_names, record
-from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
+from runtime.codegen.elements.storage import wide_type
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Address, Listed, Record, Word, record
+from runtime.codegen.ir.values import splat, zeros
+from runtime.codegen.ir.vectors import first_lanes, intrinsic, masked_load, masked_store
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from spmd.shape import PrimitiveType
 
@@ -60,173 +65,60 @@ class GroupRecord(Record):
 @cache
 def group_code(kind: PrimitiveType) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for f32 or f64, which takes the address of a GroupRecord."""
-    return host_jit().compile(RECORD_LOADS + group_ir(kind), (FUNCTION,))
+    return host_jit().compile(group_ir(kind), (FUNCTION,))
 
 
 def group_ir(kind: PrimitiveType) -> str:
-    t = {PrimitiveType.F32: "float", PrimitiveType.F64: "double"}[kind]
-    lanes = _VECTOR_BYTES // kind.byte_size
+    module = Module()
+    _add_one_output(module, kind)
+    f = FunctionWriter(FUNCTION, GroupRecord, module=module)
+    rec, (record_at,) = f.record, f.parameters
+    with f.loop(rec.batch) as n, f.loop(rec.features) as feature:
+        x, w = rec.x.at(n * rec.x_batch), rec.w.at(feature * rec.w_feature)
+        out = rec.out.at(n * rec.out_batch).at(feature * rec.out_feature)
+        with f.loop(rec.height) as h, f.loop(rec.width) as v:
+            to = out.at(h * rec.out_row).at(v * rec.out_column)
+            f.call("void", "one_output", record_at, x, w, to, h, v)
+    return f.end()
+
+
+def _add_one_output(module: Module, kind: PrimitiveType) -> None:
+    """Add ``one_output``(record, x, w, to, h, v), which computes an output of all groups."""
+    kinds = ("ptr", "ptr", "ptr", "i64", "i64")
+    f = internal_function(module, "one_output", *kinds, record=GroupRecord)
+    rec, (_, x, w, to, h, v) = f.record, f.parameters
+    t, size = wide_type(kind), kind.byte_size
+    lanes = _VECTOR_BYTES // size
     vector = f"<{lanes} x {t}>"
-    suffix = f"v{lanes}f{8 * kind.byte_size}"
-    each = range(_VECTORS)
-
-    def lines(text: str) -> str:
-        """Return ``text`` for every vector, with its number for #, and its offset for ##."""
-        return "\n".join(
-            text.replace("##", str(v * _VECTOR_BYTES)).replace("#", str(v)) for v in each
-        )
-
-    head = read(
-        GroupRecord,
-        *(name for name in field_names(GroupRecord) if name not in ("batch", "features")),
+    nothing = [zeros(f, vector)] * _VECTORS
+    row_first, column_first = (
+        rec.first_row + h * rec.row_stride,
+        rec.first_column + v * rec.column_stride,
     )
-    sums = "\n".join(
-        f"  %sum{v} = phi {vector} [ zeroinitializer, %row ], [ %new{v}, %element ]" for v in each
-    )
-    totals = "\n".join(
-        f"  %total{v} = phi {vector} [ zeroinitializer, %block ], [ %after{v}, %channel_done ]"
-        for v in each
-    )
-    line_totals = "\n".join(
-        f"  %before{v} = phi {vector} [ %total{v}, %channel ], [ %after{v}, %line_done ]"
-        for v in each
-    )
-    counted = "\n".join(
-        f"  %left{v} = sub i64 %left, {v * lanes}\n"
-        f"  %mask{v} = call <{lanes} x i1> @lanes(i64 %left{v})"
-        for v in each
-    )
-    return f"""
-
-define internal <{lanes} x i1> @lanes(i64 %count) alwaysinline {{
-  %least = call i64 @llvm.smax.i64(i64 %count, i64 0)
-  %most = call i64 @llvm.smin.i64(i64 %least, i64 {lanes})
-  %narrow = trunc i64 %most to i32
-  %one = insertelement <{lanes} x i32> poison, i32 %narrow, i32 0
-  %all = shufflevector <{lanes} x i32> %one, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer
-  %mask = icmp sgt <{lanes} x i32> %all, <{", ".join(f"i32 {i}" for i in range(lanes))}>
-  ret <{lanes} x i1> %mask
-}}
-
-define internal void @one_output(ptr %record, ptr %x_n, ptr %w_f, ptr %to, i64 %h, i64 %v) noinline {{
-entry:
-{head}
-  %h_way = mul i64 %h, %row_stride
-  %h_first = add i64 %first_row, %h_way
-  %v_way = mul i64 %v, %column_stride
-  %v_first = add i64 %first_column, %v_way
-  br label %block
-block:
-  %g = phi i64 [ 0, %entry ], [ %next_g, %block_done ]
-  %left = sub i64 %groups, %g
-{counted}
-  %x_g = getelementptr {t}, ptr %x_n, i64 %g
-  %w_g = getelementptr {t}, ptr %w_f, i64 %g
-  %to_g = getelementptr {t}, ptr %to, i64 %g
-  br label %channel
-channel:
-  %c = phi i64 [ 0, %block ], [ %next_c, %channel_done ]
-{totals}
-  %x_c_way = mul i64 %c, %x_channel
-  %x_c = getelementptr i8, ptr %x_g, i64 %x_c_way
-  %w_c_way = mul i64 %c, %w_channel
-  %w_c = getelementptr i8, ptr %w_g, i64 %w_c_way
-  br label %row
-row:
-  %i = phi i64 [ 0, %channel ], [ %next_i, %line_done ]
-{line_totals}
-  %i_way = mul i64 %i, %row_dilation
-  %row_at = add i64 %h_first, %i_way
-  %row_offset = call i64 @word(ptr %rows, i64 %row_at)
-  %is_row = icmp sge i64 %row_offset, 0
-  %x_i = getelementptr i8, ptr %x_c, i64 %row_offset
-  %w_i_way = mul i64 %i, %w_row
-  %w_i = getelementptr i8, ptr %w_c, i64 %w_i_way
-  br label %element
-element:
-  %j = phi i64 [ 0, %row ], [ %next_j, %element ]
-{sums}
-  %j_way = mul i64 %j, %column_dilation
-  %column_at = add i64 %v_first, %j_way
-  %column_offset = call i64 @word(ptr %columns, i64 %column_at)
-  %is_column = icmp sge i64 %column_offset, 0
-  %is_there = and i1 %is_row, %is_column
-  %there_one = insertelement <{lanes} x i1> poison, i1 %is_there, i32 0
-  %there = shufflevector <{lanes} x i1> %there_one, <{lanes} x i1> poison, <{
-        lanes
-    } x i32> zeroinitializer
-  %x_j = getelementptr i8, ptr %x_i, i64 %column_offset
-  %w_j_way = mul i64 %j, %w_column
-  %w_j = getelementptr i8, ptr %w_i, i64 %w_j_way
-{
-        lines(
-            f'''  %x_at# = getelementptr i8, ptr %x_j, i64 ##
-  %w_at# = getelementptr i8, ptr %w_j, i64 ##
-  %seen# = and <{lanes} x i1> %mask#, %there
-  %a# = call {vector} @llvm.masked.load.{suffix}.p0(
-    ptr %x_at#, i32 {kind.byte_size}, <{lanes} x i1> %seen#, {vector} zeroinitializer)
-  %b# = call {vector} @llvm.masked.load.{suffix}.p0(
-    ptr %w_at#, i32 {kind.byte_size}, <{lanes} x i1> %mask#, {vector} zeroinitializer)
-  %new# = call {vector} @llvm.fmuladd.{suffix}({vector} %a#, {vector} %b#, {vector} %sum#)'''
-        )
-    }
-{again("j", "window_width", "element", "line_done")}
-line_done:
-{lines(f"  %after# = fadd {vector} %before#, %new#")}
-{again("i", "window_height", "row", "channel_done")}
-channel_done:
-{again("c", "channels", "channel", "block_done")}
-block_done:
-{
-        lines(
-            f'''  %to# = getelementptr i8, ptr %to_g, i64 ##
-  call void @llvm.masked.store.{suffix}.p0({vector} %after#, ptr %to#, i32 {kind.byte_size}, <{lanes} x i1> %mask#)'''
-        )
-    }
-  %next_g = add nuw nsw i64 %g, {_VECTORS * lanes}
-  %more_g = icmp ult i64 %next_g, %groups
-  br i1 %more_g, label %block, label %end
-end:
-  ret void
-}}
-
-define void @{FUNCTION}(ptr %record) {{
-entry:
-{read(GroupRecord, "x", "w", "out", "batch", "features", "height", "width", "x_batch", "w_feature")}
-{read(GroupRecord, "out_batch", "out_row", "out_column", "out_feature")}
-  br label %image
-image:
-  %n = phi i64 [ 0, %entry ], [ %next_n, %image_done ]
-  %x_way = mul i64 %n, %x_batch
-  %x_n = getelementptr i8, ptr %x, i64 %x_way
-  %out_way = mul i64 %n, %out_batch
-  %out_n = getelementptr i8, ptr %out, i64 %out_way
-  br label %feature
-feature:
-  %f = phi i64 [ 0, %image ], [ %next_f, %feature_done ]
-  %w_way = mul i64 %f, %w_feature
-  %w_f = getelementptr i8, ptr %w, i64 %w_way
-  %f_way = mul i64 %f, %out_feature
-  %out_f = getelementptr i8, ptr %out_n, i64 %f_way
-  br label %row
-row:
-  %h = phi i64 [ 0, %feature ], [ %next_h, %row_done ]
-  %h_way = mul i64 %h, %out_row
-  %out_h = getelementptr i8, ptr %out_f, i64 %h_way
-  br label %column
-column:
-  %v = phi i64 [ 0, %row ], [ %next_v, %column ]
-  %v_way = mul i64 %v, %out_column
-  %to = getelementptr i8, ptr %out_h, i64 %v_way
-  call void @one_output(ptr %record, ptr %x_n, ptr %w_f, ptr %to, i64 %h, i64 %v)
-{again("v", "width", "column", "row_done")}
-row_done:
-{again("h", "height", "row", "feature_done")}
-feature_done:
-{again("f", "features", "feature", "image_done")}
-image_done:
-{again("n", "batch", "image", "end")}
-end:
-  ret void
-}}
-"""
+    with f.loop(rec.groups, step=_VECTORS * lanes) as g:
+        masks = [first_lanes(rec.groups - g - n * lanes, lanes) for n in range(_VECTORS)]
+        x_g, w_g, to_g = (base.element(t, g) for base in (x, w, to))
+        with f.repeat(0, *nothing) as channels:
+            c, *totals = channels.values
+            x_c, w_c = x_g.at(c * rec.x_channel), w_g.at(c * rec.w_channel)
+            with f.repeat(0, *totals) as rows:
+                i, *before = rows.values
+                row = rec.rows.word(row_first + i * rec.row_dilation)
+                x_i, w_i = x_c.at(row), w_c.at(i * rec.w_row)
+                with f.repeat(0, *nothing) as columns:
+                    j, *sums = columns.values
+                    column = rec.columns.word(column_first + j * rec.column_dilation)
+                    there = splat((row >= 0) & (column >= 0), lanes)
+                    x_j, w_j = x_i.at(column), w_i.at(j * rec.w_column)
+                    for n, mask in enumerate(masks):
+                        seen, way = mask.combined("and", there), n * _VECTOR_BYTES
+                        a = masked_load(x_j.at(way), vector, seen, size)
+                        b = masked_load(w_j.at(way), vector, mask, size)
+                        sums[n] = intrinsic("fmuladd", a, b, sums[n])
+                    columns.again(j + 1, *sums, when=(j + 1).ult(rec.window_width))
+                after = [a.combined("fadd", b) for a, b in zip(before, sums, strict=True)]
+                rows.again(i + 1, *after, when=(i + 1).ult(rec.window_height))
+            channels.again(c + 1, *after, when=(c + 1).ult(rec.channels))
+        for n, (total, mask) in enumerate(zip(after, masks, strict=True)):
+            masked_store(to_g.at(n * _VECTOR_BYTES), total, mask, size)
+    f.finish()

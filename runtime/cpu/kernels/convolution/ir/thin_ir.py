@@ -8,12 +8,18 @@ stays in cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.ir.record import Address, Listed, Record, Word, field_names, record
-from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
+from runtime.codegen.elements.builder import Int
+from runtime.codegen.elements.storage import wide_type
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Address, Listed, Record, Word, record
+from runtime.codegen.ir.values import Pointer, Vector, selected, zeros
+from runtime.codegen.ir.vectors import first_lanes, intrinsic, masked_load
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.gemm.small_dot_ir import host_registers
@@ -81,15 +87,11 @@ class Lanes:
 
     @property
     def scalar(self) -> str:
-        return {PrimitiveType.F32: "float", PrimitiveType.F64: "double"}[self.kind]
+        return wide_type(self.kind)
 
     @property
     def vector(self) -> str:
         return f"<{self.lanes} x {self.scalar}>"
-
-    @property
-    def suffix(self) -> str:
-        return f"v{self.lanes}f{8 * self.kind.byte_size}"
 
 
 @cache
@@ -99,246 +101,137 @@ def thin_code(kind: PrimitiveType, features: int) -> NativeLibrary:
 
 
 def thin_ir(sums: Lanes) -> str:
-    return f"""{RECORD_LOADS}
-{_line_ir(sums)}
-define void @{FUNCTION}(ptr %record) {{
-entry:
-{read(ThinRecord, *field_names(ThinRecord))}
-  br label %instance
-instance:
-  %i = phi i64 [ 0, %entry ], [ %next_i, %instance_done ]
-  %instance_way = mul i64 %i, 3
-  %instance_at = getelementptr i64, ptr %instances, i64 %instance_way
-  %x = call ptr @pointer(ptr %instance_at, i64 0)
-  %group = call i64 @word(ptr %instance_at, i64 1)
-  %out_way = call i64 @word(ptr %instance_at, i64 2)
-  br label %line
-line:
-  %l = phi i64 [ 0, %instance ], [ %next_l, %line_done ]
-  br label %phase
-phase:
-  %p = phi i64 [ 0, %line ], [ %next_p, %phase ]
-  %own = call ptr @pointer(ptr %phases, i64 %p)
-  call void @line(ptr %own, ptr %x, i64 %group, i64 %out_way, i64 %l)
-{again("p", "phase_count", "phase", "line_done")}
-line_done:
-{again("l", "most_lines", "line", "instance_done")}
-instance_done:
-{again("i", "instance_count", "instance", "end")}
-end:
-  ret void
-}}
-"""
+    module = Module()
+    _Line(sums, module).write()
+    f = FunctionWriter(FUNCTION, ThinRecord, module=module)
+    rec = f.record
+    with f.loop(rec.instance_count) as i:
+        instance = rec.instances.element("[3 x i64]", i)
+        x, group, out_offset = instance.pointer(0), instance.word(1), instance.word(2)
+        with f.loop(rec.most_lines) as line, f.loop(rec.phase_count) as p:
+            f.call("void", "line", rec.phases.pointer(p), x, group, out_offset, line)
+    return f.end()
 
 
-def _line_ir(sums: Lanes) -> str:
-    """Return ``@line``, which computes a line of results if the phase has it."""
-    each, positions = range(sums.count), range(sums.positions)
-    vector, lanes, item = sums.vector, sums.lanes, sums.kind.byte_size
+class _Line:
+    """Writer of ``line``(record, x, group, out_offset, line), which computes a line of results if the phase has it."""
 
-    def phis(name: str, *sources: tuple[str, str]) -> str:
-        """Return phis %{name}0, .. of these sums (or zero) from these blocks."""
-        return "\n".join(
-            f"  %{name}{i} = phi {vector} "
-            + ", ".join(
-                f"[ {'zeroinitializer' if own == 'zero' else f'%{own}{i}'}, %{block} ]"
-                for own, block in sources
-            )
-            for i in each
-        )
+    def __init__(self, sums: Lanes, module: Module) -> None:
+        kinds = ("ptr", "i64", "i64", "i64")
+        self.f = internal_function(module, "line", *kinds, record=PhaseRecord)
+        self.sums, self.item = sums, sums.kind.byte_size
+        channels = self.f.record.channels
+        self.full, self.left = channels & -sums.lanes, channels & (sums.lanes - 1)
+        self.mask = first_lanes(self.left, sums.lanes)
+        self.nothing = [zeros(self.f, sums.vector)] * sums.count
 
-    def of_positions(text: str) -> str:
-        return "\n".join(text.replace("#", str(p)) for p in positions)
+    def write(self) -> None:
+        f, rec, sums = self.f, self.f.record, self.sums
+        _, x, group, out_offset, line = f.parameters
+        with f.when(line.ult(rec.line_count)):
+            own = rec.lines.element("[3 x i64]", line)
+            out = rec.out.at(out_offset).at(own.word(0))
+            w = rec.w.at(group * rec.w_group_bytes)
+            last = rec.width - 1
+            with f.loop(rec.width, step=sums.positions) as v:
+                columns = [(v + p).umin(last) for p in range(sums.positions)]
+                totals = self.products(x, w, columns, own)
+                self.store(out, columns, totals)
+        f.finish()
 
-    def of_features(text: str) -> str:
-        return "\n".join(text.replace("#", str(f)) for f in range(sums.features))
+    def products(
+        self, x: Pointer, w: Pointer, columns: Sequence[Int], line: Pointer
+    ) -> list[Vector]:
+        """Return sums of products over the lines of the window that are inside the input."""
+        f, rec = self.f, self.f.record
+        first, end = line.word(1), line.word(2)
+        with f.when(first.ult(end)) as is_any, f.repeat(first, *self.nothing) as entries:
+            e, *before = entries.values
+            entry = rec.entries.element("[2 x i64]", e)
+            totals = self.line_products(x.at(entry.word(0)), w.at(entry.word(1)), columns, before)
+            entries.again(e + 1, *totals, when=(e + 1).ult(end))
+        return [is_any.merged(a, b) for a, b in zip(totals, self.nothing, strict=True)]
 
-    def products(name: str, new: str, load: Callable[[str, str], str]) -> str:
-        """Return lines that add products of the next channels to %{name}0, .., giving %{new}0, .."""
-        lines = [load(f"{new}_w{f}", f"w{f}") for f in range(sums.features)]
-        for p in positions:
-            lines.append(load(f"{new}_x{p}", f"x{p}"))
-            for f in range(sums.features):
-                i = p * sums.features + f
-                lines.append(
-                    f"  %{new}{i} = call {vector} @llvm.fmuladd.{sums.suffix}("
-                    f"{vector} %{new}_x{p}, {vector} %{new}_w{f}, {vector} %{name}{i})"
-                )
-        return "\n".join(lines)
+    def line_products(
+        self, x: Pointer, w: Pointer, columns: Sequence[Int], before: Sequence[Vector]
+    ) -> list[Vector]:
+        """Return ``before`` plus the products of a line of the window."""
+        f, rec = self.f, self.f.record
+        with f.repeat(0, *before) as taps:
+            j, *of_tap = taps.values
+            offsets = rec.columns.element("i64", j * rec.width)
+            each = [offsets.word(column) for column in columns]
+            inputs = [selected(way < 0, rec.zeros, x.at(way)) for way in each]
+            w_tap = w.at(j * rec.w_column_bytes)
+            kernels = [w_tap.at(rec.w_feature_bytes * n) for n in range(self.sums.features)]
+            with f.when(self.full.differs(0)) as has_full, f.repeat(0, *of_tap) as channels:
+                c, *sums = channels.values
+                more = self.added(sums, inputs, kernels, c, None)
+                following = c + self.sums.lanes
+                channels.again(following, *more, when=following.ult(self.full))
+            full = [has_full.merged(a, b) for a, b in zip(more, of_tap, strict=True)]
+            with f.when(self.left.differs(0)) as has_left:
+                last = self.added(full, inputs, kernels, self.full, self.mask)
+            totals = [has_left.merged(a, b) for a, b in zip(last, full, strict=True)]
+            taps.again(j + 1, *totals, when=(j + 1).ult(rec.column_taps))
+        return totals
 
-    def full_vector(name: str, pointer: str) -> str:
-        return (
-            f"  %{name}_at = getelementptr {sums.scalar}, ptr %{pointer}, i64 %c\n"
-            f"  %{name} = load {vector}, ptr %{name}_at, align {item}"
-        )
+    def added(
+        self,
+        sums: Sequence[Vector],
+        inputs: Sequence[Pointer],
+        kernels: Sequence[Pointer],
+        channel: Int,
+        mask: Vector | None,
+    ) -> list[Vector]:
+        """Return sums plus products of a vector of channels from ``channel`` on; mask: lanes of the last one."""
 
-    def part(name: str, pointer: str) -> str:
-        return (
-            f"  %{name}_at = getelementptr {sums.scalar}, ptr %{pointer}, i64 %full\n"
-            f"  %{name} = call {vector} @llvm.masked.load.{sums.suffix}.p0("
-            f"ptr %{name}_at, i32 {item}, <{lanes} x i1> %mask, {vector} zeroinitializer)"
-        )
+        def read(base: Pointer) -> Vector:
+            address = base.element(self.sums.scalar, channel)
+            if mask is not None:
+                return masked_load(address, self.sums.vector, mask, self.item)
+            vector: Vector = address.load(self.sums.vector, align=self.item)
+            return vector
 
-    numbers = ", ".join(f"i32 {k}" for k in range(lanes))
-    return f"""
-define internal void @line(ptr %record, ptr %x, i64 %group, i64 %out_way, i64 %line) noinline {{
-entry:
-{read(PhaseRecord, "line_count", "lines")}
-  %is_there = icmp ult i64 %line, %line_count
-  br i1 %is_there, label %there, label %end
-there:
-{
-        read(
-            PhaseRecord,
-            "w",
-            "w_group_bytes",
-            "w_column_bytes",
-            "w_feature_bytes",
-            "channels",
-            "zeros",
-            "out",
-        )
-    }
-{
-        read(
-            PhaseRecord,
-            "out_column_bytes",
-            "out_feature_bytes",
-            "entries",
-            "width",
-            "column_taps",
-            "columns",
-        )
-    }
-  %w_way = mul i64 %group, %w_group_bytes
-  %w_group = getelementptr i8, ptr %w, i64 %w_way
-  %three = mul i64 %line, 3
-  %own = getelementptr i64, ptr %lines, i64 %three
-  %line_way = call i64 @word(ptr %own, i64 0)
-  %first = call i64 @word(ptr %own, i64 1)
-  %behind = call i64 @word(ptr %own, i64 2)
-  %any = icmp ult i64 %first, %behind
-  %out_image = getelementptr i8, ptr %out, i64 %out_way
-  %out_line = getelementptr i8, ptr %out_image, i64 %line_way
-  %last = sub i64 %width, 1
-  %full = and i64 %channels, -{lanes}
-  %left = and i64 %channels, {lanes - 1}
-  %any_full = icmp ne i64 %full, 0
-  %any_left = icmp ne i64 %left, 0
-  %left_narrow = trunc i64 %left to i32
-  %left_one = insertelement <{lanes} x i32> poison, i32 %left_narrow, i32 0
-  %left_all = shufflevector <{lanes} x i32> %left_one, <{lanes} x i32> poison, <{
-        lanes
-    } x i32> zeroinitializer
-  %mask = icmp sgt <{lanes} x i32> %left_all, <{numbers}>
-  br label %block
-block:
-  %v = phi i64 [ 0, %there ], [ %next_v, %sums ]
-{of_positions("  %v_plus# = add i64 %v, #")}
-{of_positions("  %v# = call i64 @llvm.umin.i64(i64 %v_plus#, i64 %last)")}
-  br i1 %any, label %row, label %sums
-row:
-  %e = phi i64 [ %first, %block ], [ %next_e, %row_done ]
-{phis("of_row", ("zero", "block"), ("tapped", "row_done"))}
-  %two = mul i64 %e, 2
-  %entry_at = getelementptr i64, ptr %entries, i64 %two
-  %x_way = call i64 @word(ptr %entry_at, i64 0)
-  %x_row = getelementptr i8, ptr %x, i64 %x_way
-  %w_row_way = call i64 @word(ptr %entry_at, i64 1)
-  %w_row = getelementptr i8, ptr %w_group, i64 %w_row_way
-  br label %tap
-tap:
-  %j = phi i64 [ 0, %row ], [ %next_j, %tap_done ]
-{phis("of_tap", ("of_row", "row"), ("tapped", "tap_done"))}
-  %columns_way = mul i64 %j, %width
-  %columns_j = getelementptr i64, ptr %columns, i64 %columns_way
-{
-        of_positions('''  %way# = call i64 @word(ptr %columns_j, i64 %v#)
-  %outside# = icmp slt i64 %way#, 0
-  %inside# = getelementptr i8, ptr %x_row, i64 %way#
-  %x# = select i1 %outside#, ptr %zeros, ptr %inside#''')
-    }
-  %w_tap_way = mul i64 %j, %w_column_bytes
-  %w_tap = getelementptr i8, ptr %w_row, i64 %w_tap_way
-{
-        of_features('''  %w_way# = mul i64 %w_feature_bytes, #
-  %w# = getelementptr i8, ptr %w_tap, i64 %w_way#''')
-    }
-  br i1 %any_full, label %channel, label %rest
-channel:
-  %c = phi i64 [ 0, %tap ], [ %next_c, %channel ]
-{phis("sum", ("of_tap", "tap"), ("more", "channel"))}
-{products("sum", "more", full_vector)}
-{again("c", "full", "channel", "rest", lanes)}
-rest:
-{phis("before", ("of_tap", "tap"), ("more", "channel"))}
-  br i1 %any_left, label %some, label %tap_done
-some:
-{products("before", "little", part)}
-  br label %tap_done
-tap_done:
-{phis("tapped", ("before", "rest"), ("little", "some"))}
-{again("j", "column_taps", "tap", "row_done")}
-row_done:
-{again("e", "behind", "row", "sums")}
-sums:
-{phis("result", ("zero", "block"), ("tapped", "row_done"))}
-{_stored(sums)}
-{again("v", "width", "block", "end", sums.positions)}
-end:
-  ret void
-}}
-"""
+        right, totals = [read(kernel) for kernel in kernels], list(sums)
+        for p, base in enumerate(inputs):
+            x = read(base)
+            for n, w in enumerate(right):
+                i = p * len(right) + n
+                totals[i] = intrinsic("fmuladd", x, w, totals[i])
+        return totals
+
+    def store(self, out: Pointer, columns: Sequence[Int], totals: Sequence[Vector]) -> None:
+        """Store the horizontal sums; positions behind the end repeat the last one."""
+        rec, sums = self.f.record, self.sums
+        rows = [out.at(column * rec.out_column_bytes) for column in columns]
+        for start in range(0, sums.count, sums.lanes):
+            some = totals[start : start + sums.lanes]
+            summed = _horizontal_sums(some)
+            for lane in range(len(some)):
+                p, feature = divmod(start + lane, sums.features)
+                address = rows[p].at(rec.out_feature_bytes * feature)
+                address.store(summed.lane(lane), align=self.item)
 
 
-def _stored(sums: Lanes) -> str:
-    """Return lines that store the horizontal sums of %result0, ..; positions behind the end repeat the last one."""
-    lines: list[str] = []
-    for p in range(sums.positions):
-        lines += [
-            f"  %to_way{p} = mul i64 %v{p}, %out_column_bytes",
-            f"  %to{p} = getelementptr i8, ptr %out_line, i64 %to_way{p}",
-        ]
-    for start in range(0, sums.count, sums.lanes):
-        numbers = range(start, min(start + sums.lanes, sums.count))
-        summed = _horizontal_sums(sums, [f"result{i}" for i in numbers], lines)
-        for element, i in enumerate(numbers):
-            p, f = divmod(i, sums.features)
-            lines += [
-                f"  %value{i} = extractelement {sums.vector} %{summed}, i32 {element}",
-                f"  %feature_way{i} = mul i64 %out_feature_bytes, {f}",
-                f"  %instance_at{i} = getelementptr i8, ptr %to{p}, i64 %feature_way{i}",
-                f"  store {sums.scalar} %value{i}, ptr %instance_at{i}, align {sums.kind.byte_size}",
-            ]
-    return "\n".join(lines)
-
-
-def _horizontal_sums(sums: Lanes, vectors: Sequence[str], lines: list[str]) -> str:
-    """Return a vector whose lane i is the horizontal sum of ``vectors[i]``; append its code to ``lines``.
+def _horizontal_sums(vectors: Sequence[Vector]) -> Vector:
+    """Return a vector whose lane i is the horizontal sum of ``vectors[i]``.
 
     Pairs of vectors are interleaved and added, first single lanes, then pairs of lanes, and so on.
     """
-    lanes, vector = sums.lanes, sums.vector
-    width, level = 1, list(vectors)
+    level, width, lanes = list(vectors), 1, vectors[0].lanes
     while width < lanes:
         level += level[-1:] * (len(level) % 2)
-        joined = []
-        for one, other in zip(level[::2], level[1::2], strict=True):
-            name = f"{one}_{width}"
-            masks = []
-            for half in (0, width):
-                chosen = [
-                    source * lanes + begin + half + element
-                    for begin in range(0, lanes, 2 * width)
-                    for source in (0, 1)
-                    for element in range(width)
-                ]
-                masks.append(", ".join(f"i32 {number}" for number in chosen))
-            for side, mask in zip(("low", "high"), masks, strict=True):
-                lines.append(
-                    f"  %{name}_{side} = shufflevector {vector} %{one}, {vector} %{other}, <{lanes} x i32> <{mask}>"
-                )
-            lines.append(f"  %{name} = fadd {vector} %{name}_low, %{name}_high")
-            joined.append(name)
-        level, width = joined, 2 * width
+        orders = [
+            [
+                source * lanes + begin + half + element
+                for begin in range(0, lanes, 2 * width)
+                for source in (0, 1)
+                for element in range(width)
+            ]
+            for half in (0, width)
+        ]
+        pairs = zip(level[::2], level[1::2], strict=True)
+        halves = [[one.shuffled(order, other) for order in orders] for one, other in pairs]
+        level, width = [low.combined("fadd", high) for low, high in halves], 2 * width
     return level[0]

@@ -29,7 +29,7 @@ _AHEAD = 2048
 
 def lanes(count: Int) -> Vector:
     """Return a mask of the first ``count`` lanes, empty if that is negative."""
-    return first_lanes(count.smin(LINES), LINES)
+    return first_lanes(count, LINES)
 
 
 def loaded(pointer: Pointer, mask: Vector) -> Vector:

@@ -21,8 +21,7 @@ from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
     ITEM,
-    add_lanes,
-    multiply_ir,
+    add_multiply,
 )
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import Unit, add_walking, position_cursor
 from runtime.cpu.kernels.convolution.ir.vector_pack_ir import add_depth, add_rows
@@ -115,9 +114,8 @@ def vector_ir(variant: VectorMicroKernel, left: LeftLayout) -> str:
     numbers = ", ".join(f"i8 {height}" for height in heights)
     module = Module(
         f"@heights = internal constant [{len(heights)} x i8] [{numbers}]",
-        multiply_ir(variant, left),
     )
-    add_lanes(module, variant)
+    add_multiply(module, variant, left)
     add_walking(module, VectorRecord)
     _add_multiply_all(module, variant)
     driver = _Driver(FunctionWriter(FUNCTION, VectorRecord, module=module), variant)

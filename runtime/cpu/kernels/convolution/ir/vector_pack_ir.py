@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.codegen.elements.builder import Int, Value
+from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Record
-from runtime.codegen.ir.values import Pointer, Vector, selected, splat
+from runtime.codegen.ir.values import Pointer, selected, splat, zeros
+from runtime.codegen.ir.vectors import addresses, first_lanes, gathered, masked_load, numbers
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
     ITEM,
     PITCH,
-    mask_type,
     vector_type,
 )
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import (
@@ -31,72 +31,34 @@ from runtime.program.records.convolution import ACROSS, VectorMicroKernel
 _POSITION, _UNIT = f"[{POSITION} x i64]", f"[{UNIT} x i64]"
 
 
-@dataclass(frozen=True, slots=True)
-class Vectors:
-    """Loads and stores of vectors."""
-
-    f: FunctionWriter
-    variant: VectorMicroKernel
-
-    @property
-    def kind(self) -> str:
-        return vector_type(self.variant)
-
-    def lanes(self, count: Int) -> Vector:
-        """Return a mask of the first ``count`` lanes."""
-        mask: Vector = self.f.call(mask_type(self.variant), "lanes", count)
-        return mask
-
-    def none(self) -> Vector:
-        return Vector(self.f, mask_type(self.variant), "zeroinitializer")
-
-    def zeros(self) -> Vector:
-        return Vector(self.f, self.kind, "zeroinitializer")
-
-    def masked(self, pointer: Pointer, mask: Vector) -> Vector:
-        """Load the lanes of ``mask``, with zeros in the others."""
-        name = f"@llvm.masked.load.v{self.variant.lanes}f32.p0"
-        given = f"ptr {pointer}, i32 {ITEM}, {mask.type} {mask}, {self.kind} zeroinitializer"
-        return Vector(self.f, self.kind, self.f.append(f"call {self.kind} {name}({given})"))
-
-    def gathered(self, first: Pointer, ways: Value, mask: Vector) -> Vector:
-        """Load elements at byte offsets ``ways``, a vector, from ``first``."""
-        f, n = self.f, self.variant.lanes
-        name = f"@llvm.masked.gather.v{n}f32.v{n}p0"
-        pointers = f.append(f"getelementptr i8, ptr {first}, {ways.type} {ways}")
-        given = (
-            f"<{n} x ptr> {pointers}, i32 {ITEM}, {mask.type} {mask}, {self.kind} zeroinitializer"
-        )
-        return Vector(f, self.kind, f.append(f"call {self.kind} {name}({given})"))
-
-
-def _pack_columns(v: Vectors, to: Pointer, source: Pointer, apart: Int, columns: Int) -> None:
-    """Pack a line of w as consecutive vectors, with zeros behind the last column."""
-    f, n = v.f, v.variant.lanes
-    vectors = [(k * n, v.lanes(columns - k * n), to.element("float", k * n)) for k in range(ACROSS)]
+def _pack_columns(
+    f: FunctionWriter, n: int, to: Pointer, source: Pointer, apart: Int, columns: Int
+) -> None:
+    """Pack a line of w as consecutive vectors of ``n`` lanes, with zeros behind the last column."""
+    kind = f"<{n} x float>"
+    vectors = [
+        (k * n, first_lanes(columns - k * n, n), to.element("float", k * n)) for k in range(ACROSS)
+    ]
     with f.when(apart.equals(ITEM)) as dense:
         for first, mask, target in vectors:
-            target.store(v.masked(source.element("float", first), mask), align=ITEM * n)
-        dense.otherwise()
-        every = splat(apart, n)
-        numbers = ", ".join([f"i64 {i}" for i in range(n)])
-        ways = Vector(f, every.type, f.append(f"mul {every.type} {every}, <{numbers}>"))
-        for first, mask, target in vectors:
-            line = v.gathered(source.at(apart * first), ways, mask)
+            line = masked_load(source.element("float", first), kind, mask, ITEM)
             target.store(line, align=ITEM * n)
+        dense.otherwise()
+        offsets = splat(apart, n).combined("mul", numbers(apart, n))
+        for first, mask, target in vectors:
+            columns_at = addresses(source.at(apart * first), offsets)
+            target.store(gathered(columns_at, kind, mask, ITEM), align=ITEM * n)
 
 
 # ---- units with contiguous channels in the input
-def _copy(v: Vectors, to: Pointer, source: Pointer, count: Int) -> None:
+def _copy(f: FunctionWriter, n: int, to: Pointer, source: Pointer, count: Int) -> None:
     """Copy ``count`` elements. Stores are full vectors and may write past the end, which the caller overwrites."""
-    f, n = v.f, v.variant.lanes
-    full = count & -n
+    kind, full = f"<{n} x float>", count & -n
     with f.loop(full, step=n, nonempty=False) as i:
-        value = source.element("float", i).load(v.kind, align=ITEM)
-        to.element("float", i).store(value, align=ITEM)
+        to.element("float", i).store(source.element("float", i).load(kind, align=ITEM), align=ITEM)
     left = count - full
     with f.when(left > 0):
-        last = v.masked(source.element("float", full), v.lanes(left))
+        last = masked_load(source.element("float", full), kind, first_lanes(left, n), ITEM)
         to.element("float", full).store(last, align=ITEM)
 
 
@@ -105,7 +67,7 @@ def _add_clear(module: Module, variant: VectorMicroKernel) -> None:
     f = internal_function(module, "clear", "ptr", "i64")
     to, count = f.parameters
     with f.loop(count, step=variant.lanes) as i:
-        to.element("float", i).store(Vectors(f, variant).zeros(), align=ITEM)
+        to.element("float", i).store(zeros(f, vector_type(variant)), align=ITEM)
     f.finish()
 
 
@@ -131,7 +93,7 @@ def _add_pack_w_of_units(module: Module, variant: VectorMicroKernel, record: typ
                 j, from_tap, to_tap = tap.values
                 with f.repeat(0, from_tap, to_tap) as channel:
                     c, source, to = channel.values
-                    _pack_columns(Vectors(f, variant), to, source, apart, columns - first)
+                    _pack_columns(f, variant.lanes, to, source, apart, columns - first)
                     following, after = c + 1, to.element("float", variant.columns)
                     more = following.ult(length)
                     channel.again(following, source.at(channel_bytes), after, when=more)
@@ -153,7 +115,7 @@ def _add_pack_rows(module: Module, variant: VectorMicroKernel, record: type[Reco
         position = position_in(f, walked)
         x_row, at = x.at(position.bytes), indices(position)
         rows.element("ptr", r).store(out.at(position.other))
-        row = _Row(Vectors(f, variant), left.at(r * (PITCH * ITEM)), x_row, units, unit_count)
+        row = _Row(f, variant.lanes, left.at(r * (PITCH * ITEM)), x_row, units, unit_count)
         is_interior = (at[0].ult(interior[0]) & at[1].ult(interior[1])) & at[2].ult(interior[2])
         with f.when(is_interior) as inside:
             row.write_interior()
@@ -167,7 +129,8 @@ def _add_pack_rows(module: Module, variant: VectorMicroKernel, record: type[Reco
 class _Row:
     """Row of the patch matrix: its units are consecutive from ``to`` on."""
 
-    v: Vectors
+    f: FunctionWriter
+    lanes: int
     to: Pointer
     x: Pointer
     units: Pointer
@@ -175,17 +138,17 @@ class _Row:
 
     def write_interior(self) -> None:
         """Copy a row without padding."""
-        f = self.v.f
+        f = self.f
         with f.repeat(0, self.to) as each:
             u, to = each.values
             unit = f.view(Unit, self.units.element(_UNIT, u))
             count = unit.all
-            _copy(self.v, to, self.x.at(unit.bytes), count)
+            _copy(f, self.lanes, to, self.x.at(unit.bytes), count)
             each.again(u + 1, to.element("float", count), when=(u + 1).ult(self.unit_count))
 
     def write_inside(self, at: Sequence[Int]) -> None:
         """Copy elements inside of the input, and clear the others."""
-        f, v = self.v.f, self.v
+        f = self.f
         high = (f.record.high0, f.record.high1, f.record.high2)
         with f.repeat(0, self.to) as each:
             u, to = each.values
@@ -199,7 +162,9 @@ class _Row:
             every = taps * length
             with f.unless_zero(head):
                 f.call("void", "clear", to, head)
-            _copy(v, to.element("float", head), source.element("float", head), stop - head)
+            _copy(
+                f, self.lanes, to.element("float", head), source.element("float", head), stop - head
+            )
             tail = every - stop
             with f.unless_zero(tail):
                 f.call("void", "clear", to.element("float", stop), tail)
@@ -240,7 +205,7 @@ def _add_pack_w_of_positions(
         cursors = {0: Cursor(to_panel, variant.columns * ITEM)}
         with f.cursor_loop(depth, cursors) as (k, to):
             source = w_f.at(f.view(Position, table.element(_POSITION, k)).other)
-            _pack_columns(Vectors(f, variant), to[0], source, apart, columns - first)
+            _pack_columns(f, variant.lanes, to[0], source, apart, columns - first)
         behind = first + variant.columns
         after = to[0].element("float", variant.columns)
         panels.again(behind, w_f.at(apart * variant.columns), after, when=behind.ult(columns))
@@ -267,20 +232,20 @@ def _add_pack_left(module: Module, variant: VectorMicroKernel, record: type[Reco
     """Add ``pack_left``(record, depth, first, count), which packs rows, by full vectors if the run is long enough."""
     f = internal_function(module, "pack_left", "i64", "i64", "i64", record=record)
     _, depth, first, count = f.parameters
-    v, rec, n = Vectors(f, variant), f.record, variant.lanes
+    rec, n, kind = f.record, variant.lanes, vector_type(variant)
     left, met = rec.left, rec.met
-    mask = v.lanes(count)
+    mask = first_lanes(count, n)
     with f.when((first + n).compared("ule", rec.run)) as is_full:
         with f.loop(depth) as k:
             start = met.pointer(k)
             with f.when(~start.is_null()) as there:
-                loaded = start.element("float", first).load(v.kind, align=ITEM)
-            value = there.merged(loaded, v.zeros())
+                loaded = start.element("float", first).load(kind, align=ITEM)
+            value = there.merged(loaded, zeros(f, kind))
             left.element("float", k * n).store(value, align=ITEM * n)
         is_full.otherwise()
         with f.loop(depth) as k:
             start = met.pointer(k)
-            seen = selected(~start.is_null(), mask, v.none())
-            value = v.masked(start.element("float", first), seen)
+            seen = selected(~start.is_null(), mask, zeros(f, mask.type))
+            value = masked_load(start.element("float", first), kind, seen, ITEM)
             left.element("float", k * n).store(value, align=ITEM * n)
     f.finish()
