@@ -11,6 +11,7 @@ from typing import Any
 
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Record, Word, record, word_count
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
@@ -65,13 +66,8 @@ def _add_gap(module: Module) -> None:
     placed: rows by first byte, with room for all; ``count`` of them are filled. A gap lies between ``below``, the
     highest end of the lower intervals that live at the same time, and the begin of the next one.
     """
-    f = FunctionWriter(
-        "gap",
-        module=module,
-        parameters=("ptr", *["i64"] * 5, "i1"),
-        result="i64",
-        linkage="internal",
-    )
+    kinds = ("ptr", *["i64"] * 5, "i1")
+    f = internal_function(module, "gap", *kinds, result="i64", attributes="")
     placed, count, start, end, size, alignment, first_fit = f.parameters
     with f.repeat(0, 0, -1, NO_LIMIT) as each:
         i, below, best, tightest = each.values
@@ -94,9 +90,7 @@ def _add_gap(module: Module) -> None:
 
 def _add_insert(module: Module) -> None:
     """Add ``insert``(placed, count, low, high, start, end), which keeps the rows in order."""
-    f = FunctionWriter(
-        "insert", module=module, parameters=("ptr", *["i64"] * 5), linkage="internal"
-    )
+    f = internal_function(module, "insert", "ptr", *["i64"] * 5, attributes="")
     placed, count, *columns = f.parameters
     with f.repeat(count) as down:
         (i,) = down.values

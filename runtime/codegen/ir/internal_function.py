@@ -1,4 +1,4 @@
-"""Functions that only their own module calls, and that stay functions."""
+"""Functions that only their own module calls."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ def internal_function(
     *parameters: str,
     record: type[Record] | None = None,
     result: str = "void",
+    attributes: str = "noinline",
     **lengths: int,
 ) -> FunctionWriter:
-    """Return the writer of a function of ``module`` that is not exported and not inlined."""
+    """Return the writer of a function of ``module`` that is not exported, nor by default inlined."""
     return FunctionWriter(
         name,
         record,
@@ -23,6 +24,6 @@ def internal_function(
         parameters=parameters,
         result=result,
         linkage="internal",
-        attributes="noinline",
+        attributes=attributes,
         **lengths,
     )

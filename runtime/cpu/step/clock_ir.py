@@ -6,6 +6,7 @@ import time
 
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 
@@ -13,9 +14,7 @@ from runtime.codegen.ir.values import Pointer
 def add_clock(module: Module) -> None:
     """Add the function that ``now`` calls."""
     module.declare("declare i32 @clock_gettime(i32, ptr)")
-    f = FunctionWriter(
-        "now", module=module, result="i64", linkage="internal", attributes="noinline"
-    )
+    f = internal_function(module, "now", result="i64")
     moment = f.variable("[2 x i64]")
     f.call("i32", "clock_gettime", f.constant(time.CLOCK_MONOTONIC, "i32"), moment)
     f.ret(moment.word(0) * 1_000_000_000 + moment.word(1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 from runtime.cpu.step.worker_ir import WorkerWord, pointer_to
@@ -35,9 +36,7 @@ def add_keep_off(module: Module) -> None:
     module.declare("declare i32 @getpid()")
     module.declare("declare i32 @sched_getaffinity(i32, i64, ptr)")
     module.declare("declare i32 @sched_setaffinity(i32, i64, ptr)")
-    f = FunctionWriter(
-        KEEP_OFF, module=module, parameters=("ptr", "ptr", "i64"), linkage="internal"
-    )
+    f = internal_function(module, KEEP_OFF, "ptr", "ptr", "i64", attributes="")
     worker, workers, earlier = f.parameters
     cores, size = f.array(_CPU_SET_SIZE, "i64"), 8 * _CPU_SET_SIZE
     unknown = f.call("i32", "sched_getaffinity", f.call("i32", "getpid"), size, cores)

@@ -8,6 +8,7 @@ which native code polls all collectives in flight (LOOK_AROUND; runtime/cpu/step
 from __future__ import annotations
 
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.cpu.step.clock_ir import now
 from runtime.cpu.step.table_record import IN_FLIGHT, LOOKED, TableRecord
@@ -38,14 +39,7 @@ def add_in_flight_list(module: Module) -> None:
 
 
 def _function(module: Module, name: str, *parameters: str, attributes: str = "") -> FunctionWriter:
-    return FunctionWriter(
-        name,
-        TableRecord,
-        module=module,
-        parameters=parameters,
-        linkage="internal",
-        attributes=attributes,
-    )
+    return internal_function(module, name, *parameters, record=TableRecord, attributes=attributes)
 
 
 def _add_enter_in_flight(module: Module) -> None:

@@ -16,6 +16,7 @@ from functools import cache
 
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
@@ -103,9 +104,7 @@ def _add_assist(module: Module) -> None:
 
     It also ends when another step is requested. It returns the number of the step.
     """
-    f = FunctionWriter(
-        "assist", module=module, parameters=("ptr", "i64"), result="i64", linkage="internal"
-    )
+    f = internal_function(module, "assist", "ptr", "i64", result="i64", attributes="")
     worker, helped = f.parameters
     asked = pointer_to(worker, WorkerWord.ASKED)
     step, spin_limit = asked.word(), worker.word(WorkerWord.SPIN_LIMIT)
@@ -187,7 +186,7 @@ def _keep_apart(f: FunctionWriter, worker: Pointer) -> None:
 
 
 def _add_ask(module: Module) -> None:
-    f = FunctionWriter("ask", module=module, parameters=("ptr", "i64"), linkage="internal")
+    f = internal_function(module, "ask", "ptr", "i64", attributes="")
     worker, step = f.parameters
     pointer_to(worker, WorkerWord.ASKED).store(step, order="seq_cst")
     with f.when(pointer_to(worker, WorkerWord.ASLEEP).load(order="seq_cst").differs(0)):

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 from runtime.cpu.kernels.native_call import NativeCall
@@ -71,7 +71,7 @@ def add_shares(module: Module) -> None:
 
 
 def _add_run_piece(module: Module) -> None:
-    f = FunctionWriter("run_piece", module=module, parameters=("ptr", "i64"), linkage="internal")
+    f = internal_function(module, "run_piece", "ptr", "i64", attributes="")
     share, number = f.parameters
     piece = share.element("i64", PIECES).element(f"[{_PIECE_WORDS} x i64]", number)
     count, calls = piece.word(0), piece.pointer(1)
@@ -83,13 +83,7 @@ def _add_run_piece(module: Module) -> None:
 
 
 def _add_share(module: Module) -> None:
-    f = FunctionWriter(
-        SHARE,
-        module=module,
-        parameters=("ptr", "ptr", "ptr"),
-        linkage="internal",
-        attributes="noinline",
-    )
+    f = internal_function(module, SHARE, "ptr", "ptr", "ptr")
     share, open_share, table = f.parameters
     claimed, back, done = (share.element("i64", word) for word in (CLAIMED, BACK, DONE))
     count = share.word(COUNT)
@@ -118,7 +112,7 @@ def _add_share(module: Module) -> None:
 
 
 def _add_help(module: Module) -> None:
-    f = FunctionWriter(HELP, module=module, parameters=("ptr",), result="i1", linkage="internal")
+    f = internal_function(module, HELP, "ptr", result="i1", attributes="")
     where = f.parameters[0].load(order="acquire")
     with f.when(where.differs(0)):
         share = Pointer(f, f.append(f"inttoptr i64 {where} to ptr"))

@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from runtime.codegen.ir.control_flow import Repetition
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 from runtime.cpu.step.segment_ir import FUNCTION, Stop
@@ -62,7 +63,7 @@ def add_worker(module: Module) -> None:
 
 
 def _add_rewind(module: Module) -> None:
-    f = FunctionWriter(REWIND, module=module, parameters=("ptr",), linkage="internal")
+    f = internal_function(module, REWIND, "ptr", attributes="")
     (worker,) = f.parameters
     count, tables = worker.word(WorkerWord.TABLES), worker.pointer(WorkerWord.TABLE_LIST)
     pointer_to(worker, WorkerWord.CURRENT).store(0)

@@ -10,6 +10,7 @@ from functools import cache
 
 from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, Vector
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
@@ -118,13 +119,7 @@ def _interleaved(rows: list[Vector], n: int) -> list[Vector]:
 # ---- remaining elements
 def add_edge(module: Module, width: int) -> None:
     """Add ``edge{width}``, which moves elements [a, b], a_first <= a < a_end and b_first <= b < b_end (the shorter)."""
-    f = FunctionWriter(
-        f"edge{width}",
-        module=module,
-        parameters=("ptr", "i64", "i64", "ptr", *["i64"] * 6),
-        linkage="internal",
-        attributes="noinline",
-    )
+    f = internal_function(module, f"edge{width}", "ptr", "i64", "i64", "ptr", *["i64"] * 6)
     s, s_a, s_b, t, t_a, t_b, a_first, a_end, b_first, b_end = f.parameters
     with f.when(a_first.ult(a_end) & b_first.ult(b_end)), f.loop(a_end, first=a_first) as a:
         s_row, t_row = s.at(a * s_a), t.at(a * t_a)

@@ -14,6 +14,7 @@ from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.values import Pointer
@@ -159,9 +160,7 @@ def add_factor(module: Module, kind: PrimitiveType, name: str) -> None:
     It goes column by column; pivots are summed in f64, and a column is multiplied by its pivot's reciprocal.
     """
     t = wide_type(kind)
-    f = FunctionWriter(
-        name, module=module, parameters=("ptr", "i64", "i64", "i64"), linkage="internal"
-    )
+    f = internal_function(module, name, "ptr", "i64", "i64", "i64", attributes="")
     matrix, size, row_step, column_step = f.parameters
     wide_sum, sum_ = f.variable("double"), f.variable(t)
 

@@ -130,14 +130,8 @@ class _Passes:
 
     def add_sort(self) -> None:
         """Add ``sort``, which moves n elements from x to y, or to one of two scratch arrays, which it returns."""
-        f = FunctionWriter(
-            "sort",
-            module=self.module,
-            parameters=("ptr", "i64", "ptr", "i64", "ptr", "ptr", "i64"),
-            result="ptr",
-            linkage="internal",
-            attributes="noinline",
-        )
+        kinds = ("ptr", "i64", "ptr", "i64", "ptr", "ptr", "i64")
+        f = internal_function(self.module, "sort", *kinds, result="ptr")
         x, x_step, y, y_step, one, other, n = f.parameters
         counts, active = f.array(self.bytes, "[256 x i32]"), f.array(self.bytes, "i64")
         all_passes = self.count(f, counts, active)

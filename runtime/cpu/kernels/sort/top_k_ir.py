@@ -12,6 +12,7 @@ from functools import cache
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
@@ -75,13 +76,7 @@ def _best(f: FunctionWriter, bits: int, begin: Int, end: Int, key_at: Callable[[
 
 def _add_enter(module: Module, kind: str) -> None:
     """Add ``enter``(keys, indices, size, key, index), which inserts behind equal keys in a list of ``size`` entries."""
-    f = FunctionWriter(
-        "enter",
-        module=module,
-        parameters=("ptr", "ptr", "i64", kind, "i64"),
-        linkage="internal",
-        attributes="noinline",
-    )
+    f = internal_function(module, "enter", "ptr", "ptr", "i64", kind, "i64")
     keys, indices, size, key, index = f.parameters
     with f.repeat(size) as look:
         (n,) = look.values

@@ -47,13 +47,8 @@ def add_multiply(module: Module, variant: VectorMicroKernel, left: LeftLayout) -
     for height in variant.heights:
         _add_product(module, variant, left, height)
     tall, low = variant.heights
-    f = FunctionWriter(
-        "multiply",
-        module=module,
-        parameters=(*_PARAMETERS, "i64", "i1"),
-        linkage="internal",
-        attributes="alwaysinline",
-    )
+    kinds = (*_PARAMETERS, "i64", "i1")
+    f = internal_function(module, "multiply", *kinds, attributes="alwaysinline")
     *given, rows, add = f.parameters
     with f.when(rows.compared("ugt", low)) as is_tall:
         f.call("void", f"multiply{tall}", *given, add)
