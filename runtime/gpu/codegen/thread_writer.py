@@ -94,9 +94,9 @@ class PtxWriter(FunctionWriter):
         return self.value(f"bitcast i{bits} {total} to {kind}")
 
     # ---- numbers
-    def to_index(self, x: str, kind: str = "i32") -> str:
-        """Convert a number that is not negative to the type of indices."""
-        return x if kind == self.index else self.value(f"zext {kind} {x} to {self.index}")
+    def to_index(self, x: str) -> str:
+        """Convert an i32 that is not negative to the type of indices."""
+        return x if self.index == "i32" else self.value(f"zext i32 {x} to {self.index}")
 
     def to_i64(self, x: str) -> str:
         if x.lstrip("-").isdigit() or self.index == "i64":

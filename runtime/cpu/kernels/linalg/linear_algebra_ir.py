@@ -67,7 +67,7 @@ def cholesky_code(variant: CholeskyVariant, potrf: BlasFunction) -> NativeLibrar
 def cholesky_ir(variant: CholeskyVariant, index_bits: int) -> str:
     module = Module()
     if variant.small:
-        add_factor(module, variant.kind, "factor")
+        add_factor(module, variant.kind)
     else:
         module.declare("declare void @potrf(ptr, ptr, ptr, ptr, ptr, i64)")
     return _Cholesky(variant, f"i{index_bits}", module).text()

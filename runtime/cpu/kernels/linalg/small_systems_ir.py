@@ -154,13 +154,13 @@ class _Solve:
         return line.at(column * self.x_column)
 
 
-def add_factor(module: Module, kind: PrimitiveType, name: str) -> None:
-    """Add @name(matrix, size, row, column), which overwrites the lower triangle with the factor L; strides in bytes.
+def add_factor(module: Module, kind: PrimitiveType) -> None:
+    """Add ``factor``(matrix, size, row, column), which replaces the lower triangle by the factor L; strides in bytes.
 
     It goes column by column; pivots are summed in f64, and a column is multiplied by its pivot's reciprocal.
     """
     t = wide_type(kind)
-    f = internal_function(module, name, "ptr", "i64", "i64", "i64", attributes="")
+    f = internal_function(module, "factor", "ptr", "i64", "i64", "i64", attributes="")
     matrix, size, row_step, column_step = f.parameters
     wide_sum, sum_ = f.variable("double"), f.variable(t)
 
