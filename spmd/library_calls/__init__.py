@@ -5,7 +5,7 @@
     products.py            cuBLAS and cuBLASLt: products with scales, addend, activation
     convolutions.py        cuDNN: convolutions and their gradients, with bias and activation
     solvers.py             cuSOLVER: factorizations, as calls of LAPACK
-    householder.py         cuSOLVER and LAPACK: products with the orthogonal factor of a QR factorization
+    reflectors.py          cuSOLVER and LAPACK: products with the orthogonal factor of a QR factorization
     other_calls.py         triangular solve, sort, top-k
     partitioner_calls.py   rotations and slices that XLA's partitioner reads
 
@@ -15,11 +15,11 @@ knowledge of it. Workspaces, which are results of the calls, have unspecified co
 
 from spmd.library_calls import (
     convolutions,
-    householder,
     other_calls,
     partitioner_calls,
     products,
+    reflectors,
     solvers,
 )
 
-FAMILIES = (products, convolutions, solvers, householder, other_calls, partitioner_calls)
+FAMILIES = (products, convolutions, solvers, reflectors, other_calls, partitioner_calls)

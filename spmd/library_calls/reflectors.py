@@ -45,8 +45,8 @@ def reflected(call: HloInstruction, operands: Sequence[HloInstruction], b: Build
     v, inverse = _reflectors(a, tau, b)
     v_h = _conjugate(v, b)
     rank = len(a.dims)
-    turned = "ADJOINT" if adjoint else "NO_TRANSPOSE"
-    solve = TriangularSolveAttrs(left_side=left, lower=False, transpose_a=turned)
+    transpose_a = "ADJOINT" if adjoint else "NO_TRANSPOSE"
+    solve = TriangularSolveAttrs(left_side=left, lower=False, transpose_a=transpose_a)
     if left:
         projected = _product(v_h, rank - 2, c, rank - 2, b)
         solved = b.create(Opcode.TRIANGULAR_SOLVE, (inverse, projected), solve)

@@ -73,7 +73,7 @@ def test_products_with_q(
     if letter == "s":  # the evaluator beside it
         (found,) = run(program, packed, tau, c)
     else:
-        module = parse_module(f"HloModule householder\n{program}")
+        module = parse_module(f"HloModule reflectors\n{program}")
         (found,) = compile_module(module, 1, CompileOptions(partitioned=True)).run(packed, tau, c)
     close = 1e-4 if letter in "sc" else 1e-12
     np.testing.assert_allclose(found, q @ c if left else c @ q, rtol=close, atol=close)
