@@ -231,7 +231,7 @@ EXCEPTIONS = {
     ),
     **dict.fromkeys(
         (
-            "_CALL_WORDS",
+            "CALL_WORDS",
             "GEMM_WORDS",
             "HEADER_WORDS",
             "INSTANCE_WORDS",
@@ -240,7 +240,7 @@ EXCEPTIONS = {
             "PANEL_WORDS",
             "PART_WORDS",
             "PHASE_WORDS",
-            "_PIECE_WORDS",
+            "PIECE_WORDS",
             "RECORD_WORDS",
             "TAP_WORDS",
             "TIMESTAMP_WORDS",

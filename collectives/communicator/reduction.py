@@ -29,6 +29,27 @@ _COMBINE: dict[ReductionKind, Callable[..., Any]] = {
 }
 
 
+#: Reductions of floats; the others are of bits.
+_OF_FLOATS = (
+    ReductionKind.SUM,
+    ReductionKind.PRODUCT,
+    ReductionKind.MIN,
+    ReductionKind.MAX,
+)
+
+
+def can_reduce(dtype: np.dtype[Any], reduction: ReductionKind) -> bool:
+    """Return whether native code combines values with the bits of ``reduce_in_order``.
+
+    It does not for complex products, which NumPy rounds differently from LLVM.
+    """
+    if dtype.kind == "c":
+        return reduction is ReductionKind.SUM
+    if PrimitiveType.from_numpy(dtype).is_floating:
+        return reduction in _OF_FLOATS
+    return True
+
+
 def accumulator_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type in which values of ``dtype`` are combined."""
     kind = PrimitiveType.from_numpy(dtype)

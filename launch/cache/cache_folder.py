@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from launch.cache import program_cache_variable
+from launch.cache.sources_digest import sources_digest
 from runtime.codegen.llvm.jit import host_jit
 from runtime.codegen.llvm.object_cache import ObjectCache
 from runtime.codegen.llvm.perf_map import PerfMap
@@ -35,10 +37,13 @@ def object_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
 def keep_objects() -> ObjectCache | None:
     """Make this process look for machine code in the cache folder, and store there what it compiles. Returns the cache.
 
-    Returns None if there is no such folder, or if other users can write to it.
+    Returns None if there is no such folder, or if other users can write to it. Unless SPMD_PROGRAM_CACHE=off, code is
+    found without its IR if the project's sources are those that wrote it.
     """
     folder = object_folder()
     if os.environ.get(PERF_VARIABLE) == "1":
         host_jit().perf_map = PerfMap()
+    if os.environ.get(program_cache_variable.VARIABLE) != "off":
+        host_jit().sources = sources_digest()
     host_jit().cache = None if folder is None else ObjectCache.opened(folder)
     return host_jit().cache

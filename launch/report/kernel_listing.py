@@ -17,8 +17,7 @@ from collectives.communicator.loopback.communicator import LoopbackWorld
 from runtime.arrays.device_memory import DeviceMemory
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.collective.collective_engine import native_step_engine
-from runtime.cpu.kernels.native_call import NativeAction
-from runtime.cpu.kernels.repeat_ir import repeated
+from runtime.cpu.kernels.native_call import NativeAction, repeated
 from runtime.cpu.prediction.step import StepPredictor
 from runtime.device_program import DeviceProgram
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays

@@ -20,7 +20,7 @@ from runtime.cpu.sharing.cutting import Cutting, pieces_worth
 from runtime.cpu.step.device_table import Table
 from runtime.cpu.step.polling_points import ProgressPoints
 from runtime.cpu.step.prepare import prepare_sequence
-from runtime.cpu.step.segment_ir import SegmentRow
+from runtime.cpu.step.segment import SegmentRow
 from runtime.cpu.step.thread_team import ThreadTeam
 from runtime.cpu.step.worker import Worker
 from runtime.device_program import DeviceProgram

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.gemm.dot import plan_dot
+from runtime.cpu.kernels.gemm.choose import plan_dot
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
 from runtime.program.dot_matrices import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.codegen.ir.combine import can_reduce
+from collectives.communicator.reduction import can_reduce
 from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program

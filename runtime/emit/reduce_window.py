@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from runtime.codegen.ir.combine import can_reduce
+from collectives.communicator.reduction import can_reduce
 from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program

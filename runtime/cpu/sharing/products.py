@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from runtime.cpu.kernels.gemm.native_dot import is_small
 from runtime.cpu.kernels.gemm.thin_dot import LEAST_BYTES, MOST_ROWS, MOST_SUMMED
-from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS
+from runtime.cpu.kernels.gemm.tile_unit import TILE_THRESHOLDS
 from runtime.cpu.libraries.blas import cut_multiples
 from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Cut, Piece, scratch, scratch_like, spans
 from runtime.program.blocks import Span

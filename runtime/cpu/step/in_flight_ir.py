@@ -10,7 +10,7 @@ from __future__ import annotations
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.cpu.step.clock_ir import now
-from runtime.cpu.step.table_record import IN_FLIGHT, LOOKED, TableRecord
+from runtime.cpu.step.device_table import IN_FLIGHT, LOOKED, TableRecord
 
 #: Least nanoseconds between two polls; an earlier LOOK_AROUND does nothing. A poll of messages takes 2 to 6 us (MPICH
 #: over TCP), so polls take at most a tenth of a loop whose trips are shorter.

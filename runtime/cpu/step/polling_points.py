@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 
-from runtime.cpu.step.segment import Segment, joined
-from runtime.cpu.step.segment_ir import SegmentRow
+from runtime.cpu.step.segment import Segment, SegmentRow, joined
 
 #: Longest time between two polls. At 10 Gbit/s 250 KB arrive meanwhile, about what a TCP connection buffers before its
 #: sender pauses. A poll takes 1 % of it if nothing has arrived, else 3 % (MPICH over TCP: 2 and 6 us).

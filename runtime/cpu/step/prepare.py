@@ -23,12 +23,12 @@ from runtime.cpu.step.segment import (
     Action,
     PythonWait,
     Segment,
+    SegmentRow,
     either,
     joined,
     recording,
     segment_of,
 )
-from runtime.cpu.step.segment_ir import SegmentRow
 from runtime.program.kernel import Kernel, KernelArrays
 from runtime.program.records.copy import CopyKernel
 from runtime.program.thunks.callback import CallbackThunk

@@ -11,7 +11,7 @@ import numpy as np
 
 from collectives.communicator.native_collective import NativeCollective
 from runtime.cpu.collective.step_records import LANDED, MET
-from runtime.cpu.step.table_record import LOG_WORDS, TIMESTAMP_WORDS
+from runtime.cpu.step.device_table import LOG_WORDS, TIMESTAMP_WORDS
 from runtime.program.thunks.thunk import Thunk, traverse
 from runtime.timeline.timestamps import RETAINED_STEPS, Moment, RecordedStep, mark_of
 from spmd.literal import NDArray

@@ -7,15 +7,24 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 
 import numpy as np
 
 from collectives.communicator.interface import PeerFailedError
-from runtime.cpu.step.segment_ir import SegmentRow
-from runtime.cpu.step.thread_team_ir import TeamWord, WorkerStop, team_code
-from runtime.cpu.step.worker import Worker
-from runtime.cpu.step.worker_ir import WorkerWord
+from runtime.cpu.step.segment import SegmentRow
+from runtime.cpu.step.worker import Worker, WorkerStop, WorkerWord, team_code
 from spmd.literal import NDArray
+
+
+class TeamWord(IntEnum):
+    """Fields of a team's record."""
+
+    WORKERS = 0  # number of workers
+    WORKER_LIST = 1  # address of their addresses
+    STEP = 2  # its number
+    WORKING = 3  # workers that have tables: the first ones
+
 
 _IDLE_SPINS = 8_000
 """Polls for the next step, about 2 ms, before a worker's thread sleeps: waking it takes a quarter of a millisecond."""

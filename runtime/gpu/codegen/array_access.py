@@ -7,14 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.codegen.elements.builder import Instructions, Int
-from runtime.codegen.ir.dynamic_starts import (
-    StartsStage,
-    StartsVariant,
-    computed_starts,
-    moved_by,
-)
+from runtime.codegen.ir.dynamic_starts import computed_starts, moved_by
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.scalar_program_ir import program_ir
+from runtime.codegen.ir.starts import StartsStage, StartsVariant
 from runtime.codegen.ir.values import typed
 from runtime.gpu.codegen.launch import ALIGNMENT, ArgumentKind, PtxArgument
 from runtime.gpu.codegen.thread_writer import PtxWriter

@@ -20,8 +20,7 @@ from runtime.cpu.kernels.fft.fft_ir import (
 from runtime.cpu.kernels.fft.fft_load_store_ir import Lie, LinesRecord, LinesVariant
 from runtime.cpu.kernels.fft.fft_plan import digit_reversal, radices_of, roots_of_unity, twiddles_of
 from runtime.cpu.kernels.fft.fft_real_ir import RealRecord, RealVariant
-from runtime.cpu.kernels.native_call import NativeAction, NativeCall, native_call
-from runtime.cpu.kernels.repeat_ir import repeated
+from runtime.cpu.kernels.native_call import NativeAction, NativeCall, native_call, repeated
 from runtime.program.index_order import merged_dims
 from spmd.literal import NDArray
 

@@ -1,16 +1,14 @@
-"""Matrix products as native calls: of BLAS, with conversions of other types, repeated over batches."""
+"""Matrix products as native calls: of BLAS and of code for small and thin ones, repeated over batches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.cpu.kernels.convert import SOURCE_WORD, TARGET_WORD, converting
-from runtime.cpu.kernels.copy.copy_ir import SOURCE_WORD as COPY_SOURCE_WORD
-from runtime.cpu.kernels.copy.copy_ir import CopyRecord
-from runtime.cpu.kernels.gemm.blas_call_ir import (
+from runtime.cpu.kernels.copy.copy import SOURCE_WORD as COPY_SOURCE_WORD
+from runtime.cpu.kernels.copy.copy import CopyRecord
+from runtime.cpu.kernels.gemm.gemm_code import (
     GEMM,
     GEMM_WORDS,
     GEMV,
@@ -18,20 +16,22 @@ from runtime.cpu.kernels.gemm.blas_call_ir import (
     NO_TRANSPOSE,
     TRANSPOSE,
     TRANSPOSING_GEMM,
-    GemmIr,
+    TYPES,
     GemmRecord,
     GemvRecord,
-    blas_gemm_ir,
+    Product,
     gemm_code,
     gemv_code,
+    register_block,
     transposing_gemm_code,
 )
-from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, moving
-from runtime.cpu.kernels.gemm.small_dot_ir import TYPES, register_block, small_gemm_ir
 from runtime.cpu.kernels.gemm.thin_dot import MOST_SUMMED, thin_product
-from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS
-from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
-from runtime.cpu.kernels.native_call import NativeAction, NativeCall, native_call
+from runtime.cpu.kernels.gemm.tile_unit import TILE_THRESHOLDS, has_tile_unit
+from runtime.cpu.kernels.native_call import (
+    RelocatableCall,
+    moving,
+    native_call,
+)
 from runtime.cpu.libraries.blas import gemm_function, gemv_function
 from runtime.program.index_order import merged_dims
 from spmd.literal import NDArray
@@ -91,20 +91,19 @@ def blas_product(
     if special is not None:
         return special
     arguments = _gemm_record(lhs, rhs, out)
-    gemm = _gemm_for(kind, arguments)
+    gemm = _product_for(kind, arguments)
     if gemm is None:
         return None
     record = arguments.to_array()
-    return moving(native_call(gemm_code(gemm), GEMM, record, (lhs, rhs, out)))
+    return moving(native_call(gemm_code(kind, gemm), GEMM, record, (lhs, rhs, out)))
 
 
-def _gemm_for(kind: PrimitiveType, arguments: GemmRecord) -> GemmIr | None:
-    """Return the IR of the product; None if it needs BLAS, and there is none."""
+def _product_for(kind: PrimitiveType, arguments: GemmRecord) -> Product | None:
+    """Return the product's variant; None if it needs BLAS, and there is none."""
     by_row = arguments.transpose_rhs == NO_TRANSPOSE
     if kind in TYPES and by_row and is_small(arguments.m, arguments.n, arguments.k):
-        return small_gemm_ir(kind, register_block(arguments.m, arguments.n, kind))
-    gemm = gemm_function(kind, (arguments.m, arguments.n, arguments.k))
-    return None if gemm is None else blas_gemm_ir(kind, gemm)
+        return register_block(arguments.m, arguments.n, kind)
+    return gemm_function(kind, (arguments.m, arguments.n, arguments.k))
 
 
 def _gemm_record(lhs: NDArray, rhs: NDArray, out: NDArray) -> GemmRecord:
@@ -132,7 +131,7 @@ def _transposing_product(
     rows, columns = rhs.shape
     by_row = np.empty(rhs.shape, rhs.dtype)  # only for its strides: native code has its own copy
     product = _gemm_record(lhs, by_row, out)
-    gemm = _gemm_for(kind, product)
+    gemm = _product_for(kind, product)
     if gemm is None:
         return None
     inner = (columns, rows, rhs.strides[1], by_row.strides[0])
@@ -182,67 +181,3 @@ def _leading_dimension(matrix: NDArray) -> int:
     lying = matrix if _lies_by_row(matrix) else matrix.T
     rows, columns = lying.shape
     return int(max(columns, lying.strides[0] // lying.itemsize if rows > 1 else columns))
-
-
-@dataclass(frozen=True, slots=True)
-class _Conversion:
-    """Calls of a conversion, and the addresses of the record words with its source and target; empty by default."""
-
-    calls: tuple[NativeCall, ...] = ()
-    source: tuple[int, ...] = ()
-    target: tuple[int, ...] = ()
-
-    @staticmethod
-    def between(source: NDArray, target: NDArray) -> _Conversion | None:
-        """Return the conversion; None if there is no native code for it."""
-        action = converting(source, target)
-        if not isinstance(action, NativeAction):
-            return None
-        record = action.calls[0].record
-        return _Conversion(action.calls, (record + 8 * SOURCE_WORD,), (record + 8 * TARGET_WORD,))
-
-
-def converted_product(
-    kind: PrimitiveType,
-    matrices: tuple[NDArray, NDArray, NDArray],
-    scratch: Sequence[NDArray],
-    block_rows: int,
-) -> RelocatableCall | None:
-    """Bind the product of two matrices into the third, computed in ``kind``; other types are converted in scratch.
-
-    scratch: for a block of rows of the left matrix, for the right matrix, for a block of the result, as needed.
-    """
-    lhs, rhs, out = matrices
-    spare = list(scratch)
-    left, right, total = (spare.pop(0) if x.dtype != kind.numpy else None for x in matrices)
-    rhs_conversion = _Conversion() if right is None else _Conversion.between(rhs, right)
-
-    def block(first: int, count: int) -> RelocatableCall | None:
-        rows, to = lhs[first : first + count], out[first : first + count]
-        here = rows if left is None else left[:count]
-        there = to if total is None else total[:count]
-        product = blas_product(kind, here, rhs if right is None else right, there)
-        before = _Conversion() if left is None else _Conversion.between(rows, here)
-        after = _Conversion() if total is None else _Conversion.between(there, to)
-        if product is None or before is None or after is None:
-            return None
-        return RelocatableCall(
-            before.calls + product.calls + after.calls,
-            product.lhs if left is None else before.source,
-            product.rhs if right is None else (),
-            product.result if total is None else after.target,
-        )
-
-    full, rest = divmod(len(lhs), block_rows)
-    blocks, tail = (
-        block(0, block_rows),
-        block(full * block_rows, rest) if rest else RelocatableCall(()),
-    )
-    if rhs_conversion is None or blocks is None or tail is None:
-        return None
-    steps = [block_rows * x.strides[0] for x in (lhs, out)]
-    return (
-        RelocatableCall(rhs_conversion.calls, rhs=rhs_conversion.source)
-        .then(blocks.repeated(full, (steps[0], 0, steps[1])))
-        .then(tail)
-    )

@@ -8,13 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from runtime.cpu.kernels.copy.copy import native_copy
-from runtime.cpu.kernels.copy.copy_ir import SOURCE_WORD
-from runtime.cpu.kernels.copy.slice_offset_ir import (
-    FUNCTION,
-    SliceOffsetsRecord,
-    slice_offsets_code,
-)
+from runtime.cpu.kernels.copy.copy import SOURCE_WORD, native_copy
+from runtime.cpu.kernels.copy.slice_offset import FUNCTION, SliceOffsetsRecord, slice_offsets_code
 from runtime.cpu.kernels.gemm.dot import bind_dot, native_product
 from runtime.cpu.kernels.loop.loop import (
     ArrayAccess,

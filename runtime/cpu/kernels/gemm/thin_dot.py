@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, has_runs, moving
-from runtime.cpu.kernels.gemm.thin_dot_ir import FUNCTION, ThinDotRecord, thin_dot_code
-from runtime.cpu.kernels.native_call import native_call
+from functools import cache
+
+from runtime.codegen.ir.record import Address, Record, Word, record
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
+from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.cpu.kernels.native_call import RelocatableCall, has_runs, moving, native_call
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -17,6 +20,35 @@ MOST_SUMMED = 4
 MOST_ROWS = 16
 #: Fewest bytes of the large matrix: at 256 KB there is no difference, at 4 MB it is two to four times as fast.
 LEAST_BYTES = 1 << 19
+
+
+FUNCTION = "spmd_thin_dot"
+
+
+@record
+class ThinDotRecord(Record):
+    """result[rows, n] = lhs[rows, k] rhs[k, n]: addresses, sizes, and strides in bytes.
+
+    Rows of lhs are contiguous. So are those of rhs and result if rhs is read by row; otherwise columns of rhs are
+    contiguous, and its stride is that between columns.
+    """
+
+    lhs: Address
+    rhs: Address
+    result: Address
+    n: Word
+    k: Word
+    lhs_stride: Word
+    rhs_stride: Word
+    result_row: Word
+    result_column: Word
+
+
+@cache
+def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary:
+    """Return the library of ``FUNCTION`` of f32 or f64 for ``rows`` rows of lhs, which takes a ThinDotRecord."""
+    ir = DeferredIr("runtime.cpu.kernels.gemm.thin_dot_ir", "thin_dot_ir", (kind, rows, by_row))
+    return host_jit().compile(ir, (FUNCTION,), passes=Passes.UNROLL)
 
 
 def thin_product(

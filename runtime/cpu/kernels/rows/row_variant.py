@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
-from runtime.codegen.elements import variants
-from runtime.codegen.ir.dynamic_starts import StartsVariant
-from runtime.codegen.ir.scalar_program_ir import program_ir
-from runtime.cpu.kernels.loop.loop_ir import Step
+from runtime.codegen.ir.starts import StartsVariant
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
+from runtime.cpu.kernels.loop.loop import Step
 from runtime.program.scalar_program import ScalarProgram
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
 #: Most partial sums along a row, so many that they hide the latency of an addition with any vector width.
 LANES = 64
+#: Fewest arguments of functions' vector variants (codegen/elements/variants.py).
+FEWEST = 8
 #: Rows of a block: their sums stay in the L1 cache, and contiguous reads are long.
 BLOCK = 1024
 
@@ -27,15 +29,18 @@ def lanes_of(length: int, passes: Sequence[RowPassVariant]) -> int:
     elements, which do not change the sum.
     """
     lanes = min(LANES, 1 << max(length - 1, 0).bit_length())
-    fewest = min(variants.LANES)
-    if lanes < fewest and any(_has_variants(each.elements.program) for each in passes):
-        return fewest
+    if lanes < FEWEST and any(_has_variants(each.elements.program) for each in passes):
+        return FEWEST
     return lanes
 
 
 def _has_variants(program: ScalarProgram) -> bool:
     """Return whether the program calls functions that have variants for vectors of some lengths only."""
-    return any(variants.VARIANTS in text for text in program_ir(program, "body"))
+    # Deferred: few programs have rows that short, and a run of cached code writes no other IR.
+    from runtime.codegen.elements.variants import VARIANTS
+    from runtime.codegen.ir.scalar_program_ir import program_ir
+
+    return any(VARIANTS in text for text in program_ir(program, "body"))
 
 
 class Storage(Enum):
@@ -99,3 +104,13 @@ class RowVariant:
     @property
     def along_rows(self) -> bool:
         return self.lanes > 0
+
+
+FUNCTION = "spmd_rows"
+
+
+@cache
+def row_code(variant: RowVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, which takes the address of a NestRecord."""
+    ir = DeferredIr("runtime.cpu.kernels.rows.rows_ir", "row_ir", (variant,))
+    return host_jit().compile(ir, (FUNCTION,))

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from runtime.codegen.ir.dynamic_starts import NestRecord
-from runtime.codegen.ir.scalar_program_ir import interleave_count
+from runtime.codegen.ir.starts import NestRecord
 from runtime.cpu.kernels.loop.loop import (
     ArrayAccess,
+    Step,
     access_of,
+    interleave_count,
     leaf_access,
     starting_accesses,
     starts_record,
     starts_variant,
 )
-from runtime.cpu.kernels.loop.loop_ir import Step
 from runtime.cpu.kernels.native_call import NOTHING, native_call
 from runtime.cpu.kernels.rows.row_variant import (
+    FUNCTION,
     ArrayVariant,
     Part,
     Ref,
@@ -25,8 +26,8 @@ from runtime.cpu.kernels.rows.row_variant import (
     RowVariant,
     Storage,
     lanes_of,
+    row_code,
 )
-from runtime.cpu.kernels.rows.rows_ir import FUNCTION, row_code
 from runtime.fusion.row_fusion import RowFusion, RowInput, RowPass, Source
 from runtime.program.index_order import (
     FEW_NEIGHBOURS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.gemm.dot import compute_type
+from runtime.cpu.kernels.gemm.choose import compute_type
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.dot import DotKernel
 from runtime.program.records.gather_scatter import GatherKernel

@@ -16,7 +16,7 @@ from runtime.codegen.ir.record import Address, Listed, Record, Word, field_names
 from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.cpu.kernels.gemm.small_dot_ir import host_registers
+from runtime.cpu.kernels.gemm.gemm_code import host_registers
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_convolve_thin"
