@@ -33,17 +33,21 @@ def object_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
     return Path(home) / ".cache" / "spmd-executor" / "objects" if Path(home).is_absolute() else None
 
 
+def find_code_by_sources() -> None:
+    """Find code without its IR if the project's sources are those that wrote it, unless SPMD_PROGRAM_CACHE=off."""
+    if os.environ.get(program_cache_variable.VARIABLE) != "off":
+        host_jit().sources = sources_digest()
+
+
 @functools.cache
 def keep_objects() -> ObjectCache | None:
     """Make this process look for machine code in the cache folder, and store there what it compiles. Returns the cache.
 
-    Returns None if there is no such folder, or if other users can write to it. Unless SPMD_PROGRAM_CACHE=off, code is
-    found without its IR if the project's sources are those that wrote it.
+    Returns None if there is no such folder, or if other users can write to it.
     """
     folder = object_folder()
     if os.environ.get(PERF_VARIABLE) == "1":
         host_jit().perf_map = PerfMap()
-    if os.environ.get(program_cache_variable.VARIABLE) != "off":
-        host_jit().sources = sources_digest()
+    find_code_by_sources()
     host_jit().cache = None if folder is None else ObjectCache.opened(folder)
     return host_jit().cache

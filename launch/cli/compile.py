@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from launch.cache.cache_folder import find_code_by_sources
 from launch.cache.compile_afresh import compile_warning
 from launch.cli.memory_limit_option import add_memory_limit
 from launch.cli.output_path import require_writable
@@ -45,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
     require_writable(options.output)
     if options.with_code:
         host_jit().collected = {}
+        find_code_by_sources()
     module = read_module(options)
     executable, warning = compile_warning(module, options.devices, compile_options(options))
     sys.stderr.write(warning)

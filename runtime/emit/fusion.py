@@ -79,7 +79,7 @@ def scratch(fusion: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
     own: tuple[ArrayShape, ...] = ()
     if isinstance(plan, ProductFusion):
         own, plan = product_scratch(fusion, plan, views), plan.epilogue
-    return own if isinstance(plan, LoopFusion) else (*own, *plan.scratch)
+    return own if isinstance(plan, LoopFusion) else (*own, *plan.fusion.scratch)
 
 
 LOWERINGS.add(

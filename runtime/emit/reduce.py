@@ -6,7 +6,7 @@ from runtime.emit.fused_kernel import kernel_of
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
 from runtime.fusion.plan_cache import cached_plan_alone
-from runtime.fusion.row_fusion import RowFusion
+from runtime.fusion.row_fusion import RowFusionPlan
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
 from runtime.program.records.reduce import ProgramReduceKernel
 from runtime.program.thunks.kernel import KernelThunk
@@ -34,12 +34,12 @@ def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | 
     return ProgramReduceKernel(program, axes)
 
 
-def native_reduce(instruction: HloInstruction) -> RowFusion | None:
+def native_reduce(instruction: HloInstruction) -> RowFusionPlan | None:
     """Return the reduction as a fusion of one instruction; None if it has no emitter."""
     found = cached_plan_alone(instruction)
     if found is None:
         return None
-    assert isinstance(found.plan, RowFusion)
+    assert isinstance(found.plan, RowFusionPlan)
     return found.plan
 
 

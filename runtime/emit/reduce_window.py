@@ -17,7 +17,8 @@ from runtime.program.records.reduce import (
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloComputation, HloInstruction, Opcode
-from spmd.ops.attrs import CompareAttrs, WindowAttrs
+from spmd.hlo.element_attrs import CompareAttrs
+from spmd.ops.attrs import WindowAttrs
 from spmd.ops.reduction import reduction_kind
 from spmd.ops.window import Window
 from spmd.shape import ArrayShape

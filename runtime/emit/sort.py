@@ -14,7 +14,8 @@ from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarPro
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
-from spmd.ops.attrs import CompareAttrs, SortAttrs, TopKAttrs
+from spmd.hlo.element_attrs import CompareAttrs
+from spmd.ops.attrs import SortAttrs, TopKAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 
 

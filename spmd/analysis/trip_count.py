@@ -11,9 +11,10 @@ import re
 from dataclasses import dataclass
 
 from spmd.analysis.value_trace import Value, constant_int, holds_integer, trace
+from spmd.hlo.element_attrs import CompareAttrs
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CompareAttrs, ParameterAttrs, TupleIndexAttrs
+from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
 from spmd.shape import PrimitiveType
 
 #: XLA states an int64: a longer number is no trip count.

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from spmd.errors import ShapeError, VerificationError
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.instruction import Attrs, HloInstruction
+from spmd.hlo.element_attrs import Attrs
+from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import AsyncAttrs
 from spmd.shape import PrimitiveType, Shape, TokenShape, TupleShape, array

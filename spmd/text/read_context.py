@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations, Attrs
+from spmd.hlo.element_attrs import Attrs
+from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.sharding import HloSharding

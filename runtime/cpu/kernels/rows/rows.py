@@ -28,7 +28,6 @@ from runtime.cpu.kernels.rows.row_variant import (
     lanes_of,
     row_code,
 )
-from runtime.fusion.row_fusion import RowFusion, RowInput, RowPass, Source
 from runtime.program.index_order import (
     FEW_NEIGHBOURS,
     MOST_STRIDE,
@@ -38,7 +37,15 @@ from runtime.program.index_order import (
 )
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.loop import Numbers, OperandElements
-from runtime.program.records.rows import PassLeaves, RowKernel, RowLeaf
+from runtime.program.records.rows import (
+    PassLeaves,
+    RowFusion,
+    RowInput,
+    RowKernel,
+    RowLeaf,
+    RowPass,
+    Source,
+)
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView, dense_strides
 from spmd.shape import PrimitiveType
@@ -144,9 +151,9 @@ class _Accesses:
             *(self.result(n) for n in each.row_results),
         )
         return RowPassVariant(
-            self.part(each.elements.program, leaves.elements, elements),
-            self.part(each.inits.program, leaves.inits, reductions),
-            self.part(each.rows.program, leaves.rows, rows),
+            self.part(each.elements, leaves.elements, elements),
+            self.part(each.inits, leaves.inits, reductions),
+            self.part(each.rows, leaves.rows, rows),
         )
 
     def part(
