@@ -30,7 +30,7 @@ from runtime.cpu.collective.collective_engine import native_step_engine
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall
 from runtime.cpu.prediction.step import predicted_step
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import KernelThunk
 from spmd.errors import SpmdError
 
 #: Cores that devices share in the prediction, whatever this machine has.

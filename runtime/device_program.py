@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView, BufferAssignment
 from runtime.program.thunks.feed import InfeedThunk, OutfeedThunk
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks.thunk import ThunkSequence, traverse
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape
 

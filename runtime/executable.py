@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -25,9 +25,7 @@ from runtime.cpu.loopback import LoopbackDevices
 from runtime.device_program import DeviceProgram
 from runtime.local_devices import Engine, KernelReport, LocalDevices, RunningDevice
 from runtime.program.kernel import KernelLibrary
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import traverse
-from runtime.scheduled_module import ScheduledModule
+from runtime.program.thunks.thunk import KernelThunk, traverse
 from runtime.timeline.timestamps import RecordedStep
 from spmd.errors import RunError
 from spmd.literal import NDArray
@@ -40,6 +38,31 @@ if TYPE_CHECKING:
 
 Gather = Literal["first", "all"]
 """Processes that get global arrays: the one of device 0, or all. A process with all devices always gets them."""
+
+
+class ScheduledModule:
+    """Scheduled module of an executable, read at its first use. ``aliases``: output leaf -> input leaf, if known."""
+
+    def __init__(
+        self, read: Callable[[], HloModule], aliases: dict[int, int] | None = None
+    ) -> None:
+        """``read``: is called once, at the first use of the module, and may raise SpmdError."""
+        self._read = read
+        self._aliases = aliases
+
+    @cached_property
+    def module(self) -> HloModule:
+        return self._read()
+
+    @cached_property
+    def aliases(self) -> dict[int, int]:
+        """Output leaf number -> input leaf number; donors count with the results that take their places."""
+        if self._aliases is not None:
+            return self._aliases
+        # A saved program states its aliases, and imports no graph.
+        from spmd.analysis.aliased_outputs import aliased_outputs
+
+        return aliased_outputs(self.module)
 
 
 @dataclass

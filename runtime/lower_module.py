@@ -13,11 +13,10 @@ from runtime.buffers.types import ArrayView
 from runtime.cpu import kernels as _kernels  # noqa: F401 - the kernel library finds its binders there
 from runtime.device_program import DeviceProgram
 from runtime.emit.program import emit_program
-from runtime.executable import Executable
+from runtime.executable import Executable, ScheduledModule
 from runtime.program.kernel import CPU_KERNELS
 from runtime.program.strides import StridedView
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.scheduled_module import ScheduledModule
+from runtime.program.thunks.thunk import ThunkSequence
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape, Shape, leaves
 

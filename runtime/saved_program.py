@@ -21,12 +21,11 @@ from runtime.codegen.llvm.jit import host_jit
 from runtime.codegen.llvm.object_cache import key_of
 from runtime.cpu import kernels as _kernels  # noqa: F401 - the kernel library finds its binders there
 from runtime.device_program import DeviceProgram
-from runtime.executable import Executable
+from runtime.executable import Executable, ScheduledModule
 from runtime.program.kernel import CPU_KERNELS
-from runtime.program.thunks.sequence import ThunkSequence
+from runtime.program.thunks.thunk import ThunkSequence
 from runtime.saved_format import SavedExecutableError
 from runtime.saved_records import NotARecordError, read_records, write_records
-from runtime.scheduled_module import ScheduledModule
 from spmd import __version__
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, PrimitiveType

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from spmd.errors import RunError
-from spmd.hlo.instruction import Annotations, HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, Shape, TupleShape, as_tuple, leaves
 from spmd.shape_compatibility import without_layout
+
+if TYPE_CHECKING:
+    from spmd.hlo.instruction import Annotations, HloInstruction
 
 #: An array, or a tuple or list of items, nested as the program's tuples are.
 Item: TypeAlias = Any

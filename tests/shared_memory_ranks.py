@@ -13,7 +13,7 @@ from loopback_ranks import run_ranks
 from collectives.communicator.group import Group
 from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import BoundCollective
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.liveness.polling import poll_until
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.node.barrier import NodeBarrier

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collectives.communicator.kinds import ALL_KINDS
+from collectives.communicator.kinds.all_kinds import ALL_KINDS
 from tests.field_terms import names_with_own_words
 from tests.paths import ROOT
 

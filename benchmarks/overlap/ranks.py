@@ -41,9 +41,14 @@ from launch.report.trace import recorded_trace
 from launch.stages.collective_groups import OVERLAPPING
 from launch.target.machine_option import machine_for
 from launch.target.measured_durations import durations_of
-from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import Role, Thunk, UseKind
+from runtime.program.thunks.thunk import (
+    CollectiveDoneThunk,
+    CollectiveStartThunk,
+    Role,
+    Thunk,
+    ThunkSequence,
+    UseKind,
+)
 from spmd.json_fields import JsonFields
 from spmd.literal import NDArray
 from spmd.machine.description import MachineDescription

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from launch.data.inputs import from_storage, write_arrays
 from launch.data.npz import Array, InputError, StoredArrays
 from launch.data.tile_files import is_per_device, of_device
 from launch.ranks.messages import report_note
-from runtime.arrays.host_feed import FeedSite, HostFeeds, Infeed, Outfeed, ReferenceFeed
+from runtime.arrays.host_feed import FeedSite, HostFeeds, Infeed, Outfeed
 from runtime.executable import Executable
 from spmd.errors import SpmdError
-from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.hlo.opcode import Opcode
 from spmd.host_feed import HostFeed, Item, array_leaves, fed_shape, flat_item
 from spmd.shape import ArrayShape
+
+if TYPE_CHECKING:
+    from spmd.hlo import HloInstruction, HloModule
 
 
 class FeedOptionError(SpmdError):
@@ -134,6 +137,9 @@ class FeedOptions:
         """Return the feed of an evaluation of ``module``, unpartitioned or ``partitioned``, from the first array on."""
         if partitioned:
             devices = range(module.num_partitions * module.replica_count)
+            # The reference evaluator reads feeds by instruction, which no compiled program has.
+            from runtime.arrays.feed_sites import ReferenceFeed
+
             feeds = HostFeeds(self.source(), [], devices)
             return ReferenceFeed(feeds, module.num_partitions)
         self.require_unpartitioned()

@@ -21,8 +21,7 @@ from runtime.cpu.kernels.native_call import NativeAction, repeated
 from runtime.cpu.prediction.step import StepPredictor
 from runtime.device_program import DeviceProgram
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks.thunk import KernelThunk, traverse
 from spmd.machine.description import MachineDescription
 
 #: A kernel is run until this many seconds have passed, at most so many times, each of so many runs. The least

@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from collectives.communicator.kinds import AllToAll, CollectiveOp
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.types import ArrayView
 from runtime.emit.collective import blocking, collective_op, dense_operands
 from runtime.lowering import (

@@ -8,8 +8,7 @@ from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows, ScatterKernel
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks.thunk import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import GatherAttrs, ScatterAttrs
 from spmd.ops.reduction import reduction_kind, through_annotations

@@ -14,8 +14,7 @@ from runtime.program.records.reduce import (
     SelectAndScatterKernel,
     SelectedElements,
 )
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks.thunk import KernelThunk, Thunk
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.element_attrs import CompareAttrs
 from spmd.ops.attrs import WindowAttrs

@@ -11,8 +11,7 @@ from runtime.emit.scalar_program import scalar_program
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.program.records.sort import RANK, SortKernel
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks.thunk import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.element_attrs import CompareAttrs
 from spmd.ops.attrs import SortAttrs, TopKAttrs

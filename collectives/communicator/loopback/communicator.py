@@ -22,7 +22,8 @@ import numpy as np
 from collectives.communicator.group import Group, describe_group, require_in
 from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import BoundCollective, PeerFailedError
-from collectives.communicator.kinds import AllGather, Collective
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.liveness.polling import poll_while
 from collectives.communicator.liveness.status_table import (
     NO_THUNK,

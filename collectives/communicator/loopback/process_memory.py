@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from collectives.communicator.group import Group, describe_group
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.memory import MEMORY_ALIGNMENT, private_memory
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.shared_protocols import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from collectives.communicator.hierarchical.groups import HierarchicalPlan
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.memory import MEMORY_ALIGNMENT
 from collectives.communicator.messages.native_message_steps import LocalMembers, native_program
 from collectives.communicator.native_collective import NativeCollective

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from collectives.communicator.group import Group, describe_group, require_in
 from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import BoundCollective
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.liveness.polling import ask_while, poll_until, poll_while
 from collectives.communicator.liveness.stall_detector import StallDetector
 from collectives.communicator.liveness.status_table import (

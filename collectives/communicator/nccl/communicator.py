@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from collectives.communicator.group import Group, describe_group, require_in
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.nccl.api import CommConfig, NcclApi, NcclComm
 from collectives.communicator.nccl.arrivals import Arrivals
 from collectives.communicator.nccl.enqueue import enqueue

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from collectives.communicator.group import Group
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.memory import MEMORY_ALIGNMENT
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.shared_protocols import own_tiles

@@ -10,7 +10,7 @@ import numpy as np
 
 from collectives.communicator.group import Group, describe_group
 from collectives.communicator.interface import BoundCollective
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.memory import MEMORY_ALIGNMENT, private_memory
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.barrier import NodeBarrier

@@ -22,7 +22,7 @@ from runtime.program.records.loop import LoopKernel, LoopLeaf, Numbers, PiecesKe
 from runtime.program.records.native_elementwise import NativeElementwiseKernel, one_operation
 from runtime.program.scalar_program import ScalarConstant, ScalarProgram
 from runtime.program.strides import StridedView
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import KernelThunk
 from spmd.machine.description import MachineDescription
 
 #: Slowdown of accesses with a stride: one element per cache line, and blocks that are transposed in registers.

@@ -31,21 +31,27 @@ from runtime.cpu.step.segment import (
 )
 from runtime.program.kernel import Kernel, KernelArrays
 from runtime.program.records.copy import CopyKernel
-from runtime.program.thunks.callback import CallbackThunk
-from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.program.thunks.conditional import ConditionalThunk
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.device_id import PartitionIdThunk, ReplicaIdThunk
-from runtime.program.thunks.feed import InfeedThunk, OutfeedThunk
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import Thunk
-from runtime.program.thunks.while_loop import WhileThunk
+from runtime.program.thunks.thunk import (
+    CollectiveDoneThunk,
+    CollectiveStartThunk,
+    ConditionalThunk,
+    CopyThunk,
+    KernelThunk,
+    PartitionIdThunk,
+    ReplicaIdThunk,
+    Thunk,
+    ThunkSequence,
+    WhileThunk,
+)
 from spmd.literal import NDArray
 from spmd.registry import Registry
 
 Rule: TypeAlias = Callable[[Thunk, LoadedProgram], Action | Segment]
-RULES: Registry[type[Thunk], Rule] = Registry("CPU rule")
+#: By the names of the thunks' classes.
+RULES: Registry[str, Rule] = Registry("CPU rule")
+RULES.import_at_need(
+    {"runtime.cpu.step.prepare_host": ("CallbackThunk", "InfeedThunk", "OutfeedThunk")}
+)
 
 T = TypeVar("T", bound=Thunk)
 R = TypeVar("R", bound=Action | Segment)
@@ -57,7 +63,7 @@ def prepares(
     """Decorator: register the rule for thunks of ``kind``."""
 
     def decorator(rule: Callable[[T, LoadedProgram], R]) -> Callable[[T, LoadedProgram], R]:
-        RULES.add(kind, cast("Rule", rule))
+        RULES.add(kind.__name__, cast("Rule", rule))
         return rule
 
     return decorator
@@ -65,7 +71,7 @@ def prepares(
 
 def prepare(thunk: Thunk, program: LoadedProgram) -> Action | Segment:
     """Bind ``thunk`` to the memory of ``program``'s device. Raises TypeError if its class has no rule."""
-    rule = RULES.get(type(thunk))
+    rule = RULES.get(type(thunk).__name__)
     if rule is None:
         raise TypeError(f"no rule says what a processor does for a {type(thunk).__name__}")
     return rule(thunk, program)
@@ -272,31 +278,3 @@ def _wait_for(bound: BoundCollective, thunk: Thunk, program: LoadedProgram) -> S
         return wait
     course = program.recorder.course(thunk, bound)
     return joined((wait, *(recording(number, event) for event in course)))
-
-
-# ---- the host
-
-
-@prepares(CallbackThunk)
-def prepare_callback(thunk: CallbackThunk, program: LoadedProgram) -> Action:
-    operands, results = (tuple(map(program.array, x)) for x in (thunk.operands, thunk.results))
-    return thunk.on_arrays(program.host, operands, results)
-
-
-@prepares(InfeedThunk)
-def prepare_infeed(thunk: InfeedThunk, program: LoadedProgram) -> Action:
-    host, device = program.host, program.communicator.rank
-    targets = tuple(map(program.array, thunk.results))
-
-    def run() -> None:
-        for target, array in zip(targets, host.next_tile(thunk.site, device), strict=True):
-            np.copyto(target, array)
-
-    return run
-
-
-@prepares(OutfeedThunk)
-def prepare_outfeed(thunk: OutfeedThunk, program: LoadedProgram) -> Action:
-    host, device = program.host, program.communicator.rank
-    arrays = tuple(map(program.array, thunk.operands))
-    return lambda: host.put(thunk.site, device, arrays)

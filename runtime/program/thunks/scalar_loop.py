@@ -12,9 +12,7 @@ from runtime.program.records.native_elementwise import NativeElementwiseKernel, 
 from runtime.program.records.scalar_loop import ScalarLoop, Statement
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks.thunk import CopyThunk, KernelThunk, Thunk
 from spmd.shape import PrimitiveType
 
 #: Largest number of thunks of such a loop: the code is compiled for this loop alone.

@@ -1,4 +1,7 @@
-"""Thunk: the base record of an action, with the memory that it reads and writes."""
+"""Thunks: what a device does, one frozen record per action, with the memory that it reads and writes.
+
+Those that need the host are in feed.py and callback.py.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.types import ArrayView, BufferSlice
+from runtime.program.kernel import Kernel
 
 
 class UseKind(Enum):
@@ -66,3 +71,146 @@ def traverse(thunk: Thunk) -> Iterator[Thunk]:
     yield thunk
     for inner in thunk.nested():
         yield from traverse(inner)
+
+
+# ---- sequences and control flow
+
+
+@dataclass(frozen=True)
+class ThunkSequence(Thunk):
+    """Thunks of a computation, in schedule order. ``name``: that of the computation."""
+
+    thunks: tuple[Thunk, ...]
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        return iter(())
+
+    def nested(self) -> Iterator[Thunk]:
+        return iter(self.thunks)
+
+    @property
+    def is_composite(self) -> bool:
+        """True, even if the sequence is empty."""
+        return True
+
+
+@dataclass(frozen=True)
+class WhileThunk(Thunk):
+    """Loop: run ``condition``; while ``predicate`` is true, run ``body`` and ``condition``.
+
+    ``body`` ends with the copies of new values to the state's slices. ``state``: pairs (number, array) of the leaves of
+    the loop's state, without those that no trip changes. ``trips``: trip count; None if it is unknown.
+    """
+
+    condition: ThunkSequence
+    body: ThunkSequence
+    predicate: ArrayView
+    state: tuple[tuple[int, ArrayView], ...]
+    trips: int | None = None
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        yield BufferUse(UseKind.READ, self.predicate, Role.OPERAND)
+
+    def nested(self) -> Iterator[Thunk]:
+        yield self.condition
+        yield self.body
+
+
+@dataclass(frozen=True)
+class ConditionalThunk(Thunk):
+    """``selector`` chooses: a pred takes branch 0 when true; an index out of range takes the last branch.
+
+    Branches end with the copies that bring their results to ``results``.
+    """
+
+    selector: ArrayView
+    branches: tuple[ThunkSequence, ...]
+    results: tuple[ArrayView, ...]
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        yield BufferUse(UseKind.READ, self.selector, Role.OPERAND)
+
+    def nested(self) -> Iterator[Thunk]:
+        return iter(self.branches)
+
+
+# ---- kernels and copies
+
+
+@dataclass(frozen=True)
+class KernelThunk(Thunk):
+    """One kernel call: matrix products, loops, reductions, slices, and the library functions behind rare ones."""
+
+    kernel: Kernel
+    operands: tuple[ArrayView, ...]
+    results: tuple[ArrayView, ...]
+    scratch: tuple[ArrayView, ...] = ()
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        yield from uses(UseKind.READ, Role.OPERAND, self.operands)
+        yield from uses(UseKind.WRITE, Role.SCRATCH, self.scratch)
+        yield from uses(UseKind.WRITE, Role.RESULT, self.results)
+
+
+@dataclass(frozen=True)
+class CopyThunk(Thunk):
+    """Copy of ``source`` to ``target``. ``name``: the instruction that needs the copy."""
+
+    source: ArrayView
+    target: ArrayView
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        yield BufferUse(UseKind.READ, self.source, Role.OPERAND)
+        yield BufferUse(UseKind.WRITE, self.target, Role.RESULT)
+
+
+# ---- the device's own number
+
+
+@dataclass(frozen=True)
+class PartitionIdThunk(Thunk):
+    """Write the partition's number, u32."""
+
+    result: ArrayView
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        yield BufferUse(UseKind.WRITE, self.result, Role.RESULT)
+
+
+@dataclass(frozen=True)
+class ReplicaIdThunk(Thunk):
+    """Write the replica's number, u32."""
+
+    result: ArrayView
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        yield BufferUse(UseKind.WRITE, self.result, Role.RESULT)
+
+
+# ---- collectives: a blocking one is a start directly followed by its done
+
+
+@dataclass(frozen=True)
+class CollectiveStartThunk(Thunk):
+    """Begin a collective; from here to its done, operands are not to be written, nor results touched."""
+
+    op: CollectiveOp
+    operands: tuple[ArrayView, ...]
+    results: tuple[ArrayView, ...]
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        yield from uses(UseKind.READ, Role.OPERAND, self.operands)
+        yield from uses(UseKind.WRITE, Role.RESULT, self.results)
+
+
+@dataclass(frozen=True)
+class CollectiveDoneThunk(Thunk):
+    """Wait for the collective of thunk ``start``, which writes ``results``."""
+
+    start: str
+    operands: tuple[ArrayView, ...]
+    results: tuple[ArrayView, ...]
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        """Yield nothing: the uses of the start last until the done."""
+        return iter(())

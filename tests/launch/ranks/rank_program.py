@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from collectives.communicator.kinds import AllReduce
+from collectives.communicator.kinds.all_reduce import AllReduce
 from collectives.communicator.liveness.status_table import StatusTable
 from collectives.communicator.mpi import communicator
 from collectives.communicator.mpi.communicator import MpiCommunicator

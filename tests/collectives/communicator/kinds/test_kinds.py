@@ -12,19 +12,15 @@ import numpy as np
 import pytest
 
 from collectives.communicator import kinds
-from collectives.communicator.kinds import (
-    ALL_KINDS,
-    KIND_NAMED,
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Collective,
-    CollectiveBroadcast,
-    CollectivePermute,
-    RaggedAllToAll,
-    ReduceScatter,
-)
-from collectives.communicator.kinds.all_reduce import ONE_SHOT_BYTES
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_kinds import ALL_KINDS, KIND_NAMED
+from collectives.communicator.kinds.all_reduce import ONE_SHOT_BYTES, AllReduce
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
+from collectives.communicator.kinds.collective_permute import CollectivePermute
+from collectives.communicator.kinds.op import Collective
+from collectives.communicator.kinds.ragged_all_to_all import RaggedAllToAll
+from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from collectives.communicator.steps.array_steps import Exchange
 from spmd.analysis.wire import wire_weight
 from spmd.device import ReductionKind

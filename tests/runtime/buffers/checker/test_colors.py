@@ -7,8 +7,7 @@ import pytest
 from runtime.buffers.types import AllocationKind, Color
 from runtime.executable import Executable
 from runtime.load_saved import load_bytes
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks.thunk import CopyThunk, traverse
 from runtime.saved import save_bytes
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape, Layout, PrimitiveType

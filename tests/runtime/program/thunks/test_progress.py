@@ -18,8 +18,7 @@ from runtime.cpu.step.polling_points import INTERVAL_SECONDS, ProgressPoints
 from runtime.cpu.step.segment import Segment, SegmentRow
 from runtime.cpu.step.worker import Worker
 from runtime.executable import Executable
-from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks.thunk import CollectiveDoneThunk, CollectiveStartThunk, traverse
 from tests.runtime.cpu.sharing.test_share import counts
 from tests.runtime.programs import SUM, compiled, random_inputs
 

@@ -23,10 +23,14 @@ from runtime.cpu.step.segment import Action, segment_of
 from runtime.cpu.step.segment_ir import JUMPS
 from runtime.cpu.step.worker import Worker
 from runtime.program.strides import StridedView
-from runtime.program.thunks.conditional import ConditionalThunk
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import BufferUse, Thunk, traverse
-from runtime.program.thunks.while_loop import WhileThunk
+from runtime.program.thunks.thunk import (
+    BufferUse,
+    ConditionalThunk,
+    Thunk,
+    ThunkSequence,
+    WhileThunk,
+    traverse,
+)
 from spmd.shape import ArrayShape, PrimitiveType
 
 #: Record: a log (its length first), a position, a counter, a limit, a byte. Logs the position, counts, and sets the
