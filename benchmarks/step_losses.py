@@ -36,8 +36,8 @@ from launch.cli.programs.program import dispatch, program_here
 from launch.data.inputs import SeededInputs
 from launch.execution import time_steps
 from launch.report.trace import collect_trace
+from runtime.device_program import RETAINED_STEPS
 from runtime.executable import Executable
-from runtime.timeline.timestamps import RETAINED_STEPS
 from spmd.hlo import Opcode
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from launch.checks.expect import (
 )
 from launch.cli.usage import UsageError
 from launch.data.feed_files import NO_FILES, FeedOptions, GivingFeed
-from launch.data.inputs import SeededInputs, read_inputs, write_arrays
-from launch.data.npz import Array, StoredArrays
+from launch.data.inputs import Array, SeededInputs, file_digest, read_inputs, write_arrays
 from launch.data.tile_files import is_per_device
 from launch.entry import Entry
 from runtime.executable import Executable
@@ -148,7 +147,7 @@ def inputs_digest(options: JobOptions) -> str:
         return f"seed {options.seed}"
     if is_per_device(options.inputs):
         return str(options.inputs)
-    return StoredArrays(options.inputs).digest()
+    return file_digest(options.inputs)
 
 
 def versions() -> dict[str, str]:

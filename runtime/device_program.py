@@ -11,6 +11,9 @@ from runtime.program.thunks.thunk import ThunkSequence, traverse
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape
 
+#: Number of last steps that are retained: a long run must not fill the memory with timestamps.
+RETAINED_STEPS = 10
+
 
 @dataclass(frozen=True)
 class DeviceProgram:

@@ -23,10 +23,8 @@ from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.libraries.blas import set_blas_threads
 from runtime.cpu.loopback import LoopbackDevices
 from runtime.device_program import DeviceProgram
-from runtime.local_devices import Engine, KernelReport, LocalDevices, RunningDevice
 from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks.thunk import KernelThunk, traverse
-from runtime.timeline.timestamps import RecordedStep
 from spmd.errors import RunError
 from spmd.literal import NDArray
 from spmd.output_file import write_file
@@ -34,6 +32,8 @@ from spmd.shape import ArrayShape, leaves
 
 if TYPE_CHECKING:
     from collectives.schedule.scheduled_overlap import ScheduledOverlap
+    from runtime.local_devices import Engine, KernelReport, LocalDevices, RunningDevice
+    from runtime.timeline.timestamps import RecordedStep
     from spmd.hlo import HloModule
 
 Gather = Literal["first", "all"]

@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
-Array: TypeAlias = NDArray[Any]
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 _COMBINE: dict[ReductionKind, Callable[..., Any]] = {
     ReductionKind.SUM: np.add,

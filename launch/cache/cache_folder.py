@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launch.cache import program_cache_variable
-from launch.cache.sources_digest import sources_digest
+from launch.cache.digest import sources_digest
 from runtime.codegen.llvm.jit import host_jit
 from runtime.codegen.llvm.object_cache import ObjectCache
-from runtime.codegen.llvm.perf_map import PerfMap
 
 #: An absolute path, or "off".
 VARIABLE = "SPMD_OBJECT_CACHE"
@@ -47,6 +46,8 @@ def keep_objects() -> ObjectCache | None:
     """
     folder = object_folder()
     if os.environ.get(PERF_VARIABLE) == "1":
+        from runtime.codegen.llvm.perf_map import PerfMap  # of runs that are profiled
+
         host_jit().perf_map = PerfMap()
     find_code_by_sources()
     host_jit().cache = None if folder is None else ObjectCache.opened(folder)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from launch.cache.cache_folder import keep_objects
+from launch.cache.digest import sources_digest
 from launch.cache.program_cache_variable import VARIABLE
-from launch.cache.sources_digest import sources_digest
 from launch.job import versions
 from launch.options import CompileOptions
 from runtime.codegen.llvm.jit import host_jit

@@ -18,8 +18,8 @@ from launch.cli.run_job import (
     require_feeds,
     write_profile,
 )
+from runtime.device_program import RETAINED_STEPS
 from runtime.memory_limit import require_memory
-from runtime.timeline.timestamps import RETAINED_STEPS
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator

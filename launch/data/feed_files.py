@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from launch.data.inputs import from_storage, write_arrays
-from launch.data.npz import Array, InputError, StoredArrays
+from launch.data.inputs import Array, InputError, file_digest, from_storage, write_arrays
 from launch.data.tile_files import is_per_device, of_device
 from launch.ranks.messages import report_note
 from runtime.arrays.host_feed import FeedSite, HostFeeds, Infeed, Outfeed
@@ -35,6 +34,8 @@ class FeedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        from launch.data.npz import StoredArrays  # of programs with feeds
+
         self._stored = StoredArrays(path)
         self.num_taken = 0
 
@@ -192,7 +193,7 @@ def note_what_is_left(source: Infeed | None) -> None:
 
 def feed_digest(path: Path) -> str:
     """Return a digest of the infeed files, which ranks compare; the arrays are not read for it."""
-    return str(path) if is_per_device(path) else StoredArrays(path).digest()
+    return str(path) if is_per_device(path) else file_digest(path)
 
 
 def leaves_of(outfeed: Outfeed | None) -> list[Array]:

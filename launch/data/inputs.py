@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from launch.data.npz import Array, InputError, StoredArrays
+from spmd.errors import SpmdError
 from spmd.output_file import replaced_file
 from spmd.shape import ArrayShape, PrimitiveType
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+class InputError(SpmdError):
+    """A file of arrays that cannot be read, or does not fit the program."""
 
 
 def read_inputs(path: Path, shapes: Sequence[ArrayShape]) -> list[Array]:
@@ -25,6 +31,9 @@ def read_inputs(path: Path, shapes: Sequence[ArrayShape]) -> list[Array]:
 
 
 def read_arrays(path: Path, prefix: str, shapes: Sequence[ArrayShape]) -> list[Array]:
+    # A run with inputs from a seed reads no file.
+    from launch.data.npz import StoredArrays
+
     stored = StoredArrays(path)
     arrays = []
     for index, shape in enumerate(shapes):
@@ -35,6 +44,13 @@ def read_arrays(path: Path, prefix: str, shapes: Sequence[ArrayShape]) -> list[A
             )
         arrays.append(from_storage(stored[name], shape, f"{path}: {name}"))
     return arrays
+
+
+def file_digest(path: Path) -> str:
+    """Return a digest of the file's names and checksums; it reads no array."""
+    from launch.data.npz import StoredArrays  # as above
+
+    return StoredArrays(path).digest()
 
 
 def write_arrays(path: Path, prefix: str, arrays: Sequence[Array]) -> None:

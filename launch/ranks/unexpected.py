@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import traceback
 from collections.abc import Mapping
 
 from spmd.memory import as_out_of_memory
@@ -22,6 +21,8 @@ def describe_unexpected(error: Exception, environment: Mapping[str, str] = os.en
             line += f" ({TRACEBACK_VARIABLE}=1 prints where)"
     if not wants_traceback(environment):
         return line
+    import traceback  # deferred: few runs end so
+
     return line + "\n" + "".join(traceback.format_exception(error)).rstrip("\n")
 
 

@@ -11,8 +11,7 @@ import pytest
 from launch.checks.expect import OutputCheck, Verdict
 from launch.checks.reference import reference_of
 from launch.cli.usage import UsageError
-from launch.data.inputs import write_arrays
-from launch.data.npz import Array, InputError
+from launch.data.inputs import Array, InputError, write_arrays
 from launch.entry import Entry
 from launch.job import (
     JobOptions,

@@ -18,11 +18,11 @@ from launch.ranks.rank_environment import world_of_environment
 from launch.ranks.rank_timeout import timeout_seconds
 from launch.saved_argument import load_saved, trust_code_in
 from runtime.executable import Executable
-from runtime.local_devices import Engine
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
     from launch.source import ModuleSource
+    from runtime.local_devices import Engine
     from spmd.hlo import HloModule
 
 
@@ -107,7 +107,7 @@ def compiled_program(
         if wanted is not None:
             require_saved_for(saved.executable, wanted)
         _note_what_changes_nothing(options)
-        return Compiled(saved.executable, "", saved.sound), None
+        return Compiled(saved.executable, "", None if ranks is None else saved.sound), None
     # A saved executable runs without the compiler.
     from launch.cli.programs.compiled_module import compiled_module
 

@@ -8,7 +8,7 @@ which llvmlite is not imported. If its IR is a ``DeferredIr``, the module that w
 from __future__ import annotations
 
 import ctypes
-import platform
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ from runtime.codegen.llvm.library import (
 )
 from runtime.codegen.llvm.object_cache import ObjectCache, key_of
 from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.codegen.llvm.perf_map import PerfMap
 from spmd.errors import SpmdError
 
 if TYPE_CHECKING:
     from runtime.codegen.llvm.ir_compiler import IrCompiler
+    from runtime.codegen.llvm.perf_map import PerfMap
 
 
 class CodegenError(SpmdError):
@@ -260,26 +260,26 @@ def host_has(*features: str) -> bool:
 @cache
 def host_fuses() -> bool:
     """Return whether the host has a fused multiply-add. Without one, LLVM calls the C library's, which is slow."""
-    if platform.machine() == "x86_64":
+    if os.uname().machine == "x86_64":
         return host_has("fma")
-    return platform.machine() in ("aarch64", "arm64")
+    return os.uname().machine in ("aarch64", "arm64")
 
 
 @cache
 def host_scales() -> bool:
     """Return whether the host scales by powers of two in one instruction, which this LLVM emits for ``llvm.ldexp``."""
     return (
-        platform.machine() == "x86_64" and host_has("avx512f", "avx512vl") and llvm_version() >= 22
+        os.uname().machine == "x86_64" and host_has("avx512f", "avx512vl") and llvm_version() >= 22
     )
 
 
 @cache
 def host_permutes() -> bool:
     """Return whether the host selects 16 numbers out of 32 in two registers in one instruction."""
-    return platform.machine() == "x86_64" and host_has("avx512f", "avx512vl")
+    return os.uname().machine == "x86_64" and host_has("avx512f", "avx512vl")
 
 
 @cache
 def host_adds_pairs() -> bool:
     """Return whether the host multiplies pairs of 16-bit integers and adds both products in one instruction."""
-    return platform.machine() == "x86_64" and host_has("avx512vnni", "avx512vl")
+    return os.uname().machine == "x86_64" and host_has("avx512vnni", "avx512vl")

@@ -15,15 +15,10 @@ import pytest
 from mpi_available import needs_mpi
 
 import spmd
-from launch.cache import (
-    cache_folder,
-    compile_afresh,
-    compile_cached,
-    program_cache,
-    sources_digest,
-)
+from launch.cache import cache_folder, compile_afresh, compile_cached, program_cache
 from launch.cache.compile_cached import compile_source
 from launch.cache.compiled import Compiled
+from launch.cache.digest import sources_digest
 from launch.cache.program_cache import Entry, ProgramCache, program_key
 from launch.options import CompileOptions
 from launch.source import ModuleSource, source_of

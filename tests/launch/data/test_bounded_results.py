@@ -17,7 +17,7 @@ from mpi_available import needs_mpi
 import spmd
 from launch.cli import main
 from launch.data.bounded_results import with_sizes
-from launch.data.npz import InputError
+from launch.data.inputs import InputError
 from launch.mpirun import MpiJob
 from runtime.load_saved import load_bytes
 from runtime.saved import save_bytes

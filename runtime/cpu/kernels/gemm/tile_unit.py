@@ -10,7 +10,7 @@ all present and later threads of the process.
 from __future__ import annotations
 
 import ctypes
-import platform
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ def without_tile_unit() -> Iterator[None]:
 @cache
 def _permitted() -> bool:
     """Request permission, once. False if there are no such instructions, no such call, or too small a signal stack."""
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+    if (os.uname().sysname, os.uname().machine) != ("Linux", "x86_64"):
         return False
     if not host_has("amx-tile", "amx-bf16", "amx-int8", "avx512bw", "avx512vnni"):
         return False
