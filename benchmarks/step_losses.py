@@ -27,9 +27,8 @@ from benchmarks.timing.described import described
 from benchmarks.timing.limit import Limits
 from benchmarks.timing.rates import Rates
 from benchmarks.timing.reuse import byte_seconds
-from launch.cli.argument_types import positive
+from launch.cli.arguments import add_program_arguments, positive
 from launch.cli.bench import DEVIATION
-from launch.cli.programs.arguments import add_program_arguments
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.on_ranks import program_on_ranks
 from launch.cli.programs.program import dispatch, program_here

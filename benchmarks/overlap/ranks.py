@@ -21,6 +21,7 @@ from collectives.cost.estimator import CostError
 from launch.cache.compiled import Compiled
 from launch.cli.bench import DEVIATION
 from launch.cli.simulate import least_of
+from launch.collective_groups import OVERLAPPING
 from launch.data.inputs import SeededInputs
 from launch.entry import Entry
 from launch.execution import execute_steps, time_steps
@@ -38,7 +39,6 @@ from launch.report.overlap.read import run_of_trace
 from launch.report.overlap.report import overlap_report
 from launch.report.recording import Recording
 from launch.report.trace import recorded_trace
-from launch.stages.collective_groups import OVERLAPPING
 from launch.target.machine_option import machine_for
 from launch.target.measured_durations import durations_of
 from runtime.program.thunks.thunk import (

@@ -8,8 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from launch.cache.gc_pause import fewer_collections
-from launch.cli.argument_types import positive
-from launch.cli.programs.arguments import add_backend, add_program_arguments, add_seed
+from launch.cli.arguments import add_backend, add_program_arguments, add_seed, positive
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.on_ranks import program_on_ranks
 from launch.cli.programs.program import Program, dispatch, program_here

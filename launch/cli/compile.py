@@ -8,13 +8,11 @@ from pathlib import Path
 
 from launch.cache.cache_folder import find_code_by_sources
 from launch.cache.compile_afresh import compile_warning
-from launch.cli.memory_limit_option import add_memory_limit
+from launch.cli.arguments import add_machine, add_memory_limit, add_module_arguments
 from launch.cli.output_path import require_writable
 from launch.cli.programs.compile_options import compile_options
-from launch.cli.programs.module_argument import add_module_arguments
 from launch.cli.programs.module_files import read_module
 from launch.data.printable import printable
-from launch.target.machine_argument import add_machine
 from runtime.codegen.llvm.jit import host_jit
 from runtime.cpu.precompile import begin_fixed_code
 from runtime.executable import Executable

@@ -6,9 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
+from launch.cli.arguments import add_module_arguments
 from launch.cli.output_path import require_writable
 from launch.cli.programs.compile_options import compile_options
-from launch.cli.programs.module_argument import add_module_arguments
 from launch.cli.programs.module_files import read_module, write_text
 from launch.data.printable import printable
 from launch.pipeline import is_partitioned

@@ -7,11 +7,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.cli.argument_types import positive
+from launch.cli.arguments import (
+    add_backend,
+    add_memory_limit,
+    add_program_arguments,
+    add_seed,
+    positive,
+)
 from launch.cli.bench import DEVIATION
-from launch.cli.memory_limit_option import add_memory_limit
 from launch.cli.output_path import require_writable
-from launch.cli.programs.arguments import add_backend, add_program_arguments, add_seed
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.on_ranks import program_on_ranks
 from launch.cli.programs.program import dispatch, program_here

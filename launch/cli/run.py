@@ -6,9 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.cli.argument_types import positive, tolerance
-from launch.cli.memory_limit_option import add_memory_limit
-from launch.cli.programs.arguments import add_program_arguments, add_seed
+from launch.cli.arguments import (
+    add_memory_limit,
+    add_program_arguments,
+    add_seed,
+    positive,
+    tolerance,
+)
 from launch.cli.programs.program import dispatch, program_here
 from launch.cli.run_job import (
     conclude_job,

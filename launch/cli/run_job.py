@@ -27,7 +27,6 @@ from launch.job import (
     format_result,
     job_inputs,
 )
-from launch.target.backends import note_hosted
 from runtime.arrays.host_feed import Outfeed
 from runtime.executable import Executable
 from spmd.errors import CheckFailed
@@ -89,7 +88,10 @@ def conclude_job(
     options: argparse.Namespace, program: Program, result: JobResult, where: str
 ) -> int:
     """Check, write and print; the exit code."""
-    note_hosted(program.executable)
+    if program.executable.kernel_report is not None:
+        from launch.target.backends import note_hosted  # of programs on GPUs
+
+        note_hosted(program.executable)
     job = job_options(options)
     entry = Entry.of_executable(program.executable)
     expected = expected_of(options, program)
