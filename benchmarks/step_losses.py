@@ -29,9 +29,9 @@ from benchmarks.timing.rates import Rates
 from benchmarks.timing.reuse import byte_seconds
 from launch.cli.arguments import add_program_arguments, positive
 from launch.cli.bench import DEVIATION
+from launch.cli.program import dispatch, program_here
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.on_ranks import program_on_ranks
-from launch.cli.programs.program import dispatch, program_here
 from launch.data.inputs import SeededInputs
 from launch.execution import time_steps
 from launch.report.trace import collect_trace

@@ -1,4 +1,4 @@
-"""A program as its caller sees it: global arrays in and out."""
+"""A program as its caller sees it: global arrays in and out; and the record of one that was compiled."""
 
 from __future__ import annotations
 
@@ -66,3 +66,25 @@ def _static(feedback: dict[int, int], outputs: Sequence[ArrayShape]) -> dict[int
         for output, argument in feedback.items()
         if output < len(outputs) and not any(outputs[output].dynamic)
     }
+
+
+# ---- compiled programs
+
+
+if TYPE_CHECKING:
+    from runtime.executable import Executable
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled program.
+
+    warning: text for standard error; "" for none.
+    saved: the executable as bytes, if it comes from the cache or was stored there.
+    cached: it was loaded from the cache.
+    """
+
+    executable: Executable
+    warning: str
+    saved: bytes | None = None
+    cached: bool = False

@@ -5,29 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
 from collectives.communicator.interface import Communicator
-from runtime.arrays.bounded_arrays import bounded_dimensions, cut_to_sizes, num_results
 from runtime.arrays.host_feed import Given, HostFeeds, Infeed, Outfeed, joined
-from runtime.arrays.resident import DeviceArray
-from runtime.arrays.sharded_arrays import ArraySpec, ShardedArrays
-from runtime.arrays.tiles import copy_shard
-from runtime.arrays.tiles import gather as gather_tiles
+from runtime.arrays.sharded_arrays import (
+    ArraySpec,
+    ShardedArrays,
+    bounded_dimensions,
+    copy_shard,
+    cut_to_sizes,
+    num_results,
+)
+from runtime.arrays.sharded_arrays import gather as gather_tiles
+from runtime.arrays.slots import DeviceArray
 from runtime.buffers.types import AllocationKind, MemoryStats
 from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.libraries.blas import set_blas_threads
 from runtime.cpu.loopback import LoopbackDevices
-from runtime.device_program import DeviceProgram
+from runtime.device_program import DeviceProgram, ScheduledModule
 from runtime.program.kernel import KernelLibrary
-from runtime.program.thunks.thunk import KernelThunk, traverse
+from runtime.program.thunks import KernelThunk, traverse
 from spmd.errors import RunError
 from spmd.literal import NDArray
-from spmd.output_file import write_file
 from spmd.shape import ArrayShape, leaves
 
 if TYPE_CHECKING:
@@ -38,31 +42,6 @@ if TYPE_CHECKING:
 
 Gather = Literal["first", "all"]
 """Processes that get global arrays: the one of device 0, or all. A process with all devices always gets them."""
-
-
-class ScheduledModule:
-    """Scheduled module of an executable, read at its first use. ``aliases``: output leaf -> input leaf, if known."""
-
-    def __init__(
-        self, read: Callable[[], HloModule], aliases: dict[int, int] | None = None
-    ) -> None:
-        """``read``: is called once, at the first use of the module, and may raise SpmdError."""
-        self._read = read
-        self._aliases = aliases
-
-    @cached_property
-    def module(self) -> HloModule:
-        return self._read()
-
-    @cached_property
-    def aliases(self) -> dict[int, int]:
-        """Output leaf number -> input leaf number; donors count with the results that take their places."""
-        if self._aliases is not None:
-            return self._aliases
-        # A saved program states its aliases, and imports no graph.
-        from spmd.analysis.aliased_outputs import aliased_outputs
-
-        return aliased_outputs(self.module)
 
 
 @dataclass
@@ -133,6 +112,7 @@ class Executable:
         Raises OutputFileError if there is no room; an existing file of that name is then unchanged.
         """
         from runtime.saved import save_bytes  # which is built on this class
+        from spmd.output_file import write_file
 
         write_file(Path(path), save_bytes(self))
 

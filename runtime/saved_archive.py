@@ -1,24 +1,40 @@
-"""The archive of a saved executable: its members, whose sizes are compared with the file before anything is read."""
+"""The archive of a saved executable, whose members are compared with the file's size before anything is read.
+
+A zip archive of the scheduled module and of the shapes and shardings of its arrays, members stored one after the other:
+
+    executable.json   format, version, shape and sharding of every input and output in HLO text syntax, the offsets
+                      of values in heaps, and what the scheduler expects of collectives (saved_overlap.py)
+    module.hlo.pb     the scheduled per-device module, constants included, as an HloProto
+    program           what a machine like the writer's makes of it (saved_program.py); not of every module
+    code              machine code for the writer's processor, if it was asked for
+
+saved.py writes it and saved_program.py loads it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import struct
 from binascii import crc32
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.saved_code import read_code
-from runtime.saved_format import (
-    CODE,
-    FORMAT,
-    HEADER,
-    MODULE,
-    PROGRAM,
-    VERSION,
-    SavedExecutableError,
-)
+from spmd.errors import SpmdError
+
+FORMAT = "spmd-executable"
+VERSION = 5
+HEADER = "executable.json"
+MODULE = "module.hlo.pb"
+PROGRAM = "program"
+CODE = "code"
+
+
+class SavedExecutableError(SpmdError):
+    """Bytes that are not an executable of this version."""
+
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 #: Largest header in bytes; a header has some hundred bytes for each of the entry's array leaves.
@@ -115,3 +131,45 @@ def _read_header(data: bytes) -> dict[str, Any]:
             f"saved as version {header.get('version')!r}, this is version {VERSION}: compile it again"
         )
     return header
+
+
+# ---- machine code: object files under the keys by which the compiler looks for them
+#
+#     for each: key, 64 bytes | digest of the object file (SHA-256), 32 bytes | its length, 8 bytes | the object file
+#
+# A key is a digest of a kernel's IR, the processor and the compiler (codegen/llvm/jit.py), so that code for another
+# machine is not found; another entry names the key of a variant's code. Code is used only if the user trusts who
+# wrote it.
+
+
+_KEY, _DIGEST, _LENGTH = 64, 32, 8
+_HEAD = _KEY + _DIGEST + _LENGTH
+
+
+def code_bytes(code: Mapping[str, Callable[[], bytes]]) -> bytes:
+    """Return object files as bytes; waits for those that are being made."""
+    parts = []
+    for key, get in sorted(code.items()):
+        made = get()
+        parts += [key.encode(), _digest(made), len(made).to_bytes(_LENGTH, "little"), made]
+    return b"".join(parts)
+
+
+def read_code(data: bytes) -> dict[str, bytes]:
+    """Return the object files by key. Raises SavedExecutableError if their bytes are damaged."""
+    code = {}
+    at = 0
+    while at < len(data):
+        head = data[at : at + _HEAD]
+        first = at + _HEAD
+        at = first + int.from_bytes(head[_KEY + _DIGEST :], "little")
+        made = data[first:at]
+        key, digest = head[:_KEY], head[_KEY : _KEY + _DIGEST]
+        if len(head) < _HEAD or at > len(data) or digest != _digest(made) or not key.isalnum():
+            raise SavedExecutableError("not a saved executable: its machine code is damaged")
+        code[key.decode()] = made
+    return code
+
+
+def _digest(made: bytes) -> bytes:
+    return hashlib.sha256(made).digest()

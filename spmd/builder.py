@@ -15,10 +15,9 @@ from dataclasses import replace
 from spmd.device import ReductionKind, ReplicaGroups
 from spmd.errors import ShapeError
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.element_attrs import NO_ATTRS, Attrs, CompareAttrs
 from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations, HloInstruction
 from spmd.hlo.module import HloModule
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode import NO_ATTRS, Attrs, CompareAttrs, Opcode
 from spmd.literal import Literal
 from spmd.ops import attrs as A  # noqa: N812 - attribute records read best with one letter here
 from spmd.ops.custom_call import ALLOCATE_BUFFER

@@ -27,7 +27,7 @@ from runtime.cpu.step.device_table import Table
 from runtime.cpu.step.segment import Segment, SegmentRow
 from runtime.cpu.step.worker import Worker
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.records.loop import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType

@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectives.cost.estimator import CostError
-from launch.cache.compiled import Compiled
 from launch.cli.bench import DEVIATION
 from launch.cli.simulate import least_of
 from launch.collective_groups import OVERLAPPING
 from launch.data.inputs import SeededInputs
-from launch.entry import Entry
+from launch.entry import Compiled, Entry
 from launch.execution import execute_steps, time_steps
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
@@ -41,7 +40,7 @@ from launch.report.recording import Recording
 from launch.report.trace import recorded_trace
 from launch.target.machine_option import machine_for
 from launch.target.measured_durations import durations_of
-from runtime.program.thunks.thunk import (
+from runtime.program.thunks import (
     CollectiveDoneThunk,
     CollectiveStartThunk,
     Role,

@@ -34,7 +34,7 @@ from runtime.compile import build_executable
 from runtime.program.records.convolution import PanelConvolutionKernel, PhaseConvolutionKernel
 from runtime.program.records.dot import DotKernel, SlicedProductKernel
 from runtime.program.strides import StridedView
-from runtime.program.thunks.thunk import (
+from runtime.program.thunks import (
     ConditionalThunk,
     CopyThunk,
     KernelThunk,

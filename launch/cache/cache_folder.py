@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from launch.cache import program_cache_variable
+from launch.cache import PROGRAM_CACHE_VARIABLE
 from launch.cache.digest import sources_digest
 from runtime.codegen.llvm.jit import host_jit
 from runtime.codegen.llvm.object_cache import ObjectCache
@@ -34,7 +34,7 @@ def object_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 def find_code_by_sources() -> None:
     """Find code without its IR if the project's sources are those that wrote it, unless SPMD_PROGRAM_CACHE=off."""
-    if os.environ.get(program_cache_variable.VARIABLE) != "off":
+    if os.environ.get(PROGRAM_CACHE_VARIABLE) != "off":
         host_jit().sources = sources_digest()
 
 

@@ -11,16 +11,20 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from launch.cache import PROGRAM_CACHE_VARIABLE
 from launch.cache.cache_folder import keep_objects
 from launch.cache.digest import full_digest_of, sources_digest
-from launch.cache.program_cache_variable import VARIABLE
 from launch.ranks.messages import report_note
 from runtime.codegen.llvm.object_cache import key_of
 from runtime.executable import Executable
-from runtime.load_saved import load_archive, trust
-from runtime.saved_archive import read_archive, with_program
-from runtime.saved_format import SavedExecutableError
-from runtime.saved_program import is_for_this_machine, program_bytes, program_target
+from runtime.saved_archive import SavedExecutableError, read_archive, with_program
+from runtime.saved_program import (
+    is_for_this_machine,
+    load_archive,
+    program_bytes,
+    program_target,
+    trust,
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def load_file_bytes(
             )
         executable = load_archive(archive, where, program=trust(archive))
         return LoadedFile(executable, data, archive.program)
-    store = None if environment.get(VARIABLE) == "off" else keep_objects()
+    store = None if environment.get(PROGRAM_CACHE_VARIABLE) == "off" else keep_objects()
     key = "" if store is None else _key(data)
     stored = None if store is None else store.get(key)
     if stored is not None:

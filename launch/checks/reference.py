@@ -11,8 +11,7 @@ from typing import Protocol
 
 from launch.data.feed_files import FeedOptions, GivingFeed
 from launch.data.inputs import Array
-from runtime.arrays.sharded_arrays import ArraySpec
-from runtime.arrays.tiles import gather, shard_of
+from runtime.arrays.sharded_arrays import ArraySpec, gather, shard_of
 from runtime.compile import array_specs
 from spmd.errors import RunError
 from spmd.evaluator.evaluator import evaluate

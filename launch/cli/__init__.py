@@ -17,7 +17,6 @@ from typing import Any
 
 from launch.cli.usage import COMMANDS, require_command
 from launch.ranks.messages import report_error
-from launch.ranks.unexpected import describe_unexpected
 from spmd.errors import RunError, SpmdError
 
 INTERRUPTED = 130
@@ -107,6 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _discard_output()
         return 0
     except Exception as error:  # noqa: BLE001 - exit code 1 says that a check failed, and nothing else
+        from launch.ranks.unexpected import describe_unexpected  # deferred: few runs end so
+
         _discard_output()
         _report(describe_unexpected(error))
         return RunError.exit_code

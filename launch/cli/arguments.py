@@ -7,9 +7,9 @@ import contextlib
 import re
 from pathlib import Path
 
-from launch.cache.program_cache_variable import HELP
+from launch.cache import HELP
 from launch.collective_groups import COLLECTIVE_GROUPS
-from launch.ranks.rank_timeout import DEFAULT_SECONDS
+from launch.ranks.rank_environment import DEFAULT_SECONDS
 
 # ---- types: what is no such number is refused in a few words
 

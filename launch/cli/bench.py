@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from launch.cache.gc_pause import fewer_collections
 from launch.cli.arguments import add_backend, add_program_arguments, add_seed, positive
+from launch.cli.program import Program, dispatch, program_here
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.on_ranks import program_on_ranks
-from launch.cli.programs.program import Program, dispatch, program_here
 from launch.data.inputs import SeededInputs
 from launch.execution import time_steps
 from launch.imported_before import import_before_timing

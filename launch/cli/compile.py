@@ -12,12 +12,12 @@ from launch.cli.arguments import add_machine, add_memory_limit, add_module_argum
 from launch.cli.output_path import require_writable
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.module_files import read_module
-from launch.data.printable import printable
+from launch.ranks.messages import printable
 from runtime.codegen.llvm.jit import host_jit
 from runtime.cpu.precompile import begin_fixed_code
 from runtime.executable import Executable
 from runtime.saved import save_bytes
-from runtime.saved_code import code_bytes
+from runtime.saved_archive import code_bytes
 from spmd.output_file import write_file
 
 

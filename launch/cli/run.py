@@ -13,7 +13,7 @@ from launch.cli.arguments import (
     positive,
     tolerance,
 )
-from launch.cli.programs.program import dispatch, program_here
+from launch.cli.program import dispatch, program_here
 from launch.cli.run_job import (
     conclude_job,
     execute_job,
@@ -22,8 +22,7 @@ from launch.cli.run_job import (
     require_feeds,
     write_profile,
 )
-from runtime.device_program import RETAINED_STEPS
-from runtime.memory_limit import require_memory
+from runtime.device_program import RETAINED_STEPS, require_memory
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator

@@ -10,7 +10,7 @@ from launch.cli.memory_plot import add_memory_plot, write_memory_plot
 from launch.cli.output_path import require_writable
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.module_files import read_module
-from launch.data.printable import printable
+from launch.ranks.messages import printable
 from launch.report.statistics import count_executable, format_statistics
 
 

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from launch.data.inputs import Array, InputError, file_digest, from_storage, write_arrays
-from launch.data.tile_files import is_per_device, of_device
+from launch.data.inputs import (
+    Array,
+    InputError,
+    file_digest,
+    from_storage,
+    is_per_device,
+    of_device,
+    write_arrays,
+)
 from launch.ranks.messages import report_note
 from runtime.arrays.host_feed import FeedSite, HostFeeds, Infeed, Outfeed
 from runtime.executable import Executable

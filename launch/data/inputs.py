@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from spmd.errors import SpmdError
-from spmd.output_file import replaced_file
 from spmd.shape import ArrayShape, PrimitiveType
+
+if TYPE_CHECKING:
+    from runtime.arrays.sharded_arrays import ShardedArrays
+    from runtime.executable import Executable
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -60,6 +63,8 @@ def write_arrays(path: Path, prefix: str, arrays: Sequence[Array]) -> None:
     """
     named = {f"{prefix}{index}": to_storage(array) for index, array in enumerate(arrays)}
     target = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
+    from spmd.output_file import replaced_file  # of runs that write arrays
+
     with replaced_file(target) as file:
         np.savez(file, **named)  # type: ignore[arg-type]
 
@@ -131,3 +136,34 @@ def _contents(stored: Mapping[str, Array]) -> str:
     names = sorted(stored)
     listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     return f"the file holds {listed}" if names else "the file is empty"
+
+
+# ---- files of tiles: devices read them before the first step and write them after the last
+#
+# No process holds a global array. A file of global arrays is mapped, and each process looks at its own tiles. A name
+# with ``%r`` in it stands for one file of tiles for each device.
+
+
+#: In the name of a file: the device's number.
+PER_DEVICE = "%r"
+
+
+def is_per_device(file: Path) -> bool:
+    return PER_DEVICE in file.name
+
+
+def of_device(file: Path, device: int) -> Path:
+    return file.with_name(file.name.replace(PER_DEVICE, str(device)))
+
+
+def read_tiles(executable: Executable, file: Path) -> ShardedArrays:
+    """Return the inputs that each of this process's devices reads from its own file."""
+    shapes = executable.program.parameters
+    return executable.put_tiles(
+        [read_inputs(of_device(file, d), shapes) for d in executable.devices]
+    )
+
+
+def write_tiles(executable: Executable, outputs: ShardedArrays, file: Path) -> None:
+    for device, own in zip(executable.devices, outputs.tiles, strict=True):
+        write_arrays(of_device(file, device), "out", [np.asarray(tile) for tile in own])

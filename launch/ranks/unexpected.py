@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from launch.ranks.rank_environment import TRACEBACK_VARIABLE
 from spmd.memory import as_out_of_memory
-
-#: "1": a defect is reported with its traceback.
-TRACEBACK_VARIABLE = "SPMD_TRACEBACK"
 
 
 def describe_unexpected(error: Exception, environment: Mapping[str, str] = os.environ) -> str:

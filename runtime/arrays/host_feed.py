@@ -16,18 +16,19 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from runtime.arrays.sharded_arrays import ArraySpec
-from runtime.arrays.tiles import copy_shard, gather
+from runtime.arrays.sharded_arrays import ArraySpec, copy_shard, gather
 from spmd.errors import RunError
-from spmd.hlo.host_functions import Callback
 from spmd.host_feed import Item, array_leaves, item_of, next_item
 from spmd.host_feed import require_fit as require_tiles
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, Shape, as_array
+
+if TYPE_CHECKING:
+    from spmd.hlo.host_functions import Callback
 
 Infeed: TypeAlias = "Iterable[Item] | Callable[[int], Item] | ItemSource | TileSource"
 Outfeed: TypeAlias = "list[Item] | Callable[[int, Item], None]"

@@ -27,7 +27,7 @@ from runtime.lowering import (
     result_order,
 )
 from runtime.program.strides import StridedView
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CollectiveAttrs
 from spmd.ops.groups import group_size

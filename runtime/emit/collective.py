@@ -17,7 +17,7 @@ from runtime.lowering import (
     no_part,
     nothing_in_place,
 )
-from runtime.program.thunks.thunk import (
+from runtime.program.thunks import (
     CollectiveDoneThunk,
     CollectiveStartThunk,
     Thunk,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
-from runtime.program.thunks.thunk import PartitionIdThunk, ReplicaIdThunk, Thunk
+from runtime.program.thunks import PartitionIdThunk, ReplicaIdThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 
 

@@ -15,7 +15,7 @@ from runtime.program.dot_matrices import (
 )
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
-from runtime.program.thunks.thunk import KernelThunk, Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DotAttrs
 from spmd.ops.product_precision import allows_tf32

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from runtime.arrays.feed_sites import feed_site
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
-from runtime.program.thunks.feed import InfeedThunk, OutfeedThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import InfeedThunk, OutfeedThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 
 

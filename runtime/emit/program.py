@@ -20,7 +20,7 @@ from runtime.buffers.program import (
 from runtime.buffers.types import ArrayView
 from runtime.lowering import LOWERINGS, Device, StepArrays
 from runtime.program.strides import StridedView
-from runtime.program.thunks.thunk import (
+from runtime.program.thunks import (
     CollectiveDoneThunk,
     ConditionalThunk,
     CopyThunk,

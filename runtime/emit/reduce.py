@@ -9,7 +9,7 @@ from runtime.fusion.plan_cache import cached_plan_alone
 from runtime.fusion.row_fusion import RowFusionPlan
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
 from runtime.program.records.reduce import ProgramReduceKernel
-from runtime.program.thunks.thunk import KernelThunk, Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.shape import PrimitiveType

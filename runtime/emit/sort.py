@@ -11,9 +11,9 @@ from runtime.emit.scalar_program import scalar_program
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.program.records.sort import RANK, SortKernel
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
-from runtime.program.thunks.thunk import KernelThunk, Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
-from spmd.hlo.element_attrs import CompareAttrs
+from spmd.hlo.opcode import CompareAttrs
 from spmd.ops.attrs import SortAttrs, TopKAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 

@@ -69,7 +69,7 @@ class ScalarProgram:
 Reducer: TypeAlias = ReductionKind | ScalarProgram
 
 
-# ---- what is known of results before they are rounded to bf16
+# ---- provenance of results before they are rounded to bf16, which may simplify the rounding
 
 
 class Provenance(Enum):

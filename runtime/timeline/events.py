@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from runtime.buffers.types import ArrayView
-from runtime.program.thunks.thunk import (
+from runtime.program.thunks import (
     CollectiveDoneThunk,
     CollectiveStartThunk,
     Thunk,

@@ -11,9 +11,8 @@ import re
 from dataclasses import dataclass
 
 from spmd.analysis.value_trace import Value, constant_int, holds_integer, trace
-from spmd.hlo.element_attrs import CompareAttrs
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode import CompareAttrs, Opcode
 from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
 from spmd.shape import PrimitiveType
 

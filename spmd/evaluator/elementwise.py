@@ -18,9 +18,8 @@ from spmd.evaluator.numerics import narrow, total_order_keys, widen
 from spmd.evaluator.registry import evaluates
 from spmd.evaluator.special import erf
 from spmd.evaluator.value import NDArray, Operands, Value, array_of, arrays_of
-from spmd.hlo.element_attrs import CompareAttrs, ReducePrecisionAttrs
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode import CompareAttrs, Opcode, ReducePrecisionAttrs
 from spmd.shape import PrimitiveType, as_array
 
 Unary: TypeAlias = Callable[[NDArray], NDArray]

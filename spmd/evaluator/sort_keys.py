@@ -9,9 +9,8 @@ from spmd.evaluator.pointwise import is_annotation
 from spmd.evaluator.registry import EVALUATORS
 from spmd.evaluator.value import NDArray, array_of
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.element_attrs import CompareAttrs
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode import CompareAttrs, Opcode
 from spmd.ops.attrs import ParameterAttrs
 from spmd.ops.reduction import through_annotations
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spmd.hlo.computation import HloComputation
-    from spmd.hlo.element_attrs import NO_ATTRS, Attrs
     from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations, HloInstruction, OpMetadata
     from spmd.hlo.module import BufferDonor, EntryLayout, HloModule, InputOutputAlias, Stage
-    from spmd.hlo.opcode import Opcode
+    from spmd.hlo.opcode import NO_ATTRS, Attrs, Opcode
 
 __all__ = [
     "NO_ANNOTATIONS",
@@ -34,7 +33,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        for module in ("opcode", "element_attrs", "instruction", "computation", "module"):
+        for module in ("opcode", "instruction", "computation", "module"):
             found = vars(import_module(f"spmd.hlo.{module}"))
             if name in found:
                 return globals().setdefault(name, found[name])

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from spmd.errors import VerificationError
-from spmd.hlo.element_attrs import NO_ATTRS, Attrs
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode import NO_ATTRS, Attrs, Opcode
 from spmd.shape import ArrayShape, Shape, as_array
 
 if TYPE_CHECKING:

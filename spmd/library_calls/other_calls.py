@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from spmd.builder import Builder
 from spmd.errors import UnsupportedError
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.element_attrs import CompareAttrs
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode import CompareAttrs, Opcode
 from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands, result_shapes
 from spmd.library_calls.settings import settings_of
 from spmd.ops.attrs import SortAttrs, TopKAttrs, TriangularSolveAttrs

@@ -1,7 +1,7 @@
 """Attribute records, one frozen dataclass per op family (text names in hlo_text and XLA's parser).
 
 They are in one module because readers, printers and passes need them without the op definitions. A comment gives the
-text name if a record's field has another one. Those of elementwise operations are in spmd/hlo/element_attrs.py.
+text name if a record's field has another one. Those of elementwise operations are in spmd/hlo/opcode.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from spmd.device import ReplicaGroups
-from spmd.hlo.element_attrs import Attrs
+from spmd.hlo.opcode import Attrs
 from spmd.literal import Literal
 from spmd.ops.window import Window
 from spmd.shape import Shape, ShapeIndex

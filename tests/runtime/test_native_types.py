@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from runtime.program.records.reference import ReferenceKernel
-from runtime.program.thunks.thunk import KernelThunk, ThunkSequence, traverse
+from runtime.program.thunks import KernelThunk, ThunkSequence, traverse
 from spmd.evaluator.evaluator import evaluate
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType

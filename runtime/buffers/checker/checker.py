@@ -37,7 +37,7 @@ from runtime.buffers.checker.symbols import (
 from runtime.buffers.persistent import PersistentContents
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.device_program import DeviceProgram
-from runtime.program.thunks.thunk import (
+from runtime.program.thunks import (
     CollectiveDoneThunk,
     CollectiveStartThunk,
     ConditionalThunk,

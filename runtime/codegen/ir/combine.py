@@ -1,4 +1,4 @@
-"""LLVM IR that combines elements of every type, bitwise equal to ``collectives.communicator.reduction``."""
+"""LLVM IR that combines elements of every type, bitwise equal to ``collectives.communicator.group``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from collectives.communicator.reduction import accumulator_type
+from collectives.communicator.group import accumulator_type
 from runtime.codegen.elements import bfloat16
 from runtime.codegen.elements.builder import PLAIN, Instructions
 from runtime.codegen.elements.small_floats import conversions

@@ -9,8 +9,8 @@ from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
-from runtime.codegen.ir.starts import StartsVariant
 from runtime.codegen.ir.values import Pointer
+from runtime.codegen.starts import StartsVariant
 from spmd.shape import PrimitiveType
 
 #: Position of an array's cursor: an address, or a number that stands for an element.

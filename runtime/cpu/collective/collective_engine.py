@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from collectives.communicator.reduction import can_reduce
+from collectives.communicator.group import can_reduce
 from collectives.communicator.steps.shared_steps import (
     Await,
     AwaitMessages,
@@ -26,9 +26,8 @@ from collectives.communicator.steps.shared_steps import (
     Step,
     SwapRows,
 )
-from runtime.codegen.ir.record import Record
-from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
+from runtime.codegen.record import Record
 from runtime.cpu.collective.step_records import (
     AWAIT_MESSAGES,
     ENTRY_POINTS,
@@ -118,8 +117,7 @@ class NativeStepEngine:
         return [NativeSteps(self, program) for program in programs]
 
     def node_barrier(self, addresses: BarrierRecord) -> NativeBarrier:
-        from runtime.cpu.step.barrier_engine import NativeBarrier
-        from runtime.cpu.step.barrier_ir import barrier_library
+        from runtime.cpu.step.barrier_engine import NativeBarrier, barrier_library
 
         with self._lock:
             return NativeBarrier(addresses, barrier_library())

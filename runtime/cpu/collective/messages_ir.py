@@ -14,8 +14,8 @@ from collectives.communicator.steps.engine import RunStatus
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.values import Pointer
+from runtime.codegen.record import Record
 from runtime.cpu.collective.shared_memory_ir import header_field, step_function
 from runtime.cpu.collective.step_records import (
     AWAIT_MESSAGES,

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collectives.communicator.reduction import accumulator_type
+from collectives.communicator.group import accumulator_type
 from collectives.communicator.steps.engine import RunStatus
 from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.combine import Dtype, Element, combining_ir, element_of

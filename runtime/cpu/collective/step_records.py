@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.codegen.ir.record import Address, Record, Word, record, word_count, word_index
+from runtime.codegen.record import Address, Record, Word, record, word_count, word_index
 
 
 @record

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 
-from runtime.codegen.ir.record import Address, Record, Word, record
-from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
+from runtime.codegen.record import Address, Record, Word, record
 from spmd.literal import NDArray
 
 _VOID_OF_RECORD = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

@@ -11,7 +11,7 @@ from runtime.program.records.loop import Numbers, OperandElements
 from runtime.program.records.rows import PassLeaves, RowFusion, RowKernel, RowLeaf, RowPass, Source
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView
-from runtime.program.thunks.thunk import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.hlo import Opcode
 from spmd.machine.description import MachineDescription
 

@@ -2,7 +2,7 @@
 
 All collectives in flight advance while one of them is waited for: a peer may wait for this device in another collective
 than this device waits in. Messages between nodes make progress only while MPI is called, so a program has points at
-which native code polls all collectives in flight (LOOK_AROUND; runtime/cpu/step/polling_points.py chooses them).
+which native code polls all collectives in flight (LOOK_AROUND; runtime/cpu/step/segment.py chooses them).
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ from collectives.communicator.native_collective import NativeCollective
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.native_call import name_code
-from runtime.cpu.sharing.cutting import Cutting
-from runtime.cpu.step.loaded_program import LoadedProgram
+from runtime.cpu.step.loaded_program import Cutting, LoadedProgram
 from runtime.cpu.step.segment import (
     Action,
     PythonWait,
@@ -31,7 +30,7 @@ from runtime.cpu.step.segment import (
 )
 from runtime.program.kernel import Kernel, KernelArrays
 from runtime.program.records.copy import CopyKernel
-from runtime.program.thunks.thunk import (
+from runtime.program.thunks import (
     CollectiveDoneThunk,
     CollectiveStartThunk,
     ConditionalThunk,

@@ -7,8 +7,8 @@ import numpy as np
 from runtime.cpu.step.loaded_program import LoadedProgram
 from runtime.cpu.step.prepare import prepares
 from runtime.cpu.step.segment import Action
+from runtime.program.thunks import InfeedThunk, OutfeedThunk
 from runtime.program.thunks.callback import CallbackThunk
-from runtime.program.thunks.feed import InfeedThunk, OutfeedThunk
 
 
 @prepares(CallbackThunk)

@@ -13,7 +13,7 @@ from collectives.communicator.native_collective import NativeCollective
 from runtime.cpu.collective.step_records import LANDED, MET
 from runtime.cpu.step.device_table import LOG_WORDS, TIMESTAMP_WORDS
 from runtime.device_program import RETAINED_STEPS
-from runtime.program.thunks.thunk import Thunk, traverse
+from runtime.program.thunks import Thunk, traverse
 from runtime.timeline.timestamps import Moment, RecordedStep, mark_of
 from spmd.literal import NDArray
 

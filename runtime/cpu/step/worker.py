@@ -12,8 +12,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from collectives.communicator.native_collective import NativeCollective
-from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
 from runtime.cpu.step.device_table import State, Table
 from runtime.cpu.step.segment import FUNCTION, PythonWait, SegmentRow, Stop
 

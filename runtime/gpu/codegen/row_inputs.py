@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from runtime.gpu.codegen.array_access import GpuArrayAccess, leaf_access, view_access
 from runtime.gpu.codegen.emitters import GpuArrays
 from runtime.gpu.codegen.launch import ArgumentKind
-from runtime.program.index_order import in_streaming_order, merged_dims
 from runtime.program.records.loop import Numbers, OperandElements
 from runtime.program.records.rows import RowFusion, RowInput, RowKernel, RowLeaf, Source
 from runtime.program.scalar_program import ScalarProgram
+from runtime.program.strides import in_streaming_order, merged_dims
 
 
 @dataclass(frozen=True, slots=True)

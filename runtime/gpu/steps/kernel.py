@@ -26,7 +26,7 @@ from runtime.gpu.work import KernelArraysOnDevice, PtxWork
 from runtime.program.kernel import Kernel, KernelArrays
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
-from runtime.program.thunks.thunk import CopyThunk, KernelThunk, Thunk
+from runtime.program.thunks import CopyThunk, KernelThunk, Thunk
 from runtime.timeline.events import Stream
 
 

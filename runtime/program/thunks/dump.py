@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runtime.program.thunks.thunk import Thunk, ThunkSequence, UseKind
+from runtime.program.thunks import Thunk, ThunkSequence, UseKind
 
 
 def dump_thunks(thunks: ThunkSequence) -> str:

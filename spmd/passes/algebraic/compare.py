@@ -5,9 +5,8 @@ from __future__ import annotations
 import operator
 
 from spmd.builder import Builder
-from spmd.hlo.element_attrs import CompareAttrs
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode import CompareAttrs, Opcode
 from spmd.ops.attrs import IotaAttrs
 from spmd.passes.algebraic.match import element_type, splat
 from spmd.passes.algebraic.rules import simplifies

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 
 from spmd.errors import HloParseError
-from spmd.hlo.element_attrs import (
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import (
     NO_ATTRS,
     Attrs,
     CompareAttrs,
+    Opcode,
     ReducePrecisionAttrs,
     ResultAccuracyAttrs,
 )
-from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
 from spmd.ops.elementwise_attributes import WITH_ACCURACY, WITHOUT_ATTRIBUTES
 from spmd.proto.attrs_proto.registry import ProtoValues, attrs_proto
 from spmd.proto.enums import ACCURACY_MODES

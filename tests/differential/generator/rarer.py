@@ -9,7 +9,7 @@ import numpy as np
 
 from spmd.device import ReductionKind
 from spmd.hlo import HloComputation, Opcode
-from spmd.hlo.element_attrs import ReducePrecisionAttrs
+from spmd.hlo.opcode import ReducePrecisionAttrs
 from spmd.literal import Literal
 from spmd.ops.attrs import (
     DimensionsAttrs,

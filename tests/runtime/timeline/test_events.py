@@ -12,7 +12,7 @@ import pytest
 from runtime.cpu.step.recorder import Recorder
 from runtime.device_program import RETAINED_STEPS
 from runtime.executable import Executable
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import traverse
 from runtime.timeline.events import CollectiveEvent, Event, Stream, events_of
 from tests.runtime.programs import (
     ALIASING,

@@ -9,7 +9,7 @@ import pytest
 
 from spmd.errors import HloParseError, UnsupportedError
 from spmd.hlo import Opcode
-from spmd.hlo.element_attrs import CompareAttrs
+from spmd.hlo.opcode import CompareAttrs
 from spmd.limits import MAX_IMPLIED
 from spmd.proto.reader import parse_proto
 from spmd.proto.schema.hlo import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from runtime.codegen.ir.record import Address, Record, Word, record
-from runtime.codegen.ir.starts import StartsRecord, StartsVariant
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
+from runtime.codegen.record import Address, Record, Word, record
+from runtime.codegen.starts import StartsRecord, StartsVariant
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_slice_offset"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.codegen.ir.dynamic_starts import inside, shifted, starts_ir, widened_index
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.starts import StartsVariant
+from runtime.codegen.starts import StartsVariant
 from runtime.cpu.kernels.copy.slice_offset import FUNCTION, SliceBases, SliceOffsetRecord
 from spmd.shape import PrimitiveType
 

@@ -1,4 +1,4 @@
-"""Native code of matrix products with arguments in a record: mostly calls of BLAS (gemm_code.py has the records)."""
+"""Native code of matrix products with arguments in a record: mostly calls of BLAS (native_dot.py has the records)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runtime.codegen.ir.record_loads import RECORD_LOADS
 from runtime.cpu.kernels.copy.copy import FUNCTION as COPY
 from runtime.cpu.kernels.copy.copy import TARGET_WORD, Innermost
 from runtime.cpu.kernels.copy.copy_ir import add_copy
-from runtime.cpu.kernels.gemm.gemm_code import (
+from runtime.cpu.kernels.gemm.native_dot import (
     GEMM,
     GEMM_WORDS,
     GEMV,

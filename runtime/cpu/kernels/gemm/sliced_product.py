@@ -18,9 +18,9 @@ from runtime.cpu.kernels.loop.loop import (
     starts_variant,
 )
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
-from runtime.program.index_maps import Shift
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.dot import DotKernel, FactorOperands, SlicedProductKernel
+from runtime.program.strides import Shift
 from spmd.literal import NDArray
 
 

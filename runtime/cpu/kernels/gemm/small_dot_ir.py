@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.codegen.ir.record_loads import again
-from runtime.cpu.kernels.gemm.gemm_code import GEMM, NO_TRANSPOSE, TYPES, RegisterBlock
+from runtime.cpu.kernels.gemm.native_dot import GEMM, NO_TRANSPOSE, TYPES, RegisterBlock
 from spmd.shape import PrimitiveType
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from runtime.codegen.ir.function_writer import FunctionWriter
-from runtime.codegen.ir.record import field_names
 from runtime.codegen.ir.record_loads import RECORD_LOADS
+from runtime.codegen.record import field_names
 from runtime.cpu.kernels.gemm.row_sums_ir import AT, RowSums, row_sums_ir
 from runtime.cpu.kernels.gemm.thin_dot import FUNCTION, ThinDotRecord
 from spmd.shape import PrimitiveType

@@ -10,31 +10,38 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from runtime.codegen.ir import starts as starts_ir
-from runtime.codegen.ir.record import Record, Word, record
-from runtime.codegen.ir.starts import (
+from runtime.codegen import starts as starts_ir
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
+from runtime.codegen.record import Record, Word, record
+from runtime.codegen.starts import (
     NestRecord,
     StageRecord,
     StartsRecord,
     StartsVariant,
     without_constants,
 )
-from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
 from runtime.cpu.kernels.copy.copy import copying, transpose_code, transpose_name
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
-from runtime.program.index_maps import Range, Shift
-from runtime.program.index_order import LEAST_TILED, in_streaming_order, merged_apart
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.loop import (
     LoopKernel,
     LoopLeaf,
+    NativeElementwiseKernel,
     Numbers,
     PiecesKernel,
     StartsStage,
     UpdateKernel,
+    one_operation,
 )
 from runtime.program.scalar_program import Provenance, ScalarConstant, ScalarProgram, provenance_of
-from runtime.program.strides import StridedView
+from runtime.program.strides import (
+    LEAST_TILED,
+    Range,
+    Shift,
+    StridedView,
+    in_streaming_order,
+    merged_apart,
+)
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -344,3 +351,17 @@ def _step(stride: int, access: _Track, sizes: Sequence[int]) -> Step:
     if sizes == [1]:
         return Step.PACKED
     return Step.of(stride, access.item)
+
+
+# ---- single elementwise operations
+
+
+@CPU_KERNELS.binds(NativeElementwiseKernel)
+def bind_native_elementwise(kernel: NativeElementwiseKernel, arrays: KernelArrays) -> Action:
+    (result,) = arrays.results
+    every = (*arrays.operands, result)
+    return bind_loop(one_operation(kernel.signature), result.shape, [*map(_access, every)], every)
+
+
+def _access(array: NDArray) -> ArrayAccess:
+    return ArrayAccess(array.ctypes.data, array.strides, array.itemsize)

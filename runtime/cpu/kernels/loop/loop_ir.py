@@ -21,9 +21,9 @@ from runtime.codegen.ir.dynamic_starts import (
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.values import Pointer
+from runtime.codegen.record import Record
 from runtime.cpu.kernels.copy.copy import transpose_name
 from runtime.cpu.kernels.loop.loop import FUNCTION, LoopVariant, Step, transposed_widths
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from runtime.buffers.types import ArrayView
-from runtime.codegen.ir.record import Address, Record, record
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
+from runtime.codegen.record import Address, Record, record
 from runtime.cpu.kernels.native_call import NativeAction, native_call
 from runtime.program.records.scalar_loop import ScalarLoop
+from runtime.program.thunks import Thunk
 from runtime.program.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
-from runtime.program.thunks.thunk import Thunk
 from spmd.literal import NDArray
 
 FUNCTION = "spmd_scalar_loop"

@@ -20,11 +20,11 @@ from runtime.codegen.ir.dynamic_starts import Position, moved_to, shifted, start
 from runtime.codegen.ir.element_operations import stored_type, wide_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.values import Pointer
+from runtime.codegen.record import Record
 from runtime.cpu.kernels.loop.loop import Step
-from runtime.cpu.kernels.rows.row_variant import (
+from runtime.cpu.kernels.rows.rows import (
     BLOCK,
     FUNCTION,
     Part,

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.communicator.hierarchical import running_prefix
-from collectives.communicator.hierarchical.groups import GroupNodes, HierarchicalPlan
+from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalPlan
 from collectives.communicator.kinds.all_gather import AllGather, GatherRows
 from collectives.communicator.kinds.all_reduce import (
     AllReduce,

@@ -37,7 +37,7 @@ from runtime.buffers.program import (
 )
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.executable import Executable
-from runtime.program.thunks.thunk import (
+from runtime.program.thunks import (
     CollectiveDoneThunk,
     CollectiveStartThunk,
     CopyThunk,

@@ -14,7 +14,7 @@ from runtime.codegen.ir.element_operations import has_operation, host_instructio
 from runtime.cpu.kernels.loop import loop as loop_kernels
 from runtime.cpu.kernels.loop.loop import ArrayAccess, bind_loop
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.records.loop import NativeElementwiseKernel
 from runtime.program.scalar_program import (
     ElementSignature,
     Provenance,

@@ -11,7 +11,7 @@ import pytest
 from runtime.codegen.elements import variants
 from runtime.codegen.llvm.jit import DeferredIr, Jit, NativeLibrary
 from runtime.codegen.llvm.object_cache import ObjectCache
-from runtime.cpu.kernels.rows import row_variant
+from runtime.cpu.kernels.rows import rows
 
 WRITTEN: list[int] = []
 
@@ -92,4 +92,4 @@ def test_listings_have_the_ir(cache: ObjectCache) -> None:
 
 def test_rows_have_as_many_lanes_as_the_shortest_vector_variant() -> None:
     """The number is stated twice: a run of cached code imports no module that writes IR."""
-    assert min(variants.LANES) == row_variant.FEWEST
+    assert min(variants.LANES) == rows.FEWEST

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from collectives.communicator.reduction import accumulator_type, can_reduce, reduce_in_order
+from collectives.communicator.group import accumulator_type, can_reduce, reduce_in_order
 from collectives.communicator.steps.engine import RunStatus
 from collectives.communicator.steps.shared_steps import CollectiveProgram, ReduceRows
 from runtime.cpu.collective.collective_engine import native_step_engine

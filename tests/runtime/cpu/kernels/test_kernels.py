@@ -10,7 +10,7 @@ from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.dot import DotKernel
 from runtime.program.records.gather_scatter import GatherKernel
 from runtime.program.records.reference import ReferenceKernel
-from runtime.program.thunks.thunk import KernelThunk, traverse
+from runtime.program.thunks import KernelThunk, traverse
 from spmd.shape import PrimitiveType
 from tests.runtime.programs import compiled
 from tests.runtime.programs.agreement import assert_agrees, kernels_of

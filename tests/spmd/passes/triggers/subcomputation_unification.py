@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
-from spmd.hlo.element_attrs import CompareAttrs
+from spmd.hlo.opcode import CompareAttrs
 from spmd.ops.attrs import DimensionsAttrs, SortAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.spmd.passes.triggers.programs import Program

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.gemm.gemm_code import VectorRegisters, register_block
-from runtime.cpu.kernels.gemm.native_dot import blas_product
+from runtime.cpu.kernels.gemm.native_dot import VectorRegisters, blas_product, register_block
 from runtime.cpu.kernels.native_call import NativeAction
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.dot import DotKernel
@@ -178,7 +177,7 @@ def test_small_products_of_every_rest(
     kind: PrimitiveType, registers: VectorRegisters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows and columns that fill blocks, that do not, and fewer than a block's; nothing beside them is touched."""
-    monkeypatch.setattr("runtime.cpu.kernels.gemm.gemm_code.host_registers", lambda: registers)
+    monkeypatch.setattr("runtime.cpu.kernels.gemm.native_dot.host_registers", lambda: registers)
     register_block.cache_clear()
     for m, n in itertools.product([2, 3, 8, 13, 33], [2, 3, 7, 8, 16, 31, 65, 100]):
         hows = (("rows", "columns", "part")[m % 3], "part" if n % 2 else "rows", "part")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from runtime.codegen.ir.record import Record, Word, record, sized
+from runtime.codegen.record import Record, Word, record, sized
 from runtime.program.scalar_program import ScalarConstant, ScalarProgram, ScalarStep
 
 
