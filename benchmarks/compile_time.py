@@ -35,11 +35,11 @@ from benchmarks.timing.program import run_json
 from benchmarks.timing.turns import geometric_mean
 from launch.cache.cache_folder import VARIABLE, keep_objects
 from launch.cache.compile_cached import compile_source
-from launch.cache.gc_pause import fewer_collections
 from launch.imported_before import import_before_timing
 from launch.options import CompileOptions
 from launch.report.environment import describe_environment
 from launch.source import source_of
+from spmd.interpreter import settings_for_compiling
 
 MOST_SECONDS, MOST_INSTRUCTIONS = 60.0, 50_000
 HEADER = (
@@ -54,7 +54,7 @@ def compile_here(module: str, devices: int, options: CompileOptions) -> dict[str
     import_before_timing()
     cpu, start = time.process_time(), time.perf_counter()
     compiled = compile_source(source_of(module), devices, options)
-    with fewer_collections():
+    with settings_for_compiling():
         compiled.executable.load_devices()
     seconds = time.perf_counter() - start
     return {

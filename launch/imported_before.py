@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import launch.cache.compile_afresh
 import launch.cli.programs.compiled_module  # noqa: F401 - for the time that it takes
-import runtime.codegen.llvm.ir_compiler  # noqa: F401
+import runtime.codegen.llvm.ir_compiler
+import runtime.cpu.collective.in_place_ir
+import runtime.cpu.collective.messages_ir
+import runtime.cpu.kernels.gemm.tile_dot
+import runtime.cpu.kernels.loop.scalar_loop
+import runtime.cpu.prediction.step
+import runtime.cpu.sharing.cut_kernels
+import runtime.cpu.step.barrier_engine  # noqa: F401
 from runtime.codegen.elements.complex_arithmetic import COMPLEX_FUNCTIONS
 from runtime.codegen.elements.registry import BODIES, FLOAT_FUNCTIONS
 from runtime.lowering import LOWERINGS

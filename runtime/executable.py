@@ -31,6 +31,7 @@ from runtime.device_program import DeviceProgram, ScheduledModule
 from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks import KernelThunk, traverse
 from spmd.errors import RunError
+from spmd.interpreter import settings_for_compiling
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, leaves
 
@@ -137,6 +138,7 @@ class Executable:
         """The ranks that run the program together; None if this process runs all devices."""
         return None
 
+    @settings_for_compiling()
     def load(
         self,
         communicator: Communicator,
@@ -159,6 +161,7 @@ class Executable:
             explain=explain,
         )
 
+    @settings_for_compiling()
     def load_local(self) -> LocalDevices:
         """Load the program on ``devices``."""
         if self.engine is not None:

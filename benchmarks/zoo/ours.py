@@ -19,7 +19,6 @@ import numpy as np
 
 import spmd
 from benchmarks.zoo.judge import Ran, judge
-from launch.cache.gc_pause import fewer_collections
 from launch.data.inputs import read_inputs, write_arrays
 from launch.entry import Entry
 from launch.execution import time_steps
@@ -30,6 +29,7 @@ from launch.target.machine_option import machine_for
 from spmd.analysis.cost import module_cost
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule
+from spmd.interpreter import settings_for_compiling
 
 WARM_UP, STEPS = 2, 20
 #: A program that is compiled first, so that no case's time has that of starting LLVM in it.
@@ -47,7 +47,7 @@ def run_case(folder: Path) -> dict[str, Any]:
     traced = traced_module(folder, case["devices"]) if case.get("calls_python") else None
     options = CompileOptions(machine=machine_for(None, None, "cpu"))
     start, cpu = time.perf_counter(), time.process_time()  # behind the tracing, which is JAX's
-    with fewer_collections():  # as spmd.compile does
+    with settings_for_compiling():  # as spmd.compile does
         module = spmd.load(module_file(folder)) if traced is None else traced
         executable = compile_module(module, case["devices"], options)
         executable.load_devices()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from launch.cache.gc_pause import fewer_collections
 from launch.cache.program_cache import Entry, program_cache, program_key
 from launch.entry import Compiled
 from launch.options import CompileOptions
@@ -14,9 +13,10 @@ from runtime.saved import save_bytes
 from runtime.saved_archive import SavedExecutableError
 from spmd.hlo import HloModule
 from spmd.hlo.host_functions import NO_FUNCTIONS, HostFunctions
+from spmd.interpreter import settings_for_compiling
 
 
-@fewer_collections()
+@settings_for_compiling()
 def compile_source(
     source: ModuleSource,
     devices: int | None,

@@ -25,7 +25,7 @@ from runtime.program.records.convolution import PanelConvolutionKernel, PhaseCon
 from runtime.program.thunks import KernelThunk
 from spmd.literal import NDArray
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, ConvolutionParts
-from spmd.machine.description import MemoryLevel, byte_seconds
+from spmd.machine.description import MOST_SLOWDOWN, MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
 from spmd.shape import PrimitiveType
 from spmd.text.parser import parse_module
@@ -209,7 +209,7 @@ def _farther(
         )
         wanted += more * moved / cached
         found += seconds[_uncached(layer, kind, options)] / cached - 1
-    return max(found, 0.0) / wanted if wanted > 0 else 1.0
+    return min(max(found, 0.0) / wanted, MOST_SLOWDOWN) if wanted > 0 else 1.0
 
 
 @cache

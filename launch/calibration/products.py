@@ -13,7 +13,7 @@ from runtime.cpu.kernels.gemm.tile_types import PANEL, TILE_TYPES, TileTypes, mo
 from runtime.cpu.prediction.work import TIMED_BYTES
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.literal import NDArray
-from spmd.machine.description import MemoryLevel, byte_seconds
+from spmd.machine.description import MOST_SLOWDOWN, MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
 from spmd.machine.products import ProductClass, Transposed, class_for
 from spmd.shape import PrimitiveType
@@ -255,7 +255,7 @@ def _farther(
         assert one is not None, "what is far is of a class that has no least sizes, or few"
         known.append(one.seconds(*sizes, transposed))
     found = [seconds[_uncached(types, *layout, options)] for layout in layouts]
-    return nonnegative_fit(parts, found, known)
+    return [min(one, MOST_SLOWDOWN) for one in nonnegative_fit(parts, found, known)]
 
 
 def _at_once(types: Types) -> tuple[int, int]:

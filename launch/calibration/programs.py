@@ -17,7 +17,7 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from runtime.cpu.prediction.work import TIMED_BYTES
 from runtime.executable import Executable
-from spmd.machine.description import Exchange, MemoryLevel, byte_seconds
+from spmd.machine.description import MOST_SLOWDOWN, Exchange, MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
 from spmd.text.parser import parse_module
 
@@ -105,7 +105,11 @@ def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seco
         each.append(_added(_all_reduces(count, sizes), sizes.collectives, seconds))
     latency, byte, uncached = nonnegative_fit(parts, each)
     return Exchange(
-        "devices of one process", NODE_DEVICES, 1.0 / max(byte, 1e-15), latency, uncached
+        "devices of one process",
+        NODE_DEVICES,
+        1.0 / max(byte, 1e-15),
+        latency,
+        min(uncached, MOST_SLOWDOWN),
     )
 
 

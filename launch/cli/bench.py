@@ -7,7 +7,6 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from launch.cache.gc_pause import fewer_collections
 from launch.cli.arguments import add_backend, add_program_arguments, add_seed, positive
 from launch.cli.program import Program, dispatch, program_here
 from launch.cli.programs.compile_options import compile_options
@@ -19,6 +18,7 @@ from launch.job import step_milliseconds
 from launch.report.environment import describe_environment
 from launch.target.cores import cores_of
 from runtime.cpu.prediction.step import predicted_step
+from spmd.interpreter import settings_for_compiling
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 def _run_here(options: argparse.Namespace) -> int:
     program = program_here(options)
     start = time.perf_counter()
-    with fewer_collections():
+    with settings_for_compiling():
         program.executable.load_devices()
     ready = program.compile_seconds + time.perf_counter() - start
     _report(options, program, ready, _seconds(options, program), ranks=1)

@@ -31,8 +31,9 @@ from launch.ranks.shutdown import run_rank
 from launch.ranks.world import open_world
 from launch.report.environment import describe_environment
 from launch.target.calibrated import calibration_path, keep_calibration, machine_here
+from spmd.errors import SpmdError
 from spmd.machine.description import MachineDescription
-from spmd.machine.reader import MachineError, write_machine
+from spmd.machine.reader import MachineError, read_machine, write_machine
 from spmd.output_file import write_file
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 CUBES = (64, 256, 512)
 #: Between rounds: others used the machine, or its speed changed; what was measured may be of the worse moment.
 UNSTEADY = 0.25
+
+
+class DisturbedError(SpmdError):
+    """What was measured cannot be true."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,8 +137,14 @@ def _between_nodes(options: argparse.Namespace, world: MpiCommunicator) -> int:
 def _keep(
     options: argparse.Namespace, machine: MachineDescription, lines: list[str], seconds: float
 ) -> None:
-    """Write the description and say what it says."""
+    """Write the description and say what it says. Raises DisturbedError if nobody could read it."""
     text = write_machine(machine)
+    try:
+        read_machine(text.encode(), "this measurement")
+    except MachineError as error:
+        raise DisturbedError(
+            f"{error}: something else used the machine; nothing was written, calibrate again"
+        ) from error
     _write(options.output, text)
     if options.json:
         print(text, end="")

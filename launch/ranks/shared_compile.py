@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from collectives.communicator.interface import Communicator
-from launch.cache.gc_pause import fewer_collections
 from launch.entry import Compiled
 from launch.ranks.agreement import agree, from_first
 from launch.ranks.rank_executable import RankExecutable
@@ -13,9 +12,10 @@ from runtime.executable import Executable
 from runtime.local_devices import Engine
 from runtime.saved_program import load_bytes
 from spmd.hlo.host_functions import Callback
+from spmd.interpreter import settings_for_compiling
 
 
-@fewer_collections()
+@settings_for_compiling()
 def compile_on_first(
     world: Communicator,
     make: Callable[[], Compiled],

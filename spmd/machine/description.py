@@ -16,6 +16,9 @@ from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, Co
 from spmd.machine.products import ProductClass, Transposed, class_for
 from spmd.shape import PrimitiveType
 
+#: Slowdown of an array from outer levels, relative to that of a copy, beyond which a description is not plausible.
+MOST_SLOWDOWN = 1e3
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryLevel:

@@ -21,6 +21,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.json_fields import JsonFields, read_fields, shown
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass
 from spmd.machine.description import (
+    MOST_SLOWDOWN,
     Attained,
     Exchange,
     MachineDescription,
@@ -40,7 +41,7 @@ SECONDS = (0.0, 10.0)
 SIZE = (1, 1 << 60)
 COUNT = (1, 1 << 24)
 MULTIPLICATIONS = (1, 1 << 60)
-FACTOR = (0.0, 1e3)
+FACTOR = (0.0, MOST_SLOWDOWN)
 FRACTION = (1e-3, 1.0)
 SHARE = (0.0, 1.0)
 

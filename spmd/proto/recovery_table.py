@@ -20,7 +20,7 @@ from spmd.text.printer import print_module
 #: Its names in texts, the present and the former one.
 RECOVERY_TABLES = ("origin_recovery_table", "original_value_recovery_table")
 #: Unlike other strings, XLA breaks this one into lines.
-_MODULE = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_MODULE = re.compile(r'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"', re.DOTALL)
 
 
 def recovery_table_text(

@@ -16,7 +16,7 @@ _VERBATIM_FIELDS = {
     "source_column": INTEGER,
     "source_end_column": INTEGER,
     "stack_frame_id": INTEGER,
-    "profile_type": re.compile(r"\{\s*+(?:[0-3]\s*+(?:,\s*+[0-3]\s*+)*+)?\}"),
+    "profile_type": re.compile(r"\{\s*+(?:[0-3]\s*+(?>(?:,\s*+[0-3]\s*+)*))?\}"),
     "deduplicated_name": STRING,
     "scheduling_name": STRING,
     "metadata_payload": STRING,

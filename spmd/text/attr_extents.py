@@ -10,7 +10,7 @@ from spmd.text.sharding.mesh_text import read_mesh
 
 Extents = dict[str, tuple[int, int]]
 
-_QUOTED = r'"(?:[^"\\\n]|\\.)*+"|\'(?:[^\'\\\n]|\\.)*+\''
+_QUOTED = r'"[^"\\\n]*+(?>(?:\\.[^"\\\n]*+)*)"|\'[^\'\\\n]*+(?>(?:\\.[^\'\\\n]*+)*)\''
 
 
 def nested_pattern(opening: str, closing: str, depth: int) -> str:
@@ -19,9 +19,9 @@ def nested_pattern(opening: str, closing: str, depth: int) -> str:
     """
     plain = rf"[^\{opening}\{closing}\"'/\n]*+"
     other = rf"{_QUOTED}|/(?![/*])|/\*index=\d++\*/"
-    pattern = rf"\{opening}{plain}(?:(?:{other}){plain})*+\{closing}"
+    pattern = rf"\{opening}{plain}(?>(?:(?:{other}){plain})*)\{closing}"
     for _ in range(depth):
-        pattern = rf"\{opening}{plain}(?:(?:{other}|{pattern}){plain})*+\{closing}"
+        pattern = rf"\{opening}{plain}(?>(?:(?:{other}|{pattern}){plain})*)\{closing}"
     return pattern
 
 
@@ -30,10 +30,10 @@ _BRACKETED = "|".join(
     (nested_pattern("{", "}", 5), nested_pattern("(", ")", 2), nested_pattern("[", "]", 0))
 )
 _CHUNK = f"{_WORD}|{_QUOTED}|{_BRACKETED}"
-_MESH = r"mesh\[[^\]\n]*+\](?:,?\s*+device_ids=\((?:[^()\n]|\([^()\n]*+\))*+\))?\s*+\{[^}\n]*+\}"
+_MESH = r"mesh\[[^\]\n]*+\](?:,?\s*+device_ids=\([^()\n]*+(?>(?:\([^()\n]*+\)[^()\n]*+)*)\))?\s*+\{[^}\n]*+\}"
 #: One attribute and what parts it from the next; ``literal=`` (a shape, a blank, a value) is left to the scanner.
 _ATTR = re.compile(
-    rf"(?!literal=)([A-Za-z_][\w\-]*+)=({_MESH}|(?:{_CHUNK})++)(?:,\s++(?=[A-Za-z_])|\Z|(?=\s*+\Z))"
+    rf"(?!literal=)([A-Za-z_][\w\-]*+)=({_MESH}|(?>(?:{_CHUNK})+))(?:,\s++(?=[A-Za-z_])|\Z|(?=\s*+\Z))"
 )
 _ATTR_NAME = re.compile(r"([A-Za-z_][\w\-]*+)=")
 #: A name and its ``=`` without a blank can only be an attribute.

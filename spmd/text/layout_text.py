@@ -9,18 +9,18 @@ from spmd.text.lexer import Scanner
 
 #: A brace after a blank opens a layout only before a number or a colon, else a literal or a body.
 _LAYOUT_NEXT = re.compile(r"\{(?=\s*+(?:-?[0-9]|:))|(?<=\])\{(?=\s*+(?:\}|/\*))")
-_TILE = r"\((?:(?:\d{1,19}|\*)(?:,(?:\d{1,19}|\*))*+)?\)"
+_TILE = r"\((?:(?:\d{1,19}|\*)(?>(?:,(?:\d{1,19}|\*))*))?\)"
 _NUMBER = r"\(-?\d{1,19}\)"
 _INDEX_TYPE = r"\([su](?:1|2|4|8|16|32|64)\)"
 #: The parts behind the colon, in XLA's order, each at most once: dimension level types, tiles, tail padding, index and
 #: pointer types, element size, memory space, split configurations, metadata prefix.
 _PARTS = re.compile(
-    rf"(?P<levels>D\([DCSH]\+?~?(?:,[DCSH]\+?~?)*+\))?(?:T(?:(?:{_TILE})++|(?!\()))?(?:L{_NUMBER})?"
+    rf"(?P<levels>D\([DCSH]\+?~?(?>(?:,[DCSH]\+?~?)*)\))?(?:T(?:(?>(?:{_TILE})+)|(?!\()))?(?:L{_NUMBER})?"
     rf"(?:#{_INDEX_TYPE})?(?:\*{_INDEX_TYPE})?(?:E{_NUMBER})?(?:S{_NUMBER})?"
-    rf"(?:SC(?:\(-?\d{{1,19}}:(?:-?\d{{1,19}}(?:,-?\d{{1,19}})*+)?\))++)?(?:M{_NUMBER})?"
+    rf"(?:SC(?>(?:\(-?\d{{1,19}}:(?:-?\d{{1,19}}(?>(?:,-?\d{{1,19}})*))?\))+))?(?:M{_NUMBER})?"
 )
 #: Syntax of one part, known or not.
-_ANY_PART = re.compile(r"[A-Za-z#*]*+(?:\([^(){}]*+\))*+")
+_ANY_PART = re.compile(r"[A-Za-z#*]*+(?>(?:\([^(){}]*+\))*)")
 
 
 def read_layout(scanner: Scanner, rank: int) -> Layout | None:

@@ -23,25 +23,28 @@ _ESCAPES = (
     r"|(?:u|U0000)(?![dD][89a-fA-F])[0-9a-fA-F]{4}|U000[1-9a-fA-F][0-9a-fA-F]{4}|U0010[0-9a-fA-F]{4})"
 )
 #: A string may run over line ends.
-STRING = re.compile(rf'"(?:[^"\\]|{_ESCAPES})*+"|\'(?:[^\'\\]|{_ESCAPES})*+\'')
-_SPACE = re.compile(r"(?:\s++|/\*(?:[^*]|\*(?!/))*+\*/|//[^\n\r]*+)*+")
+STRING = re.compile(
+    rf'"[^"\\]*+(?>(?:{_ESCAPES}[^"\\]*+)*)"|\'[^\'\\]*+(?>(?:{_ESCAPES}[^\'\\]*+)*)\''
+)
+_SPACE = re.compile(r"(?>(?:\s++|/\*[^*]*+(?>(?:\*(?!/)[^*]*+)*)\*/|//[^\n\r]*+)*)")
 _SPACE_STARTS = frozenset(" \t\n\r\v\f/")
-_INTEGERS = re.compile(r"\s*+(?:-?[0-9]{1,19}(?:,\s?-?[0-9]{1,19})*+)?")
+_INTEGERS = re.compile(r"\s*+(?:-?[0-9]{1,19}(?>(?:,\s?-?[0-9]{1,19})*))?")
 _BALANCE = re.compile(
-    r"""[^(){}\[\]"'/]++ | (?P<open>[({\[]) | (?P<close>[)}\]]) | "(?:[^"\\]|\\.)*+" | '(?:[^'\\]|\\.)*+'
-      | /\*(?:[^*]|\*(?!/))*+\*/ | //[^\n\r]*+ | (?P<other>.)""",
+    r"""[^(){}\[\]"'/]++ | (?P<open>[({\[]) | (?P<close>[)}\]])
+      | "[^"\\]*+(?>(?:\\.[^"\\]*+)*)" | '[^'\\]*+(?>(?:\\.[^'\\]*+)*)'
+      | /\*[^*]*+(?>(?:\*(?!/)[^*]*+)*)\*/ | //[^\n\r]*+ | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
 
 
 def _flat_groups(inner: str) -> str:
-    return rf"\({inner}*+\)|\{{{inner}*+\}}|\[{inner}*+\]"
+    return rf"\((?>{inner}*)\)|\{{(?>{inner}*)\}}|\[(?>{inner}*)\]"
 
 
 #: Text inside a group, with groups in it that are nested at most twice: what most values are made of.
 _PLAIN = r"[^(){}\[\]\"'/]++"
 _SHALLOW = re.compile(
-    rf"(?:{_PLAIN}|/\*(?:[^*]|\*(?!/))*+\*/|{_flat_groups(f'(?:{_PLAIN}|{_flat_groups(_PLAIN[:-2])})')})++"
+    rf"(?>(?:{_PLAIN}|/\*[^*]*+(?>(?:\*(?!/)[^*]*+)*)\*/|{_flat_groups(f'(?:{_PLAIN}|{_flat_groups(_PLAIN[:-2])})')})+)"
 )
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
 #: Characters that would garble a terminal, or cannot be written to one.

@@ -22,7 +22,7 @@ OPCODES = {opcode.value: opcode for opcode in Opcode}
 _LINE = re.compile(
     r"\s*+(ROOT )?%?([A-Za-z_][\w.\-]*+) = "
     rf"([a-z]\w*+\[[^\s()\"'/]*+|{nested_pattern('(', ')', 2)}) "
-    r"([a-z][a-z\d\-]*+)\(([^()\n\"']*+(?:\([^()\n\"']*+\)[^()\n\"']*+)*+)\)(?:, ([^\n]*+))?\n(?=\s*+[\w%}])",
+    r"([a-z][a-z\d\-]*+)\(([^()\n\"']*+(?>(?:\([^()\n\"']*+\)[^()\n\"']*+)*))\)(?:, ([^\n]*+))?\n(?=\s*+[\w%}])",
     re.ASCII,
 )
 #: A computation named by an attribute; the rest of the attributes is looked up without it.

@@ -202,7 +202,7 @@ class _Values:
 
 
 #: Numbers with commas and blanks between, no comments.
-_RUN = re.compile(r"(?!\.\.\.)[\w.+\-]++(?![\w.(])(?:[\s,]*+(?!\.\.\.)[\w.+\-]++(?![\w.(]))*+")
+_RUN = re.compile(r"(?!\.\.\.)[\w.+\-]++(?![\w.(])(?>(?:[\s,]*+(?!\.\.\.)[\w.+\-]++(?![\w.(]))*)")
 
 
 def _to_array(values: _Values, kind: PrimitiveType) -> NDArray:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from spmd.text.lexer import STRING, Scanner
 
 _STATISTICS = re.compile(
-    r"\{\s*+(?:[\w.\-]++=\s*+-?[0-9]++\s*+(?:,\s*+[\w.\-]++=\s*+-?[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?\s*+)*+)?\}"
+    r"\{\s*+(?:[\w.\-]++=\s*+-?[0-9]++\s*+(?>(?:,\s*+[\w.\-]++=\s*+-?[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?\s*+)*))?\}"
 )
 _SYNTHETIC = re.compile(r"\[\s*+synthetic_call\s*+\]")
 #: An array of the original program: an instruction's name, and where in its result.
 _ORIGINAL_ARRAY = re.compile(
-    rf"\{{\s*+(?:(?:{STRING.pattern})\s*+(?:\{{\s*+(?:[0-9]++\s*+(?:,\s*+[0-9]++\s*+)*+)?\}}\s*+)?)?\}}"
+    rf"\{{\s*+(?:(?:{STRING.pattern})\s*+(?:\{{\s*+(?:[0-9]++\s*+(?>(?:,\s*+[0-9]++\s*+)*))?\}}\s*+)?)?\}}"
 )
 
 

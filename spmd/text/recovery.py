@@ -20,7 +20,9 @@ _LINE = re.compile(
 #: Begin of a computation: its name at the margin, its brace at the line's end.
 _HEAD = re.compile(r"^(?:ENTRY\s++)?%?(?P<name>[A-Za-z_][\w.\-]*+)[^\n=]*\{[ \t\r]*$", re.MULTILINE)
 _NAME = re.compile(r"\s*+(?:ROOT\s++)?%?([A-Za-z_][\w.\-]*+)")
-_BRACKETS = re.compile(r"""[({\[]|[)}\]]|"(?:[^"\\\n]|\\.)*+"|'(?:[^'\\\n]|\\.)*+'""")
+_BRACKETS = re.compile(
+    r"""[({\[]|[)}\]]|"[^"\\\n]*+(?>(?:\\.[^"\\\n]*+)*)"|'[^'\\\n]*+(?>(?:\\.[^'\\\n]*+)*)'"""
+)
 
 
 class MissingNameError(HloParseError):

@@ -25,8 +25,8 @@ PRIMITIVE_TYPES = {kind.value: kind for kind in PrimitiveType}
 TYPE_NAMES = frozenset({*PRIMITIVE_TYPES, "token", "opaque"})
 
 _SIMPLE = re.compile(
-    r"([a-z][a-z0-9]*+)\[((?:[0-9]{1,19}(?:,[0-9]{1,19})*+)?)\]"
-    r"(?:\{((?:[0-9]{1,3}(?:,[0-9]{1,3})*+)?)\}|(?!\s*+\{\s*+[0-9:]))(?![\w{(])"
+    r"([a-z][a-z0-9]*+)\[((?:[0-9]{1,19}(?>(?:,[0-9]{1,19})*))?)\]"
+    r"(?:\{((?:[0-9]{1,3}(?>(?:,[0-9]{1,3})*))?)\}|(?!\s*+\{\s*+[0-9:]))(?![\w{(])"
 )
 _TYPE = re.compile(r"[a-z][a-z0-9]*+(?=\s*+[\[(])")
 _BUFFER_NEXT = re.compile(r"b\s*+\(")

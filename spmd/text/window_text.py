@@ -9,8 +9,8 @@ from spmd.text.lexer import Scanner
 
 _FIELD = re.compile(r"size|stride|pad|lhs_dilate|rhs_dilate|rhs_reversal")
 _VALUE = re.compile(r"[\dx_\-]++")
-_SIZES = re.compile(r"-?\d{1,19}(?:x-?\d{1,19})*+")
-_PADS = re.compile(r"-?\d{1,19}_-?\d{1,19}(?:x-?\d{1,19}_-?\d{1,19})*+")
+_SIZES = re.compile(r"-?\d{1,19}(?>(?:x-?\d{1,19})*)")
+_PADS = re.compile(r"-?\d{1,19}_-?\d{1,19}(?>(?:x-?\d{1,19}_-?\d{1,19})*)")
 
 
 def read_window(scanner: Scanner) -> Window:

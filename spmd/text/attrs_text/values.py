@@ -13,7 +13,7 @@ from spmd.text.lexer import STRING, Scanner, Source, unescape
 from spmd.text.names import read_name
 
 T = TypeVar("T")
-_PLAIN_INTS = re.compile(r"\{(?:[0-9]{1,19}(?:,[0-9]{1,19})*+)?\}")
+_PLAIN_INTS = re.compile(r"\{(?:[0-9]{1,19}(?>(?:,[0-9]{1,19})*))?\}")
 #: A value without brackets: ``PADDING_SAME``, ``b01f_01io->b01f``, a string.
 _BARE = re.compile(rf"(?:{STRING.pattern})|[^\s,(){{}}\[\]\"']++")
 _PRECISIONS = ("default", "high", "highest")

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from spmd.mesh import AxisRef, DimensionSharding, Mesh, TensorSharding
 from spmd.text.lexer import INTEGER, NAME, Scanner, quote
 
-_SYMBOL = re.compile(r'@(?:([A-Za-z_][\w.$\-]*+)|"((?:[^"\\]|\\.)*+)")')
-_MESH_NAME = re.compile(r'[A-Za-z_][\w.$\-]*+|"(?:[^"\\]|\\.)*+"')
+_SYMBOL = re.compile(r'@(?:([A-Za-z_][\w.$\-]*+)|"([^"\\]*+(?>(?:\\.[^"\\]*+)*))")')
+_MESH_NAME = re.compile(r'[A-Za-z_][\w.$\-]*+|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"')
 _PRIORITY = re.compile(r"p(\d{1,19})")
 _FACTOR = re.compile(r"[a-z](?:_\d{1,19})?")
 _MAX_DEVICES = 1 << 31

@@ -70,6 +70,22 @@ def test_calibration_is_found(quick: Path, capsys: pytest.CaptureFixture[str]) -
     assert calibration_path().is_relative_to(quick)
 
 
+def test_what_cannot_be_true_is_not_written(
+    quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An earlier calibration stays: no command could read what replaced it."""
+    monkeypatch.setattr(calibrate, "measure", lambda *_: Measurement({}, {}))
+    monkeypatch.setattr(calibrate, "described", lambda *_: machine_named())
+    assert main(["calibrate"]) == 0
+    before = calibration_path().read_bytes()
+    capsys.readouterr()
+    disturbed = replace(machine_named(), kernel_seconds=-1.0)
+    monkeypatch.setattr(calibrate, "described", lambda *_: disturbed)
+    assert main(["calibrate"]) == 2
+    assert "nothing was written, calibrate again" in capsys.readouterr().err
+    assert calibration_path().read_bytes() == before
+
+
 def test_a_network_that_was_measured_earlier_is_kept(
     quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

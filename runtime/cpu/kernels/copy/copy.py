@@ -42,8 +42,9 @@ class Innermost(Enum):
     """[i, j] of ``count`` and ``columns``, contiguous in j, to [j, i]; strides along i and along j."""
 
 
-#: Operations whose vector code is written here or in the C library.
-_AS_WRITTEN = (Innermost.ROWS, Innermost.TRANSPOSE)
+#: Operations without a loop to be vectorized: by their strides, or because vector code is written here or in the C
+#: library.
+_AS_WRITTEN = (Innermost.ROWS, Innermost.STRIDED, Innermost.TRANSPOSE)
 
 
 @record

@@ -42,7 +42,7 @@ def _rows(f: FunctionWriter, rec: Any, source: Pointer, target: Pointer, _: int)
 def _fill(f: FunctionWriter, rec: Any, source: Pointer, target: Pointer, width: int) -> None:
     kind = f"i{8 * width}"
     element = source.load(kind, align=1)
-    with f.loop(rec.count) as i:
+    with f.vector_loop(rec.count) as i:
         target.element(kind, i).store(element, align=1)
 
 

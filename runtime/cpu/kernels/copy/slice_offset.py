@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Address, Record, Word, record
 from runtime.codegen.starts import StartsRecord, StartsVariant
 from spmd.shape import PrimitiveType
@@ -50,10 +50,14 @@ class SliceOffsetsRecord(SliceBases):
 @cache
 def slice_offset_code(index: PrimitiveType, starts: int) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for ``starts`` starts of type ``index``; it takes a SliceOffsetRecord."""
-    return host_jit().compile(DeferredIr(_IR, "slice_offset_ir", (index, starts)), (FUNCTION,))
+    return host_jit().compile(
+        DeferredIr(_IR, "slice_offset_ir", (index, starts)), (FUNCTION,), passes=Passes.TIDY
+    )
 
 
 @cache
 def slice_offsets_code(variant: StartsVariant) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for the arrays that ``variant`` shifts; it takes a SliceOffsetsRecord."""
-    return host_jit().compile(DeferredIr(_IR, "slice_offsets_ir", (variant,)), (FUNCTION,))
+    return host_jit().compile(
+        DeferredIr(_IR, "slice_offsets_ir", (variant,)), (FUNCTION,), passes=Passes.TIDY
+    )

@@ -13,7 +13,7 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.codegen.ir.values import Pointer
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
+from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Address, Record, Word, record, sized
 from runtime.program.records.sort import RANK
 from runtime.program.scalar_program import ScalarProgram
@@ -102,7 +102,7 @@ def write_results(
 @cache
 def sort_code(comparator: ScalarProgram, with_indices: bool) -> NativeLibrary:
     """Return the library of ``FUNCTION``, a stable sort, which takes the address of a SortRecord."""
-    return host_jit().compile(sort_ir(comparator, with_indices), (FUNCTION,))
+    return host_jit().compile(sort_ir(comparator, with_indices), (FUNCTION,), passes=Passes.TIDY)
 
 
 def sort_ir(comparator: ScalarProgram, with_indices: bool) -> str:

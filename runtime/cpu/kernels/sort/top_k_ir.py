@@ -13,7 +13,7 @@ from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
+from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.cpu.kernels.sort.merge_sort_ir import rows, sort_function, write_results
 from runtime.cpu.kernels.sort.radix_sort_ir import RadixVariant
 from runtime.cpu.kernels.sort.sort_key import key_functions, key_of
@@ -26,7 +26,7 @@ _BLOCK = 64
 @cache
 def top_code(variant: RadixVariant) -> NativeLibrary:
     """Return the library of ``FUNCTION``, which takes a SortRecord; scratch: ``count`` keys, and 32-bit indices."""
-    return host_jit().compile(top_ir(variant), (FUNCTION,))
+    return host_jit().compile(top_ir(variant), (FUNCTION,), passes=Passes.TIDY)
 
 
 def top_ir(variant: RadixVariant) -> str:

@@ -1,0 +1,73 @@
+"""The interpreter's settings while a program is compiled, and afterwards."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from spmd.interpreter import settings_for_compiling
+
+
+def settings() -> tuple[tuple[int, int, int], float]:
+    return gc.get_threshold(), sys.getswitchinterval()
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    thresholds, interval = settings()
+    yield
+    gc.set_threshold(*thresholds)
+    sys.setswitchinterval(interval)
+
+
+def test_settings_come_back() -> None:
+    before = settings()
+    with settings_for_compiling():
+        inside = settings()
+        assert inside[0][0] > before[0][0]
+        assert inside[1] < before[1]
+        with settings_for_compiling():
+            assert settings() == inside
+        assert settings() == inside
+    assert settings() == before
+    with pytest.raises(ValueError, match="raised"), settings_for_compiling():
+        raise ValueError("raised")
+    assert settings() == before
+
+
+def test_two_threads_that_compile_at_once_leave_what_was() -> None:
+    before = settings()
+    began, may_end = threading.Event(), threading.Event()
+
+    def compile_elsewhere() -> None:
+        with settings_for_compiling():
+            began.set()
+            may_end.wait(60)
+
+    other = threading.Thread(target=compile_elsewhere)
+    with settings_for_compiling():
+        other.start()
+        assert began.wait(60)
+        inside = settings()
+    assert settings() == inside  # the other still compiles
+    may_end.set()
+    other.join()
+    assert settings() == before
+
+
+@pytest.mark.parametrize("own", [(0, 10, 10), (1_000_000, 10, 10)])
+def test_who_has_collections_off_or_rarer_keeps_them_so(own: tuple[int, int, int]) -> None:
+    gc.set_threshold(*own)
+    with settings_for_compiling():
+        assert gc.get_threshold() == own
+
+
+def test_who_switches_more_often_keeps_it_so() -> None:
+    sys.setswitchinterval(1e-5)
+    own = sys.getswitchinterval()
+    with settings_for_compiling():
+        assert sys.getswitchinterval() == own
