@@ -15,8 +15,7 @@ from runtime.arrays.host_feed import HostChannel
 from runtime.arrays.slots import DeviceArray, DeviceMemory, Slots, require_fit, require_world
 from runtime.buffers.types import AllocationKind, ArrayView
 from runtime.cpu.step.device_table import Table
-from runtime.cpu.step.loaded_program import Cutting, pieces_worth
-from runtime.cpu.step.prepare import prepare_sequence
+from runtime.cpu.step.prepare import Cutting, pieces_worth, prepare_sequence
 from runtime.cpu.step.segment import ProgressPoints, SegmentRow
 from runtime.cpu.step.thread_team import ThreadTeam
 from runtime.cpu.step.worker import Worker

@@ -24,7 +24,7 @@ from runtime.cpu.prediction.moves import copy_work
 from runtime.cpu.prediction.reuse_distance import Found, ReuseDistance, Span, span_of
 from runtime.cpu.prediction.shares import pieces_of
 from runtime.cpu.prediction.work import TIMED_BYTES, Access, NoAllocation, Work, work_of
-from runtime.cpu.step.loaded_program import pieces_worth
+from runtime.cpu.step.prepare import pieces_worth
 from runtime.device_program import DeviceProgram
 from runtime.program.thunks import (
     CollectiveStartThunk,

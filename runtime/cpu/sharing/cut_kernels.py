@@ -20,7 +20,7 @@ from runtime.cpu.sharing import (  # noqa: F401 - they register how to cut
     sorts,
 )
 from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Cut, Piece
-from runtime.cpu.step.loaded_program import Cutting
+from runtime.cpu.step.prepare import Cutting
 from runtime.program.kernel import Action, Kernel, KernelArrays, KernelLibrary
 from spmd.literal import NDArray
 

@@ -7,8 +7,8 @@ A bound thunk can be executed any number of times. It is either a ``Segment``, r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from typing import TypeAlias, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from collectives.communicator.native_collective import NativeCollective
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.native_call import name_code
-from runtime.cpu.step.loaded_program import Cutting, LoadedProgram
 from runtime.cpu.step.segment import (
     Action,
     PythonWait,
@@ -45,7 +44,10 @@ from runtime.program.thunks import (
 from spmd.literal import NDArray
 from spmd.registry import Registry
 
-Rule: TypeAlias = Callable[[Thunk, LoadedProgram], Action | Segment]
+if TYPE_CHECKING:
+    from runtime.cpu.step.loaded_program import LoadedProgram
+
+Rule: TypeAlias = "Callable[[Thunk, LoadedProgram], Action | Segment]"
 #: By the names of the thunks' classes.
 RULES: Registry[str, Rule] = Registry("CPU rule")
 RULES.import_at_need(
@@ -74,6 +76,39 @@ def prepare(thunk: Thunk, program: LoadedProgram) -> Action | Segment:
     if rule is None:
         raise TypeError(f"no rule says what a processor does for a {type(thunk).__name__}")
     return rule(thunk, program)
+
+
+# ---- pieces into which a kernel is cut, and when that pays
+
+#: Shortest piece that pays for another thread: taking it costs a microsecond, its data may lie in the other core's
+#: cache, and the last piece is waited for.
+LEAST_SECONDS = 15e-6
+
+
+#: Pieces for each thread: a faster thread takes more of them.
+PIECES_PER_THREAD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """Limits on the number of pieces into which a kernel is cut.
+
+    shared: pieces that ``threads`` compute concurrently. in_turn: pieces of one thread, which polls between them.
+    """
+
+    threads: int = 1
+    shared: int = 1
+    in_turn: int = 1
+
+    @property
+    def is_uncut(self) -> bool:
+        """Return whether the kernel stays in one piece."""
+        return self.shared == self.in_turn == 1
+
+
+def pieces_worth(seconds: float, threads: int) -> int:
+    """Return the number of pieces (>= 1) for ``threads`` of a kernel that takes one thread ``seconds``."""
+    return max(1, min(PIECES_PER_THREAD * threads, int(seconds / LEAST_SECONDS)))
 
 
 # ---- sequences and control flow

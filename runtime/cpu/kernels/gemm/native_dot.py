@@ -13,7 +13,6 @@ from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_has
 from runtime.codegen.record import Address, Record, Word, record, word_count
 from runtime.cpu.kernels.copy.copy import SOURCE_WORD as COPY_SOURCE_WORD
 from runtime.cpu.kernels.copy.copy import CopyRecord
-from runtime.cpu.kernels.gemm.thin_dot import MOST_SUMMED, thin_product
 from runtime.cpu.kernels.gemm.tile_unit import TILE_THRESHOLDS, has_tile_unit
 from runtime.cpu.kernels.native_call import (
     RelocatableCall,
@@ -32,6 +31,11 @@ _LEAST_ROWS_FOR_TRANSPOSE = 32
 #: calls malloc for the remainder of a row up to there.
 _MOST_SMALL, _MOST_RAGGED = 1 << 18, 10**6
 _FULL_VECTORS = 16
+#: Most rows for which rows of rhs are accumulated although sums of columns would fit in registers: this reads a matrix
+#: in longer runs (64 MB in 0.5 to 0.8 of the time for 2 to 4 rows), which matters less for more rows.
+MOST_SUMMED = 4
+#: Fewest bytes of the large matrix: at 256 KB there is no difference, at 4 MB it is two to four times as fast.
+LEAST_THIN_BYTES = 1 << 19
 #: Most rows of lhs for which packing rhs does not pay, the fewest columns for that, and the largest depth: each row of
 #: rhs is on another page, which must still be in the TLB for the next columns (measured).
 _FEW_ROWS, _MANY_COLUMNS, _MOST_FLAT_DEPTH = 32, 64, 2048
@@ -74,7 +78,11 @@ def blas_product(
         return None if transposed is None else transposed.exchanged()
     (m, k), n = lhs.shape, rhs.shape[1]
     in_registers = _lies_by_row(rhs) and m > MOST_SUMMED and is_small(m, n, k)
-    thin = None if in_registers else thin_product(kind, lhs, rhs, out)
+    thin = None
+    if not in_registers and max(lhs.nbytes, rhs.nbytes) >= LEAST_THIN_BYTES:
+        from runtime.cpu.kernels.gemm.thin_dot import thin_product  # of large matrices alone
+
+        thin = thin_product(kind, lhs, rhs, out)
     special = thin or _transposing_product(kind, lhs, rhs, out)
     if special is not None:
         return special

@@ -6,19 +6,15 @@ from functools import cache
 
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Address, Record, Word, record
+from runtime.cpu.kernels.gemm.native_dot import LEAST_THIN_BYTES
 from runtime.cpu.kernels.native_call import RelocatableCall, has_runs, moving, native_call
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
 #: Most rows of one call.
 _ROWS = 8
-#: Most rows for which rows of rhs are accumulated although sums of columns would fit in registers: this reads a matrix
-#: in longer runs (64 MB in 0.5 to 0.8 of the time for 2 to 4 rows), which matters less for more rows.
-MOST_SUMMED = 4
 #: Most rows of a product if rhs is read by column; by row as many as of one call.
 MOST_ROWS = 16
-#: Fewest bytes of the large matrix: at 256 KB there is no difference, at 4 MB it is two to four times as fast.
-LEAST_BYTES = 1 << 19
 
 
 FUNCTION = "spmd_thin_dot"
@@ -64,7 +60,7 @@ def thin_product(
 def _few_rows(
     kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall | None:
-    if len(lhs) > MOST_ROWS or rhs.nbytes < LEAST_BYTES or not has_runs(lhs):
+    if len(lhs) > MOST_ROWS or rhs.nbytes < LEAST_THIN_BYTES or not has_runs(lhs):
         return None
     by_row = has_runs(rhs) and has_runs(out) and len(lhs) <= _ROWS
     if not by_row and not has_runs(rhs.T):

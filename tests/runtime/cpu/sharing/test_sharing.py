@@ -12,7 +12,7 @@ from runtime.compile import build_executable
 from runtime.cpu.libraries.blas import cut_multiples
 from runtime.cpu.loopback import LoopbackDevices
 from runtime.cpu.sharing import cut_kernels, pieces, products
-from runtime.cpu.step import loaded_program, segment
+from runtime.cpu.step import prepare, segment
 from runtime.cpu.step.segment import ProgressPoints
 from runtime.executable import Executable
 from runtime.fusion.priority_fusion import PriorityFusion
@@ -224,7 +224,7 @@ ROWS_ALONE = (
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_pieces_give_the_bits_of_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loaded_program, "LEAST_SECONDS", 1e-12)
+    monkeypatch.setattr(prepare, "LEAST_SECONDS", 1e-12)
     text = _PROGRAM.format(body=KERNELS[name])
     alone = loaded(text, 1, monkeypatch)
     inputs = random_inputs(alone.module)

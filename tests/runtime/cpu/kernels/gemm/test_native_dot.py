@@ -240,7 +240,8 @@ def test_few_rows_of_a_large_matrix(
     rows: int, kind: PrimitiveType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks of columns with a rest, and depths with a rest; those that are too deep for sums in registers."""
-    monkeypatch.setattr("runtime.cpu.kernels.gemm.thin_dot.LEAST_BYTES", 0)
+    for module in ("native_dot", "thin_dot"):
+        monkeypatch.setattr(f"runtime.cpu.kernels.gemm.{module}.LEAST_THIN_BYTES", 0)
     types = (kind,) * 3
     for depth, columns in ((7, 1100), (64, 48), (2050, 530)):
         for hows in itertools.product(
