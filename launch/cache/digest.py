@@ -25,7 +25,6 @@ def full_digest_of(data: bytes) -> str:
 
 _PACKAGES = ("spmd", "partitioner", "collectives", "runtime", "launch")
 
-
 _SOURCES = (".py", ".json")
 #: Folder of the packages.
 _ROOT = Path(__file__).parents[2]

@@ -62,7 +62,6 @@ Dtype: TypeAlias = np.dtype[Any]
 Int64Array: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 _ReductionKey: TypeAlias = tuple[Dtype, ReductionKind, Streams | None, Prefixes]
 
-
 _FOLDER = "runtime.cpu.collective"
 
 

@@ -33,7 +33,6 @@ from spmd.shape import PrimitiveType
 
 _BF16 = PrimitiveType.BF16.numpy
 
-
 #: Elements of a block: four sources and their sum fit in an L1 cache several times.
 BLOCK_ELEMENTS = 1024
 

@@ -159,7 +159,6 @@ LANDED, MET = (word_index(HeaderRecord, name) for name in ("landed", "met"))
 #: Words of a record in a table: as many as the largest one has.
 RECORD_WORDS = word_count(MoveRowsRecord)
 
-
 # ---- functions
 INDEX_TYPES = {"int32": "i32", "uint32": "i32", "int64": "i64", "uint64": "i64"}
 """Integer types of tables of offsets, as LLVM's."""
@@ -175,7 +174,6 @@ ENTRY_POINTS = ("spmd_start", "spmd_advance")
 #: Functions of the steps that start messages and await them (messages_ir.py).
 START_MESSAGES, AWAIT_MESSAGES = "spmd_start_messages", "spmd_await_messages"
 IN_PLACE_FUNCTIONS = ("spmd_swap_rows", "spmd_rotate_bytes")
-
 
 # ---- variants of reductions
 #: Sources up to which they are reduced at once.

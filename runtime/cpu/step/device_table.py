@@ -65,7 +65,6 @@ ROWS, POSITION, ROW, STATUS, STATE, IN_FLIGHT, IN_FLIGHT_LIST, LOOKED, OPEN_SHAR
 
 HEADER_WORDS = word_count(TableRecord)
 
-
 LOG_WORDS, TIMESTAMP_WORDS = word_count(LogRecord), word_count(TimestampRecord)
 
 

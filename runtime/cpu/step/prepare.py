@@ -84,7 +84,6 @@ def prepare(thunk: Thunk, program: LoadedProgram) -> Action | Segment:
 #: cache, and the last piece is waited for.
 LEAST_SECONDS = 15e-6
 
-
 #: Pieces for each thread: a faster thread takes more of them.
 PIECES_PER_THREAD = 2
 

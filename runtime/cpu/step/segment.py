@@ -19,9 +19,7 @@ from spmd.literal import NDArray
 #: Indices of a share's words; counters of all threads have cache lines of their own.
 CLAIMED, BACK, DONE, COUNT, PIECES = 0, 1, 8, 16, 17
 
-
 _LINE_WORDS = 8
-
 
 #: Sizes in words: of a piece (number of calls, address of the calls) and of a call (function, record).
 PIECE_WORDS, CALL_WORDS = 2, 2
@@ -51,10 +49,8 @@ class Share:
 
 FUNCTION = "spmd_segment"
 
-
 #: Codes in place of a function's address.
 CODES = 9
-
 
 JUMP, UNLESS, UNLESS_EQUAL, PYTHON, START, AWAIT, STAMP, SHARED, PROGRESS = range(CODES)
 

@@ -51,7 +51,6 @@ from runtime.cpu.step.work_sharing_ir import SHARE, add_shares
 #: Jumps after which the code returns; a trip of a loop is one.
 JUMPS = 128
 
-
 _ROW = f"[{word_count(RowRecord)} x i64]"
 
 

@@ -18,10 +18,8 @@ from spmd.literal import NDArray
 
 FUNCTION = "spmd_copy"
 
-
 #: Most dimensions around the innermost operation.
 RANK = 16
-
 
 #: Widths in bytes of elements that have code.
 WIDTHS = (1, 2, 4, 8, 16)

@@ -184,9 +184,7 @@ def _leading_dimension(matrix: NDArray) -> int:
 
 GEMM, GEMV, TRANSPOSING_GEMM = "spmd_gemm", "spmd_gemv", "spmd_transposing_gemm"
 
-
 ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112
-
 
 #: Most elements of a right matrix that is transposed on the stack.
 MOST_TRANSPOSED = 4096
@@ -230,7 +228,6 @@ class GemvRecord(Record):
 #: Indices of the words with the addresses of operands and result.
 LHS_WORD, RHS_WORD, RESULT_WORD = range(3)
 
-
 #: Words of a product's record; those of the copy that transposes the right matrix follow.
 GEMM_WORDS = word_count(GemmRecord)
 
@@ -240,9 +237,7 @@ GEMM_WORDS = word_count(GemmRecord)
 #: Element types, and LLVM's names of them.
 TYPES = {PrimitiveType.F32: "float", PrimitiveType.F64: "double"}
 
-
 _MOST_ROWS = 8
-
 
 #: Cycles of an addition's latency, and of a loop's overhead.
 _SUM_TURNS, _LOOP_TURNS = 4.0, 1.0

@@ -16,7 +16,6 @@ _ROWS = 8
 #: Most rows of a product if rhs is read by column; by row as many as of one call.
 MOST_ROWS = 16
 
-
 FUNCTION = "spmd_thin_dot"
 
 

@@ -47,7 +47,6 @@ from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_loop"
 
-
 #: Widths in bytes of elements that are transposed in registers.
 TRANSPOSED_WIDTHS = frozenset({1, 2, 4, 8})
 
@@ -299,10 +298,8 @@ def _plan(
 #: Interleave count of loops whose program has a chain of many roundings.
 _INTERLEAVED = 4
 
-
 #: Longest chain of roundings that out-of-order execution hides.
 _HIDDEN = 3
-
 
 #: Fewest elements at which the remainder after that many vectors of 16 is small.
 _LONG = 256

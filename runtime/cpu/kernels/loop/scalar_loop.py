@@ -16,7 +16,6 @@ from spmd.literal import NDArray
 
 FUNCTION = "spmd_scalar_loop"
 
-
 #: Trips after which the code returns, with the predicate still true.
 TRIPS = 4096
 
