@@ -46,7 +46,7 @@ UNSTEADY = 0.25
 
 
 class DisturbedError(SpmdError):
-    """What was measured cannot be true."""
+    """Measurement that cannot be true."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

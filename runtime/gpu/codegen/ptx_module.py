@@ -16,6 +16,7 @@ from runtime.codegen.llvm.jit import CodegenError
 from runtime.codegen.llvm.parallel_compile import run_passes
 from runtime.gpu.codegen import (  # noqa: F401 - they fill the table
     copy,
+    dot,
     gather,
     loop,
     program_reduce,
