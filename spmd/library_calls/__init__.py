@@ -6,6 +6,7 @@
     convolutions.py        cuDNN: convolutions and their gradients, with bias and activation
     solvers.py             cuSOLVER: factorizations, as calls of LAPACK
     reflectors.py          cuSOLVER and LAPACK: products with the orthogonal factor of a QR factorization
+    sparse.py              products of matrices in compressed rows
     other_calls.py         triangular solve, sort, top-k
     partitioner_calls.py   rotations and slices that XLA's partitioner reads
 
@@ -20,6 +21,7 @@ from spmd.library_calls import (
     products,
     reflectors,
     solvers,
+    sparse,
 )
 
-FAMILIES = (products, convolutions, solvers, reflectors, other_calls, partitioner_calls)
+FAMILIES = (products, convolutions, solvers, reflectors, sparse, other_calls, partitioner_calls)
