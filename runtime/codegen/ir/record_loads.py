@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_type_hints
 
-from runtime.codegen.ir.record import Record, Word, word_index
+from runtime.codegen.record import Record, Word, word_index
 
 #: Functions ``@word`` and ``@pointer``, which load word ``number`` of a record.
 RECORD_LOADS = """

@@ -5,10 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from functools import cache
 
-from runtime.codegen.ir.record import Address, Record, Word, field_names, record
 from runtime.codegen.ir.record_loads import RECORD_LOADS, read
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
+from runtime.codegen.record import Address, Record, Word, field_names, record
 from runtime.cpu.kernels.gemm.row_sums_ir import AT, RowSums, row_sums_ir
 from spmd.shape import PrimitiveType
 

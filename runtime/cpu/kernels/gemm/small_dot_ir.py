@@ -13,98 +13,40 @@ vector is partial.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 from runtime.codegen.ir.record_loads import again
-from runtime.codegen.llvm.jit import host_has
-from runtime.cpu.kernels.gemm.blas_call_ir import GEMM, NO_TRANSPOSE, GemmIr
+from runtime.cpu.kernels.gemm.native_dot import GEMM, NO_TRANSPOSE, TYPES, RegisterBlock
 from spmd.shape import PrimitiveType
 
-#: Element types, and LLVM's names of them.
-TYPES = {PrimitiveType.F32: "float", PrimitiveType.F64: "double"}
-_MOST_ROWS = 8
-#: Cycles of an addition's latency, and of a loop's overhead.
-_SUM_TURNS, _LOOP_TURNS = 4.0, 1.0
 
-
-@dataclass(frozen=True, slots=True)
-class VectorRegisters:
-    """Vector registers: their width in bytes, and the number of them that may hold sums."""
-
-    bytes: int
-    sums: int
-
-
-@cache
-def host_registers() -> VectorRegisters:
-    return VectorRegisters(64, 24) if host_has("avx512f") else VectorRegisters(32, 12)
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterBlock:
-    """``rows`` of the result, and ``vectors`` of ``lanes`` columns each. is_wider: of more columns than the matrix."""
-
-    rows: int
-    vectors: int
-    lanes: int
-    is_wider: bool
-
-    @property
-    def columns(self) -> int:
-        return self.vectors * self.lanes
-
-    def turns(self, m: int, n: int) -> float:
-        """Estimate the cycles for one depth of all m times n results.
-
-        In one cycle two vectors are multiplied and added, or two numbers are loaded, or a vector.
-        """
-        each = max(self.rows * self.vectors / 2, self.rows / 2 + self.vectors) + _LOOP_TURNS
-        return max(each, _SUM_TURNS) * -(-m // self.rows) * -(-n // self.columns)
-
-
-@cache
-def register_block(m: int, n: int, kind: PrimitiveType) -> RegisterBlock:
-    """Return the block with the fewest cycles for m rows and n columns."""
-    registers = host_registers()
-    lanes = min(1 << (n - 1).bit_length(), registers.bytes // kind.byte_size)
-    blocks = [
-        RegisterBlock(rows, vectors, lanes, vectors * lanes > n)
-        for rows in range(1, min(m, _MOST_ROWS) + 1)
-        for vectors in range(1, min(-(-n // lanes), registers.sums // rows) + 1)
-    ]
-    return min(blocks, key=lambda block: (block.turns(m, n), -block.rows))
-
-
-def small_gemm_ir(kind: PrimitiveType, block: RegisterBlock) -> GemmIr:
+def small_gemm_ir(kind: PrimitiveType, block: RegisterBlock) -> str:
     """Return ``GEMM`` for products that ``block`` suits, with a row-major rhs; lhs may be transposed."""
     t = TYPES[kind]
     vector = f"<{block.lanes} x {t}>"
     lines = _Lines(t, vector, block)
     rows, vectors = range(block.rows), range(block.vectors)
     sums = [(r, v) for r in rows for v in vectors]
-    return GemmIr(
-        _PRODUCT.format(
-            name=GEMM,
-            t=t,
-            vector=vector,
-            lanes=block.lanes,
-            suffix=f"v{block.lanes}f{8 * kind.byte_size}",
-            size=kind.byte_size,
-            rows=block.rows,
-            columns=block.columns,
-            no_transpose=NO_TRANSPOSE,
-            numbers=", ".join(f"i64 {i}" for i in range(block.lanes)),
-            before_last=block.columns - block.lanes,
-            begins="\n".join(map(lines.begin, rows)),
-            sums="\n".join(lines.sum(r, v) for r, v in sums),
-            reads="\n".join(map(lines.read, vectors)),
-            spreads="\n".join(map(lines.spread, rows)),
-            adds="\n".join(lines.add(r, v) for r, v in sums),
-            writes="\n".join(lines.write(r, v) for r, v in sums),
-            next_depth=again("d", "k", "depth", "write"),
-            next_row=again("i", "m", "row", "column_end", block.rows),
-            next_column=again("j", "n", "column", "end", block.columns),
-        )
+    return _PRODUCT.format(
+        name=GEMM,
+        t=t,
+        vector=vector,
+        lanes=block.lanes,
+        suffix=f"v{block.lanes}f{8 * kind.byte_size}",
+        size=kind.byte_size,
+        rows=block.rows,
+        columns=block.columns,
+        no_transpose=NO_TRANSPOSE,
+        numbers=", ".join(f"i64 {i}" for i in range(block.lanes)),
+        before_last=block.columns - block.lanes,
+        begins="\n".join(map(lines.begin, rows)),
+        sums="\n".join(lines.sum(r, v) for r, v in sums),
+        reads="\n".join(map(lines.read, vectors)),
+        spreads="\n".join(map(lines.spread, rows)),
+        adds="\n".join(lines.add(r, v) for r, v in sums),
+        writes="\n".join(lines.write(r, v) for r, v in sums),
+        next_depth=again("d", "k", "depth", "write"),
+        next_row=again("i", "m", "row", "column_end", block.rows),
+        next_column=again("j", "n", "column", "end", block.columns),
     )
 
 

@@ -2,45 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from runtime.codegen.ir.function_writer import FunctionWriter
-from runtime.codegen.ir.record import Address, Record, Word, field_names, record
 from runtime.codegen.ir.record_loads import RECORD_LOADS
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.record import field_names
 from runtime.cpu.kernels.gemm.row_sums_ir import AT, RowSums, row_sums_ir
+from runtime.cpu.kernels.gemm.thin_dot import FUNCTION, ThinDotRecord
 from spmd.shape import PrimitiveType
 
-FUNCTION = "spmd_thin_dot"
 #: Columns of the result that are summed at a time: with all rows they stay in the L1 cache.
 _COLUMNS = 512
-
-
-@record
-class ThinDotRecord(Record):
-    """result[rows, n] = lhs[rows, k] rhs[k, n]: addresses, sizes, and strides in bytes.
-
-    Rows of lhs are contiguous. So are those of rhs and result if rhs is read by row; otherwise columns of rhs are
-    contiguous, and its stride is that between columns.
-    """
-
-    lhs: Address
-    rhs: Address
-    result: Address
-    n: Word
-    k: Word
-    lhs_stride: Word
-    rhs_stride: Word
-    result_row: Word
-    result_column: Word
-
-
-@cache
-def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary:
-    """Return the library of ``FUNCTION`` of f32 or f64 for ``rows`` rows of lhs, which takes a ThinDotRecord."""
-    ir = thin_dot_ir(kind, rows, by_row)
-    return host_jit().compile(RECORD_LOADS + ir, (FUNCTION,), passes=Passes.UNROLL)
 
 
 def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:
@@ -48,7 +18,7 @@ def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:
     multiply = _by_row if by_row else _by_column
     f = FunctionWriter(FUNCTION, ThinDotRecord)
     f.call("void", "multiply", *(getattr(f.record, name) for name in field_names(ThinDotRecord)))
-    return f.end() + multiply(t, kind.byte_size, rows)
+    return RECORD_LOADS + f.end() + multiply(t, kind.byte_size, rows)
 
 
 _PARAMETERS = """ptr %lhs, ptr %rhs, ptr %result, i64 %n, i64 %k, i64 %lhs_stride,

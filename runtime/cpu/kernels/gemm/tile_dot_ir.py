@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.cpu.kernels.gemm.tile_block_ir import ONE, SCALE, UNSCALE, product_ir
 from runtime.cpu.kernels.gemm.tile_record import instead_ir
 from runtime.cpu.kernels.gemm.tile_types import TileTypes

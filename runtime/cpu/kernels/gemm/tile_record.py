@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record import Address, Record, Word, field_names, record, word_count
 from runtime.codegen.ir.record_loads import read
+from runtime.codegen.record import Address, Record, Word, field_names, record, word_count
 
 
 @record

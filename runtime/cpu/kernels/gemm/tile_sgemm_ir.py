@@ -6,12 +6,11 @@ everything if it may use so many threads that it is faster.
 
 from __future__ import annotations
 
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.cpu.kernels.gemm.tile_block_ir import ONE, SCALE, UNSCALE, product_ir
-from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS, TileThresholds
 from runtime.cpu.kernels.gemm.tile_record import WORD_COUNT, instead_ir
 from runtime.cpu.kernels.gemm.tile_types import TileTypes
+from runtime.cpu.kernels.gemm.tile_unit import TILE_THRESHOLDS, TileThresholds
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_tile_sgemm"

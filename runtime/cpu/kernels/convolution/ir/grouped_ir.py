@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from runtime.codegen.ir.record import Address, Listed, Record, Word, field_names, record
 from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
+from runtime.codegen.record import Address, Listed, Record, Word, field_names, record
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_convolve_groups"

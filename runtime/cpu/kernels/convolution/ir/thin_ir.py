@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.ir.record import Address, Listed, Record, Word, field_names, record
 from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.cpu.kernels.gemm.small_dot_ir import host_registers
+from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
+from runtime.codegen.record import Address, Listed, Record, Word, field_names, record
+from runtime.cpu.kernels.gemm.native_dot import host_registers
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_convolve_thin"

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from functools import cache, partial
 
-from runtime.codegen.ir.record import Address, Listed, Record, Word, record
 from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
+from runtime.codegen.record import Address, Listed, Record, Word, record
 from runtime.cpu.kernels.convolution.ir.tile_block_ir import product_ir
 from runtime.cpu.kernels.convolution.ir.tile_gradient_pack_ir import PANEL_WORDS, packing_ir
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import TILES, or_otherwise_ir

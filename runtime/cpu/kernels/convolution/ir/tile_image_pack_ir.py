@@ -11,8 +11,8 @@ from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.values import Pointer, Vector
+from runtime.codegen.record import Record
 from runtime.cpu.kernels.convolution.ir.bf16_split_ir import (
     FLOATS,
     Runs,

@@ -6,8 +6,8 @@ steps, which overlaps with the unit's work. ``%pending`` is the record of the bl
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record import Address, Record, Word, record, word_count, word_index
 from runtime.codegen.ir.record_loads import again, read
+from runtime.codegen.record import Address, Record, Word, record, word_count, word_index
 from runtime.cpu.kernels.gemm.tile_block_ir import UNSCALE
 from runtime.cpu.kernels.gemm.tile_types import BLOCK_BYTES, LINES, TILE_BYTES, repeated
 

@@ -10,19 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.cache.cache_folder import keep_objects
-from launch.cache.compiled import Compiled
-from launch.cli.output_path import require_writable
+from launch.entry import Compiled
 from launch.job import require_saved_for
 from launch.ranks.messages import report_note
-from launch.ranks.rank_environment import world_of_environment
-from launch.ranks.rank_timeout import timeout_seconds
+from launch.ranks.rank_environment import timeout_seconds, world_of_environment
 from launch.saved_argument import load_saved, trust_code_in
 from runtime.executable import Executable
-from runtime.local_devices import Engine
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
     from launch.source import ModuleSource
+    from runtime.local_devices import Engine
     from spmd.hlo import HloModule
 
 
@@ -62,7 +60,10 @@ def dispatch(
     options.timeout = timeout_seconds(options.timeout)
     world = world_of_environment()
     if world is None:
-        require_writable(*writes)
+        if any(writes):
+            from launch.cli.output_path import require_writable  # of runs that write files
+
+            require_writable(*writes)
         return here(options)
 
     if options.trust:
@@ -107,7 +108,7 @@ def compiled_program(
         if wanted is not None:
             require_saved_for(saved.executable, wanted)
         _note_what_changes_nothing(options)
-        return Compiled(saved.executable, "", saved.sound), None
+        return Compiled(saved.executable, "", None if ranks is None else saved.sound), None
     # A saved executable runs without the compiler.
     from launch.cli.programs.compiled_module import compiled_module
 
