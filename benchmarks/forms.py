@@ -24,13 +24,13 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.source import load_module
 from launch.target.machine_option import machine_for
-from runtime.arrays.device_memory import DeviceMemory
+from runtime.arrays.slots import DeviceMemory
 from runtime.codegen.llvm.jit import host_jit
 from runtime.cpu.collective.collective_engine import native_step_engine
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall
 from runtime.cpu.prediction.step import predicted_step
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.errors import SpmdError
 
 #: Cores that devices share in the prediction, whatever this machine has.

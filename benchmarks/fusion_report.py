@@ -31,7 +31,7 @@ from launch.pipeline import compile_module
 from launch.source import load_module
 from runtime.buffers.types import ArrayView
 from runtime.executable import Executable
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import Thunk
 from spmd.hlo import HloModule
 from spmd.machine.named import machine_named
 

@@ -29,7 +29,7 @@ from benchmarks.case_inputs import case_inputs
 from launch.checks.expect import Expected, check_output, read_expected
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
-from runtime.arrays.tiles import gather as gather_tiles
+from runtime.arrays.sharded_arrays import gather as gather_tiles
 from spmd.device import IotaTile
 from spmd.errors import SpmdError
 from spmd.evaluator.lockstep import evaluate_partitions

@@ -1,6 +1,6 @@
 """Start-up of the command: processor time, and modules that a run of a saved executable imports.
 
-    python -m benchmarks.startup [--case FOLDER] [--rounds 9] [--json FILE]
+    python -m benchmarks.startup [--case FOLDER] [--rounds 15] [--json FILE]
 
 Every command runs in a process of its own. Processor time is that of all of its threads, the interpreter's start
 included, with the bytecode of an earlier run; shown is the median. Modules are counted at the end of the process, those
@@ -137,7 +137,7 @@ def main() -> int:
     parser.add_argument(
         "--case", type=Path, default=CASE, help="folder of the module to run (default: mlp_dp2)"
     )
-    parser.add_argument("--rounds", type=int, default=9, help="runs that are timed (default: 9)")
+    parser.add_argument("--rounds", type=int, default=15, help="runs that are timed (default: 15)")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     environment = describe_environment()

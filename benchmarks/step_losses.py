@@ -27,17 +27,16 @@ from benchmarks.timing.described import described
 from benchmarks.timing.limit import Limits
 from benchmarks.timing.rates import Rates
 from benchmarks.timing.reuse import byte_seconds
-from launch.cli.argument_types import positive
+from launch.cli.arguments import add_program_arguments, positive
 from launch.cli.bench import DEVIATION
-from launch.cli.programs.arguments import add_program_arguments
+from launch.cli.program import dispatch, program_here
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.on_ranks import program_on_ranks
-from launch.cli.programs.program import dispatch, program_here
 from launch.data.inputs import SeededInputs
 from launch.execution import time_steps
 from launch.report.trace import collect_trace
+from runtime.device_program import RETAINED_STEPS
 from runtime.executable import Executable
-from runtime.timeline.timestamps import RETAINED_STEPS
 from spmd.hlo import Opcode
 
 if TYPE_CHECKING:

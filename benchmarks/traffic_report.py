@@ -32,10 +32,7 @@ from launch.options import CompileOptions
 from launch.pipeline import stages
 from runtime.buffers.types import ArrayView
 from runtime.compile import build_executable
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
-from runtime.program.thunks.while_loop import WhileThunk
+from runtime.program.thunks import CopyThunk, KernelThunk, Thunk, WhileThunk
 from spmd.analysis.executions import executions
 from spmd.analysis.trip_count import trip_count
 from spmd.hlo import HloInstruction, HloModule, Opcode

@@ -71,8 +71,7 @@ def _end_at_once(_: int, __: object) -> None:
 
 
 def _run_as_rank(rank: int, ranks: int) -> int:
-    from launch.ranks.rank_environment import exit_code_of_rank
-    from launch.ranks.rank_timeout import timeout_of
+    from launch.ranks.rank_environment import exit_code_of_rank, timeout_of
     from launch.ranks.startup import begin_start
 
     start = begin_start(rank, ranks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,27 +11,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import spmd
-from launch.checks.expect import (
-    Expected,
-    OutputCheck,
-    Tolerance,
-    Verdict,
-    check_output,
-    default_tolerance,
-    read_expected,
-)
 from launch.cli.usage import UsageError
 from launch.data.feed_files import NO_FILES, FeedOptions, GivingFeed
-from launch.data.inputs import SeededInputs, read_inputs, write_arrays
-from launch.data.npz import Array, StoredArrays
-from launch.data.tile_files import is_per_device
-from launch.entry import Entry
+from launch.data.inputs import (
+    Array,
+    SeededInputs,
+    file_digest,
+    is_per_device,
+    read_inputs,
+    write_arrays,
+)
 from runtime.executable import Executable
-from spmd.errors import CheckFailed, SpmdError
+from spmd.errors import SpmdError
 from spmd.host_feed import flat_item
-from spmd.shape import ArrayShape, PrimitiveType
+from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
+    from launch.checks.expect import Expected, OutputCheck
     from launch.checks.reference import Reference
 
 
@@ -148,7 +143,7 @@ def inputs_digest(options: JobOptions) -> str:
         return f"seed {options.seed}"
     if is_per_device(options.inputs):
         return str(options.inputs)
-    return StoredArrays(options.inputs).digest()
+    return file_digest(options.inputs)
 
 
 def versions() -> dict[str, str]:
@@ -205,48 +200,6 @@ def evaluate_steps(
     return JobResult(outputs, seconds, outfeeds=outfeeds)
 
 
-def expected_outputs(
-    entry: Entry,
-    options: JobOptions,
-    reference: Reference | None,
-    feed: GivingFeed | None = None,
-) -> list[Expected]:
-    """Return the outputs from the file, or from ``reference`` with the data of its outfeeds; an empty list if neither
-    is wanted.
-
-    ``feed``: the host's side of infeeds and outfeeds of ``reference``.
-    """
-    if options.expect is not None:
-        return read_expected(options.expect, entry.outputs, options.atol, options.rtol)
-    if not options.check:
-        return []
-    if reference is None:
-        raise UsageError(
-            "--check compares with the module before compilation, which a saved executable does not hold; "
-            "--expect F.npz compares with outputs"
-        )
-    inputs = job_inputs(entry.inputs, options)
-    found = evaluate_steps(reference, entry.feedback, inputs, options.steps, feed)
-    named = [
-        (f"out{k}", value, shape)
-        for k, (value, shape) in enumerate(zip(found.outputs, entry.outputs, strict=True))
-    ]
-    named += [(f"outfeed{k}", value, _shape_of(value)) for k, value in enumerate(found.outfeeds)]
-    expected = []
-    for name, value, shape in named:
-        default = default_tolerance(shape.element_type, value)
-        tolerance = Tolerance(
-            default.atol if options.atol is None else options.atol,
-            default.rtol if options.rtol is None else options.rtol,
-        )
-        expected.append(Expected(name, shape, value, tolerance))
-    return expected
-
-
-def _shape_of(array: Array) -> ArrayShape:
-    return ArrayShape(PrimitiveType.from_numpy(array.dtype), array.shape)
-
-
 def conclude(
     result: JobResult,
     expected: Sequence[Expected],
@@ -258,17 +211,10 @@ def conclude(
         write_arrays(options.outputs, "out", result.outputs)
     if not expected:
         return result
-    values = result.values if len(expected) > len(result.outputs) else result.outputs
-    if options.check and len(result.values) != len(expected):
-        raise CheckFailed(
-            f"outfeeds gave {len(result.outfeeds)} arrays, those of the reference evaluator "
-            f"{len(expected) - len(result.outputs)}"
-        )
-    checks = [check_output(got, want) for got, want in zip(values, expected, strict=True)]
-    if len(paths) == len(result.outputs):
-        paths = [*paths, *("" for _ in result.outfeeds)]
-        checks = [replace(check, path=path) for check, path in zip(checks, paths, strict=False)]
-    return replace(result, checks=checks)
+    # A run whose outputs are not compared imports no comparison.
+    from launch.checks.outputs import compare_outputs
+
+    return replace(result, checks=compare_outputs(result, expected, options, paths))
 
 
 def format_result(
@@ -281,50 +227,10 @@ def format_result(
     time_text = f"{step_milliseconds(result.seconds)['median']:.1f} ms a step"
     if not result.checks:
         return f"{name}: {num_outputs} outputs on {where}, {time_text}"
-    shown = [check for check in result.checks if verbose or check.verdict is not Verdict.AGREES]
-    shown = shown or [max(result.checks, key=lambda check: check.of_tolerance)]
-    shown.sort(key=lambda check: (_SEVERITY.index(check.verdict), -check.of_tolerance))
-    width = max((len(_title(check)) for check in shown), default=0)
-    lines = [
-        f"  {_title(check):<{width}}  {check.dtype}[{','.join(map(str, check.shape))}]  "
-        f"max |difference| {check.max_abs_diff:.3g}, {check.of_tolerance:.2g} of tolerance"
-        f"{_verdict_text(check)}"
-        for check in shown
-    ]
-    agreeing = len(result.checks) - len(shown)
-    if shown and agreeing:
-        lines.append(f"  {agreeing} other outputs agree (--verbose lists them)")
+    from launch.checks.outputs import format_checks, summary  # as above
+
+    lines = format_checks(result.checks, verbose=verbose)
     if result.first_diverging_op is not None:
         lines.append(f"  first diverging op: {result.first_diverging_op}")
     lines += [f"  {note}" for note in result.notes]
-    return "\n".join([*lines, f"{name}: {_summary(result.checks)} on {where}, {time_text}"])
-
-
-_SEVERITY = (Verdict.DIFFERS, Verdict.ROUNDING, Verdict.AGREES)
-
-
-def _title(check: OutputCheck) -> str:
-    """Return the output's number and name, and its path in the user's program if that is known."""
-    return f"{check.name} {check.path}".strip()
-
-
-def _verdict_text(check: OutputCheck) -> str:
-    if check.verdict is Verdict.DIFFERS:
-        return "  DIFFERS"
-    if check.verdict is Verdict.AGREES:
-        return ""
-    where = f", at {check.amplified_at}" if check.amplified_at else ""
-    return f"  differs by rounding that the program amplifies{where}"
-
-
-def _summary(checks: Sequence[OutputCheck]) -> str:
-    """Count the verdicts in a phrase."""
-    count = Counter(check.verdict for check in checks)
-    rounding, bad = count[Verdict.ROUNDING], count[Verdict.DIFFERS]
-    by_rounding = f"{rounding} differ by amplified rounding" if rounding else ""
-    if bad:
-        also = f", {by_rounding}" if by_rounding else ""
-        return f"{bad} of {len(checks)} outputs differ{also}"
-    if rounding:
-        return f"{count[Verdict.AGREES]} of {len(checks)} outputs agree, {by_rounding}"
-    return f"all {len(checks)} outputs agree"
+    return "\n".join([*lines, f"{name}: {summary(result.checks)} on {where}, {time_text}"])

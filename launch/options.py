@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from launch.stages.collective_groups import COLLECTIVE_GROUPS
+from launch.collective_groups import COLLECTIVE_GROUPS
 from spmd.errors import SpmdError
 from spmd.machine.named import machine_named
 

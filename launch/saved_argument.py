@@ -37,8 +37,8 @@ def trust_code_in(argument: str) -> None:
     if argument == STANDARD_INPUT or not is_saved(argument):
         return
     # A module does without these, as above.
-    from runtime.load_saved import trust
     from runtime.saved_archive import read_archive
+    from runtime.saved_program import trust
 
     with suppress(OSError, SpmdError):  # which are reported when the file is loaded
         trust(read_archive(Path(argument).read_bytes(), argument))

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING
 
 from launch.cache.cache_folder import keep_objects
 from launch.cache.compile_cached import compile_source
-from launch.cache.compiled import Compiled
 from launch.cache.digest import digest_of
 from launch.cache.saved_programs import LoadedFile, load_file_bytes
+from launch.entry import Compiled
 from launch.job import require_saved_for, require_world, versions
 from launch.options import CompileOptions
 from launch.public_function import public_function
 from launch.ranks.agreement import agree
-from launch.ranks.rank_environment import settings_of_environment, world_of_environment
-from launch.ranks.rank_timeout import timeout_seconds
+from launch.ranks.rank_environment import (
+    settings_of_environment,
+    timeout_seconds,
+    world_of_environment,
+)
 from launch.ranks.shared_compile import compile_on_first
 from launch.ranks.shutdown import end_job
 from launch.ranks.world import open_world
@@ -31,7 +34,7 @@ from launch.target.backends import require_backend
 from launch.target.engine_choice import engine_for, engine_of_ranks, gpu_of_rank
 from launch.target.machine_option import machine_for
 from runtime.executable import Executable
-from runtime.saved_format import SavedExecutableError
+from runtime.saved_archive import SavedExecutableError
 from spmd.hlo import HloModule
 from spmd.text.stage import device_count
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from partitioner.partition.shard_state import ShardState
     from partitioner.propagation.driver import ValueSharding
     from partitioner.propagation.value_graph import ValueGraph
-    from spmd.hlo.instruction import Attrs
+    from spmd.hlo.opcode import Attrs
     from spmd.shape import ArrayShape
 
 #: Takes an instruction (global shapes), returns its rule; None if the op has no useful factors (it is then replicated).

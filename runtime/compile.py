@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from runtime.arrays.sharded_arrays import ArraySpec
-from runtime.arrays.tiles import global_shape, with_devices
+from runtime.arrays.sharded_arrays import ArraySpec, global_shape, with_devices
+from runtime.device_program import require_memory
 from runtime.executable import Executable
 from runtime.lower_module import array_shapes, lower
-from runtime.memory_limit import require_memory
 from runtime.schedule.memory_fit import fit_memory
 from runtime.schedule.memory_scheduler import schedule_for_memory
 from spmd.hlo import HloInstruction, HloModule, Stage

@@ -12,31 +12,33 @@ from typing import TYPE_CHECKING, Literal, overload
 import numpy as np
 
 from collectives.communicator.interface import Communicator
-from runtime.arrays.bounded_arrays import bounded_dimensions, cut_to_sizes, num_results
 from runtime.arrays.host_feed import Given, HostFeeds, Infeed, Outfeed, joined
-from runtime.arrays.resident import DeviceArray
-from runtime.arrays.sharded_arrays import ArraySpec, ShardedArrays
-from runtime.arrays.tiles import copy_shard
-from runtime.arrays.tiles import gather as gather_tiles
+from runtime.arrays.sharded_arrays import (
+    ArraySpec,
+    ShardedArrays,
+    bounded_dimensions,
+    copy_shard,
+    cut_to_sizes,
+    num_results,
+)
+from runtime.arrays.sharded_arrays import gather as gather_tiles
+from runtime.arrays.slots import DeviceArray
 from runtime.buffers.types import AllocationKind, MemoryStats
 from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.libraries.blas import set_blas_threads
 from runtime.cpu.loopback import LoopbackDevices
-from runtime.device_program import DeviceProgram
-from runtime.local_devices import Engine, KernelReport, LocalDevices, RunningDevice
+from runtime.device_program import DeviceProgram, ScheduledModule
 from runtime.program.kernel import KernelLibrary
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import traverse
-from runtime.scheduled_module import ScheduledModule
-from runtime.timeline.timestamps import RecordedStep
+from runtime.program.thunks import KernelThunk, traverse
 from spmd.errors import RunError
 from spmd.interpreter import settings_for_compiling
 from spmd.literal import NDArray
-from spmd.output_file import write_file
 from spmd.shape import ArrayShape, leaves
 
 if TYPE_CHECKING:
     from collectives.schedule.scheduled_overlap import ScheduledOverlap
+    from runtime.local_devices import Engine, KernelReport, LocalDevices, RunningDevice
+    from runtime.timeline.timestamps import RecordedStep
     from spmd.hlo import HloModule
 
 Gather = Literal["first", "all"]
@@ -111,6 +113,7 @@ class Executable:
         Raises OutputFileError if there is no room; an existing file of that name is then unchanged.
         """
         from runtime.saved import save_bytes  # which is built on this class
+        from spmd.output_file import write_file
 
         write_file(Path(path), save_bytes(self))
 

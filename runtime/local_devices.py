@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from collectives.communicator.interface import Communicator
-from runtime.arrays.resident import ArraySlot, DeviceArray
+from runtime.arrays.slots import ArraySlot, DeviceArray
 from runtime.timeline.timestamps import RecordedStep
 from spmd.literal import NDArray
 

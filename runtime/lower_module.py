@@ -11,13 +11,12 @@ from runtime.buffers.heap.recorded_heaps import RecordedHeaps
 from runtime.buffers.linearize import linearize
 from runtime.buffers.types import ArrayView
 from runtime.cpu import kernels as _kernels  # noqa: F401 - the kernel library finds its binders there
-from runtime.device_program import DeviceProgram
+from runtime.device_program import DeviceProgram, ScheduledModule
 from runtime.emit.program import emit_program
 from runtime.executable import Executable
 from runtime.program.kernel import CPU_KERNELS
 from runtime.program.strides import StridedView
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.scheduled_module import ScheduledModule
+from runtime.program.thunks import ThunkSequence
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape, Shape, leaves
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from collectives.communicator.group import Group
 from runtime.buffers.types import ArrayView
 from runtime.program.strides import StridedView
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.registry import Registry
 from spmd.shape import ArrayShape

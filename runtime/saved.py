@@ -1,4 +1,4 @@
-"""Write executables as bytes (saved_format.py).
+"""Write executables as bytes (saved_archive.py).
 
 The offsets of values are stored because they take longest to find. The rest of memory and thunks is computed again from
 these, and stored as well, for readers on such a machine who trust the file (saved_program.py).
@@ -12,8 +12,7 @@ from typing import Any
 from runtime.arrays.sharded_arrays import ArraySpec
 from runtime.buffers.heap.recorded_heaps import RecordedHeaps
 from runtime.executable import Executable
-from runtime.saved_archive import archive_bytes
-from runtime.saved_format import FORMAT, VERSION, SavedExecutableError
+from runtime.saved_archive import FORMAT, VERSION, SavedExecutableError, archive_bytes
 from runtime.saved_overlap import overlap_json, read_overlap
 from runtime.saved_program import program_bytes
 from spmd.proto.writer import serialize_hlo_proto
@@ -22,7 +21,7 @@ from spmd.proto.writer import serialize_hlo_proto
 def save_bytes(executable: Executable, code: bytes = b"") -> bytes:
     """Return the archive; equal executables give equal bytes.
 
-    code: machine code that is put beside it (saved_code.py).
+    code: machine code that is put beside it (saved_archive.py).
     Raises SavedExecutableError if the scheduler's expectations exceed the bounds that ``read_overlap`` accepts.
     """
     overlap = overlap_json(executable.overlap)

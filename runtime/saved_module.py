@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from runtime.arrays.bounded_arrays import have_sizes
-from runtime.arrays.sharded_arrays import ArraySpec
+from runtime.arrays.sharded_arrays import ArraySpec, have_sizes
 from runtime.buffers.heap.recorded_heaps import RecordedHeap, RecordedHeaps
 from runtime.buffers.types import Color
 from runtime.executable import Executable
 from runtime.lower_module import lower
-from runtime.saved_format import SavedExecutableError
+from runtime.saved_archive import SavedExecutableError
 from spmd.hlo import HloModule, Stage
 from spmd.proto.reader import parse_proto
 from spmd.shape import ArrayShape, Shape, as_array, leaves

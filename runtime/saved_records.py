@@ -17,7 +17,7 @@ from enum import Enum
 from importlib import import_module
 from typing import Any
 
-from runtime.saved_format import SavedExecutableError
+from runtime.saved_archive import SavedExecutableError
 
 #: Modules of the records that device programs are made of. A module is imported where a program has a record of it.
 MODULES = frozenset(
@@ -33,11 +33,7 @@ MODULES = frozenset(
         "runtime.arrays.host_feed",
         "runtime.arrays.sharded_arrays",
         "runtime.buffers.types",
-        "runtime.fusion.element_graph",
-        "runtime.fusion.row_fusion",
-        "runtime.fusion.view_path",
         "runtime.program.blocks",
-        "runtime.program.index_maps",
         "runtime.program.records.convolution",
         "runtime.program.records.copy",
         "runtime.program.records.dot",
@@ -45,7 +41,6 @@ MODULES = frozenset(
         "runtime.program.records.gather_scatter",
         "runtime.program.records.linalg",
         "runtime.program.records.loop",
-        "runtime.program.records.native_elementwise",
         "runtime.program.records.product_epilogue",
         "runtime.program.records.random_bits",
         "runtime.program.records.reduce",
@@ -54,17 +49,9 @@ MODULES = frozenset(
         "runtime.program.scalar_program",
         "runtime.program.strides",
         "runtime.program.thunks.callback",
-        "runtime.program.thunks.collective",
-        "runtime.program.thunks.conditional",
-        "runtime.program.thunks.copy",
-        "runtime.program.thunks.device_id",
-        "runtime.program.thunks.feed",
-        "runtime.program.thunks.kernel",
-        "runtime.program.thunks.sequence",
-        "runtime.program.thunks.while_loop",
+        "runtime.program.thunks",
         "runtime.saved_program",
         "spmd.device",
-        "spmd.hlo.instruction",
         "spmd.hlo.opcode",
         "spmd.host_callback",
         "spmd.ops.attrs",

@@ -15,9 +15,9 @@ from dataclasses import replace
 from spmd.device import ReductionKind, ReplicaGroups
 from spmd.errors import ShapeError
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.instruction import NO_ANNOTATIONS, NO_ATTRS, Annotations, Attrs, HloInstruction
+from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations, HloInstruction
 from spmd.hlo.module import HloModule
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode import NO_ATTRS, Attrs, CompareAttrs, Opcode
 from spmd.literal import Literal
 from spmd.ops import attrs as A  # noqa: N812 - attribute records read best with one letter here
 from spmd.ops.custom_call import ALLOCATE_BUFFER
@@ -206,7 +206,7 @@ class Builder:
 
     def compare(self, x: HloInstruction, y: HloInstruction, direction: str) -> HloInstruction:
         """Compare elementwise. ``direction``: EQ NE GE GT LE LT."""
-        return self.create(Opcode.COMPARE, (x, y), A.CompareAttrs(direction))
+        return self.create(Opcode.COMPARE, (x, y), CompareAttrs(direction))
 
     def select(
         self, predicate: HloInstruction, x: HloInstruction, y: HloInstruction

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from spmd.errors import RunError
-from spmd.hlo.instruction import Annotations, HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, Shape, TupleShape, as_tuple, leaves
-from spmd.shape_compatibility import without_layout
+
+if TYPE_CHECKING:
+    from spmd.hlo.instruction import HloInstruction
 
 #: An array, or a tuple or list of items, nested as the program's tuples are.
 Item: TypeAlias = Any
@@ -58,22 +58,6 @@ def fed_shape(instruction: HloInstruction) -> Shape:
     if instruction.opcode is Opcode.INFEED:
         return as_tuple(instruction.shape).elements[0]
     return instruction.operand(0).shape
-
-
-#: Frontend attribute of a per-device outfeed: the shape of the global value whose tiles it outputs.
-_GLOBAL_SHAPE = "outfeed_global_shape"
-
-
-def with_global_shape(annotations: Annotations, shape: Shape) -> Annotations:
-    """Return the annotations of an outfeed that outputs tiles of a value of ``shape``."""
-    said = (_GLOBAL_SHAPE, str(without_layout(shape)))
-    attributes = (*annotations.frontend_attributes, said)
-    return replace(annotations, frontend_attributes=attributes)
-
-
-def global_shape_text(outfeed: HloInstruction) -> str | None:
-    """Return the shape text that ``with_global_shape`` stored on an outfeed; None if there is none."""
-    return outfeed.annotations.frontend(_GLOBAL_SHAPE)
 
 
 def next_item(items: Iterator[Item] | None, name: str) -> list[NDArray]:

@@ -371,3 +371,10 @@ def subshape(shape: Shape, index: ShapeIndex) -> Shape:
     for i in index:
         shape = as_tuple(shape).elements[i]
     return shape
+
+
+def array_leaves(shape: Shape) -> Iterator[tuple[ShapeIndex, ArrayShape]]:
+    """Yield the arrays of a shape; tokens are none of the caller's."""
+    for index, leaf in leaves(shape):
+        if not isinstance(leaf, TokenShape):
+            yield index, as_array(leaf)

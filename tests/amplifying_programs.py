@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from launch.data.npz import Array
+from launch.data.inputs import Array
 
 _PLUS = "plus { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }"
 

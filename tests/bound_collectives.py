@@ -10,7 +10,7 @@ import numpy as np
 
 from collectives.communicator.group import Group
 from collectives.communicator.interface import BoundCollective, Communicator
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 
 
 def run_collective(

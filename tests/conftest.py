@@ -66,7 +66,7 @@ def cases() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _machine_code_is_kept() -> None:
+def _machine_code_is_kept(_programs_are_compiled_afresh: None) -> None:
     """In this process as in those that tests start."""
     keep_objects()
 

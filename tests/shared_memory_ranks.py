@@ -11,10 +11,8 @@ import numpy as np
 from loopback_ranks import run_ranks
 
 from collectives.communicator.group import Group
-from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import BoundCollective
-from collectives.communicator.kinds import Collective
-from collectives.communicator.liveness.polling import poll_until
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.node.barrier import NodeBarrier
 from collectives.communicator.node.node import default_node_id, find_nodes
@@ -22,6 +20,7 @@ from collectives.communicator.node.node_memory import NodeMemory
 from collectives.communicator.node.shared_window import SharedMemoryProvider, default_providers
 from collectives.communicator.steps.array_steps import Copy, exchanges_of
 from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.wait_context import InFlightSet, poll_until
 from runtime.cpu.collective.collective_engine import native_step_engine
 from spmd.errors import CollectiveTimeoutError
 

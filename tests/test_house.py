@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collectives.communicator.kinds import ALL_KINDS
+from collectives.communicator.kinds.all_kinds import ALL_KINDS
 from tests.field_terms import names_with_own_words
 from tests.paths import ROOT
 
@@ -231,7 +231,7 @@ EXCEPTIONS = {
     ),
     **dict.fromkeys(
         (
-            "_CALL_WORDS",
+            "CALL_WORDS",
             "GEMM_WORDS",
             "HEADER_WORDS",
             "_LINE_WORDS",
@@ -239,7 +239,7 @@ EXCEPTIONS = {
             "PANEL_WORDS",
             "PART_WORDS",
             "PHASE_WORDS",
-            "_PIECE_WORDS",
+            "PIECE_WORDS",
             "RECORD_WORDS",
             "TIMESTAMP_WORDS",
             "WORKER_WORDS",

@@ -32,14 +32,12 @@ from mpi4py import MPI
 
 from benchmarks.timing.collective_rounds import ROUND_SECONDS, rounds_of
 from benchmarks.timing.turns import seconds
-from collectives.communicator.kinds import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Collective,
-    CollectivePermute,
-    ReduceScatter,
-)
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.collective_permute import CollectivePermute
+from collectives.communicator.kinds.op import Collective
+from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from collectives.communicator.mpi.communicator import MpiCommunicator
 from launch.report.environment import describe_environment
 from runtime.cpu.collective.collective_engine import native_step_engine

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 import runtime.cpu.step.prepare as rules
 from launch.cli import main as spmd
 from launch.ranks.rank_environment import world_of_environment
-from runtime.arrays.resident import DeviceArray
+from runtime.arrays.slots import DeviceArray
 from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.step.segment import Action, Segment, joined, segment_of
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import Thunk
 
 BETWEEN = "between"
 #: Seconds for which a rank that is late does nothing.

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.peers import environment, make_driver
-from runtime.cpu.kernels.gemm.dot import plan_dot
+from runtime.cpu.kernels.gemm.choose import plan_dot
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuDriver, GpuStream
 from runtime.gpu.libraries.library_emitters import library_work
 from runtime.gpu.views import DeviceView

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import spmd
-from launch.cli.memory_limit_option import byte_count
+from launch.cli.arguments import byte_count
 from launch.pipeline import stages
 from runtime.compile import schedule_module
 from runtime.schedule.exact_memory import device_bytes

@@ -10,7 +10,7 @@ tracemalloc: the bytes of Python's objects and NumPy's arrays that the steps lea
 were at one time above what was there before, by source line. Exits 1 where anybody but the interpreter calls malloc
 or mmap, or where Python's bytes grow with the steps.
 
-Steps are those of runtime/step_loop.py; with --written-out a caller's loop around `run` stands for them.
+Steps are those of launch/execution.py; with --written-out a caller's loop around `run` stands for them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from pathlib import Path
 import spmd
 from launch.data.inputs import SeededInputs
 from launch.entry import Entry
+from launch.execution import StepLoop
 from launch.options import CompileOptions
 from launch.ranks.rank_environment import world_of_environment
 from runtime.executable import Executable
-from runtime.step_loop import StepLoop
 
 WARM_UP = 20
 #: Standard deviation of the inputs, as in `spmd bench`.

@@ -24,11 +24,10 @@ from collectives.communicator.liveness.status_table import private_position
 from launch.report.environment import describe_environment
 from runtime.cpu.kernels.native_call import NativeAction
 from runtime.cpu.step.device_table import Table
-from runtime.cpu.step.segment import Segment
-from runtime.cpu.step.segment_ir import SegmentRow
+from runtime.cpu.step.segment import Segment, SegmentRow
 from runtime.cpu.step.worker import Worker
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.records.loop import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType

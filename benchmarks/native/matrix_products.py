@@ -32,7 +32,8 @@ import runtime.cpu.kernels  # noqa: F401 - fills the library
 from benchmarks.timing.turns import Work, least_seconds
 from benchmarks.timing.xla_flags import ONE_THREAD
 from launch.report.environment import describe_environment
-from runtime.cpu.kernels.gemm.dot import by_numpy, plan_dot
+from runtime.cpu.kernels.gemm.choose import plan_dot
+from runtime.cpu.kernels.gemm.dot import by_numpy
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit, without_tile_unit
 from runtime.cpu.libraries.blas import set_blas_threads
 from runtime.program.kernel import CPU_KERNELS, KernelArrays

@@ -26,7 +26,7 @@ from benchmarks.timing.turns import Work, geometric_mean, in_turns, least_second
 from benchmarks.timing.xla_flags import ONE_THREAD
 from launch.report.environment import describe_environment
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.records.loop import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature
 from spmd.evaluator import elementwise as _elementwise  # noqa: F401 - registers the functions
 from spmd.evaluator.numerics import quiet

@@ -20,9 +20,9 @@ from pathlib import Path
 from collectives.cost.roofline import RooflineEstimator
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
+from launch.collective_groups import COLLECTIVE_GROUPS
 from launch.options import CompileOptions
 from launch.pipeline import stages
-from launch.stages.collective_groups import COLLECTIVE_GROUPS
 from spmd.analysis.cost import module_cost
 from spmd.hlo import HloModule
 from spmd.machine.description import MachineDescription

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectives.cost.estimator import CostError
-from launch.cache.compiled import Compiled
 from launch.cli.bench import DEVIATION
 from launch.cli.simulate import least_of
+from launch.collective_groups import OVERLAPPING
 from launch.data.inputs import SeededInputs
-from launch.entry import Entry
+from launch.entry import Compiled, Entry
 from launch.execution import execute_steps, time_steps
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
@@ -38,12 +38,16 @@ from launch.report.overlap.read import run_of_trace
 from launch.report.overlap.report import overlap_report
 from launch.report.recording import Recording
 from launch.report.trace import recorded_trace
-from launch.stages.collective_groups import OVERLAPPING
 from launch.target.machine_option import machine_for
 from launch.target.measured_durations import durations_of
-from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import Role, Thunk, UseKind
+from runtime.program.thunks import (
+    CollectiveDoneThunk,
+    CollectiveStartThunk,
+    Role,
+    Thunk,
+    ThunkSequence,
+    UseKind,
+)
 from spmd.json_fields import JsonFields
 from spmd.literal import NDArray
 from spmd.machine.description import MachineDescription

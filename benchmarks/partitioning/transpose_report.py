@@ -34,11 +34,14 @@ from runtime.compile import build_executable
 from runtime.program.records.convolution import PanelConvolutionKernel, PhaseConvolutionKernel
 from runtime.program.records.dot import DotKernel, SlicedProductKernel
 from runtime.program.strides import StridedView
-from runtime.program.thunks.conditional import ConditionalThunk
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Role, Thunk
-from runtime.program.thunks.while_loop import WhileThunk
+from runtime.program.thunks import (
+    ConditionalThunk,
+    CopyThunk,
+    KernelThunk,
+    Role,
+    Thunk,
+    WhileThunk,
+)
 from spmd.analysis.executions import executions
 from spmd.analysis.trip_count import trip_count
 from spmd.hlo import HloInstruction, HloModule, Opcode

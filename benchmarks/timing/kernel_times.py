@@ -12,8 +12,7 @@ from typing import TypeAlias
 from launch.calibration.timing import cores
 from runtime.cpu.prediction.step import PredictedThunk, predicted_step
 from runtime.executable import Executable
-from runtime.program.thunks.collective import CollectiveDoneThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import CollectiveDoneThunk, traverse
 from runtime.timeline.events import Event, Stream, events_of
 from spmd.machine.description import MachineDescription
 

@@ -10,8 +10,7 @@ from runtime.device_program import DeviceProgram
 from runtime.program.records.convolution import PanelConvolutionKernel, PhaseConvolutionKernel
 from runtime.program.records.dot import DotKernel, SlicedProductKernel
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import KernelThunk, traverse
 from spmd.shape import PrimitiveType
 
 #: Kernels that make a product and more.

@@ -15,7 +15,7 @@ import numpy as np
 import runtime.cpu.kernels  # noqa: F401 - fills the library
 from benchmarks.timing.turns import Work, seconds
 from launch.calibration.timing import cores, each_at_once
-from runtime.cpu.kernels.gemm.dot import plan_dot
+from runtime.cpu.kernels.gemm.choose import plan_dot
 from runtime.cpu.libraries.blas import BlasThreads
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.literal import NDArray

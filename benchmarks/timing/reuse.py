@@ -15,10 +15,7 @@ from runtime.cpu.prediction.reuse_distance import Found, ReuseDistance, span_of
 from runtime.cpu.prediction.step import is_full
 from runtime.cpu.prediction.work import Access, touched, work_of
 from runtime.device_program import DeviceProgram
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
-from runtime.program.thunks.while_loop import WhileThunk
+from runtime.program.thunks import CopyThunk, KernelThunk, Thunk, WhileThunk
 from spmd.analysis.trip_count import trip_count
 from spmd.hlo import HloModule, Opcode
 from spmd.machine.named import DEFAULT, machine_named

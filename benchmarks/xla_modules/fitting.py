@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from launch.data.npz import Array
+from launch.data.inputs import Array
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.ops.attrs import DimensionsAttrs, GatherAttrs, ScatterAttrs
 from spmd.ops.reduction import identity_value, reduction_kind

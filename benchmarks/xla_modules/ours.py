@@ -26,8 +26,8 @@ from launch.checks.expect import (
     default_tolerance,
 )
 from launch.checks.rounding import judge_rounding
-from launch.data.inputs import from_storage, read_inputs, seeded_inputs, write_arrays
-from launch.data.npz import Array, StoredArrays
+from launch.data.inputs import Array, from_storage, read_inputs, seeded_inputs, write_arrays
+from launch.data.npz import StoredArrays
 from launch.entry import Entry
 from launch.options import CompileOptions
 from launch.pipeline import is_partitioned

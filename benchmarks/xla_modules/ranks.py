@@ -17,8 +17,8 @@ from pathlib import Path
 import spmd
 from benchmarks.xla_modules.arrangement import Arrangement, arranged, arrangement_of
 from benchmarks.xla_modules.ours import copies, divided
-from launch.data.inputs import read_inputs, to_storage
-from launch.data.npz import Array, StoredArrays
+from launch.data.inputs import Array, read_inputs, to_storage
+from launch.data.npz import StoredArrays
 from launch.entry import Entry
 from launch.options import CompileOptions
 from launch.ranks.rank_environment import world_of_environment

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from launch.data.npz import Array
+from launch.data.inputs import Array
 from launch.options import CompileOptions
 from launch.pipeline import is_partitioned
 from partitioner.annotations.manual_regions import GSPMD_ENTRY

@@ -25,8 +25,7 @@ from launch.checks.expect import (
 )
 from launch.checks.reference import reference_program
 from launch.checks.verdicts import Question, explain_by_rounding
-from launch.data.inputs import read_arrays
-from launch.data.npz import Array
+from launch.data.inputs import Array, read_arrays
 from launch.entry import Entry
 from launch.job import JobResult
 from launch.options import CompileOptions

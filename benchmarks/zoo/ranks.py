@@ -14,8 +14,8 @@ from pathlib import Path
 
 import spmd
 from benchmarks.zoo.ours import module_file
-from launch.data.inputs import read_inputs, to_storage
-from launch.data.npz import Array, StoredArrays
+from launch.data.inputs import Array, read_inputs, to_storage
+from launch.data.npz import StoredArrays
 from launch.execution import time_steps
 from launch.ranks.agreement import AgreedError
 from launch.ranks.rank_environment import world_of_environment

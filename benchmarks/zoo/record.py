@@ -18,8 +18,8 @@ import numpy as np
 import spmd
 from benchmarks.zoo.judge import RUNS, allowed, spread_of
 from launch.checks.expect import default_tolerance
-from launch.data.inputs import read_arrays, to_storage
-from launch.data.npz import Array, StoredArrays
+from launch.data.inputs import Array, read_arrays, to_storage
+from launch.data.npz import StoredArrays
 from launch.entry import Entry
 from spmd.shape import ArrayShape
 

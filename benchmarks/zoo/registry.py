@@ -63,6 +63,24 @@ FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "scientific_libraries",
+        (
+            "diffrax_ensemble",
+            "diffrax_stiff",
+            "diffrax_sde",
+            "numpyro_logistic",
+            "numpyro_nuts",
+            "blackjax_chains",
+            "lineax_solves",
+            "optimistix_fits",
+            "distrax_spline",
+            "flowjax_coupling",
+            "tinygp_likelihood",
+            "dynamax_smoother",
+            "e3nn_tensor_product",
+        ),
+    ),
+    (
         "equinox_models",
         (
             "eqx_gpt",

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from collectives.communicator.group import Group
-from collectives.communicator.kinds import Collective
+from collectives.communicator.group import Array, Group
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.liveness.status_table import Explains
-from collectives.communicator.reduction import Array
 from spmd.errors import RunError
 
 

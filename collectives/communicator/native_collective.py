@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from collectives.communicator.group import Group
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.steps.engine import LoadedCollective, RunStatus
 from collectives.communicator.steps.shared_buffers import Buffers
 from collectives.communicator.wait_context import WaitingWorld

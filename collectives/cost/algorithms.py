@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from collectives.communicator.kinds.traffic import LinkTraffic
+from collectives.communicator.kinds.op import LinkTraffic
 from collectives.cost.estimator import CollectiveTime, LinkUse
 from collectives.cost.placement import Pattern, Span
 

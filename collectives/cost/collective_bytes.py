@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from collectives.communicator.kinds import KIND_NAMED, Collective
+from collectives.communicator.kinds.all_kinds import KIND_NAMED
+from collectives.communicator.kinds.op import Collective
 from collectives.cost.estimator import CostError
 from spmd.analysis.wire import result_bytes
 from spmd.hlo.collective_opcodes import KIND

@@ -9,9 +9,9 @@ from typing import ClassVar
 from spmd.analysis.live_buffers import running_computations
 from spmd.hlo.collective_opcodes import START_AND_DONE, SYNCHRONOUS_COLLECTIVES
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.instruction import NO_ANNOTATIONS, NO_ATTRS, HloInstruction
+from spmd.hlo.instruction import NO_ANNOTATIONS, HloInstruction
 from spmd.hlo.module import HloModule, Stage
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode import NO_ATTRS, Opcode
 from spmd.ops.attrs import AsyncAttrs, ParameterAttrs
 from spmd.ops.in_place_permute import in_place
 from spmd.passes.fuel import Fuel, FueledPass

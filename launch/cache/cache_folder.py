@@ -7,9 +7,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from launch.cache import PROGRAM_CACHE_VARIABLE
+from launch.cache.digest import sources_digest
 from runtime.codegen.llvm.jit import host_jit
 from runtime.codegen.llvm.object_cache import ObjectCache
-from runtime.codegen.llvm.perf_map import PerfMap
 
 #: An absolute path, or "off".
 VARIABLE = "SPMD_OBJECT_CACHE"
@@ -31,6 +32,12 @@ def object_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
     return Path(home) / ".cache" / "spmd-executor" / "objects" if Path(home).is_absolute() else None
 
 
+def find_code_by_sources() -> None:
+    """Find code without its IR if the project's sources are those that wrote it, unless SPMD_PROGRAM_CACHE=off."""
+    if os.environ.get(PROGRAM_CACHE_VARIABLE) != "off":
+        host_jit().sources = sources_digest()
+
+
 @functools.cache
 def keep_objects() -> ObjectCache | None:
     """Make this process look for machine code in the cache folder, and store there what it compiles. Returns the cache.
@@ -39,6 +46,9 @@ def keep_objects() -> ObjectCache | None:
     """
     folder = object_folder()
     if os.environ.get(PERF_VARIABLE) == "1":
+        from runtime.codegen.llvm.perf_map import PerfMap  # of runs that are profiled
+
         host_jit().perf_map = PerfMap()
+    find_code_by_sources()
     host_jit().cache = None if folder is None else ObjectCache.opened(folder)
     return host_jit().cache

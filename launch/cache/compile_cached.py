@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from launch.cache.compiled import Compiled
 from launch.cache.program_cache import Entry, program_cache, program_key
+from launch.entry import Compiled
 from launch.options import CompileOptions
 from launch.source import ModuleSource
 from runtime.cpu.precompile import begin_fixed_code
 from runtime.saved import save_bytes
-from runtime.saved_format import SavedExecutableError
+from runtime.saved_archive import SavedExecutableError
 from spmd.hlo import HloModule
 from spmd.hlo.host_functions import NO_FUNCTIONS, HostFunctions
 from spmd.interpreter import settings_for_compiling

@@ -14,15 +14,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 
+from launch.cache import PROGRAM_CACHE_VARIABLE
 from launch.cache.cache_folder import keep_objects
-from launch.cache.program_cache_variable import VARIABLE
-from launch.cache.sources_digest import sources_digest
+from launch.cache.digest import sources_digest
 from launch.job import versions
 from launch.options import CompileOptions
 from runtime.codegen.llvm.jit import host_jit
 from runtime.codegen.llvm.object_cache import ObjectCache, key_of
 from runtime.executable import Executable
-from runtime.load_saved import load_bytes
+from runtime.saved_program import load_bytes
 from spmd.errors import SpmdError
 
 #: Other packages that convert bytes to a module.
@@ -78,7 +78,7 @@ def program_cache(environment: Mapping[str, str] = os.environ) -> ProgramCache |
     """Return the cache. Returns None if programs are not cached, or there is no folder that only the
     user can write to.
     """
-    if environment.get(VARIABLE) == "off":
+    if environment.get(PROGRAM_CACHE_VARIABLE) == "off":
         return None
     store = keep_objects()
     return None if store is None else ProgramCache(store)

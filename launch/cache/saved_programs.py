@@ -11,28 +11,34 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from launch.cache import PROGRAM_CACHE_VARIABLE
 from launch.cache.cache_folder import keep_objects
-from launch.cache.digest import full_digest_of
-from launch.cache.program_cache_variable import VARIABLE
-from launch.cache.sources_digest import sources_digest
+from launch.cache.digest import full_digest_of, sources_digest
 from launch.ranks.messages import report_note
 from runtime.codegen.llvm.object_cache import key_of
 from runtime.executable import Executable
-from runtime.load_saved import load_archive, trust
-from runtime.saved_archive import read_archive, with_program
-from runtime.saved_format import SavedExecutableError
-from runtime.saved_program import is_for_this_machine, program_bytes, program_target
+from runtime.saved_archive import SavedExecutableError, read_archive, with_program
+from runtime.saved_program import (
+    is_for_this_machine,
+    load_archive,
+    program_bytes,
+    program_target,
+    trust,
+)
 
 
 @dataclass(frozen=True)
 class LoadedFile:
-    """A saved executable that was loaded.
-
-    sound: bytes of the file for other ranks, with thunks that were compiled on this machine or are trusted.
-    """
+    """A saved executable that was loaded of ``data``; ``program``: the thunks that were used instead of its own."""
 
     executable: Executable
-    sound: bytes
+    data: bytes
+    program: bytes | None
+
+    @property
+    def sound(self) -> bytes:
+        """The bytes of the file for other ranks, with thunks that were compiled on this machine or are trusted."""
+        return with_program(self.data, self.program)
 
 
 def load_file_bytes(
@@ -49,19 +55,20 @@ def load_file_bytes(
                 f"the thunks in {where} are for another processor or version: "
                 "they are made again from its module"
             )
-        return LoadedFile(load_archive(archive, where, program=trust(archive)), data)
-    store = None if environment.get(VARIABLE) == "off" else keep_objects()
+        executable = load_archive(archive, where, program=trust(archive))
+        return LoadedFile(executable, data, archive.program)
+    store = None if environment.get(PROGRAM_CACHE_VARIABLE) == "off" else keep_objects()
     key = "" if store is None else _key(data)
     stored = None if store is None else store.get(key)
     if stored is not None:
         with suppress(SavedExecutableError):  # made again below, which gives the same
             executable = load_archive(archive, where, program=stored)
-            return LoadedFile(executable, with_program(data, stored))
+            return LoadedFile(executable, data, stored)
     executable = load_archive(archive, where)
     program = program_bytes(executable)
     if store is not None and program is not None:
         store.put(key, program)
-    return LoadedFile(executable, with_program(data, program))
+    return LoadedFile(executable, data, program)
 
 
 def _key(data: bytes) -> str:

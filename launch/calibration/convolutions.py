@@ -22,7 +22,7 @@ from runtime.cpu.prediction.work import TIMED_BYTES
 from runtime.lowering import Device
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.convolution import PanelConvolutionKernel, PhaseConvolutionKernel
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.literal import NDArray
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, ConvolutionParts
 from spmd.machine.description import MOST_SLOWDOWN, MemoryLevel, byte_seconds

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from launch.cache.compiled import Compiled
 from launch.calibration.joining import with_network
+from launch.entry import Compiled
 from launch.execution import time_steps
 from launch.options import CompileOptions
 from launch.pipeline import compile_module

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from launch.calibration.memory import UNCACHED_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
-from runtime.cpu.kernels.gemm.dot import plan_dot
-from runtime.cpu.kernels.gemm.tile_choice import unit_of
+from runtime.cpu.kernels.gemm.choose import plan_dot, unit_of
 from runtime.cpu.kernels.gemm.tile_types import PANEL, TILE_TYPES, TileTypes, most_depth
 from runtime.cpu.prediction.work import TIMED_BYTES
 from runtime.program.kernel import CPU_KERNELS, KernelArrays

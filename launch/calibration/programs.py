@@ -12,9 +12,9 @@ import numpy as np
 from launch.calibration.memory import Arena
 from launch.calibration.probes import OfCores, Probe, Seconds
 from launch.calibration.timing import Samples
+from launch.collective_groups import COLLECTIVE_GROUPS
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
-from launch.stages.collective_groups import COLLECTIVE_GROUPS
 from runtime.cpu.prediction.work import TIMED_BYTES
 from runtime.executable import Executable
 from spmd.machine.description import MOST_SLOWDOWN, Exchange, MemoryLevel, byte_seconds

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from launch.data.npz import Array
+from launch.data.inputs import Array
 from spmd.evaluator.device import Device, Steps
 from spmd.evaluator.op_tables import OpTables
 from spmd.evaluator.registry import Evaluate, EvaluateInSteps

@@ -18,7 +18,7 @@ from launch.checks.divergence_inside import find_inside, has_inside, source_of
 from launch.checks.expect import Expected, Tolerance, check_output, default_tolerance
 from launch.checks.reference import reference_program
 from launch.data.feed_files import NO_FILES, FeedOptions
-from launch.data.npz import Array
+from launch.data.inputs import Array
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.ranks.messages import one_line

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from launch.data.npz import Array
+from launch.data.inputs import Array
 from spmd.evaluator.device import Device, Steps
 from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.op_tables import OpTables

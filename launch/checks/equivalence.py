@@ -8,10 +8,8 @@ from typing import TypeAlias
 
 from launch.checks.expect import Expected, check_output, default_tolerance
 from launch.checks.reference import evaluate_per_device
-from launch.data.inputs import seeded_inputs
-from launch.data.npz import Array
-from runtime.arrays.bounded_arrays import cut_to_sizes, have_sizes, num_results
-from runtime.arrays.sharded_arrays import ArraySpec
+from launch.data.inputs import Array, seeded_inputs
+from runtime.arrays.sharded_arrays import ArraySpec, cut_to_sizes, have_sizes, num_results
 from runtime.compile import array_specs
 from spmd.errors import CheckFailed, SpmdError
 from spmd.evaluator.evaluator import evaluate

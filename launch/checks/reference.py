@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from launch.data.feed_files import FeedOptions, GivingFeed
-from launch.data.npz import Array
-from runtime.arrays.sharded_arrays import ArraySpec
-from runtime.arrays.tiles import gather, shard_of
+from launch.data.inputs import Array
+from runtime.arrays.sharded_arrays import ArraySpec, gather, shard_of
 from runtime.compile import array_specs
 from spmd.errors import RunError
 from spmd.evaluator.evaluator import evaluate

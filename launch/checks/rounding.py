@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from launch.checks.expect import Expected, OutputCheck, Verdict, compare_elements, distance, widened
-from launch.data.npz import Array
+from launch.data.inputs import Array
 from spmd.evaluator.rounding_noise import RoundingNoise
 
 #: Evaluations with noise: at most, at least before giving up, and in a row that explained nothing before giving up.

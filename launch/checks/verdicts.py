@@ -10,7 +10,7 @@ from launch.checks.expect import Expected, OutputCheck, Verdict
 from launch.checks.reference import ReferenceProgram
 from launch.checks.rounding import ULPS, judge_rounding
 from launch.data.feed_files import NO_FILES, FeedOptions
-from launch.data.npz import Array
+from launch.data.inputs import Array
 from launch.job import JobResult, evaluate_steps
 from launch.ranks.messages import one_line
 from spmd.evaluator.op_tables import REGISTERED, OpTables

@@ -17,17 +17,34 @@ from typing import Any
 
 from launch.cli.usage import COMMANDS, require_command
 from launch.ranks.messages import report_error
-from launch.ranks.unexpected import describe_unexpected
 from spmd.errors import RunError, SpmdError
 
 INTERRUPTED = 130
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Formatter of a terminal's width. argparse makes one for each argument; its own imports shutil for the width."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_terminal_columns() - 2)
+
+
+def _terminal_columns() -> int:
+    """Return what shutil.get_terminal_size returns, without its 8 modules of archives."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
+    if sys.__stdout__ is not None:
+        with contextlib.suppress(ValueError, OSError):  # it is closed, or no terminal
+            return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80
+    return 80
 
 
 class _Parser(argparse.ArgumentParser):
     """A parser that accepts options by their full names only: `--see 3` is no `--seed 3`."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **options})
+        super().__init__(**{"allow_abbrev": False, "formatter_class": _Formatter, **options})
 
 
 class _Version(argparse.Action):
@@ -89,6 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _discard_output()
         return 0
     except Exception as error:  # noqa: BLE001 - exit code 1 says that a check failed, and nothing else
+        from launch.ranks.unexpected import describe_unexpected  # deferred: few runs end so
+
         _discard_output()
         _report(describe_unexpected(error))
         return RunError.exit_code

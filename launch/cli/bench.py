@@ -7,11 +7,10 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from launch.cli.argument_types import positive
-from launch.cli.programs.arguments import add_backend, add_program_arguments, add_seed
+from launch.cli.arguments import add_backend, add_program_arguments, add_seed, positive
+from launch.cli.program import Program, dispatch, program_here
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.on_ranks import program_on_ranks
-from launch.cli.programs.program import Program, dispatch, program_here
 from launch.data.inputs import SeededInputs
 from launch.execution import time_steps
 from launch.imported_before import import_before_timing

@@ -22,8 +22,11 @@ from launch.cli.output_path import OutputPathError, require_folder, require_writ
 from launch.cli.usage import UsageError
 from launch.job import versions
 from launch.ranks.agreement import agree
-from launch.ranks.rank_environment import settings_of_environment, world_of_environment
-from launch.ranks.rank_timeout import timeout_seconds
+from launch.ranks.rank_environment import (
+    settings_of_environment,
+    timeout_seconds,
+    world_of_environment,
+)
 from launch.ranks.shutdown import run_rank
 from launch.ranks.world import open_world
 from launch.report.environment import describe_environment
@@ -43,7 +46,7 @@ UNSTEADY = 0.25
 
 
 class DisturbedError(SpmdError):
-    """What was measured cannot be true."""
+    """Measurement that cannot be true."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,19 +6,18 @@ import argparse
 import sys
 from pathlib import Path
 
+from launch.cache.cache_folder import find_code_by_sources
 from launch.cache.compile_afresh import compile_warning
-from launch.cli.memory_limit_option import add_memory_limit
+from launch.cli.arguments import add_machine, add_memory_limit, add_module_arguments
 from launch.cli.output_path import require_writable
 from launch.cli.programs.compile_options import compile_options
-from launch.cli.programs.module_argument import add_module_arguments
 from launch.cli.programs.module_files import read_module
-from launch.data.printable import printable
-from launch.target.machine_argument import add_machine
+from launch.ranks.messages import printable
 from runtime.codegen.llvm.jit import host_jit
 from runtime.cpu.precompile import begin_fixed_code
 from runtime.executable import Executable
 from runtime.saved import save_bytes
-from runtime.saved_code import code_bytes
+from runtime.saved_archive import code_bytes
 from spmd.output_file import write_file
 
 
@@ -45,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
     require_writable(options.output)
     if options.with_code:
         host_jit().collected = {}
+        find_code_by_sources()
     module = read_module(options)
     executable, warning = compile_warning(module, options.devices, compile_options(options))
     sys.stderr.write(warning)

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import collectives.passes.all_passes  # noqa: F401 - passes of no pipeline are known by name, too
 from launch.checks.equivalence import verify_equivalent
-from launch.cli.memory_limit_option import add_memory_limit
+from launch.cli.arguments import add_machine, add_memory_limit, add_module_arguments
 from launch.cli.opt_bisect import run_bisect
 from launch.cli.output_path import require_folder, require_writable
 from launch.cli.programs.compile_options import compile_options
-from launch.cli.programs.module_argument import add_module_arguments
 from launch.cli.programs.module_files import read_module, write_module, write_text
 from launch.cli.usage import UsageError
 from launch.data.bounded_results import with_sizes
@@ -26,7 +25,6 @@ from launch.report.kernel_listing import (
     listing_table,
 )
 from launch.stages.dumps import Dumps
-from launch.target.machine_argument import add_machine
 from launch.target.machine_option import machine_for
 from partitioner.propagate_module import propagate_module
 from partitioner.spmd_partitioner import require_devices

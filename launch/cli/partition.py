@@ -6,10 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from launch.cli.arguments import add_module_arguments
 from launch.cli.output_path import require_writable
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.costly_reshard_warning import costly_warning
-from launch.cli.programs.module_argument import add_module_arguments
 from launch.cli.programs.module_files import read_module, write_text
 from launch.pipeline import stages
 

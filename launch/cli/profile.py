@@ -7,14 +7,18 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.cli.argument_types import positive
+from launch.cli.arguments import (
+    add_backend,
+    add_memory_limit,
+    add_program_arguments,
+    add_seed,
+    positive,
+)
 from launch.cli.bench import DEVIATION
-from launch.cli.memory_limit_option import add_memory_limit
 from launch.cli.output_path import require_writable
-from launch.cli.programs.arguments import add_backend, add_program_arguments, add_seed
+from launch.cli.program import dispatch, program_here
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.on_ranks import program_on_ranks
-from launch.cli.programs.program import dispatch, program_here
 from launch.cli.usage import UsageError
 from launch.data.input_file import read_at_most
 from launch.data.inputs import SeededInputs
@@ -30,8 +34,8 @@ from launch.report.recording import Recording
 from launch.report.timeline_page.page import timeline_page
 from launch.report.trace import recorded_trace
 from launch.target.backends import note_hosted
+from runtime.device_program import require_memory
 from runtime.executable import Executable
-from runtime.memory_limit import require_memory
 from spmd.hlo import HloModule
 from spmd.output_file import write_file
 

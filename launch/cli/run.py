@@ -6,10 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.cli.argument_types import positive, tolerance
-from launch.cli.memory_limit_option import add_memory_limit
-from launch.cli.programs.arguments import add_program_arguments, add_seed
-from launch.cli.programs.program import dispatch, program_here
+from launch.cli.arguments import (
+    add_memory_limit,
+    add_program_arguments,
+    add_seed,
+    positive,
+    tolerance,
+)
+from launch.cli.program import dispatch, program_here
 from launch.cli.run_job import (
     conclude_job,
     execute_job,
@@ -18,8 +22,7 @@ from launch.cli.run_job import (
     require_feeds,
     write_profile,
 )
-from runtime.memory_limit import require_memory
-from runtime.timeline.timestamps import RETAINED_STEPS
+from runtime.device_program import RETAINED_STEPS, require_memory
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator

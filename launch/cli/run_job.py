@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import TYPE_CHECKING
 
-from launch.checks.expect import Expected
-from launch.cli.programs.program import Program
+from launch.cli.program import Program
 from launch.data.feed_files import (
     FeedOptions,
     leaves_of,
@@ -14,24 +14,23 @@ from launch.data.feed_files import (
     outfeed_for,
     write_outfeed,
 )
-from launch.data.output_paths import output_paths
-from launch.data.printable import printable
-from launch.data.tile_files import is_per_device, read_tiles, write_tiles
+from launch.data.inputs import is_per_device, read_tiles, write_tiles
 from launch.entry import Entry
 from launch.execution import Execution, execute_steps
 from launch.job import (
     JobOptions,
     JobResult,
     conclude,
-    expected_outputs,
     format_result,
     job_inputs,
 )
-from launch.target.backends import note_hosted
+from launch.ranks.messages import printable
 from runtime.arrays.host_feed import Outfeed
 from runtime.executable import Executable
 from spmd.errors import CheckFailed
-from spmd.output_file import write_file
+
+if TYPE_CHECKING:
+    from launch.checks.expect import Expected
 
 
 def job_options(options: argparse.Namespace) -> JobOptions:
@@ -89,13 +88,19 @@ def conclude_job(
     options: argparse.Namespace, program: Program, result: JobResult, where: str
 ) -> int:
     """Check, write and print; the exit code."""
-    note_hosted(program.executable)
+    if program.executable.kernel_report is not None:
+        from launch.target.backends import note_hosted  # of programs on GPUs
+
+        note_hosted(program.executable)
     job = job_options(options)
     entry = Entry.of_executable(program.executable)
     expected = expected_of(options, program)
-    # A saved module is read where its outputs are compared, which names them.
-    described = (program.module or program.executable.module) if expected else None
-    paths = [] if described is None else output_paths(described, entry.feedback)
+    paths: list[str] = []
+    if expected:
+        # A saved module is read where its outputs are compared, which names them.
+        from launch.data.output_paths import output_paths
+
+        paths = output_paths(program.module or program.executable.module, entry.feedback)
     result = conclude(result, expected, job, paths)
     if not result.ok:
         # The evaluator, which nothing else needs, comes with it.
@@ -110,6 +115,7 @@ def write_profile(options: argparse.Namespace, executable: Executable) -> None:
         return
     from launch.cli.programs.compile_options import compile_options
     from launch.report.trace import collect_trace
+    from spmd.output_file import write_file
 
     trace = collect_trace(executable, compile_options(options).machine)
     if trace is not None:
@@ -123,6 +129,10 @@ def expected_of(options: argparse.Namespace, program: Program) -> list[Expected]
         from launch.cli.run_reference import reference_outputs
 
         return reference_outputs(options, program, program.module)
+    if job.expect is None and not job.check:
+        return []
+    from launch.checks.outputs import expected_outputs  # as above
+
     return expected_outputs(Entry.of_executable(program.executable), job, None)
 
 

@@ -19,7 +19,7 @@ from launch.cli.run_job import (
 from launch.data.feed_files import feed_digest
 from launch.job import inputs_digest
 from launch.ranks.agreement import agree, agree_on_code
-from runtime.memory_limit import require_memory
+from runtime.device_program import require_memory
 from spmd.errors import UnsupportedError
 
 if TYPE_CHECKING:

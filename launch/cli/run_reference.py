@@ -8,25 +8,19 @@ from dataclasses import replace
 
 from launch.checks.divergence import search
 from launch.checks.expect import Expected
+from launch.checks.outputs import expected_outputs
 from launch.checks.reference import reference_program
 from launch.checks.verdicts import Question, explain_by_rounding
+from launch.cli.program import Program
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.module_files import read_module
-from launch.cli.programs.program import Program
 from launch.cli.run_job import job_options, report_result
 from launch.cli.terminal_line import TerminalLine
 from launch.data.feed_files import infeed_names, write_outfeed
+from launch.data.inputs import is_per_device
 from launch.data.output_paths import output_paths
-from launch.data.tile_files import is_per_device
 from launch.entry import Entry
-from launch.job import (
-    JobOptions,
-    JobResult,
-    conclude,
-    evaluate_steps,
-    expected_outputs,
-    job_inputs,
-)
+from launch.job import JobOptions, JobResult, conclude, evaluate_steps, job_inputs
 from launch.pipeline import is_partitioned
 from runtime.compile import array_specs
 from spmd.hlo import HloModule

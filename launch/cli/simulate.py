@@ -15,18 +15,17 @@ from collectives.cost.roofline import RooflineEstimator
 from collectives.simulate.least_step import LeastStep, least_step
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
-from launch.cli.argument_types import positive
+from launch.cli.arguments import add_module_arguments, positive
 from launch.cli.output_path import require_writable
 from launch.cli.programs.compile_options import compile_options
-from launch.cli.programs.module_argument import add_module_arguments
 from launch.cli.programs.module_files import read_module
+from launch.collective_groups import OVERLAPPING
 from launch.data.input_file import read_at_most
 from launch.options import CompileOptions
 from launch.pipeline import Compilation, stages
 from launch.report.simulation import as_json, format_simulation
 from launch.report.simulation_durations import read_timed, simulate_timed
 from launch.report.simulation_trace import simulation_trace
-from launch.stages.collective_groups import OVERLAPPING
 from launch.target.machine_option import described
 from spmd.analysis.group_members import require_every_device
 from spmd.errors import SpmdError

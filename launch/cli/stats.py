@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 
-from launch.cli.memory_limit_option import add_memory_limit
+from launch.cli.arguments import add_machine, add_memory_limit, add_module_arguments
 from launch.cli.memory_plot import add_memory_plot, write_memory_plot
 from launch.cli.output_path import require_writable
 from launch.cli.programs.compile_options import compile_options
-from launch.cli.programs.module_argument import add_module_arguments
 from launch.cli.programs.module_files import read_module
-from launch.data.printable import printable
+from launch.ranks.messages import printable
 from launch.report.statistics import count_executable, format_statistics
-from launch.target.machine_argument import add_machine
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spmd.errors import SpmdError
-from spmd.name_suggestions import did_you_mean
 
 #: Name -> what `spmd --help` says of it. A command is launch/cli/NAME.py.
 COMMANDS: Mapping[str, str] = {
@@ -30,5 +29,7 @@ class UsageError(SpmdError):
 def require_command(name: str) -> None:
     """Raise UsageError if there is no such command, with a similar one or all."""
     if name not in COMMANDS:
+        from spmd.name_suggestions import did_you_mean  # for what no command is called
+
         meant = did_you_mean(name, COMMANDS) or f"; it has {', '.join(COMMANDS)}"
         raise UsageError(f"spmd has no command {name!r}{meant}")

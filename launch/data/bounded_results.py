@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from partitioner.propagation.propagation_flags import TO_OUTPUT, Allowed, output_flags
-from runtime.arrays.bounded_arrays import bounded_dimensions
+from runtime.arrays.sharded_arrays import bounded_dimensions
 from spmd.builder import Builder
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction, HloModule, Opcode

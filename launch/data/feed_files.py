@@ -9,18 +9,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from launch.data.inputs import from_storage, write_arrays
-from launch.data.npz import Array, InputError, StoredArrays
-from launch.data.tile_files import is_per_device, of_device
+from launch.data.inputs import (
+    Array,
+    InputError,
+    file_digest,
+    from_storage,
+    is_per_device,
+    of_device,
+    write_arrays,
+)
 from launch.ranks.messages import report_note
-from runtime.arrays.host_feed import FeedSite, HostFeeds, Infeed, Outfeed, ReferenceFeed
+from runtime.arrays.host_feed import FeedSite, HostFeeds, Infeed, Outfeed
 from runtime.executable import Executable
 from spmd.errors import SpmdError
-from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.hlo.opcode import Opcode
 from spmd.host_feed import HostFeed, Item, array_leaves, fed_shape, flat_item
 from spmd.shape import ArrayShape
+
+if TYPE_CHECKING:
+    from spmd.hlo import HloInstruction, HloModule
 
 
 class FeedOptionError(SpmdError):
@@ -32,6 +41,8 @@ class FeedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        from launch.data.npz import StoredArrays  # of programs with feeds
+
         self._stored = StoredArrays(path)
         self.num_taken = 0
 
@@ -134,6 +145,9 @@ class FeedOptions:
         """Return the feed of an evaluation of ``module``, unpartitioned or ``partitioned``, from the first array on."""
         if partitioned:
             devices = range(module.num_partitions * module.replica_count)
+            # The reference evaluator reads feeds by instruction, which no compiled program has.
+            from runtime.arrays.feed_sites import ReferenceFeed
+
             feeds = HostFeeds(self.source(), [], devices)
             return ReferenceFeed(feeds, module.num_partitions)
         self.require_unpartitioned()
@@ -186,7 +200,7 @@ def note_what_is_left(source: Infeed | None) -> None:
 
 def feed_digest(path: Path) -> str:
     """Return a digest of the infeed files, which ranks compare; the arrays are not read for it."""
-    return str(path) if is_per_device(path) else StoredArrays(path).digest()
+    return str(path) if is_per_device(path) else file_digest(path)
 
 
 def leaves_of(outfeed: Outfeed | None) -> list[Array]:

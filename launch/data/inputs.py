@@ -8,13 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from launch.data.npz import Array, InputError, StoredArrays
-from spmd.output_file import replaced_file
+from spmd.errors import SpmdError
 from spmd.shape import ArrayShape, PrimitiveType
+
+if TYPE_CHECKING:
+    from runtime.arrays.sharded_arrays import ShardedArrays
+    from runtime.executable import Executable
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+class InputError(SpmdError):
+    """A file of arrays that cannot be read, or does not fit the program."""
 
 
 def read_inputs(path: Path, shapes: Sequence[ArrayShape]) -> list[Array]:
@@ -25,6 +34,9 @@ def read_inputs(path: Path, shapes: Sequence[ArrayShape]) -> list[Array]:
 
 
 def read_arrays(path: Path, prefix: str, shapes: Sequence[ArrayShape]) -> list[Array]:
+    # A run with inputs from a seed reads no file.
+    from launch.data.npz import StoredArrays
+
     stored = StoredArrays(path)
     arrays = []
     for index, shape in enumerate(shapes):
@@ -37,6 +49,13 @@ def read_arrays(path: Path, prefix: str, shapes: Sequence[ArrayShape]) -> list[A
     return arrays
 
 
+def file_digest(path: Path) -> str:
+    """Return a digest of the file's names and checksums; it reads no array."""
+    from launch.data.npz import StoredArrays  # as above
+
+    return StoredArrays(path).digest()
+
+
 def write_arrays(path: Path, prefix: str, arrays: Sequence[Array]) -> None:
     """Write ``prefix``0, ``prefix``1, ...; types that NumPy lacks as their bits.
 
@@ -44,6 +63,8 @@ def write_arrays(path: Path, prefix: str, arrays: Sequence[Array]) -> None:
     """
     named = {f"{prefix}{index}": to_storage(array) for index, array in enumerate(arrays)}
     target = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
+    from spmd.output_file import replaced_file  # of runs that write arrays
+
     with replaced_file(target) as file:
         np.savez(file, **named)  # type: ignore[arg-type]
 
@@ -115,3 +136,34 @@ def _contents(stored: Mapping[str, Array]) -> str:
     names = sorted(stored)
     listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     return f"the file holds {listed}" if names else "the file is empty"
+
+
+# ---- files of tiles: devices read them before the first step and write them after the last
+#
+# No process holds a global array. A file of global arrays is mapped, and each process looks at its own tiles. A name
+# with ``%r`` in it stands for one file of tiles for each device.
+
+
+#: In the name of a file: the device's number.
+PER_DEVICE = "%r"
+
+
+def is_per_device(file: Path) -> bool:
+    return PER_DEVICE in file.name
+
+
+def of_device(file: Path, device: int) -> Path:
+    return file.with_name(file.name.replace(PER_DEVICE, str(device)))
+
+
+def read_tiles(executable: Executable, file: Path) -> ShardedArrays:
+    """Return the inputs that each of this process's devices reads from its own file."""
+    shapes = executable.program.parameters
+    return executable.put_tiles(
+        [read_inputs(of_device(file, d), shapes) for d in executable.devices]
+    )
+
+
+def write_tiles(executable: Executable, outputs: ShardedArrays, file: Path) -> None:
+    for device, own in zip(executable.devices, outputs.tiles, strict=True):
+        write_arrays(of_device(file, device), "out", [np.asarray(tile) for tile in own])

@@ -7,22 +7,15 @@ import struct
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from launch.cache.digest import digest_of
-from spmd.errors import SpmdError
-
-Array: TypeAlias = NDArray[Any]
+from launch.data.inputs import Array, InputError
 
 _LOCAL_HEADER = struct.Struct("<26x2H")
 """A zip member's local header, of which only the lengths of the name and of the extra field are of use."""
-
-
-class InputError(SpmdError):
-    """A file of arrays that cannot be read, or does not fit the program."""
 
 
 class StoredArrays(Mapping[str, Array]):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.hlo.opcode import Opcode
 from spmd.shape import leaves
+
+if TYPE_CHECKING:
+    from spmd.hlo import HloInstruction, HloModule
 
 
 def output_paths(module: HloModule, feedback: Mapping[int, int]) -> list[str]:

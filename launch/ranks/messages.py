@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from launch.data.printable import printable
 from spmd.errors import SpmdError
+
+# ---- text that came from a file: names in it could clear the screen, or hide what is there
+
+
+def printable(text: str, keep: str = "\n\t") -> str:
+    """Return ``text`` with unprintable characters escaped as Python does, except those in ``keep``."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in keep else ascii(one)[1:-1] for one in text)
+
+
+def printable_lines(lines: list[str]) -> str:
+    """Join the lines, with control characters in them replaced."""
+    return "\n".join(printable(line, keep="") for line in lines)
 
 
 def report_error(message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -9,14 +10,16 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from collectives.communicator.liveness.process_state import ProcessId
-from launch.ranks.unexpected import TRACEBACK_VARIABLE
-from spmd.errors import CheckFailed, RunError
+from spmd.errors import CheckFailed, RunError, SpmdError
+
+#: "1": a defect is reported with its traceback.
+TRACEBACK_VARIABLE = "SPMD_TRACEBACK"
 
 NODE_ID_VARIABLE = "SPMD_NODE_ID"
 """Tells the nodes of ranks apart, so it may differ."""
@@ -191,3 +194,45 @@ def end_with_parent(number: signal.Signals) -> None:
     """Make the system send this process a signal when its parent ends. Has an effect on Linux only."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, number, 0, 0, 0)
+
+
+# ---- time for which ranks wait for a rank that shows no sign of life
+
+
+DEFAULT_SECONDS = 300.0
+
+#: Seconds, where neither --timeout nor a caller of ``spmd.compile`` says how many.
+TIMEOUT_VARIABLE = "SPMD_TIMEOUT"
+
+
+class TimeLimitError(SpmdError):
+    """A time limit that is no number of seconds above zero."""
+
+
+def timeout_of(arguments: Sequence[str]) -> float | None:
+    """Return what --timeout says; None without it, and where the command will complain of it."""
+    import argparse  # after an interrupt is seen to (launch/__main__.py)
+
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
+    parser.add_argument("--timeout", type=float)
+    with contextlib.suppress(argparse.ArgumentError):
+        found: float | None = parser.parse_known_args(arguments)[0].timeout
+        return found
+    return None
+
+
+def timeout_seconds(asked: float | None, environment: Mapping[str, str] = os.environ) -> float:
+    """Return ``asked``, else the environment's, else the default. Raises TimeLimitError if that is no time above
+    zero.
+    """
+    text = environment.get(TIMEOUT_VARIABLE, "")
+    if asked is None and not text:
+        return DEFAULT_SECONDS
+    try:
+        found = float(text) if asked is None else float(asked)
+    except (TypeError, ValueError):
+        found = 0.0
+    if not found > 0:
+        name, value = (TIMEOUT_VARIABLE, text) if asked is None else ("timeout", asked)
+        raise TimeLimitError(f"{name} is {value!r}, expected a number of seconds above zero")
+    return found

@@ -9,11 +9,11 @@ from functools import partial
 import numpy as np
 
 from collectives.communicator.interface import Communicator
-from launch.data.npz import Array
+from launch.data.inputs import Array
 from launch.ranks.rank_environment import blas_threads_of_environment
 from launch.report.thunk_source_lines import explain_thunk
 from runtime.arrays.host_feed import Given, HostFeeds, given_bytes, read_given
-from runtime.arrays.resident import DeviceArray
+from runtime.arrays.slots import DeviceArray
 from runtime.cpu.executor import LoadedDevice
 from runtime.executable import Executable, Gather
 from runtime.local_devices import LocalDevices

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from collectives.communicator.interface import Communicator
-from launch.cache.compiled import Compiled
+from launch.entry import Compiled
 from launch.ranks.agreement import agree, from_first
 from launch.ranks.rank_executable import RankExecutable
 from runtime.executable import Executable
-from runtime.load_saved import load_bytes
 from runtime.local_devices import Engine
+from runtime.saved_program import load_bytes
 from spmd.hlo.host_functions import Callback
 from spmd.interpreter import settings_for_compiling
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import traceback
 from collections.abc import Mapping
 
+from launch.ranks.rank_environment import TRACEBACK_VARIABLE
 from spmd.memory import as_out_of_memory
-
-#: "1": a defect is reported with its traceback.
-TRACEBACK_VARIABLE = "SPMD_TRACEBACK"
 
 
 def describe_unexpected(error: Exception, environment: Mapping[str, str] = os.environ) -> str:
@@ -22,6 +19,8 @@ def describe_unexpected(error: Exception, environment: Mapping[str, str] = os.en
             line += f" ({TRACEBACK_VARIABLE}=1 prints where)"
     if not wants_traceback(environment):
         return line
+    import traceback  # deferred: few runs end so
+
     return line + "\n" + "".join(traceback.format_exception(error)).rstrip("\n")
 
 

@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collectives.communicator.loopback.communicator import LoopbackWorld
-from runtime.arrays.device_memory import DeviceMemory
+from runtime.arrays.slots import DeviceMemory
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.collective.collective_engine import native_step_engine
-from runtime.cpu.kernels.native_call import NativeAction
-from runtime.cpu.kernels.repeat_ir import repeated
+from runtime.cpu.kernels.native_call import NativeAction, repeated
 from runtime.cpu.prediction.step import StepPredictor
 from runtime.device_program import DeviceProgram
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import KernelThunk, traverse
 from spmd.machine.description import MachineDescription
 
 #: A kernel is run until this many seconds have passed, at most so many times, each of so many runs. The least

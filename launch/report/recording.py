@@ -12,8 +12,9 @@ import numpy as np
 
 from launch.ranks.rank_executable import RankExecutable
 from launch.report.clock import ONE_CLOCK, ClockLine, ClockOffset, clock_offsets
+from runtime.device_program import RETAINED_STEPS
 from runtime.executable import Executable
-from runtime.timeline.timestamps import RETAINED_STEPS, RecordedStep
+from runtime.timeline.timestamps import RecordedStep
 
 
 @dataclass(frozen=True)

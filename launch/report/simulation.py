@@ -7,7 +7,7 @@ from typing import Any
 
 from collectives.simulate.reasons import brief
 from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation
-from launch.data.printable import printable_lines
+from launch.ranks.messages import printable_lines
 from launch.report.figures import bar, percent, size_text
 from spmd.machine.description import MachineDescription
 

@@ -9,7 +9,7 @@ from collectives.cost.profiled import Durations
 from launch.report.simulation_durations import of_one_execution
 from runtime.cpu.prediction.step import predicted_step
 from runtime.executable import Executable
-from runtime.program.thunks.collective import CollectiveStartThunk
+from runtime.program.thunks import CollectiveStartThunk
 from spmd.machine.description import MachineDescription
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.executable import Executable
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import traverse
 
 
 def explain_thunk(executable: Executable, number: int) -> str:

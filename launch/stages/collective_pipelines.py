@@ -19,8 +19,8 @@ from collectives.passes.exchange_pipeliner import ExchangePipeliner
 from collectives.passes.latency_hiding_scheduler import LatencyHidingScheduler
 from collectives.passes.windowed_einsum import WindowedEinsum
 from collectives.schedule.latency_report import LatencyReport
+from launch.collective_groups import CollectiveGroup
 from launch.options import CompileOptions
-from launch.stages.collective_groups import CollectiveGroup
 from spmd.machine.description import MachineDescription
 from spmd.passes.all_passes import SIMPLIFICATION
 from spmd.passes.pipeline import Pipeline

@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from launch.cli.arguments import NETWORK
 from launch.data.input_file import read_at_most
 from launch.target.calibrated import machine_here
-from launch.target.machine_argument import NETWORK
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named, with_own_name
 from spmd.machine.reader import MAX_BYTES, MachineError, read_machine

@@ -21,8 +21,8 @@ from partitioner.propagation.op_sharding_rule import OpShardingRule, TensorMappi
 from partitioner.registry import localize, sharding_rule
 from spmd.custom_call import custom_call
 from spmd.errors import ShardingError
-from spmd.hlo.instruction import Attrs, HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Attrs, Opcode
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.registry import Registry
 from spmd.shape import ArrayShape

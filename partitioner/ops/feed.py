@@ -18,8 +18,8 @@ from partitioner.propagation.value_graph import ValueGraph, ValueShardings
 from partitioner.registry import partition, propagate_op
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction, Opcode
-from spmd.host_feed import with_global_shape
 from spmd.ops.attrs import FeedAttrs
+from spmd.outfeed_shape import with_global_shape
 from spmd.shape import leaves
 from spmd.sharding import HloSharding
 

@@ -19,8 +19,8 @@ from partitioner.ops.reducers import reduction_of
 from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import localize, sharding_rule
 from spmd.device import ReductionKind
-from spmd.hlo.instruction import Attrs, HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Attrs, Opcode
 from spmd.ops.attrs import GatherAttrs, ScatterAttrs
 from spmd.shape import ArrayShape
 

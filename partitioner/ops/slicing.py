@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from partitioner.ops.owner import owner_sum
 from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import localize, sharding_rule
-from spmd.hlo.instruction import Attrs, HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Attrs, Opcode
 from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs, SliceAttrs
 from spmd.ops.window import WindowDimension
 from spmd.shape import ArrayShape

@@ -16,21 +16,19 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from runtime.arrays.sharded_arrays import ArraySpec
-from runtime.arrays.tiles import copy_shard, gather, global_shape
+from runtime.arrays.sharded_arrays import ArraySpec, copy_shard, gather
 from spmd.errors import RunError
-from spmd.hlo import HloInstruction
-from spmd.hlo.host_functions import Callback
-from spmd.host_feed import Item, array_leaves, fed_shape, global_shape_text, item_of, next_item
+from spmd.host_feed import Item, array_leaves, item_of, next_item
 from spmd.host_feed import require_fit as require_tiles
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, Shape, as_array
-from spmd.sharding import HloSharding, ShardingKind
-from spmd.text.shape_text import parse_shape
+
+if TYPE_CHECKING:
+    from spmd.hlo.host_functions import Callback
 
 Infeed: TypeAlias = "Iterable[Item] | Callable[[int], Item] | ItemSource | TileSource"
 Outfeed: TypeAlias = "list[Item] | Callable[[int, Item], None]"
@@ -53,32 +51,6 @@ class FeedSite:
     @property
     def tiles(self) -> tuple[ArrayShape, ...]:
         return array_leaves(self.shape)
-
-
-def feed_site(instruction: HloInstruction, num_partitions: int) -> FeedSite:
-    """Return the feed site of an infeed or outfeed of a program for ``num_partitions``."""
-    shape = fed_shape(instruction)
-    tiles = array_leaves(shape)
-    stated = instruction.sharding
-    shardings: Sequence[HloSharding | None] = (None,) * len(tiles)
-    if stated is not None:
-        shardings = (stated.elements if stated.is_tuple else (stated,) * len(tiles))[: len(tiles)]
-    said = global_shape_text(instruction)
-    if said is not None:
-        wholes = array_leaves(parse_shape(said))
-    else:
-        wholes = tuple(map(global_shape, tiles, shardings))
-    only = {
-        one.device if one is not None and one.kind is ShardingKind.MAXIMAL else None
-        for one in shardings
-    }
-    return FeedSite(
-        instruction.name,
-        shape,
-        tuple(ArraySpec(w.without_layout(), s) for w, s in zip(wholes, shardings, strict=True)),
-        only.pop() if len(only) == 1 else None,
-        num_partitions,
-    )
 
 
 @runtime_checkable
@@ -275,26 +247,6 @@ def read_given(data: bytes, sites: Sequence[FeedSite]) -> list[Given]:
             end += array.nbytes
         given.append(Given(named[name], tuple(arrays)))
     return given
-
-
-@dataclass(frozen=True)
-class ReferenceFeed:
-    """The host's side of one device's program for ``num_partitions`` in the evaluator (a spmd.host_feed.HostFeed)."""
-
-    feeds: HostFeeds
-    num_partitions: int
-
-    def take(self, infeed: HloInstruction, device: int) -> list[NDArray]:
-        return self.feeds.next_tile(feed_site(infeed, self.num_partitions), device)
-
-    def put(self, outfeed: HloInstruction, device: int, arrays: Sequence[NDArray]) -> None:
-        self.feeds.put(feed_site(outfeed, self.num_partitions), device, arrays)
-
-    @property
-    def given(self) -> list[Item]:
-        """Return the global arrays of the outfeeds of all devices."""
-        everyone = [self.feeds.given[device] for device in sorted(self.feeds.given)]
-        return joined(everyone, self.num_partitions)
 
 
 @dataclass

@@ -11,21 +11,17 @@ import numpy as np
 from collectives.communicator.interface import BoundCollective, Communicator
 from collectives.communicator.liveness.status_table import NO_THUNK, PROGRAM, STEP, THUNK
 from collectives.communicator.native_collective import NativeCollective
-from runtime.arrays.device_memory import DeviceMemory
 from runtime.arrays.host_feed import HostChannel
-from runtime.arrays.resident import DeviceArray
-from runtime.arrays.slots import Slots, require_fit, require_world
+from runtime.arrays.slots import DeviceArray, DeviceMemory, Slots, require_fit, require_world
 from runtime.buffers.types import AllocationKind, ArrayView
-from runtime.cpu.sharing.cutting import Cutting, pieces_worth
 from runtime.cpu.step.device_table import Table
-from runtime.cpu.step.polling_points import ProgressPoints
-from runtime.cpu.step.prepare import prepare_sequence
-from runtime.cpu.step.segment_ir import SegmentRow
+from runtime.cpu.step.prepare import Cutting, pieces_worth, prepare_sequence
+from runtime.cpu.step.segment import ProgressPoints, SegmentRow
 from runtime.cpu.step.thread_team import ThreadTeam
 from runtime.cpu.step.worker import Worker
 from runtime.device_program import DeviceProgram
 from runtime.program.kernel import KernelLibrary
-from runtime.program.thunks.thunk import Thunk, traverse
+from runtime.program.thunks import Thunk, traverse
 from spmd.literal import NDArray
 
 if TYPE_CHECKING:

@@ -11,16 +11,13 @@ from typing import Protocol
 
 from collectives.communicator.group import Group
 from collectives.communicator.loopback.communicator import LoopbackWorld
-from runtime.arrays.resident import DeviceArray
+from runtime.arrays.slots import DeviceArray
 from runtime.cpu.collective.collective_engine import native_step_engine
 from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.libraries.blas import BlasThreads, reserve_work_buffers
-from runtime.cpu.step.device_table import Table
-from runtime.cpu.step.growing_team import GrowingTeam
-from runtime.cpu.step.segment import PythonWait
-from runtime.cpu.step.segment_ir import SegmentRow
-from runtime.cpu.step.table_record import State
-from runtime.cpu.step.thread_team import ThreadTeam
+from runtime.cpu.step.device_table import State, Table
+from runtime.cpu.step.segment import PythonWait, SegmentRow
+from runtime.cpu.step.thread_team import GrowingTeam, ThreadTeam
 from runtime.cpu.step.worker import Worker
 from runtime.device_program import DeviceProgram
 from runtime.program.kernel import KernelLibrary

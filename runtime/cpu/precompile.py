@@ -6,10 +6,10 @@ import math
 
 from runtime.buffers.heap.interval_placement import placement_library
 from runtime.cpu.collective.collective_engine import native_step_engine
-from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS
+from runtime.cpu.kernels.gemm.tile_unit import TILE_THRESHOLDS
 from runtime.cpu.libraries.blas import begin_gemm
-from runtime.cpu.step.barrier_ir import barrier_library
-from runtime.cpu.step.thread_team_ir import team_library
+from runtime.cpu.step.barrier_engine import barrier_library
+from runtime.cpu.step.worker import team_library
 from runtime.program.dot_matrices import operand_dims
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.shape import PrimitiveType

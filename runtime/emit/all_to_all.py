@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from collectives.communicator.kinds import AllToAll, CollectiveOp
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.types import ArrayView
 from runtime.emit.collective import blocking, collective_op, dense_operands
 from runtime.lowering import (
@@ -26,7 +27,7 @@ from runtime.lowering import (
     result_order,
 )
 from runtime.program.strides import StridedView
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CollectiveAttrs
 from spmd.ops.groups import group_size

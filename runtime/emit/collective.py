@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TypeAlias
 
-from collectives.communicator.kinds import KIND_NAMED, CollectiveOp, CollectivePermute
-from collectives.communicator.kinds.collective_permute import permute_group
+from collectives.communicator.kinds.all_kinds import KIND_NAMED
+from collectives.communicator.kinds.collective_permute import CollectivePermute, permute_group
+from collectives.communicator.kinds.op import CollectiveOp
 from runtime.lowering import (
     LOWERINGS,
     Device,
@@ -16,9 +17,12 @@ from runtime.lowering import (
     no_part,
     nothing_in_place,
 )
-from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import (
+    CollectiveDoneThunk,
+    CollectiveStartThunk,
+    Thunk,
+    ThunkSequence,
+)
 from spmd.device import ReductionKind
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction, Opcode

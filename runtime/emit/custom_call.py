@@ -19,8 +19,8 @@ from runtime.program.records.linalg import (
     TriangularSolveKernel,
 )
 from runtime.program.records.sort import SortKernel
+from runtime.program.thunks import Thunk
 from runtime.program.thunks.callback import CallbackThunk
-from runtime.program.thunks.thunk import Thunk
 from spmd.custom_call import custom_call
 from spmd.evaluator.lapack import flags_of, triangular_solve_attrs
 from spmd.hlo import HloInstruction, Opcode

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
-from runtime.program.thunks.device_id import PartitionIdThunk, ReplicaIdThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import PartitionIdThunk, ReplicaIdThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.gemm.dot import plan_dot
+from runtime.cpu.kernels.gemm.choose import plan_dot
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
 from runtime.program.dot_matrices import (
@@ -15,8 +15,7 @@ from runtime.program.dot_matrices import (
 )
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DotAttrs
 from spmd.ops.product_precision import allows_tf32

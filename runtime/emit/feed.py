@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.arrays.host_feed import feed_site
+from runtime.arrays.feed_sites import feed_site
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
-from runtime.program.thunks.feed import InfeedThunk, OutfeedThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import InfeedThunk, OutfeedThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 
 

@@ -9,8 +9,7 @@ from runtime.cpu.libraries.pocketfft import line_loop
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.program.records.fft import FftKernel
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import FftAttrs
 from spmd.shape import ArrayShape, PrimitiveType

@@ -8,7 +8,7 @@ from runtime.buffers.types import ArrayView
 from runtime.emit.row_order import reads_in_strides
 from runtime.fusion.element_graph import ElementGraph, InputLeaf, Leaf
 from runtime.fusion.loop_fusion import LoopFusion, LoopPiece
-from runtime.fusion.row_fusion import RowFusion, Source
+from runtime.fusion.row_fusion import RowFusionPlan
 from runtime.fusion.view_path import shifts, through
 from runtime.program.kernel import Kernel
 from runtime.program.records.loop import (
@@ -20,13 +20,13 @@ from runtime.program.records.loop import (
     StartsStage,
     UpdateKernel,
 )
-from runtime.program.records.rows import PassLeaves, RowKernel, RowLeaf
+from runtime.program.records.rows import PassLeaves, RowKernel, RowLeaf, Source
 from runtime.program.strides import StridedView
 
 Operands = tuple[ArrayView, ...]
 
 
-def kernel_of(plan: LoopFusion | RowFusion, operands: Operands) -> Kernel:
+def kernel_of(plan: LoopFusion | RowFusionPlan, operands: Operands) -> Kernel:
     """Return the kernel that computes ``plan`` from ``operands``."""
     starts = starts_of(plan.starts, operands)
     if isinstance(plan, LoopFusion):
@@ -40,9 +40,9 @@ def kernel_of(plan: LoopFusion | RowFusion, operands: Operands) -> Kernel:
             row_leaves(plan, each.inits, operands),
             row_leaves(plan, each.rows, operands),
         )
-        for each in plan.passes
+        for each in plan.graphs
     )
-    return RowKernel(plan, leaves, starts, reads_in_strides(plan, leaves))
+    return RowKernel(plan.fusion, leaves, starts, reads_in_strides(plan.fusion, leaves))
 
 
 def starts_of(graphs: Sequence[ElementGraph], operands: Operands) -> tuple[StartsStage, ...]:
@@ -75,7 +75,7 @@ def loop_leaf(leaf: Leaf, operands: Operands) -> LoopLeaf:
     return OperandElements(leaf.number, shifted, shifts(leaf.path, operand))
 
 
-def row_leaves(plan: RowFusion, graph: ElementGraph, operands: Operands) -> tuple[RowLeaf, ...]:
+def row_leaves(plan: RowFusionPlan, graph: ElementGraph, operands: Operands) -> tuple[RowLeaf, ...]:
     return tuple(
         plan.inputs[leaf.number]
         if isinstance(leaf, InputLeaf) and plan.inputs[leaf.number].source is not Source.OPERAND
@@ -84,12 +84,12 @@ def row_leaves(plan: RowFusion, graph: ElementGraph, operands: Operands) -> tupl
     )
 
 
-def operand_leaves(plan: LoopFusion | RowFusion) -> Iterator[InputLeaf]:
+def operand_leaves(plan: LoopFusion | RowFusionPlan) -> Iterator[InputLeaf]:
     """Yield all leaves that read elements of operands."""
     graphs = (
         [piece.graph for piece in plan.pieces]
         if isinstance(plan, LoopFusion)
-        else [graph for each in plan.passes for graph in (each.elements, each.inits, each.rows)]
+        else [graph for each in plan.graphs for graph in (each.elements, each.inits, each.rows)]
     )
     for graph in (*graphs, *plan.starts):
         for leaf in graph.leaves:
@@ -97,5 +97,5 @@ def operand_leaves(plan: LoopFusion | RowFusion) -> Iterator[InputLeaf]:
                 yield leaf
 
 
-def _is_operand(plan: LoopFusion | RowFusion, leaf: InputLeaf) -> bool:
+def _is_operand(plan: LoopFusion | RowFusionPlan, leaf: InputLeaf) -> bool:
     return isinstance(plan, LoopFusion) or plan.inputs[leaf.number].source is Source.OPERAND

@@ -17,8 +17,7 @@ from runtime.fusion.plan_cache import cached_plan
 from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import through
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import ArrayShape
 
@@ -79,7 +78,7 @@ def scratch(fusion: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
     own: tuple[ArrayShape, ...] = ()
     if isinstance(plan, ProductFusion):
         own, plan = product_scratch(fusion, plan, views), plan.epilogue
-    return own if isinstance(plan, LoopFusion) else (*own, *plan.scratch)
+    return own if isinstance(plan, LoopFusion) else (*own, *plan.fusion.scratch)
 
 
 LOWERINGS.add(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from runtime.codegen.ir.combine import can_reduce
+from collectives.communicator.group import can_reduce
 from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows, ScatterKernel
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import GatherAttrs, ScatterAttrs
 from spmd.ops.reduction import reduction_kind, through_annotations

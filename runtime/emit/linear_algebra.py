@@ -7,8 +7,7 @@ from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
 from runtime.program.kernel import Kernel
 from runtime.program.records.linalg import CholeskyKernel, TriangularSolveKernel
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CholeskyAttrs, TriangularSolveAttrs
 

@@ -18,8 +18,7 @@ from runtime.program.records.loop import LoopKernel
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from runtime.program.records.rows import RowKernel
 from runtime.program.strides import StridedView
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import ArrayShape
 

@@ -20,12 +20,14 @@ from runtime.buffers.program import (
 from runtime.buffers.types import ArrayView
 from runtime.lowering import LOWERINGS, Device, StepArrays
 from runtime.program.strides import StridedView
-from runtime.program.thunks.collective import CollectiveDoneThunk
-from runtime.program.thunks.conditional import ConditionalThunk
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import Thunk
-from runtime.program.thunks.while_loop import WhileThunk
+from runtime.program.thunks import (
+    CollectiveDoneThunk,
+    ConditionalThunk,
+    CopyThunk,
+    Thunk,
+    ThunkSequence,
+    WhileThunk,
+)
 from spmd.analysis.trip_count import trip_count
 from spmd.shape import ArrayShape
 

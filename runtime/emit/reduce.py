@@ -6,11 +6,10 @@ from runtime.emit.fused_kernel import kernel_of
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
 from runtime.fusion.plan_cache import cached_plan_alone
-from runtime.fusion.row_fusion import RowFusion
+from runtime.fusion.row_fusion import RowFusionPlan
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
 from runtime.program.records.reduce import ProgramReduceKernel
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.shape import PrimitiveType
@@ -34,12 +33,12 @@ def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | 
     return ProgramReduceKernel(program, axes)
 
 
-def native_reduce(instruction: HloInstruction) -> RowFusion | None:
+def native_reduce(instruction: HloInstruction) -> RowFusionPlan | None:
     """Return the reduction as a fusion of one instruction; None if it has no emitter."""
     found = cached_plan_alone(instruction)
     if found is None:
         return None
-    assert isinstance(found.plan, RowFusion)
+    assert isinstance(found.plan, RowFusionPlan)
     return found.plan
 
 

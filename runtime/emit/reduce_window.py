@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from runtime.codegen.ir.combine import can_reduce
+from collectives.communicator.group import can_reduce
 from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
@@ -14,10 +14,10 @@ from runtime.program.records.reduce import (
     SelectAndScatterKernel,
     SelectedElements,
 )
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloComputation, HloInstruction, Opcode
-from spmd.ops.attrs import CompareAttrs, WindowAttrs
+from spmd.hlo.opcode import CompareAttrs
+from spmd.ops.attrs import WindowAttrs
 from spmd.ops.reduction import reduction_kind
 from spmd.ops.window import Window
 from spmd.shape import ArrayShape

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
 from runtime.program.records.reference import ReferenceKernel
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 
 

@@ -6,8 +6,7 @@ from runtime.buffers.types import ArrayView
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
 from runtime.program.strides import StridedView, dense_strides
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import CopyThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
 from runtime.program.records.random_bits import Algorithm, RandomBitsKernel
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import RngBitGeneratorAttrs
 from spmd.ops.checks import result_elements

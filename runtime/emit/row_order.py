@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from runtime.fusion.row_fusion import RowFusion
-from runtime.program.index_order import FEW_NEIGHBOURS, MOST_STRIDE, VECTOR_LENGTH
 from runtime.program.records.loop import Numbers, OperandElements
-from runtime.program.records.rows import PassLeaves
-from runtime.program.strides import StridedView
+from runtime.program.records.rows import PassLeaves, RowFusion
+from runtime.program.strides import FEW_NEIGHBOURS, MOST_STRIDE, VECTOR_LENGTH, StridedView
 
 #: Neighbouring rows that are few if they exceed the caches, since each goes over the memory of all of them again.
 FEW_FROM_MEMORY = 4

@@ -10,8 +10,7 @@ from runtime.program.records.copy import (
     DynamicUpdateSliceKernel,
     PadKernel,
 )
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs
 

@@ -11,10 +11,10 @@ from runtime.emit.scalar_program import scalar_program
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.program.records.sort import RANK, SortKernel
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
-from spmd.ops.attrs import CompareAttrs, SortAttrs, TopKAttrs
+from spmd.hlo.opcode import CompareAttrs
+from spmd.ops.attrs import SortAttrs, TopKAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 
 

@@ -25,14 +25,13 @@ from runtime.fusion.view_path import (
     through,
     view_op,
 )
-from runtime.program.index_maps import Range, Shift
 from runtime.program.scalar_program import (
     ElementSignature,
     ScalarOp,
     ScalarProgram,
     ScalarStep,
 )
-from runtime.program.strides import StridedView
+from runtime.program.strides import Range, Shift, StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import IotaAttrs
 from spmd.shape import PrimitiveType

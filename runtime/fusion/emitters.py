@@ -19,14 +19,14 @@ from runtime.fusion.products.product_fusion import (
     product_in,
 )
 from runtime.fusion.refusal import NoEmitterError
-from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
+from runtime.fusion.row_fusion import RowFusionPlan, has_reductions, row_fusion
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 
 #: Names of the emitters of loops and of products with epilogues.
 LOOP, PRODUCT = "loop", "product"
 
 #: Computation of a fusion, as its emitter needs it.
-Plan: TypeAlias = LoopFusion | RowFusion | ProductFusion | SlicedProduct
+Plan: TypeAlias = LoopFusion | RowFusionPlan | ProductFusion | SlicedProduct
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ def emitted_region(
     if not has_reductions(roots, inputs):
         return Emitted(LOOP, loop_fusion(roots, inputs))
     plan = row_fusion(roots, inputs)
-    if len(plan.passes) == 1:
+    if len(plan.fusion.passes) == 1:
         return Emitted("reduce", plan)
-    if not plan.along_rows:
+    if not plan.fusion.along_rows:
         raise NoEmitterError("passes over rows that do not lie in memory one after the other")
     return Emitted("row", plan)

@@ -22,7 +22,7 @@ from runtime.fusion.emitters import LOOP, Emitted, emitted_region, emitter_of
 from runtime.fusion.loop_fusion import MAX_PIECES
 from runtime.fusion.piecewise import is_piecewise
 from runtime.fusion.refusal import NoEmitterError
-from runtime.fusion.row_fusion import RowFusion
+from runtime.fusion.row_fusion import RowFusionPlan
 from runtime.fusion.row_region import RowRegion, row_region
 from runtime.fusion.view_path import view_op
 from spmd.analysis.structure import StructuralKeys, instruction_key
@@ -183,8 +183,8 @@ class KernelKind:
         if not self.reduces or self.emitted is None:
             return 0
         plan = self.emitted.plan
-        assert isinstance(plan, RowFusion), "it has reductions"
-        return sum(shape.byte_size for shape in plan.scratch)
+        assert isinstance(plan, RowFusionPlan), "it has reductions"
+        return sum(shape.byte_size for shape in plan.fusion.scratch)
 
     @cached_property
     def points(self) -> int:

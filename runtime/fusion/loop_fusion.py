@@ -19,7 +19,7 @@ from runtime.fusion.results import (
     written_map,
 )
 from runtime.fusion.view_path import ViewOp, ViewPath, access_map
-from runtime.program.index_maps import Range
+from runtime.program.strides import Range
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import SliceAttrs
 from spmd.shape import ArrayShape

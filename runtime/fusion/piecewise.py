@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import ViewOp, ViewPath, repeated, shifts, through
-from runtime.program.index_maps import Range
-from runtime.program.strides import StridedView
+from runtime.program.strides import Range, StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs, PadAttrs, SliceAttrs
 from spmd.shape import PrimitiveType

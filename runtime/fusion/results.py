@@ -19,8 +19,7 @@ from runtime.fusion.view_path import (
     moving_strides,
     view_op,
 )
-from runtime.program.index_maps import Shift
-from runtime.program.strides import StridedView
+from runtime.program.strides import Shift, StridedView
 from spmd.hlo import HloInstruction, Opcode
 
 

@@ -10,10 +10,8 @@ many passes as reductions depend on one another. Softmax reads a row from memory
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from runtime.fusion.element_graph import (
     ElementGraph,
@@ -28,100 +26,44 @@ from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.results import Result, matching_result, result_candidates
 from runtime.fusion.row_region import RowRegion, row_region
 from runtime.fusion.view_path import AccessMap, ViewOp, ViewPath, access_map, repeated
+from runtime.program.records.rows import Reduction, RowFusion, RowInput, RowPass, Source
 from runtime.program.strides import StridedView, dense_strides
-from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.reduction import reduction_kind
-from spmd.shape import ArrayShape, PrimitiveType
-
-
-class Source(Enum):
-    """Source of a leaf's elements: an operand, a reduction, a value per row, or a value cached by an earlier pass."""
-
-    OPERAND = "operand"
-    REDUCTION = "reduction"
-    ROW = "row"
-    CACHED = "kept"
+from spmd.shape import ArrayShape
 
 
 @dataclass(frozen=True, slots=True)
-class RowInput:
-    """Meaning of one input number of a row fusion's graphs."""
-
-    source: Source
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reduction:
-    kind: ReductionKind
-    element_type: PrimitiveType
-
-
-@dataclass(frozen=True, slots=True)
-class RowPass:
-    """One pass over a row, and what is computed after it.
-
-    elements, at all indices: operands of ``reductions``, values to be ``cached``, ``results``.
-    inits, per row: initial values of ``reductions``. rows, per row: ``row_values``, ``row_results``.
-    """
+class PassGraphs:
+    """Graphs of a pass, whose programs are those of its RowPass."""
 
     elements: ElementGraph
-    reductions: tuple[int, ...]
-    cached: tuple[int, ...]
-    results: tuple[int, ...]
     inits: ElementGraph
     rows: ElementGraph
-    row_values: tuple[int, ...]
-    row_results: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RowFusion:
-    """Plan of a row fusion. ``axes`` of ``dims`` run along a row, the others count the rows.
+class RowFusionPlan:
+    """Plan of a row fusion, before the layouts of its operands are known. ``graphs``: of each pass.
 
     starts: start scalars of dynamic slices, computed once per kernel. inputs: meaning of the graphs' input numbers.
-    results: each result's view over ``dims``, or over the rows.
     overwrites: pairs (result, input): the last pass writes the result where it reads the input; no row needs another's.
     """
 
-    dims: tuple[int, ...]
-    axes: tuple[int, ...]
+    fusion: RowFusion
+    graphs: tuple[PassGraphs, ...]
     inputs: tuple[RowInput, ...]
-    passes: tuple[RowPass, ...]
-    reductions: tuple[Reduction, ...]
-    row_values: tuple[PrimitiveType, ...]
-    cached: tuple[PrimitiveType, ...]
-    results: tuple[StridedView, ...]
     starts: tuple[ElementGraph, ...]
     overwrites: tuple[tuple[int, int], ...]
-
-    @property
-    def counted(self) -> tuple[int, ...]:
-        """The dimensions that count the rows."""
-        return tuple(d for d in range(len(self.dims)) if d not in self.axes)
-
-    @property
-    def along_rows(self) -> bool:
-        """True if neighbours in memory belong to one row, not to neighbouring rows."""
-        wide = [d for d, size in enumerate(self.dims) if size > 1]
-        return not wide or wide[-1] in self.axes
-
-    @property
-    def row_length(self) -> int:
-        return math.prod(self.dims[d] for d in self.axes)
-
-    @property
-    def scratch(self) -> tuple[ArrayShape, ...]:
-        """The scratch arrays: one row of each cached value."""
-        return tuple(ArrayShape(kind, (self.row_length,)) for kind in self.cached)
 
 
 def has_reductions(roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]) -> bool:
     return any(x.opcode is Opcode.REDUCE and x not in inputs for x in post_order(roots, inputs))
 
 
-def row_fusion(roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]) -> RowFusion:
+def row_fusion(
+    roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
+) -> RowFusionPlan:
     """Plan one kernel of ``roots``, which need reductions. Raises NoEmitterError, with the reason, if there is none."""
     region = row_region(roots, inputs)
     keeping = region.worth_keeping()
@@ -159,46 +101,45 @@ class _Assembly:
         self.inputs += [RowInput(source, n) for n in range(len(instructions))]
         return {x: first + n for n, x in enumerate(instructions)}
 
-    def plan(self) -> RowFusion:
+    def plan(self) -> RowFusionPlan:
         region = self.region
         last = max(
             max(region.levels[x] for x in region.reduces) - 1,
             max((region.levels[r] for r in region.roots if not region.is_row_result(r)), default=0),
         )
-        passes = tuple(self.row_pass(level) for level in range(last + 1))
+        passes, graphs = zip(*(self.row_pass(level) for level in range(last + 1)), strict=True)
         starts = self.starts.graphs(region.operands)
         reductions = []
         for x in region.reduces:
             kind = reduction_kind(x.to_apply)
             assert kind is not None, "the region was asked for that"
             reductions.append(Reduction(kind, array_shape(x).element_type))
-        return RowFusion(
+        fusion = RowFusion(
             region.dims,
             region.axes,
-            tuple(self.inputs),
             passes,
             tuple(reductions),
             tuple(array_shape(x).element_type for x in self.row_values),
             tuple(array_shape(x).element_type for x in self.keeping),
             tuple(self.result_view(result) for result in self.results.values()),
-            starts,
-            tuple(self.overwrites(passes, starts)),
         )
+        overwrites = tuple(self.overwrites(passes[-1], graphs, starts))
+        return RowFusionPlan(fusion, graphs, tuple(self.inputs), starts, overwrites)
 
     def overwrites(
-        self, passes: Sequence[RowPass], starts: Sequence[ElementGraph]
+        self, last: RowPass, graphs: Sequence[PassGraphs], starts: Sequence[ElementGraph]
     ) -> Iterator[tuple[int, int]]:
         """Yield pairs of a result that needs all reductions and an operand read at all indices, in order."""
         region = self.region
-        elsewhere = [graph for each in passes for graph in (each.inits, each.rows)]
+        elsewhere = [graph for each in graphs for graph in (each.inits, each.rows)]
         moved = {leaf.number for graph in (*elsewhere, *starts) for leaf in _inputs(graph)}
-        reads = [leaf for each in passes for leaf in _inputs(each.elements)]
+        reads = [leaf for each in graphs for leaf in _inputs(each.elements)]
         moved |= {leaf.number for leaf in reads if not all(op.keeps_order for op in leaf.path)}
         steady = [n for n in dict.fromkeys(leaf.number for leaf in reads) if n not in moved]
         shapes = {number: array_shape(x) for x, number in region.operands.items()}
         for n, result in self.results.items():
             root, shape = result.root, array_shape(result.root)
-            if n not in passes[-1].results or not result.keeps_order:
+            if n not in last.results or not result.keeps_order:
                 continue
             if set(region.reduces) - set(post_order([root], region.operands)):
                 continue
@@ -214,7 +155,7 @@ class _Assembly:
             raise NoEmitterError(f"no strides say how {result.root.name} is written")
         return written.view
 
-    def row_pass(self, level: int) -> RowPass:
+    def row_pass(self, level: int) -> tuple[RowPass, PassGraphs]:
         levels, region = self.region.levels, self.region
         reduces = [x for x in region.reduces if levels[x] == level + 1]
         cached = [x for x in self.keeping if levels[x] == level]
@@ -229,16 +170,22 @@ class _Assembly:
         rows = [(x, _path_to(x, region.rows)) for x in row_values]
         rows += [self.wanted_result(n, region.rows) for n in row_results]
         inits: list[Wanted] = [(x.operand(1), (repeated(region.rows),)) for x in reduces]
-        return RowPass(
+        graphs = PassGraphs(
             self.over_all(elements, level),
+            element_graph(inits, region.operands, self.starts),
+            self.over_rows(rows, level),
+        )
+        one = RowPass(
+            graphs.elements.program,
             tuple(map(region.reduces.index, reduces)),
             tuple(map(self.keeping.index, cached)),
             tuple(results),
-            element_graph(inits, region.operands, self.starts),
-            self.over_rows(rows, level),
+            graphs.inits.program,
+            graphs.rows.program,
             tuple(map(self.row_values.index, row_values)),
             tuple(row_results),
         )
+        return one, graphs
 
     def wanted_result(self, number: int, sizes: tuple[int, ...]) -> Wanted:
         result = self.results[number]

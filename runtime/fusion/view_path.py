@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-from runtime.program.index_maps import Shift
-from runtime.program.strides import StridedView
+from runtime.program.strides import Shift, StridedView
 from spmd.hlo import NO_ATTRS, Attrs, HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
 from spmd.shape import ArrayShape, PrimitiveType

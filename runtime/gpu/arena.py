@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from runtime.arrays.resident import DeviceArray
+from runtime.arrays.slots import DeviceArray
 from runtime.buffers.types import AllocationKind, ArrayView, BufferAllocation, BufferSlice
 from runtime.device_program import DeviceProgram
 from runtime.gpu.driver import GpuDriver

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.nccl.communicator import NcclCollective, NcclCommunicator
 from collectives.communicator.steps.device_steps import DeviceArray
 from runtime.gpu.views import DeviceView

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from collectives.communicator.interface import Communicator
 from collectives.communicator.liveness.status_table import NO_THUNK, PROGRAM, STEP, THUNK
-from runtime.arrays.resident import DeviceArray
-from runtime.arrays.slots import Slots, require_fit, require_world
+from runtime.arrays.slots import DeviceArray, Slots, require_fit, require_world
 from runtime.device_program import DeviceProgram
 from runtime.gpu import steps as _steps  # noqa: F401 - fills the table of rules
 from runtime.gpu.arena import DeviceArena
@@ -25,7 +24,7 @@ from runtime.gpu.steps.sequence import plan_steps
 from runtime.gpu.tile import DeviceTile
 from runtime.gpu.transfers.staging import Staging
 from runtime.program.kernel import KernelLibrary
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import traverse
 from runtime.timeline.events import Stream
 from spmd.literal import NDArray
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from collectives.communicator.interface import PeerFailedError
 from collectives.communicator.loopback.communicator import LoopbackWorld
-from runtime.arrays.resident import DeviceArray
+from runtime.arrays.slots import DeviceArray
 from runtime.cpu.libraries.blas import BlasThreads
 from runtime.device_program import DeviceProgram
 from runtime.gpu.device import LoadedGpuDevice

@@ -13,8 +13,7 @@ from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.step import Step
 from runtime.program.kernel import Kernel
 from runtime.program.strides import StridedView
-from runtime.program.thunks.collective import CollectiveStartThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import CollectiveStartThunk, Thunk
 from spmd.errors import UnsupportedError
 from spmd.registry import Registry
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.arrays.resident import DeviceArray
+from runtime.arrays.slots import DeviceArray
 from runtime.cpu.libraries.blas import BlasThreads
 from runtime.gpu.device import LoadedGpuDevice
 from spmd.errors import RunError

@@ -11,19 +11,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from runtime.device_program import RETAINED_STEPS
 from runtime.gpu.driver import GpuDriver, GpuEvent, GpuStream
 from runtime.gpu.step import Action, Step
 from runtime.gpu.steps.collective import BlockingStep, DoneStep, StartStep
-from runtime.program.thunks.thunk import Thunk, traverse
+from runtime.program.thunks import Thunk, traverse
 from runtime.timeline.events import Stream
-from runtime.timeline.timestamps import (
-    RETAINED_STEPS,
-    Moment,
-    RecordedStep,
-    Timestamp,
-    mark_of,
-    moment_of,
-)
+from runtime.timeline.timestamps import Moment, RecordedStep, Timestamp, mark_of, moment_of
 
 
 @dataclass

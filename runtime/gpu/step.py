@@ -15,7 +15,7 @@ from runtime.gpu.driver import GpuDriver, GpuStream
 from runtime.gpu.transfers.host_mirror import Mirror
 from runtime.gpu.views import DeviceView
 from runtime.program.kernel import KernelLibrary
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import Thunk
 from runtime.timeline.events import Stream
 from spmd.literal import NDArray
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from runtime.arrays.resident import TileMemory
+from runtime.arrays.slots import TileMemory
 from runtime.gpu.transfers.staging import Staging
 from spmd.literal import NDArray
 

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 from runtime.buffers.types import ArrayView
-from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import Thunk, traverse
+from runtime.program.thunks import (
+    CollectiveDoneThunk,
+    CollectiveStartThunk,
+    Thunk,
+    ThunkSequence,
+    traverse,
+)
 from runtime.timeline.timestamps import Moment, Timestamp, moment_of
 
 

@@ -36,10 +36,6 @@ def moment_of(mark: int) -> tuple[int, Moment]:
     return number, Moment(moment)
 
 
-#: Number of last steps that are retained: a long run must not fill the memory with timestamps.
-RETAINED_STEPS = 10
-
-
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
     """Timestamps of one step. ``number``: counted from 1, the same on all devices.

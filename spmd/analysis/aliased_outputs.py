@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from spmd.analysis.donors import match_donors
 from spmd.hlo import HloModule
-from spmd.shape import ArrayShape, Shape, ShapeIndex, TokenShape, as_array, leaves
-
-
-def array_leaves(shape: Shape) -> Iterator[tuple[ShapeIndex, ArrayShape]]:
-    """Yield the arrays of a shape; tokens are none of the caller's."""
-    for index, leaf in leaves(shape):
-        if not isinstance(leaf, TokenShape):
-            yield index, as_array(leaf)
+from spmd.shape import ShapeIndex, array_leaves
 
 
 def aliased_outputs(module: HloModule) -> dict[int, int]:

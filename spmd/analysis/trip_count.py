@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from spmd.analysis.value_trace import Value, constant_int, holds_integer, trace
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CompareAttrs, ParameterAttrs, TupleIndexAttrs
+from spmd.hlo.opcode import CompareAttrs, Opcode
+from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
 from spmd.shape import PrimitiveType
 
 #: XLA states an int64: a longer number is no trip count.

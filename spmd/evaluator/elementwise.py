@@ -19,8 +19,7 @@ from spmd.evaluator.registry import evaluates
 from spmd.evaluator.special import erf
 from spmd.evaluator.value import NDArray, Operands, Value, array_of, arrays_of
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CompareAttrs, ReducePrecisionAttrs
+from spmd.hlo.opcode import CompareAttrs, Opcode, ReducePrecisionAttrs
 from spmd.shape import PrimitiveType, as_array
 
 Unary: TypeAlias = Callable[[NDArray], NDArray]

@@ -10,8 +10,8 @@ from spmd.evaluator.registry import EVALUATORS
 from spmd.evaluator.value import NDArray, array_of
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CompareAttrs, ParameterAttrs
+from spmd.hlo.opcode import CompareAttrs, Opcode
+from spmd.ops.attrs import ParameterAttrs
 from spmd.ops.reduction import through_annotations
 
 

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from spmd.errors import VerificationError
-from spmd.hlo.instruction import NO_ANNOTATIONS, NO_ATTRS, Annotations, Attrs, HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations, HloInstruction
+from spmd.hlo.opcode import NO_ATTRS, Attrs, Opcode
 from spmd.shape import Shape
 
 if TYPE_CHECKING:

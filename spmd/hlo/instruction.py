@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from spmd.errors import VerificationError
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode import NO_ATTRS, Attrs, Opcode
 from spmd.shape import ArrayShape, Shape, as_array
 
 if TYPE_CHECKING:
@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from spmd.sharding import HloSharding
 
 A = TypeVar("A", bound="Attrs")
-
-
-@dataclass(frozen=True, slots=True)
-class Attrs:
-    """Base of the attribute records, one frozen dataclass per op family (spmd/ops/<family>.py).
-
-    The computations that an instruction calls are graph nodes, in ``HloInstruction.called_computations``.
-    """
-
-
-NO_ATTRS = Attrs()
 
 
 @dataclass(frozen=True, slots=True)

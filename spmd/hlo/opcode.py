@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
 
@@ -145,3 +146,37 @@ class Opcode(Enum):
 
     def __str__(self) -> str:
         return self.value
+
+
+# ---- attributes
+
+
+@dataclass(frozen=True, slots=True)
+class Attrs:
+    """Base of the attribute records, one frozen dataclass per op family (spmd/ops/<family>.py).
+
+    The computations that an instruction calls are graph nodes, in ``HloInstruction.called_computations``.
+    """
+
+
+NO_ATTRS = Attrs()
+
+
+# ---- elementwise
+@dataclass(frozen=True, slots=True)
+class CompareAttrs(Attrs):
+    direction: str  # EQ NE GE GT LE LT
+    type: str = ""  # FLOAT TOTALORDER SIGNED UNSIGNED, or omitted
+
+
+@dataclass(frozen=True, slots=True)
+class ReducePrecisionAttrs(Attrs):
+    exponent_bits: int
+    mantissa_bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultAccuracyAttrs(Attrs):
+    """Attributes of unary functions with result_accuracy; ``text`` is the content of the braces."""
+
+    text: str

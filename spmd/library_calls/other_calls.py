@@ -8,10 +8,10 @@ from spmd.builder import Builder
 from spmd.errors import UnsupportedError
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode import CompareAttrs, Opcode
 from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands, result_shapes
 from spmd.library_calls.settings import settings_of
-from spmd.ops.attrs import CompareAttrs, SortAttrs, TopKAttrs, TriangularSolveAttrs
+from spmd.ops.attrs import SortAttrs, TopKAttrs, TriangularSolveAttrs
 from spmd.shape import ArrayShape, as_array
 
 _TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")

@@ -37,7 +37,7 @@ _LETTERS = {
 _COMPLEX = {"syevd": "heevd", "orgqr": "ungqr"}
 
 
-def _flag(call: HloInstruction, name: str) -> bool:
+def flag(call: HloInstruction, name: str) -> bool:
     flags = dict(_FLAG.findall(call.annotations.backend_config))
     if name not in flags:
         raise UnsupportedError(f"{call!r}: its backend_config does not say {name}")
@@ -82,7 +82,7 @@ def _same_results(routine: str, operand_count: int, *, has_lower: bool = False) 
 
     def expansion(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
         require_operands(call, operands, operand_count)
-        flags = {"uplo": _uplo(_flag(call, "lower"))} if has_lower else {}
+        flags = {"uplo": _uplo(flag(call, "lower"))} if has_lower else {}
         if routine == "syevd":
             flags["mode"] = "V"
         return tuple(_lapack(call, routine, operands, _shapes(call), b, **flags))
@@ -136,7 +136,7 @@ def singular_values(call: HloInstruction, operands: Sequence[HloInstruction], b:
     require_operands(call, operands, 1)
     *batch, rows, columns = operands[0].dims
     least = min(rows, columns)
-    full = _flag(call, "full_matrices")
+    full = flag(call, "full_matrices")
     kind = operands[0].array_shape.element_type
     u = ArrayShape(kind, (*batch, rows, rows if full else least))
     vh = ArrayShape(kind, (*batch, columns if full else least, columns))
@@ -148,10 +148,10 @@ def singular_values(call: HloInstruction, operands: Sequence[HloInstruction], b:
     vectors: list[HloInstruction]
     if call.attrs_as(CustomCallAttrs).target == "cusolver_gesvdj_ffi":
         vectors = [found[2], _adjoint(found[3], b)]
-    elif not _flag(call, "compute_uv"):
+    elif not flag(call, "compute_uv"):
         vectors = [b.full(shape, 0) for shape in shapes[2:4]]
     else:
-        vectors = [found[3], found[2]] if _flag(call, "transposed") else [found[2], found[3]]
+        vectors = [found[3], found[2]] if flag(call, "transposed") else [found[2], found[3]]
     return (*found[:2], *vectors, found[-1])
 
 

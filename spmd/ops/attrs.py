@@ -1,7 +1,7 @@
 """Attribute records, one frozen dataclass per op family (text names in hlo_text and XLA's parser).
 
 They are in one module because readers, printers and passes need them without the op definitions. A comment gives the
-text name if a record's field has another one.
+text name if a record's field has another one. Those of elementwise operations are in spmd/hlo/opcode.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from spmd.device import ReplicaGroups
-from spmd.hlo.instruction import Attrs
+from spmd.hlo.opcode import Attrs
 from spmd.literal import Literal
 from spmd.ops.window import Window
 from spmd.shape import Shape, ShapeIndex
@@ -49,26 +49,6 @@ class DimensionsAttrs(Attrs):
     """
 
     dimensions: tuple[int, ...]
-
-
-# ---- elementwise
-@dataclass(frozen=True, slots=True)
-class CompareAttrs(Attrs):
-    direction: str  # EQ NE GE GT LE LT
-    type: str = ""  # FLOAT TOTALORDER SIGNED UNSIGNED, or omitted
-
-
-@dataclass(frozen=True, slots=True)
-class ReducePrecisionAttrs(Attrs):
-    exponent_bits: int
-    mantissa_bits: int
-
-
-@dataclass(frozen=True, slots=True)
-class ResultAccuracyAttrs(Attrs):
-    """Attributes of unary functions with result_accuracy; ``text`` is the content of the braces."""
-
-    text: str
 
 
 # ---- dot, convolution

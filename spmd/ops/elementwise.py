@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CompareAttrs, ReducePrecisionAttrs
+from spmd.hlo.opcode import CompareAttrs, Opcode, ReducePrecisionAttrs
 from spmd.ops.checks import bare, operand_array, stated_element_type
 from spmd.ops.opdef import InferShape, OpCost, OpDef, Verify, define, no_checks
 from spmd.shape import ArrayShape, PrimitiveType, Shape

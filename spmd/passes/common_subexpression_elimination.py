@@ -9,9 +9,9 @@ from typing import ClassVar
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.structure import StructuralKeys
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.instruction import Attrs, HloInstruction
+from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode import Attrs, Opcode
 from spmd.ops import definition
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.checks import plain

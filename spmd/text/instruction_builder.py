@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from spmd.errors import ShapeError, VerificationError
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.instruction import Attrs, HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Attrs, Opcode
 from spmd.ops.attrs import AsyncAttrs
 from spmd.shape import PrimitiveType, Shape, TokenShape, TupleShape, array
 from spmd.text.attrs_text import Callee

@@ -14,13 +14,11 @@ from collective_definition import (
 
 from collective_scenarios.scenario import assert_bits, groupings, own, scenario
 from collectives.communicator.interface import Communicator
-from collectives.communicator.kinds import (
-    AllGather,
-    AllToAll,
-    CollectiveBroadcast,
-    CollectivePermute,
-    RaggedAllToAll,
-)
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
+from collectives.communicator.kinds.collective_permute import CollectivePermute
+from collectives.communicator.kinds.ragged_all_to_all import RaggedAllToAll
 
 
 @scenario

@@ -12,11 +12,9 @@ from collective_definition import (
 
 from collective_scenarios.scenario import assert_bits, groupings, own, scenario
 from collectives.communicator.interface import Communicator
-from collectives.communicator.kinds import (
-    AllGather,
-    AllReduce,
-    CollectiveBroadcast,
-)
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
 from spmd.device import ReductionKind
 
 

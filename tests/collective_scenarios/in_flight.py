@@ -11,10 +11,8 @@ from collective_definition import (
 
 from collective_scenarios.scenario import assert_bits, own, scenario
 from collectives.communicator.interface import Communicator
-from collectives.communicator.kinds import (
-    AllReduce,
-    CollectivePermute,
-)
+from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.kinds.collective_permute import CollectivePermute
 from spmd.device import ReductionKind
 from spmd.errors import RunError
 

@@ -15,10 +15,8 @@ from collective_definition import (
 
 from collective_scenarios.scenario import assert_bits, groupings, own, scenario
 from collectives.communicator.interface import BoundCollective, Communicator
-from collectives.communicator.kinds import (
-    AllReduce,
-    ReduceScatter,
-)
+from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from spmd.device import ReductionKind
 
 

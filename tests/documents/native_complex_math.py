@@ -10,7 +10,7 @@ import mpmath
 import numpy as np
 
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.records.loop import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType

@@ -20,7 +20,7 @@ import numpy as np
 
 from runtime.codegen.llvm.jit import host_fuses
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.records.loop import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature
 from spmd.evaluator.special import erf
 from spmd.hlo import Opcode

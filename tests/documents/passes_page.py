@@ -25,9 +25,9 @@ from typing import Any
 
 import collectives.passes.all_passes  # noqa: F401 - fills the registry
 import spmd.passes.all_passes  # noqa: F401 - fills the registry
+from launch.collective_groups import CollectiveGroup
 from launch.options import CompileOptions
 from launch.pipeline import FUSION, OPEN, OPTIMIZE, stages
-from launch.stages.collective_groups import CollectiveGroup
 from launch.stages.collective_pipelines import on_optimized, on_scheduled
 from spmd.machine.named import machine_named
 from spmd.passes.interface import PASSES, HloPass, option_fields, option_text

@@ -11,7 +11,7 @@ import numpy as np
 import spmd
 from launch.data.inputs import read_inputs, write_arrays
 from launch.ranks.rank_environment import world_of_environment
-from runtime.arrays.tiles import shard_of
+from runtime.arrays.sharded_arrays import shard_of
 
 CASE = Path(__file__).parent.parent / "cases" / "gpt_dp2tp2"
 STEPS = 3

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from launch.checks.expect import OutputCheck, Verdict
+from launch.checks.outputs import expected_outputs
 from launch.checks.reference import reference_of
 from launch.cli.usage import UsageError
-from launch.data.inputs import write_arrays
-from launch.data.npz import Array, InputError
+from launch.data.inputs import Array, InputError, write_arrays
 from launch.entry import Entry
 from launch.job import (
     JobOptions,
@@ -20,7 +20,6 @@ from launch.job import (
     WorldSizeError,
     conclude,
     evaluate_steps,
-    expected_outputs,
     format_result,
     inputs_digest,
     job_inputs,

@@ -9,15 +9,13 @@ import pytest
 from collective_definition import dtype_of, make
 
 from collectives.communicator.interface import BoundCollective, Communicator
-from collectives.communicator.kinds import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Collective,
-    CollectiveBroadcast,
-    CollectivePermute,
-    ReduceScatter,
-)
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
+from collectives.communicator.kinds.collective_permute import CollectivePermute
+from collectives.communicator.kinds.op import Collective
+from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from collectives.communicator.native_collective import NativeCollective
 from spmd.device import ReductionKind
 

@@ -11,8 +11,7 @@ import pytest
 
 from collectives.communicator.interface import Communicator
 from launch.checks.expect import check_output, read_expected
-from launch.data.inputs import read_inputs
-from launch.data.npz import Array
+from launch.data.inputs import Array, read_inputs
 from launch.entry import Entry
 from launch.execution import execute_steps
 from launch.pipeline import compile_module

@@ -11,7 +11,7 @@ from bound_collectives import InAllocatedMemory, InMemoryOfTheGroup
 from collective_scenarios import SCENARIOS
 
 from collectives.communicator.interface import Communicator
-from collectives.communicator.kinds import AllReduce
+from collectives.communicator.kinds.all_reduce import AllReduce
 from collectives.communicator.messages.native_message_steps import native_program
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.shared_window import Directory

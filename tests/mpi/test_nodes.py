@@ -10,15 +10,13 @@ from bound_collectives import InAllocatedMemory, run_collective
 from collective_scenarios import SCENARIOS
 
 from collectives.communicator.interface import Communicator
-from collectives.communicator.kinds import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Collective,
-    CollectiveBroadcast,
-    ReduceScatter,
-    all_reduce,
-)
+from collectives.communicator.kinds import all_reduce
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
+from collectives.communicator.kinds.op import Collective
+from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from launch.pipeline import compile_module
 from launch.ranks.rank_executable import RankExecutable
 from runtime.cpu.collective.collective_engine import native_step_engine

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from collectives.communicator.interface import Communicator
-from launch.cache.compiled import Compiled
 from launch.data.inputs import read_inputs
-from launch.entry import Entry
+from launch.entry import Compiled, Entry
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.ranks.shared_compile import compile_on_first

@@ -10,7 +10,7 @@ import pytest
 from collectives.communicator.interface import Communicator
 from launch.ranks.rank_executable import RankExecutable
 from runtime.cpu.collective.collective_engine import native_step_engine
-from runtime.cpu.step.polling_points import ProgressPoints
+from runtime.cpu.step.segment import ProgressPoints
 from runtime.executable import Executable
 from runtime.timeline.events import CollectiveEvent, events_of
 from tests.runtime.programs import SUM, compiled, random_inputs

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from collectives.communicator.loopback.communicator import LoopbackWorld
-from runtime.arrays.resident import DeviceArray
 from runtime.arrays.sharded_arrays import ArraySpec, ShardedArrays
+from runtime.arrays.slots import DeviceArray
 from runtime.compile import build_executable
 from runtime.executable import Executable
 from spmd.errors import RunError, UnsupportedError

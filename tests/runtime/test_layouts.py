@@ -10,8 +10,7 @@ import pytest
 from runtime.emit.all_to_all import exchange_of
 from runtime.lowering import LOWERINGS, result_order
 from runtime.program.strides import StridedView
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import CopyThunk, Thunk
 from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.hlo import Opcode

@@ -15,9 +15,7 @@ import numpy as np
 import pytest
 
 from runtime.program.records.reference import ReferenceKernel
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import KernelThunk, ThunkSequence, traverse
 from spmd.evaluator.evaluator import evaluate
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType

@@ -19,11 +19,11 @@ import runtime.cpu.kernels.convolution.vectors as vector_convolution
 import spmd
 from collectives.schedule.scheduled_overlap import ScheduledCollective, ScheduledOverlap
 from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
-from runtime.load_saved import load_bytes
 from runtime.program.records.convolution import VectorMicroKernel
 from runtime.saved import save_bytes
-from runtime.saved_format import FORMAT, SavedExecutableError
+from runtime.saved_archive import FORMAT, SavedExecutableError
 from runtime.saved_overlap import overlap_json
+from runtime.saved_program import load_bytes
 from spmd.errors import SpmdError
 from spmd.machine.named import machine_named
 from spmd.proto.writer import serialize_hlo_proto

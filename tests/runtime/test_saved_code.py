@@ -10,11 +10,9 @@ import pytest
 import spmd
 from runtime.codegen.llvm import jit
 from runtime.codegen.llvm.jit import Jit, host_jit
-from runtime.load_saved import load_bytes
 from runtime.saved import save_bytes
-from runtime.saved_archive import read_archive
-from runtime.saved_code import code_bytes, read_code
-from runtime.saved_format import SavedExecutableError
+from runtime.saved_archive import SavedExecutableError, code_bytes, read_archive, read_code
+from runtime.saved_program import load_bytes
 
 ANSWER = "define i64 @answer() {\n  ret i64 42\n}\n"
 ADD = "HloModule a\nENTRY e {\n  x = f32[8] parameter(0)\n  ROOT y = f32[8] add(x, x)\n}\n"

@@ -16,13 +16,11 @@ import runtime.program.records
 import runtime.program.thunks
 import spmd
 from runtime.executable import Executable
-from runtime.load_saved import load_bytes
 from runtime.program.kernel import Kernel
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import Thunk
 from runtime.saved import save_bytes
-from runtime.saved_archive import read_archive, with_program
-from runtime.saved_format import SavedExecutableError
-from runtime.saved_program import program_bytes, program_target
+from runtime.saved_archive import SavedExecutableError, read_archive, with_program
+from runtime.saved_program import load_bytes, program_bytes, program_target
 from runtime.saved_records import MODULES, NotARecordError, read_records, write_records
 from spmd.errors import SpmdError
 from spmd.shape import PrimitiveType

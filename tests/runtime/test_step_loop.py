@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 
-from runtime.step_loop import StepLoop
+from launch.execution import StepLoop
 from tests.runtime.programs import compiled
 
 #: state' = state + batch in the state's place, beside a value that is not fed back.

@@ -26,8 +26,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from collectives.communicator.hierarchical.groups import GroupNodes, Staging, common, cut
-from collectives.communicator.reduction import Array, accumulator_type
+from collectives.communicator.group import Array, accumulator_type
+from collectives.communicator.hierarchical.plans import GroupNodes, Staging, common, cut
 from collectives.communicator.steps.array_steps import ArrayStep, Exchange, Message, Reduce
 from collectives.communicator.steps.shared_buffers import aligned
 from spmd.device import ReductionKind

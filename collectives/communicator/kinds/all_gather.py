@@ -7,23 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collectives.communicator.hierarchical.all_gather_rows import RowsPlan
-from collectives.communicator.hierarchical.groups import GroupNodes
-from collectives.communicator.kinds.op import Collective, Members, T
-from collectives.communicator.kinds.traffic import LinkTraffic
-from collectives.communicator.reduction import Array
-from collectives.communicator.steps.array_steps import ArrayStep, concatenate
-from collectives.communicator.steps.device_builder import (
+from collectives.communicator.group import Array
+from collectives.communicator.hierarchical.plans import GroupNodes, RowsPlan
+from collectives.communicator.kinds.op import Collective, LinkTraffic, Members, T
+from collectives.communicator.steps.array_steps import ArrayStep, PackedMessages, concatenate
+from collectives.communicator.steps.device_steps import (
+    AllGatherCall,
     Block,
     DeviceBuffers,
     DeviceStepBuilder,
     copied,
 )
-from collectives.communicator.steps.device_steps import AllGatherCall
-from collectives.communicator.steps.packed_messages import PackedMessages
 from collectives.communicator.steps.shared_buffers import Buffers
-from collectives.communicator.steps.shared_steps import Step
-from collectives.communicator.steps.shared_transfers import Ends, copy_rows, rows_along
+from collectives.communicator.steps.shared_steps import Ends, Step, copy_rows, rows_along
 from spmd.device import ReductionKind
 
 

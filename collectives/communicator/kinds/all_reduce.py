@@ -9,10 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
-from collectives.communicator.hierarchical.all_gather_rows import Rows, RowsPlan
-from collectives.communicator.hierarchical.groups import (
+from collectives.communicator.group import Array
+from collectives.communicator.hierarchical.plans import (
     GroupNodes,
     HierarchicalPlan,
+    Rows,
+    RowsPlan,
     Staging,
     cut,
     views_of,
@@ -22,33 +24,30 @@ from collectives.communicator.hierarchical.running_prefix import (
     ChainReductionRun,
     Vector,
 )
-from collectives.communicator.kinds.op import Members, ReducingCollective
-from collectives.communicator.kinds.traffic import LinkTraffic
-from collectives.communicator.reduction import Array
+from collectives.communicator.kinds.op import LinkTraffic, Members, ReducingCollective
 from collectives.communicator.steps.array_steps import (
     ArrayStep,
     Copy,
     Exchange,
     LocalBarrier,
     Message,
+    PackedMessages,
     Reduce,
     concatenate,
     separate,
 )
-from collectives.communicator.steps.device_builder import (
+from collectives.communicator.steps.device_steps import (
+    AllReduceCall,
     Block,
     DeviceBuffers,
     DeviceStepBuilder,
 )
-from collectives.communicator.steps.device_steps import AllReduceCall
-from collectives.communicator.steps.packed_messages import PackedMessages
 from collectives.communicator.steps.shared_buffers import (
     Buffers,
     aligned,
     offsets_of,
 )
-from collectives.communicator.steps.shared_steps import Step
-from collectives.communicator.steps.shared_transfers import Ends, reduce_rows, share_of
+from collectives.communicator.steps.shared_steps import Ends, Step, reduce_rows, share_of
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 

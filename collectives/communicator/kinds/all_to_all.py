@@ -7,34 +7,38 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collectives.communicator.hierarchical.groups import (
+from collectives.communicator.group import Array
+from collectives.communicator.hierarchical.plans import (
     GroupNodes,
     HierarchicalPlan,
     Staging,
     views_of,
 )
-from collectives.communicator.kinds.op import Collective, Members
-from collectives.communicator.kinds.traffic import LinkTraffic
-from collectives.communicator.memory import MEMORY_ALIGNMENT
-from collectives.communicator.reduction import Array
+from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
 from collectives.communicator.steps.array_steps import (
     ArrayStep,
     Copy,
     Exchange,
     LocalBarrier,
+    PackedMessages,
     concatenate,
+    contiguous_parts,
 )
-from collectives.communicator.steps.device_builder import (
+from collectives.communicator.steps.device_steps import (
     Block,
     DeviceBuffers,
     DeviceStepBuilder,
+    ReceiveCall,
+    SendCall,
     copied,
 )
-from collectives.communicator.steps.device_steps import ReceiveCall, SendCall
-from collectives.communicator.steps.packed_messages import PackedMessages, contiguous_parts
-from collectives.communicator.steps.shared_buffers import Buffers, aligned, offsets_of
-from collectives.communicator.steps.shared_steps import Step, SwapRows
-from collectives.communicator.steps.shared_transfers import Ends, copy_rows, rows_along
+from collectives.communicator.steps.shared_buffers import (
+    MEMORY_ALIGNMENT,
+    Buffers,
+    aligned,
+    offsets_of,
+)
+from collectives.communicator.steps.shared_steps import Ends, Step, SwapRows, copy_rows, rows_along
 from spmd.device import ReductionKind
 
 BATCH_BYTES = 1 << 14

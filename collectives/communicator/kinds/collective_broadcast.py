@@ -8,22 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collectives.communicator.hierarchical.all_gather_rows import RowsPlan
-from collectives.communicator.hierarchical.groups import GroupNodes, HierarchicalPlan
-from collectives.communicator.kinds.op import Collective, Members
-from collectives.communicator.kinds.traffic import LinkTraffic
-from collectives.communicator.reduction import Array
-from collectives.communicator.steps.array_steps import ArrayStep, Copy
-from collectives.communicator.steps.device_builder import (
+from collectives.communicator.group import Array
+from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalPlan, RowsPlan
+from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
+from collectives.communicator.steps.array_steps import ArrayStep, Copy, PackedMessages
+from collectives.communicator.steps.device_steps import (
     Block,
+    BroadcastCall,
     DeviceBuffers,
     DeviceStepBuilder,
 )
-from collectives.communicator.steps.device_steps import BroadcastCall
-from collectives.communicator.steps.packed_messages import PackedMessages
 from collectives.communicator.steps.shared_buffers import Buffers
-from collectives.communicator.steps.shared_steps import Step
-from collectives.communicator.steps.shared_transfers import Ends, copy_rows
+from collectives.communicator.steps.shared_steps import Ends, Step, copy_rows
 
 
 @dataclass(frozen=True)

@@ -7,23 +7,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collectives.communicator.group import Group
-from collectives.communicator.kinds.op import Collective, Members
-from collectives.communicator.kinds.traffic import LinkTraffic
-from collectives.communicator.reduction import Array
-from collectives.communicator.steps.array_steps import ArrayStep, Copy, Zero
-from collectives.communicator.steps.device_builder import (
+from collectives.communicator.group import Array, Group
+from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
+from collectives.communicator.steps.array_steps import ArrayStep, Copy, PackedMessages, Zero
+from collectives.communicator.steps.device_steps import (
     Block,
     DeviceBuffers,
     DeviceStepBuilder,
+    ReceiveCall,
+    SendCall,
     copied,
 )
-from collectives.communicator.steps.device_steps import ReceiveCall, SendCall
 from collectives.communicator.steps.device_steps import Zero as DeviceZero
-from collectives.communicator.steps.packed_messages import PackedMessages
 from collectives.communicator.steps.shared_buffers import Buffers
-from collectives.communicator.steps.shared_steps import FillZero, RotateBytes, Step
-from collectives.communicator.steps.shared_transfers import Ends, copy_rows, share_of
+from collectives.communicator.steps.shared_steps import (
+    Ends,
+    FillZero,
+    RotateBytes,
+    Step,
+    copy_rows,
+    share_of,
+)
 
 
 @dataclass(frozen=True)

@@ -18,20 +18,43 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
-from collectives.communicator.group import Group
-from collectives.communicator.hierarchical.groups import GroupNodes, HierarchicalPlan
-from collectives.communicator.kinds.traffic import LinkTraffic
-from collectives.communicator.reduction import Array, reduce_in_order
+from collectives.communicator.group import Array, Group, reduce_in_order
+from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalPlan
 from collectives.communicator.steps.array_steps import ArrayStep
-from collectives.communicator.steps.device_builder import DeviceBuffers, DeviceStepBuilder
+from collectives.communicator.steps.device_steps import (
+    DeviceBuffers,
+    DeviceStepBuilder,
+    NcclReduction,
+    nccl_reduction,
+)
 from collectives.communicator.steps.engine import CollectiveEngine
-from collectives.communicator.steps.nccl_types import NcclReduction, nccl_reduction
 from collectives.communicator.steps.shared_buffers import Buffers
-from collectives.communicator.steps.shared_steps import Step
-from collectives.communicator.steps.shared_transfers import Ends
+from collectives.communicator.steps.shared_steps import Ends, Step
 from spmd.device import ReductionKind
 from spmd.errors import RunError
 from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True)
+class LinkTraffic:
+    """Facts about the bytes that members exchange, S in all (``Collective.exchanged_bytes``).
+
+    algorithms: those that serve the kind besides "one-shot", in which each member sends to each. rounds: passes of the
+    data around the group; an all-reduce is a reduce-scatter and an all-gather. sends_full_message: a peer receives S
+    bytes in a one-shot exchange, otherwise S / n. from_root: one member alone sends. each_to_each: each pair of members
+    has bytes of its own, so that no level of a hierarchy makes them fewer.
+    """
+
+    algorithms: tuple[str, ...] = ()
+    rounds: int = 1
+    sends_full_message: bool = False
+    from_root: bool = False
+    each_to_each: bool = False
+
+    def sent(self, members: int) -> float:
+        """Return the least bytes that each of ``members`` has to send per byte of S."""
+        return 1.0 if self.from_root else self.rounds * (members - 1) / members
+
 
 Members: TypeAlias = Sequence[Sequence[Array]]
 """Operands by member: members[i][k] is operand k of the group's i-th rank."""

@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from collectives.communicator.kinds.op import Collective, Members
-from collectives.communicator.kinds.traffic import LinkTraffic
-from collectives.communicator.reduction import Array
-from collectives.communicator.steps.array_steps import ArrayStep, Copy, Deferred, Exchange
-from collectives.communicator.steps.device_builder import DeviceBuffers, DeviceStepBuilder
-from collectives.communicator.steps.packed_messages import PackedMessages
-from collectives.communicator.steps.shared_steps import MoveRows, Step
-from collectives.communicator.steps.shared_transfers import Ends, copy_rows
+from collectives.communicator.group import Array
+from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
+from collectives.communicator.steps.array_steps import (
+    ArrayStep,
+    Copy,
+    Deferred,
+    Exchange,
+    PackedMessages,
+)
+from collectives.communicator.steps.device_steps import DeviceBuffers, DeviceStepBuilder
+from collectives.communicator.steps.shared_steps import Ends, MoveRows, Step, copy_rows
 from spmd.errors import RunError
 
 

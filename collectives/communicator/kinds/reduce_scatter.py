@@ -9,7 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from collectives.communicator.hierarchical.groups import (
+from collectives.communicator.group import Array
+from collectives.communicator.hierarchical.plans import (
     GroupNodes,
     HierarchicalPlan,
     Staging,
@@ -21,21 +22,24 @@ from collectives.communicator.hierarchical.running_prefix import (
     ChainReductionRun,
     Vector,
 )
-from collectives.communicator.kinds.op import Members, ReducingCollective, T
-from collectives.communicator.kinds.traffic import LinkTraffic
-from collectives.communicator.reduction import Array
-from collectives.communicator.steps.array_steps import ArrayStep, Copy, Exchange, LocalBarrier
-from collectives.communicator.steps.device_builder import (
+from collectives.communicator.kinds.op import LinkTraffic, Members, ReducingCollective, T
+from collectives.communicator.steps.array_steps import (
+    ArrayStep,
+    Copy,
+    Exchange,
+    LocalBarrier,
+    PackedMessages,
+    contiguous_parts,
+)
+from collectives.communicator.steps.device_steps import (
     Block,
     DeviceBuffers,
     DeviceStepBuilder,
+    ReduceScatterCall,
     copied,
 )
-from collectives.communicator.steps.device_steps import ReduceScatterCall
-from collectives.communicator.steps.packed_messages import PackedMessages, contiguous_parts
 from collectives.communicator.steps.shared_buffers import Buffers
-from collectives.communicator.steps.shared_steps import Step
-from collectives.communicator.steps.shared_transfers import Ends, reduce_rows, rows_along
+from collectives.communicator.steps.shared_steps import Ends, Step, reduce_rows, rows_along
 from spmd.device import ReductionKind
 
 

@@ -13,8 +13,8 @@ from enum import IntEnum
 from typing import Protocol
 from weakref import WeakValueDictionary
 
+from collectives.communicator.group import Array
 from collectives.communicator.liveness.process_state import ProcessId
-from collectives.communicator.reduction import Array
 
 _TEXT_BYTES = 248
 _NOTE = struct.Struct(f"=d{_TEXT_BYTES}s")

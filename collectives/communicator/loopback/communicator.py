@@ -19,11 +19,9 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from collectives.communicator.group import Group, describe_group, require_in
-from collectives.communicator.in_flight import InFlightSet
+from collectives.communicator.group import Array, Group, describe_group, require_in
 from collectives.communicator.interface import BoundCollective, PeerFailedError
-from collectives.communicator.kinds import AllGather, Collective
-from collectives.communicator.liveness.polling import poll_while
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.liveness.status_table import (
     NO_THUNK,
     PROGRAM,
@@ -35,10 +33,9 @@ from collectives.communicator.liveness.status_table import (
 )
 from collectives.communicator.loopback.process_memory import ProcessMemory
 from collectives.communicator.loopback.rendezvous import RendezvousCollective, RendezvousTable
-from collectives.communicator.memory import private_memory
-from collectives.communicator.reduction import Array
 from collectives.communicator.steps.engine import CollectiveEngine
-from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.steps.shared_buffers import Buffers, private_memory
+from collectives.communicator.wait_context import InFlightSet, poll_while
 from spmd.errors import CollectiveTimeoutError, RunError
 
 _SPINS, _SPINS_OVERSUBSCRIBED = 500, 10
@@ -225,6 +222,9 @@ class LoopbackCommunicator:
         self.all_gather_bytes(b"")
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
+        # Few programs of a process exchange bytes; others import the kinds that they have.
+        from collectives.communicator.kinds.all_gather import AllGather
+
         everyone = AllGather(tuple(range(self.size)), dimension=0)
         rendezvous_table = self.world.rendezvous_table
         key = rendezvous_table.arrive(

@@ -11,18 +11,21 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from collectives.communicator.group import Group, describe_group
-from collectives.communicator.kinds import Collective
-from collectives.communicator.memory import MEMORY_ALIGNMENT, private_memory
+from collectives.communicator.group import Array, Group, describe_group
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.shared_protocols import (
     MemberMemory,
     needs_staging,
     step_program,
 )
-from collectives.communicator.reduction import Array
 from collectives.communicator.steps.engine import CollectiveEngine, LoadedCollective
-from collectives.communicator.steps.shared_buffers import Buffers, addresses_of
+from collectives.communicator.steps.shared_buffers import (
+    MEMORY_ALIGNMENT,
+    Buffers,
+    addresses_of,
+    private_memory,
+)
 from collectives.communicator.steps.shared_steps import CollectiveProgram
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError

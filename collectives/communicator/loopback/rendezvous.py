@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from collectives.communicator.group import Group
+from collectives.communicator.group import Array, Group
 from collectives.communicator.kinds.op import Collective, Members
-from collectives.communicator.reduction import Array
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 

@@ -11,17 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from collectives.communicator.hierarchical.groups import HierarchicalPlan
-from collectives.communicator.kinds import Collective
-from collectives.communicator.memory import MEMORY_ALIGNMENT
+from collectives.communicator.group import Array
+from collectives.communicator.hierarchical.plans import HierarchicalPlan
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.messages.native_message_steps import LocalMembers, native_program
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.node import ByteExchange, Nodes
 from collectives.communicator.node.shared_window import SharedWindow
-from collectives.communicator.reduction import Array
 from collectives.communicator.steps.array_steps import Copy, Exchange
 from collectives.communicator.steps.engine import CollectiveEngine
-from collectives.communicator.steps.shared_buffers import Buffers, aligned
+from collectives.communicator.steps.shared_buffers import MEMORY_ALIGNMENT, Buffers, aligned
 from collectives.communicator.steps.shared_steps import CollectiveProgram, Messages
 from spmd.errors import RunError
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from collectives.communicator.group import Group
-from collectives.communicator.reduction import Array
+from collectives.communicator.group import Array, Group
 from collectives.communicator.steps.array_steps import (
     ArrayStep,
     Copy,

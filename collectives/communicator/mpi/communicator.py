@@ -13,11 +13,9 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from collectives.communicator.group import Group, describe_group, require_in
-from collectives.communicator.in_flight import InFlightSet
+from collectives.communicator.group import Array, Group, describe_group, require_in
 from collectives.communicator.interface import BoundCollective
-from collectives.communicator.kinds import Collective
-from collectives.communicator.liveness.polling import ask_while, poll_until, poll_while
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.liveness.stall_detector import StallDetector
 from collectives.communicator.liveness.status_table import (
     ALL_RANKS,
@@ -27,7 +25,6 @@ from collectives.communicator.liveness.status_table import (
     RankState,
     StatusTable,
 )
-from collectives.communicator.memory import private_memory
 from collectives.communicator.messages.message_setup import MessageSetup
 from collectives.communicator.mpi.messages import GroupLink, MessageCollective, Traffic
 from collectives.communicator.native_collective import NativeCollective
@@ -35,10 +32,10 @@ from collectives.communicator.node.barrier import BARRIER_BYTES, NodeBarrier
 from collectives.communicator.node.node import default_node_id, find_nodes
 from collectives.communicator.node.node_memory import NodeMemory
 from collectives.communicator.node.shared_window import SharedMemoryProvider, default_providers
-from collectives.communicator.reduction import Array
 from collectives.communicator.steps.array_steps import Copy
 from collectives.communicator.steps.engine import CollectiveEngine
-from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.steps.shared_buffers import Buffers, private_memory
+from collectives.communicator.wait_context import InFlightSet, ask_while, poll_until, poll_while
 from spmd.errors import CollectiveTimeoutError, RunError
 
 _START_SECONDS = 120.0

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from mpi4py import MPI
 
-from collectives.communicator.group import Group
+from collectives.communicator.group import Array, Group
 from collectives.communicator.mpi.requests import PersistentMessages, TaggedMessage, bytes_of
 from collectives.communicator.node.node import Nodes
-from collectives.communicator.reduction import Array
 from collectives.communicator.steps.array_steps import (
     ArrayStep,
     Exchange,

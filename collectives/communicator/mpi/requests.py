@@ -14,8 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from mpi4py import MPI
 
-from collectives.communicator.group import Group
-from collectives.communicator.reduction import Array
+from collectives.communicator.group import Array, Group
 
 TaggedMessage: TypeAlias = tuple[int, Array, int]
 """The member at the other end, the bytes, and MPI's tag."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol
 
-from collectives.communicator.steps.nccl_types import NcclOperation, NcclType
+from collectives.communicator.steps.device_steps import NcclOperation, NcclType
 from spmd.errors import RunError
 
 UNIQUE_ID_BYTES = 128

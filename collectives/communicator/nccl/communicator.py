@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from collectives.communicator.group import Group, describe_group, require_in
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.nccl.api import CommConfig, NcclApi, NcclComm
 from collectives.communicator.nccl.arrivals import Arrivals
 from collectives.communicator.nccl.enqueue import enqueue
@@ -27,8 +27,7 @@ from collectives.communicator.nccl.in_flight import AsyncCollective, InFlightCol
 from collectives.communicator.nccl.interface import DeviceEvent, DeviceMemory, HostCommunicator
 from collectives.communicator.nccl.plan_steps import plan_steps
 from collectives.communicator.nccl.watchdog_thread import NcclWatch
-from collectives.communicator.steps.device_steps import DeviceArray, DeviceSteps
-from collectives.communicator.steps.nccl_types import version_text
+from collectives.communicator.steps.device_steps import DeviceArray, DeviceSteps, version_text
 from spmd.errors import CollectiveTimeoutError, RunError
 
 _TURNS = 4

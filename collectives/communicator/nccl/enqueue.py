@@ -12,12 +12,12 @@ from collectives.communicator.steps.device_steps import (
     DeviceSteps,
     LocalStep,
     NcclCall,
+    NcclType,
     ReceiveCall,
     ReduceScatterCall,
     SendCall,
     Zero,
 )
-from collectives.communicator.steps.nccl_types import NcclType
 
 
 def enqueue(

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from collectives.communicator.group import Group, describe_group
-from collectives.communicator.liveness.polling import poll_while
 from collectives.communicator.nccl.interface import DeviceEvent, HostCommunicator
+from collectives.communicator.wait_context import poll_while
 
 _SPIN_SECONDS = 200e-6
 """For which a host asks its GPU again and again: whoever reads one number back wants it at once."""

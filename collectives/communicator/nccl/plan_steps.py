@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collectives.communicator.kinds.op import Collective
-from collectives.communicator.steps.device_builder import (
+from collectives.communicator.steps.device_steps import (
     Block,
+    DeviceArray,
     DeviceBuffers,
     DeviceStepBuilder,
+    DeviceSteps,
+    Zero,
     copied,
 )
-from collectives.communicator.steps.device_steps import DeviceArray, DeviceSteps, Zero
 
 
 def plan_steps(

@@ -14,10 +14,9 @@ import ctypes
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from collectives.communicator.group import Group
-from collectives.communicator.memory import MEMORY_ALIGNMENT
-from collectives.communicator.reduction import Array
+from collectives.communicator.group import Array, Group
 from collectives.communicator.steps.engine import BarrierEngine, BarrierRecord
+from collectives.communicator.steps.shared_buffers import MEMORY_ALIGNMENT
 
 if TYPE_CHECKING:
     from collectives.communicator.node.shared_window import SharedWindow

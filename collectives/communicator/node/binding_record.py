@@ -15,12 +15,11 @@ from enum import Enum
 from typing import TypeAlias
 
 from collectives.communicator.group import Group
-from collectives.communicator.kinds import Collective
-from collectives.communicator.memory import MEMORY_ALIGNMENT
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.shared_protocols import own_tiles
 from collectives.communicator.node.shared_window import SharedWindow
-from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.steps.shared_buffers import MEMORY_ALIGNMENT, Buffers
 
 _HEADER = struct.Struct("<qq")
 _RECORD = struct.Struct("<16sqq")

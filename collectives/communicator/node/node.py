@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from collectives.communicator.group import Group
-from collectives.communicator.hierarchical.groups import GroupNodes
+from collectives.communicator.hierarchical.plans import GroupNodes
 
 ByteExchange: TypeAlias = Callable[[bytes], list[bytes]]
 """What every rank passes, in rank order, on every rank: a communicator's ``all_gather_bytes``."""

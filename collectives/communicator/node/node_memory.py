@@ -8,10 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from collectives.communicator.group import Group, describe_group
+from collectives.communicator.group import Array, Group, describe_group
 from collectives.communicator.interface import BoundCollective
-from collectives.communicator.kinds import Collective
-from collectives.communicator.memory import MEMORY_ALIGNMENT, private_memory
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.barrier import NodeBarrier
 from collectives.communicator.node.binding_record import (
@@ -34,10 +33,14 @@ from collectives.communicator.node.shared_window import (
     SharedWindow,
     open_window,
 )
-from collectives.communicator.reduction import Array
 from collectives.communicator.steps.array_steps import Copy
 from collectives.communicator.steps.engine import CollectiveEngine
-from collectives.communicator.steps.shared_buffers import Buffers, addresses_of
+from collectives.communicator.steps.shared_buffers import (
+    MEMORY_ALIGNMENT,
+    Buffers,
+    addresses_of,
+    private_memory,
+)
 from collectives.communicator.steps.shared_steps import CollectiveProgram
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError

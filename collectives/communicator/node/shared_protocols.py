@@ -29,8 +29,14 @@ from dataclasses import dataclass
 
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.steps.shared_buffers import Addresses, Buffers, starts_at
-from collectives.communicator.steps.shared_steps import Await, CollectiveProgram, Signal, Step
-from collectives.communicator.steps.shared_transfers import Ends, copies
+from collectives.communicator.steps.shared_steps import (
+    Await,
+    CollectiveProgram,
+    Ends,
+    Signal,
+    Step,
+    copies,
+)
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,8 @@ from pathlib import Path
 
 import numpy as np
 
-from collectives.communicator.group import Group
+from collectives.communicator.group import Array, Group
 from collectives.communicator.node.node import ByteExchange, Node
-from collectives.communicator.reduction import Array
 from spmd.errors import RunError
 
 

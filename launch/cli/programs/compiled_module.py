@@ -6,9 +6,9 @@ import argparse
 import sys
 
 from launch.cache.compile_cached import compile_source
-from launch.cache.compiled import Compiled
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.module_files import source_named
+from launch.entry import Compiled
 from launch.job import require_world
 from launch.source import ModuleSource
 from spmd.hlo import HloModule

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from launch.cache.compiled import Compiled
 from launch.cli.output_path import require_writable
-from launch.cli.programs.program import Program, compiled_program
+from launch.cli.program import Program, compiled_program
+from launch.entry import Compiled
 from launch.job import versions
 from launch.ranks.agreement import agree
 from launch.ranks.rank_environment import settings_of_environment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from collectives.simulate.reasons import brief
-from launch.data.printable import printable_lines
+from launch.ranks.messages import printable_lines
 from launch.report.figures import bar, percent, size_text
 from launch.report.overlap.model import CollectiveOverlap, OverlapReport
 from launch.report.overlap.path_shares import path_shares

@@ -37,12 +37,17 @@ from runtime.buffers.checker.symbols import (
 from runtime.buffers.persistent import PersistentContents
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.device_program import DeviceProgram
-from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.program.thunks.conditional import ConditionalThunk
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import Role, Thunk, UseKind
-from runtime.program.thunks.while_loop import WhileThunk
+from runtime.program.thunks import (
+    CollectiveDoneThunk,
+    CollectiveStartThunk,
+    ConditionalThunk,
+    CopyThunk,
+    Role,
+    Thunk,
+    ThunkSequence,
+    UseKind,
+    WhileThunk,
+)
 from spmd.errors import CheckFailed
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.ops.attrs import ParameterAttrs

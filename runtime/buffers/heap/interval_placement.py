@@ -13,9 +13,8 @@ from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record, Word, record, word_count
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
+from runtime.codegen.record import Record, Word, record, word_count
 
 
 @record
@@ -49,11 +48,16 @@ _FUNCTION = "spmd_place"
 @cache
 def placement_library() -> NativeLibrary:
     """Return the library; its compilation starts at the first call."""
+    ir = DeferredIr(__name__, "placement_ir")
+    return host_jit().compile(ir, (_FUNCTION,), passes=Passes.CALL)
+
+
+def placement_ir() -> str:
     module = Module()
     _add_gap(module)
     _add_insert(module)
     _add_placement(module)
-    return host_jit().compile(module.text(), (_FUNCTION,), passes=Passes.CALL)
+    return module.text()
 
 
 def _aligned(offset: Int, alignment: Int) -> Int:

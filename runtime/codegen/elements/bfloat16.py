@@ -8,12 +8,12 @@ of (2^15 - 1, odd) times (1, 1). LLVM has that instruction for vectors only: loo
 
 from __future__ import annotations
 
-from enum import Enum
 from functools import cache
 
 from runtime.codegen.elements.builder import Code, Float, Instructions, Int, Lines
 from runtime.codegen.elements.formats import F32
 from runtime.codegen.elements.variants import LANES, PURE, variant, with_variants
+from runtime.program.scalar_program import Provenance
 
 _LOWER = 16
 _BELOW_HALF = (1 << (_LOWER - 1)) - 1
@@ -21,17 +21,6 @@ _BELOW_HALF = (1 << (_LOWER - 1)) - 1
 QUIET = 0x40_0000
 #: Name of the function that rounds the upper half of an f32's bits.
 CARRIED = "bf16_carried"
-
-
-class Provenance(Enum):
-    """Provenance of an f32 that is rounded to bf16; it decides which steps of the rounding are needed.
-
-    Rounding is an addition, whose carry would turn a nan with ones in the lower half into infinity or -0.
-    """
-
-    ANYWHERE = "any number, nan of every payload"
-    COMPUTED = "of bf16 by f32 operations: a nan is the processor's own or an operand's, their lower halves zero"
-    CHOSEN = "a number of bf16"
 
 
 @cache

@@ -6,7 +6,7 @@ from runtime.codegen.elements.registry import BODIES
 from runtime.codegen.elements.storage import wide_type
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
-from spmd.ops.attrs import CompareAttrs
+from spmd.hlo.opcode import CompareAttrs
 from spmd.shape import PrimitiveType
 
 _NO_MINUS_ZERO = (

@@ -13,7 +13,7 @@ from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.storage import wide_type
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
-from spmd.ops.attrs import CompareAttrs
+from spmd.hlo.opcode import CompareAttrs
 from spmd.registry import Registry
 from spmd.shape import PrimitiveType
 

@@ -10,7 +10,7 @@ from runtime.codegen.elements.registry import BODIES, body_of
 from runtime.codegen.elements.storage import stored_type, wide_type
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
-from spmd.ops.attrs import ReducePrecisionAttrs
+from spmd.hlo.opcode import ReducePrecisionAttrs
 from spmd.shape import PrimitiveType
 
 

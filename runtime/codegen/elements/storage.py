@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from runtime.codegen.elements import bfloat16
-from runtime.codegen.elements.bfloat16 import Provenance
 from runtime.codegen.elements.builder import Instructions, Lines
 from runtime.codegen.ir.combine import Element, element_of
+from runtime.program.scalar_program import Provenance
 from spmd.shape import PrimitiveType
 
 

@@ -1,4 +1,4 @@
-"""LLVM IR that combines elements of every type, bitwise equal to ``collectives.communicator.reduction``."""
+"""LLVM IR that combines elements of every type, bitwise equal to ``collectives.communicator.group``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from collectives.communicator.reduction import accumulator_type
+from collectives.communicator.group import accumulator_type
 from runtime.codegen.elements import bfloat16
-from runtime.codegen.elements.bfloat16 import Provenance
 from runtime.codegen.elements.builder import PLAIN, Instructions
 from runtime.codegen.elements.small_floats import conversions
+from runtime.program.scalar_program import Provenance
 from spmd.device import ReductionKind
 from spmd.ops.reduction import identity_value
 from spmd.shape import PrimitiveType
@@ -57,15 +57,6 @@ def element_of(
     if kind.is_floating:
         return Element(*("float" if kind is PrimitiveType.F32 else "double",) * 2)
     return Element(*(f"i{kind.byte_size * 8}",) * 2)
-
-
-def can_reduce(dtype: Dtype, reduction: ReductionKind) -> bool:
-    """Return whether there is a kernel. Complex products have none because NumPy rounds them differently from LLVM."""
-    if dtype.kind == "c":
-        return reduction is ReductionKind.SUM
-    if PrimitiveType.from_numpy(dtype).is_floating:
-        return reduction in _FLOAT_OPERATIONS
-    return True
 
 
 def _conversion(name: str, source: str, target: str, body: str) -> str:

@@ -11,11 +11,10 @@ from functools import partial
 
 from runtime.codegen.elements.builder import Instructions, Lines
 from runtime.codegen.elements.formats import F32, F64
-from runtime.codegen.elements.provenance import provenance_of
 from runtime.codegen.elements.registry import BODIES, float_function, float_lines
 from runtime.codegen.elements.storage import element_layout, narrowing, stored_type, wide_type
 from runtime.codegen.llvm.jit import host_adds_pairs, host_fuses, host_permutes, host_scales
-from runtime.program.scalar_program import ElementSignature
+from runtime.program.scalar_program import ElementSignature, provenance_of
 from spmd.hlo import Opcode
 
 __all__ = ["has_operation", "operation_ir", "stored_type", "wide_type"]

@@ -2,47 +2,13 @@
 
 from __future__ import annotations
 
-from runtime.codegen.elements.bfloat16 import Provenance
 from runtime.codegen.elements.builder import Instructions
-from runtime.codegen.elements.provenance import provenance_of
 from runtime.codegen.ir.element_operations import operation_ir, stored_type
-from runtime.program.scalar_program import ElementSignature, ScalarConstant, ScalarProgram
-from spmd.shape import PrimitiveType
-
-#: Interleave count of loops whose program has a chain of many roundings.
-_INTERLEAVED = 4
-
-
-#: Longest chain of roundings that out-of-order execution hides.
-_HIDDEN = 3
-
-
-#: Fewest elements at which the remainder after that many vectors of 16 is small.
-_LONG = 256
-
-
-def interleave_count(program: ScalarProgram, length: int) -> int:
-    """Return the number of vectors that a loop over ``length`` elements computes side by side; 0 for LLVM's choice.
-
-    Rounding to bf16 takes about twice as long as what it rounds (measured: 4 take a fifth less time than one).
-    """
-    return _INTERLEAVED if length >= _LONG and _rounding_depth(program) > _HIDDEN else 0
-
-
-def _rounding_depth(program: ScalarProgram) -> int:
-    """Return the largest number of bf16 roundings on a path through the program."""
-    depths = [0] * len(program.parameters)
-    for step in program.steps:
-        if isinstance(step, ScalarConstant):
-            depths.append(0)
-            continue
-        signature = step.signature
-        rounds = (
-            signature.result is PrimitiveType.BF16
-            and provenance_of(signature) is not Provenance.CHOSEN
-        )
-        depths.append(max((depths[r] for r in step.operands), default=0) + rounds)
-    return max((depths[r] for r in program.results), default=0)
+from runtime.program.scalar_program import (
+    ElementSignature,
+    ScalarConstant,
+    ScalarProgram,
+)
 
 
 def struct_type(program: ScalarProgram) -> str:

@@ -16,10 +16,9 @@ import llvmlite.binding as llvm
 from llvmlite.binding import Linkage
 
 from runtime.codegen.elements.variants import VARIANTS
-from runtime.codegen.llvm.jit import CodegenError
+from runtime.codegen.llvm.jit import CodegenError, Passes
 from runtime.codegen.llvm.object_cache import ObjectCache
 from runtime.codegen.llvm.parallel_compile import emit_object, run_passes
-from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.codegen.vectorizer.loops import vectorized
 from runtime.codegen.vectorizer.target import vector_target
 

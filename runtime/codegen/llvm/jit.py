@@ -2,16 +2,19 @@
 
 IR uses opaque pointers and names no target: the module gets the host's triple and data layout, passes for the host's
 CPU optimize it (ir_compiler.py), and ORC links it (library.py). Code that is found in a cache is only linked, for
-which llvmlite is not imported.
+which llvmlite is not imported. If its IR is a ``DeferredIr``, the module that writes IR is not imported either.
 """
 
 from __future__ import annotations
 
 import ctypes
-import platform
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from functools import cache, cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,18 +26,60 @@ from runtime.codegen.llvm.library import (
     llvm_version,
 )
 from runtime.codegen.llvm.object_cache import ObjectCache, key_of
-from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.codegen.llvm.perf_map import PerfMap
 from spmd.errors import SpmdError
 
 if TYPE_CHECKING:
     from runtime.codegen.llvm.ir_compiler import IrCompiler
+    from runtime.codegen.llvm.perf_map import PerfMap
+
+
+class Passes(Enum):
+    """Optimization level of IR. All levels inline functions marked ``alwaysinline``."""
+
+    TIDY = "tidy"
+    """Values leave the stack, instructions and branches are combined; loops stay as they are written. For code that is
+    written as it should run, including its vectors. Takes a tenth of the time of the other levels.
+    """
+    CALL = "call"
+    """TIDY, and machine code is made without optimization, in a fifth of the time. For code that calls other code,
+    such as the loop over thunks: 15.7 ns a thunk instead of 14.7 (benchmarks/native/dispatch.py).
+    """
+    VECTORIZE = "vectors"
+    """Loops over elements become loops over vectors, none is unrolled: memory limits most of them. On x86
+    with AVX2 or AVX-512 the project's vectorizer writes them, and they are only tidied (vectorizer/loops.py).
+    """
+    UNROLL = "unroll"
+    """VECTORIZE, and loops are unrolled: for those that compute more than they load."""
+
+    @property
+    def codegen_level(self) -> int:
+        """The level of LLVM's target machine: 0 selects instructions one by one; 1 to 3 take equally long."""
+        return 0 if self is Passes.CALL else 3
 
 
 class CodegenError(SpmdError):
     """LLVM rejects IR that this project wrote: a defect, never bad input."""
 
     exit_code = 3
+
+
+@dataclass(frozen=True)
+class DeferredIr:
+    """IR that ``function`` of ``module`` returns for ``arguments``. It is written only if its code is in no cache.
+
+    It must depend on nothing but the arguments, the processor and the project's sources. Arguments are frozen
+    dataclasses, enumerations, tuples and plain values, whose repr names all that they hold.
+    """
+
+    module: str
+    function: str
+    arguments: tuple[object, ...] = ()
+
+    @cached_property
+    def text(self) -> str:
+        # Deferred: a run whose code is in a cache spends no time on modules that write IR.
+        written: str = getattr(import_module(self.module), self.function)(*self.arguments)
+        return written
 
 
 class NativeLibrary:
@@ -91,6 +136,8 @@ class Jit:
         self.trusted_code: dict[str, bytes] = {}
         #: What gives the machine code of each key that was asked for; None if nobody collects it.
         self.collected: dict[str, Callable[[], bytes]] | None = None
+        #: Digest of the project's sources, by which the code of a DeferredIr is found; None: IR is always written.
+        self.sources: str | None = None
         #: Whether libraries keep their IR, for listings of kernels.
         self.keeps_sources = False
         #: Where the addresses of functions are written for profilers; None if they are not.
@@ -101,7 +148,7 @@ class Jit:
 
     def compile(
         self,
-        ir: str,
+        ir: str | DeferredIr,
         exports: Sequence[str],
         symbols: Mapping[str, int | NativeLibrary] | None = None,
         keep: Sequence[object] = (),
@@ -136,16 +183,16 @@ class Jit:
                 return linked(code)
             except RuntimeError:
                 pass
-            code = self.compiler.emit(ir, passes)
+            code = self.compiler.emit(_text(ir), passes)
             if self.cache is not None:
-                self.cache.put(self._key(ir, passes), code)
+                self.cache.put(self._key(_text(ir), passes), code)
             try:
                 return linked(code)
             except RuntimeError as error:
                 raise CodegenError(f"LLVM does not link generated code: {error}") from error
 
-        source = (ir, passes) if self.keeps_sources else None
-        key = self._key(ir, passes)
+        source = (_text(ir), passes) if self.keeps_sources else None
+        key = self._key(ir, passes) if isinstance(ir, str) else self._deferred_key(ir, passes)
         code = self._object(key, ir, passes)
         return NativeLibrary(code, link, (self, symbols, *keep), key, source)
 
@@ -153,18 +200,31 @@ class Jit:
         """Return the optimized IR of ``ir`` and the assembly that becomes its machine code."""
         return self.compiler.listing(ir, passes)
 
-    def _object(self, key: str, ir: str, passes: Passes) -> Callable[[], bytes]:
+    def _object(self, key: str, ir: str | DeferredIr, passes: Passes) -> Callable[[], bytes]:
         """Return machine code, compiled unless this LLVM has compiled it for this processor before."""
-        code = self._known(key) or self._started(key, ir, passes)
+        known = self._known(key)
+        code = (lambda: known) if known is not None else self._started(key, _text(ir), passes)
         if self.collected is not None:
             self.collected[key] = code
         return code
 
-    def _known(self, key: str) -> Callable[[], bytes] | None:
-        """Return the code of the cache, or of a file that the user trusts."""
+    def _known(self, key: str) -> bytes | None:
+        """Return the entry of the cache, or of a file that the user trusts."""
         known = None if self.cache is None else self.cache.get(key)
-        known = known or self.trusted_code.get(key)
-        return None if known is None else lambda: known
+        return known or self.trusted_code.get(key)
+
+    def _deferred_key(self, ir: DeferredIr, passes: Passes) -> str:
+        """Return the key of the machine code of ``ir``, which is the entry under the key of all that IR depends on."""
+        if self.sources is None:
+            return self._key(ir.text, passes)
+        variant = self._key(f"{self.sources} {ir!r}", passes)
+        known = self._known(variant)
+        key = self._key(ir.text, passes) if known is None else known.decode()
+        if known is None and self.cache is not None:
+            self.cache.put(variant, key.encode())
+        if self.collected is not None:
+            self.collected[variant] = key.encode
+        return key
 
     def _started(self, key: str, ir: str, passes: Passes) -> Callable[[], bytes]:
         if self.cache is None:
@@ -182,6 +242,10 @@ class Jit:
         from runtime.codegen.llvm.ir_compiler import IrCompiler
 
         return IrCompiler(self._processor)
+
+
+def _text(ir: str | DeferredIr) -> str:
+    return ir if isinstance(ir, str) else ir.text
 
 
 @cache
@@ -220,26 +284,26 @@ def host_has(*features: str) -> bool:
 @cache
 def host_fuses() -> bool:
     """Return whether the host has a fused multiply-add. Without one, LLVM calls the C library's, which is slow."""
-    if platform.machine() == "x86_64":
+    if os.uname().machine == "x86_64":
         return host_has("fma")
-    return platform.machine() in ("aarch64", "arm64")
+    return os.uname().machine in ("aarch64", "arm64")
 
 
 @cache
 def host_scales() -> bool:
     """Return whether the host scales by powers of two in one instruction, which this LLVM emits for ``llvm.ldexp``."""
     return (
-        platform.machine() == "x86_64" and host_has("avx512f", "avx512vl") and llvm_version() >= 22
+        os.uname().machine == "x86_64" and host_has("avx512f", "avx512vl") and llvm_version() >= 22
     )
 
 
 @cache
 def host_permutes() -> bool:
     """Return whether the host selects 16 numbers out of 32 in two registers in one instruction."""
-    return platform.machine() == "x86_64" and host_has("avx512f", "avx512vl")
+    return os.uname().machine == "x86_64" and host_has("avx512f", "avx512vl")
 
 
 @cache
 def host_adds_pairs() -> bool:
     """Return whether the host multiplies pairs of 16-bit integers and adds both products in one instruction."""
-    return platform.machine() == "x86_64" and host_has("avx512vnni", "avx512vl")
+    return os.uname().machine == "x86_64" and host_has("avx512vnni", "avx512vl")

@@ -7,7 +7,6 @@ would bring 66 modules, of which code that is found in a cache needs none.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import sys
 import threading
 import weakref
@@ -15,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from ctypes import c_bool, c_char_p, c_int, c_size_t, c_uint, c_uint8, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class _Symbol(ctypes.Structure):
 @cache
 def llvmlite_folder() -> Path:
     """Return the folder of the installed package. Raises ModuleNotFoundError if there is none."""
-    spec = importlib.util.find_spec("llvmlite")
+    spec = PathFinder.find_spec("llvmlite")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("No module named 'llvmlite'", name="llvmlite")
     return Path(spec.origin).parent

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from collectives.communicator.group import can_reduce
 from collectives.communicator.steps.shared_steps import (
     Await,
     AwaitMessages,
@@ -25,33 +26,30 @@ from collectives.communicator.steps.shared_steps import (
     Step,
     SwapRows,
 )
-from runtime.codegen.ir.combine import can_reduce, element_of
-from runtime.codegen.ir.record import Record
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.cpu.collective.reduce_rows_ir import Prefixes, Streams, reduce_rows_ir, streams_of_code
-from runtime.cpu.collective.shared_memory_ir import (
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
+from runtime.codegen.record import Record
+from runtime.cpu.collective.step_records import (
     AWAIT_MESSAGES,
     ENTRY_POINTS,
+    IN_PLACE_FUNCTIONS,
     INDEX_TYPES,
+    RECORD_WORDS,
     START_MESSAGES,
     STEP_FUNCTIONS,
-    move_rows_ir,
-    shared_memory_ir,
-)
-from runtime.cpu.collective.step_records import (
-    RECORD_WORDS,
     AwaitMessagesRecord,
     AwaitRecord,
     CopyRowsRecord,
     FillZeroRecord,
     HeaderRecord,
     MoveRowsRecord,
+    Prefixes,
     ReduceRowsRecord,
     RotateRecord,
     SignalRecord,
     StartMessagesRecord,
+    Streams,
     SwapRowsRecord,
+    streams_of_code,
 )
 from spmd.device import ReductionKind
 from spmd.errors import UnsupportedError
@@ -63,6 +61,13 @@ if TYPE_CHECKING:
 Dtype: TypeAlias = np.dtype[Any]
 Int64Array: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 _ReductionKey: TypeAlias = tuple[Dtype, ReductionKind, Streams | None, Prefixes]
+
+_FOLDER = "runtime.cpu.collective"
+
+
+def _compiled(name: str, exports: Sequence[str], passes: Passes) -> NativeLibrary:
+    """Return the code of the IR that function ``name`` of the file of this name writes."""
+    return host_jit().compile(DeferredIr(f"{_FOLDER}.{name}", name), exports, passes=passes)
 
 
 class NativeStepEngine:
@@ -76,20 +81,15 @@ class NativeStepEngine:
     @cached_property
     def _code(self) -> NativeLibrary:
         names = (*ENTRY_POINTS, *STEP_FUNCTIONS)
-        return host_jit().compile(shared_memory_ir(), names, passes=Passes.CALL)
+        return _compiled("shared_memory_ir", names, Passes.CALL)
 
     @cached_property
     def _in_place(self) -> NativeLibrary:
-        from runtime.cpu.collective.in_place_ir import IN_PLACE_FUNCTIONS, in_place_ir
-
-        return host_jit().compile(in_place_ir(), IN_PLACE_FUNCTIONS, passes=Passes.TIDY)
+        return _compiled("in_place_ir", IN_PLACE_FUNCTIONS, Passes.TIDY)
 
     @cached_property
     def _messages(self) -> NativeLibrary:
-        from runtime.cpu.collective.messages_ir import messages_ir
-
-        names = (START_MESSAGES, AWAIT_MESSAGES)
-        return host_jit().compile(messages_ir(), names, passes=Passes.CALL)
+        return _compiled("messages_ir", (START_MESSAGES, AWAIT_MESSAGES), Passes.CALL)
 
     @cached_property
     def _start(self) -> Any:
@@ -116,8 +116,7 @@ class NativeStepEngine:
         return [NativeSteps(self, program) for program in programs]
 
     def node_barrier(self, addresses: BarrierRecord) -> NativeBarrier:
-        from runtime.cpu.step.barrier_engine import NativeBarrier
-        from runtime.cpu.step.barrier_ir import barrier_library
+        from runtime.cpu.step.barrier_engine import NativeBarrier, barrier_library
 
         with self._lock:
             return NativeBarrier(addresses, barrier_library())
@@ -153,7 +152,7 @@ class NativeStepEngine:
         if dtype not in INDEX_TYPES:
             raise UnsupportedError(f"a ragged all-to-all with offsets of type {dtype}")
         if dtype not in self._moves:
-            ir = move_rows_ir(_MOVE, dtype)
+            ir = DeferredIr(f"{_FOLDER}.shared_memory_ir", "move_rows_ir", (_MOVE, dtype))
             self._moves[dtype] = host_jit().compile(ir, (_MOVE,), passes=Passes.TIDY)
         return self._moves[dtype]
 
@@ -161,7 +160,7 @@ class NativeStepEngine:
         streams = streams_of_code(len(step.sources), len(step.targets))
         key = step.dtype, step.reduction, streams, Prefixes(step.from_prefix, step.to_prefix)
         if key not in self._reductions:
-            ir = reduce_rows_ir(_REDUCE, *key)
+            ir = DeferredIr(f"{_FOLDER}.reduce_rows_ir", "reduce_rows_ir", (_REDUCE, *key))
             self._reductions[key] = host_jit().compile(ir, (_REDUCE,))
         return self._reductions[key]
 
@@ -281,7 +280,7 @@ class NativeSteps:
         if isinstance(step, FillZero):
             return FillZeroRecord(0, step.target, step.num_bytes)
         if isinstance(step, ReduceRows):
-            elements = step.row_elements * element_of(step.dtype).parts
+            elements = step.row_elements * (2 if step.dtype.kind == "c" else 1)
             sources, targets = self._list(step.sources), self._list(step.targets)
             lists = (sources, len(step.sources), targets, len(step.targets))
             strides = (step.source_stride, step.target_stride)

@@ -14,8 +14,6 @@ from runtime.codegen.ir.values import Pointer
 from runtime.cpu.collective.shared_memory_ir import step_function
 from runtime.cpu.collective.step_records import RotateRecord, SwapRowsRecord
 
-IN_PLACE_FUNCTIONS = ("spmd_swap_rows", "spmd_rotate_bytes")
-
 
 def in_place_ir() -> str:
     """Return a module with IN_PLACE_FUNCTIONS."""

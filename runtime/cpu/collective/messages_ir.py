@@ -14,15 +14,15 @@ from collectives.communicator.steps.engine import RunStatus
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.values import Pointer
-from runtime.cpu.collective.shared_memory_ir import (
+from runtime.codegen.record import Record
+from runtime.cpu.collective.shared_memory_ir import header_field, step_function
+from runtime.cpu.collective.step_records import (
     AWAIT_MESSAGES,
     START_MESSAGES,
-    header_field,
-    step_function,
+    AwaitMessagesRecord,
+    StartMessagesRecord,
 )
-from runtime.cpu.collective.step_records import AwaitMessagesRecord, StartMessagesRecord
 from runtime.cpu.step.clock_ir import add_clock, note_time
 from runtime.cpu.step.spin_wait_ir import pause
 

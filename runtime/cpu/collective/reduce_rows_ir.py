@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collectives.communicator.reduction import accumulator_type
+from collectives.communicator.group import accumulator_type
 from collectives.communicator.steps.engine import RunStatus
 from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.combine import Dtype, Element, combining_ir, element_of
@@ -27,45 +27,14 @@ from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 from runtime.cpu.collective.shared_memory_ir import step_function
-from runtime.cpu.collective.step_records import ReduceRowsRecord
+from runtime.cpu.collective.step_records import Prefixes, ReduceRowsRecord, Streams
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
 _BF16 = PrimitiveType.BF16.numpy
 
-#: Sources up to which they are reduced at once.
-MOST_AT_ONCE = 8
-
 #: Elements of a block: four sources and their sum fit in an L1 cache several times.
 BLOCK_ELEMENTS = 1024
-
-
-@dataclass(frozen=True)
-class Streams:
-    """Numbers of sources and targets."""
-
-    sources: int
-    targets: int
-
-
-@dataclass(frozen=True)
-class Prefixes:
-    """Arrays in the accumulator's type: the first source if ``comes``, the targets if ``goes``."""
-
-    comes: bool = False
-    goes: bool = False
-
-    @property
-    def output(self) -> str:
-        return "wide" if self.goes else "stored"
-
-    def inputs(self, count: int) -> list[str]:
-        return ["wide" if self.comes else "stored", *["stored"] * (count - 1)]
-
-
-def streams_of_code(sources: int, targets: int) -> Streams | None:
-    """Return the numbers for which code is specialized; None if there are more than ``MOST_AT_ONCE`` sources."""
-    return Streams(sources, targets) if sources <= MOST_AT_ONCE else None
 
 
 def reduce_rows_ir(
@@ -73,7 +42,7 @@ def reduce_rows_ir(
     dtype: Dtype,
     reduction: ReductionKind,
     streams: Streams | None,
-    prefixes: Prefixes = Prefixes(),
+    prefixes: Prefixes,
 ) -> str:
     """Return a module with the step function ``name``, which runs a ReduceRowsRecord."""
     element = element_of(dtype)

@@ -24,9 +24,10 @@ from collectives.communicator.steps.engine import RunStatus
 from runtime.codegen.elements.builder import Bool, Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record, word_index
 from runtime.codegen.ir.values import Pointer
+from runtime.codegen.record import Record, word_index
 from runtime.cpu.collective.step_records import (
+    INDEX_TYPES,
     RECORD_WORDS,
     AwaitRecord,
     CopyRowsRecord,
@@ -37,20 +38,6 @@ from runtime.cpu.collective.step_records import (
 )
 from runtime.cpu.step.clock_ir import add_clock, note_time
 from runtime.cpu.step.spin_wait_ir import pause
-
-INDEX_TYPES = {"int32": "i32", "uint32": "i32", "int64": "i64", "uint64": "i64"}
-"""Integer types of tables of offsets, as LLVM's."""
-
-STEP_FUNCTIONS = (
-    "spmd_signal",
-    "spmd_await",
-    "spmd_copy_rows",
-    "spmd_fill_zero",
-)
-ENTRY_POINTS = ("spmd_start", "spmd_advance")
-
-#: Functions of the steps that start messages and await them (messages_ir.py).
-START_MESSAGES, AWAIT_MESSAGES = "spmd_start_messages", "spmd_await_messages"
 
 
 def step_function(module: Module, name: str, record: type[Record]) -> FunctionWriter:

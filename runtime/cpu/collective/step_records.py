@@ -5,7 +5,9 @@ The first word is the address of the step's function. Strides are in bytes.
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record import Address, Record, Word, record, word_count, word_index
+from dataclasses import dataclass
+
+from runtime.codegen.record import Address, Record, Word, record, word_count, word_index
 
 
 @record
@@ -156,3 +158,51 @@ HEADER_WORDS = word_count(HeaderRecord)
 LANDED, MET = (word_index(HeaderRecord, name) for name in ("landed", "met"))
 #: Words of a record in a table: as many as the largest one has.
 RECORD_WORDS = word_count(MoveRowsRecord)
+
+# ---- functions
+INDEX_TYPES = {"int32": "i32", "uint32": "i32", "int64": "i64", "uint64": "i64"}
+"""Integer types of tables of offsets, as LLVM's."""
+
+STEP_FUNCTIONS = (
+    "spmd_signal",
+    "spmd_await",
+    "spmd_copy_rows",
+    "spmd_fill_zero",
+)
+ENTRY_POINTS = ("spmd_start", "spmd_advance")
+
+#: Functions of the steps that start messages and await them (messages_ir.py).
+START_MESSAGES, AWAIT_MESSAGES = "spmd_start_messages", "spmd_await_messages"
+IN_PLACE_FUNCTIONS = ("spmd_swap_rows", "spmd_rotate_bytes")
+
+# ---- variants of reductions
+#: Sources up to which they are reduced at once.
+MOST_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Numbers of sources and targets."""
+
+    sources: int
+    targets: int
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """Arrays in the accumulator's type: the first source if ``comes``, the targets if ``goes``."""
+
+    comes: bool = False
+    goes: bool = False
+
+    @property
+    def output(self) -> str:
+        return "wide" if self.goes else "stored"
+
+    def inputs(self, count: int) -> list[str]:
+        return ["wide" if self.comes else "stored", *["stored"] * (count - 1)]
+
+
+def streams_of_code(sources: int, targets: int) -> Streams | None:
+    """Return the numbers for which code is specialized; None if there are more than ``MOST_AT_ONCE`` sources."""
+    return Streams(sources, targets) if sources <= MOST_AT_ONCE else None

@@ -6,13 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from runtime.codegen.ir.element_operations import has_operation
 from runtime.cpu.kernels.copy.copy import copying
-from runtime.cpu.kernels.loop.native_elementwise import bind_native_elementwise
+from runtime.cpu.kernels.loop.loop import bind_native_elementwise
 from runtime.program.kernel import Action, KernelArrays
-from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.records.loop import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature
-from spmd.hlo import Opcode
+from spmd.hlo.opcode import Opcode
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -27,6 +26,9 @@ def converting(source: NDArray, target: NDArray) -> Action:
     """
     if source.dtype == target.dtype:
         return copying(source, target)
+    # What IR there is for elements is known to what writes it; few kernels convert arrays apart.
+    from runtime.codegen.ir.element_operations import has_operation
+
     types = [PrimitiveType.from_numpy(array.dtype) for array in (source, target)]
     signature = ElementSignature(Opcode.CONVERT, (types[0],), types[1])
     if not has_operation(signature):

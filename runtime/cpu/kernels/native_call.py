@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
-from runtime.codegen.llvm.jit import NativeLibrary
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
+from runtime.codegen.record import Address, Record, Word, record
 from spmd.literal import NDArray
 
 _VOID_OF_RECORD = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -99,3 +100,105 @@ def _run_all(actions: Sequence[Callable[[], None]]) -> None:
 
 #: Action of kernels whose arrays are empty.
 NOTHING = NativeAction(())
+
+
+# ---- repeated calls
+
+
+REPEAT = "spmd_repeat"
+
+
+@record
+class CallRecord(Record):
+    """Function and its argument record."""
+
+    function: Address
+    record: Address
+
+
+@record
+class MoveRecord(Record):
+    """Address of a record's field, and the stride that is added to the field after each repetition."""
+
+    word: Address
+    step: Word
+
+
+@record
+class RepeatRecord(Record):
+    """Number of repetitions, numbers of calls and moves, the calls and the moves."""
+
+    times: Word
+    call_count: Word
+    move_count: Word
+    calls: Sequence[CallRecord]
+    moves: Sequence[MoveRecord]
+
+
+def repeated(
+    count: int, calls: Sequence[NativeCall], moves: Sequence[tuple[int, int]]
+) -> tuple[NativeCall, ...]:
+    """Return ``calls`` repeated ``count`` times. moves: (address of a field, stride added after each repetition).
+
+    At the end the fields have their old values again.
+    """
+    if count == 1:
+        return tuple(calls)
+    inner = [CallRecord(call.function, call.record) for call in calls]
+    moving = [MoveRecord(word, step) for word, step in moves if step]
+    record = RepeatRecord(count, len(inner), len(moving), inner, moving).to_array()
+    code = repeat_code()
+    return (NativeCall(code, REPEAT, record.ctypes.data, (record, tuple(calls))),)
+
+
+@cache
+def repeat_code() -> NativeLibrary:
+    """Return the library of ``REPEAT``, which takes the address of a RepeatRecord."""
+    return host_jit().compile(
+        DeferredIr("runtime.cpu.kernels.repeat_ir", "repeat_ir"), (REPEAT,), passes=Passes.TIDY
+    )
+
+
+# ---- calls of matrix products, whose operands can be relocated
+
+
+@dataclass(frozen=True, slots=True)
+class RelocatableCall:
+    """Calls, and the addresses of the record words with the addresses of lhs, rhs and result."""
+
+    calls: tuple[NativeCall, ...]
+    lhs: tuple[int, ...] = ()
+    rhs: tuple[int, ...] = ()
+    result: tuple[int, ...] = ()
+
+    def then(self, other: RelocatableCall) -> RelocatableCall:
+        return RelocatableCall(
+            self.calls + other.calls,
+            self.lhs + other.lhs,
+            self.rhs + other.rhs,
+            self.result + other.result,
+        )
+
+    def exchanged(self) -> RelocatableCall:
+        """Exchange lhs and rhs: the same calls as a product of the transposed matrices."""
+        return RelocatableCall(self.calls, self.rhs, self.lhs, self.result)
+
+    def repeated(self, count: int, steps: Sequence[int]) -> RelocatableCall:
+        """Repeat ``count`` times, advancing lhs, rhs and result by ``steps`` bytes each time."""
+        moves = [
+            (field, step)
+            for fields, step in zip((self.lhs, self.rhs, self.result), steps, strict=True)
+            for field in fields
+        ]
+        return RelocatableCall(repeated(count, self.calls, moves), self.lhs, self.rhs, self.result)
+
+
+def moving(action: NativeAction) -> RelocatableCall:
+    """Return ``action``, one call whose record begins with the three addresses, as relocatable."""
+    lhs, rhs, result = ((action.calls[0].record + 8 * word,) for word in range(3))
+    return RelocatableCall(action.calls, lhs, rhs, result)
+
+
+def has_runs(matrix: NDArray) -> bool:
+    """Return whether rows are contiguous."""
+    return bool(matrix.shape[1] == 1 or matrix.strides[1] == matrix.itemsize)

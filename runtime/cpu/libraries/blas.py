@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from runtime.codegen.llvm.jit import NativeLibrary
-from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS
-from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
+from runtime.cpu.kernels.gemm.tile_unit import TILE_THRESHOLDS, has_tile_unit
 from spmd.numpy_library import numpy_library
 from spmd.shape import PrimitiveType
 

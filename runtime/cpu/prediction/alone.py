@@ -8,7 +8,7 @@ from __future__ import annotations
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.lowering import LOWERINGS, Device, StepArrays
 from runtime.program.strides import StridedView
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import Thunk
 from spmd.hlo import HloInstruction
 from spmd.shape import ArrayShape, leaves
 

@@ -27,7 +27,7 @@ from runtime.program.records.convolution import (
     PanelConvolutionKernel,
     VectorPlan,
 )
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.hlo import Opcode
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionParts
 from spmd.machine.description import MachineDescription

@@ -8,7 +8,7 @@ from runtime.cpu.prediction.sliced_products import where_slices_are
 from runtime.cpu.prediction.work import WORK, Access, NoAllocation, Work, stored_bytes, work_of
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from runtime.program.strides import StridedView
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.machine.description import MachineDescription
 from spmd.shape import ArrayShape
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.program.thunks.collective import CollectiveStartThunk
+from runtime.program.thunks import CollectiveStartThunk
 from spmd.machine.description import Exchange, MachineDescription
 
 

@@ -17,12 +17,18 @@ from runtime.cpu.prediction.work import (
     element_busy,
     stored_bytes,
 )
-from runtime.program.index_order import in_streaming_order, merged_dims
-from runtime.program.records.loop import LoopKernel, LoopLeaf, Numbers, PiecesKernel, UpdateKernel
-from runtime.program.records.native_elementwise import NativeElementwiseKernel, one_operation
+from runtime.program.records.loop import (
+    LoopKernel,
+    LoopLeaf,
+    NativeElementwiseKernel,
+    Numbers,
+    PiecesKernel,
+    UpdateKernel,
+    one_operation,
+)
 from runtime.program.scalar_program import ScalarConstant, ScalarProgram
-from runtime.program.strides import StridedView
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.strides import StridedView, in_streaming_order, merged_dims
+from runtime.program.thunks import KernelThunk
 from spmd.machine.description import MachineDescription
 
 #: Slowdown of accesses with a stride: one element per cache line, and blocks that are transposed in registers.

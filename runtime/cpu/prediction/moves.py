@@ -25,7 +25,7 @@ from runtime.program.records.copy import (
 from runtime.program.records.gather_scatter import GatherKernel, ScatterKernel
 from runtime.program.records.reduce import ProgramReduceKernel, ReduceWindowKernel
 from runtime.program.records.sort import SortKernel
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.hlo import Opcode
 from spmd.machine.description import MachineDescription
 

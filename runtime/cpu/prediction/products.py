@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from runtime.buffers.types import ArrayView
 from runtime.cpu.prediction.work import TIMED_BYTES, WORK, Access, Work, stored_bytes
 from runtime.program.records.dot import DotKernel
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.machine.description import MachineDescription
 from spmd.machine.products import Transposed, class_for
 from spmd.shape import PrimitiveType

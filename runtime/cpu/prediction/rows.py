@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from runtime.cpu.prediction.loops import STRIDED, loop_access, merged, program_busy
 from runtime.cpu.prediction.work import WORK, Access, Busy, Work, element_busy
-from runtime.fusion.element_graph import ElementGraph
-from runtime.fusion.row_fusion import RowFusion, RowPass, Source
 from runtime.program.records.loop import Numbers, OperandElements
-from runtime.program.records.rows import PassLeaves, RowKernel, RowLeaf
+from runtime.program.records.rows import PassLeaves, RowFusion, RowKernel, RowLeaf, RowPass, Source
+from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.hlo import Opcode
 from spmd.machine.description import MachineDescription
 
@@ -62,23 +61,21 @@ class _Pass:
         fusion, each = self.fusion, self.each
         rows = _count(fusion, fusion.counted)
         inside, outside = program_busy(
-            each.elements.program, self._varies(each.elements, self.leaves.elements), machine
+            each.elements, self._varies(each.elements, self.leaves.elements), machine
         )
         for number in each.reductions:
             kind = fusion.reductions[number].element_type
             inside += element_busy(Opcode.ADD, kind, kind, machine)
-        for graph in (each.inits, each.rows):
-            outside += sum(
-                program_busy(graph.program, [True] * len(graph.program.parameters), machine), Busy()
-            )
+        for program in (each.inits, each.rows):
+            outside += sum(program_busy(program, [True] * len(program.parameters), machine), Busy())
         return inside.times(rows * fusion.row_length) + outside.times(rows)
 
-    def _varies(self, graph: ElementGraph, leaves: Sequence[RowLeaf]) -> list[bool]:
+    def _varies(self, program: ScalarProgram, leaves: Sequence[RowLeaf]) -> list[bool]:
         """Return, for each parameter, whether it varies along the innermost loop."""
         fusion = self.fusion
         looped = fusion.axes if self.kernel.along_rows else fusion.counted
         inner = max((d for d in looped if fusion.dims[d] > 1), default=len(fusion.dims) - 1)
-        assert len(leaves) == len(graph.program.parameters)
+        assert len(leaves) == len(program.parameters)
         return [self._moves(leaf, inner) for leaf in leaves]
 
     def _moves(self, leaf: RowLeaf, inner: int) -> bool:

@@ -12,7 +12,7 @@ from runtime.cpu.prediction.work import NoAllocation
 from runtime.cpu.sharing.cut_kernels import cut_into
 from runtime.program.kernel import KernelArrays
 from runtime.program.strides import StridedView
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 

@@ -10,7 +10,7 @@ from runtime.cpu.prediction.products import product_work
 from runtime.cpu.prediction.work import WORK, Access, Work
 from runtime.program.records.dot import FactorOperands, SlicedProductKernel
 from runtime.program.strides import StridedView
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.machine.description import MachineDescription
 from spmd.shape import PrimitiveType
 

@@ -24,14 +24,16 @@ from runtime.cpu.prediction.moves import copy_work
 from runtime.cpu.prediction.reuse_distance import Found, ReuseDistance, Span, span_of
 from runtime.cpu.prediction.shares import pieces_of
 from runtime.cpu.prediction.work import TIMED_BYTES, Access, NoAllocation, Work, work_of
-from runtime.cpu.sharing.cutting import pieces_worth
+from runtime.cpu.step.prepare import pieces_worth
 from runtime.device_program import DeviceProgram
-from runtime.program.thunks.collective import CollectiveStartThunk
-from runtime.program.thunks.conditional import ConditionalThunk
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
-from runtime.program.thunks.while_loop import WhileThunk
+from runtime.program.thunks import (
+    CollectiveStartThunk,
+    ConditionalThunk,
+    CopyThunk,
+    KernelThunk,
+    Thunk,
+    WhileThunk,
+)
 from spmd.analysis.trip_count import trip_count
 from spmd.hlo import HloModule, Opcode
 from spmd.machine.description import MachineDescription

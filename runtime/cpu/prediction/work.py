@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from runtime.buffers.types import ArrayView
 from runtime.fusion.cost.op_weights import computed_in, operation_seconds
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.hlo import Opcode
 from spmd.machine.description import MachineDescription
 from spmd.registry import Registry

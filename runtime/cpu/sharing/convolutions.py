@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from runtime.cpu.kernels.convolution.panels import plan_here
 from runtime.cpu.kernels.convolution.phases import is_unphased
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
+from runtime.cpu.libraries.blas import cut_multiples
 from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Piece, scratch_like, spans
 from runtime.program.kernel import KernelArrays
 from runtime.program.records.convolution import (
@@ -41,7 +44,10 @@ def _by_features(
     (panel, *converted) = arrays.scratch
     # Panels of f32 go to BLAS or to the tile unit by their size, which differ in how sums are rounded.
     by_size = kernel.element_type is PrimitiveType.F32 and full.tiles is None and has_tile_unit()
-    if converted or by_size:
+    multiple = FEATURES
+    if plan_here(full) is None:  # BLAS multiplies panels, and features are what varies fastest
+        multiple = math.lcm(FEATURES, cut_multiples(kernel.element_type).fast)
+    if converted or by_size or not multiple:
         return ()
     last = out.ndim - 1
     return [
@@ -49,7 +55,7 @@ def _by_features(
             kernel,
             KernelArrays((x, span.of(w, last)), (span.of(out, last),), scratch_like([panel])),
         )
-        for span in spans(out.shape[last], count, FEATURES)
+        for span in spans(out.shape[last], count, multiple)
     ]
 
 

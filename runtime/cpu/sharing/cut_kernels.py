@@ -19,8 +19,8 @@ from runtime.cpu.sharing import (  # noqa: F401 - they register how to cut
     products,
     sorts,
 )
-from runtime.cpu.sharing.cutting import Cutting
 from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Cut, Piece
+from runtime.cpu.step.prepare import Cutting
 from runtime.program.kernel import Action, Kernel, KernelArrays, KernelLibrary
 from spmd.literal import NDArray
 

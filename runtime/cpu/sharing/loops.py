@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.cpu.kernels.parts import loop_part, rows_part
 from runtime.cpu.sharing.pieces import CUTS, Piece, bytes_apart, longest, scratch_like, spans
-from runtime.program.blocks import Span
+from runtime.program.blocks import Span, loop_part, rows_part
 from runtime.program.kernel import KernelArrays
 from runtime.program.records.copy import CopyKernel
-from runtime.program.records.loop import LoopKernel, PiecesKernel
-from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.records.loop import LoopKernel, NativeElementwiseKernel, PiecesKernel
 from runtime.program.records.rows import RowKernel
 from runtime.program.strides import StridedView
 

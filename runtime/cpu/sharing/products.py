@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.cpu.kernels.gemm.native_dot import is_small
-from runtime.cpu.kernels.gemm.thin_dot import LEAST_BYTES, MOST_ROWS, MOST_SUMMED
-from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS
+from runtime.cpu.kernels.gemm.native_dot import LEAST_THIN_BYTES, MOST_SUMMED, is_small
+from runtime.cpu.kernels.gemm.thin_dot import MOST_ROWS
+from runtime.cpu.kernels.gemm.tile_unit import TILE_THRESHOLDS
 from runtime.cpu.libraries.blas import cut_multiples
 from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Cut, Piece, scratch, scratch_like, spans
 from runtime.program.blocks import Span
@@ -164,7 +164,7 @@ def _route(kernel: DotKernel | Kernel) -> tuple[bool, ...]:
     """Return a key of the function that computes the product: another function rounds sums differently."""
     assert isinstance(kernel, DotKernel)
     m, k, n = kernel.m, kernel.k, kernel.n
-    large = max(m, n) * k * kernel.compute.byte_size >= LEAST_BYTES
+    large = max(m, n) * k * kernel.compute.byte_size >= LEAST_THIN_BYTES
     thin = large and min(m, n) <= MOST_ROWS
     small = is_small(m, n, k) or is_small(n, m, k)  # or its transpose
     summed = thin and min(m, n) <= MOST_SUMMED

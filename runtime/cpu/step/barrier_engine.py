@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cached_property
+from enum import IntEnum
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
 from collectives.communicator.steps.engine import BarrierRecord
-from runtime.codegen.llvm.jit import NativeLibrary
-from runtime.cpu.step.barrier_ir import ENTER, RECORD_WORDS, WAIT, BarrierWord
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
+
+ENTER, WAIT = FUNCTIONS = ("spmd_barrier_enter", "spmd_barrier_wait")
+
+
+class BarrierWord(IntEnum):
+    """Words of a member's record; see BarrierRecord."""
+
+    MEMBERS = 0
+    OWN = 1
+    COME = 2
+    OPENED = 3
+    SPIN_LIMIT = 4
+    NUMBER = 5
+    SLEEP_TIMEOUT = 6  # seconds and nanoseconds
+
+
+RECORD_WORDS = 8
+
+
+@cache
+def barrier_library() -> NativeLibrary:
+    """Return a library of i64 enter(ptr record) and i64 wait(ptr record), which return 0 if the passage is over."""
+    ir = DeferredIr("runtime.cpu.step.barrier_ir", "barrier_ir")
+    return host_jit().compile(ir, FUNCTIONS, passes=Passes.CALL)
+
 
 _SLEEP_TIMEOUT_NANOSECONDS = 100_000_000
 """Timeout of a sleep, after which the waiting member checks whether its peers are alive."""

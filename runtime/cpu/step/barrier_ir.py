@@ -12,33 +12,13 @@ from __future__ import annotations
 
 import platform
 import sys
-from enum import IntEnum
-from functools import cache
 
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.cpu.step.barrier_engine import ENTER, WAIT, BarrierWord
 from runtime.cpu.step.spin_wait_ir import pause
-
-ENTER, WAIT = FUNCTIONS = ("spmd_barrier_enter", "spmd_barrier_wait")
-
-
-class BarrierWord(IntEnum):
-    """Words of a member's record; see BarrierRecord."""
-
-    MEMBERS = 0
-    OWN = 1
-    COME = 2
-    OPENED = 3
-    SPIN_LIMIT = 4
-    NUMBER = 5
-    SLEEP_TIMEOUT = 6  # seconds and nanoseconds
-
-
-RECORD_WORDS = 8
 
 #: Numbers of the futex system call; on other machines a member yields its core instead of sleeping.
 _SYSTEM_CALLS = {"x86_64": 202, "aarch64": 98}
@@ -46,13 +26,11 @@ _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
 _ALL_SLEEPERS = 2**31 - 1
 
 
-@cache
-def barrier_library() -> NativeLibrary:
-    """Return a library of i64 enter(ptr record) and i64 wait(ptr record), which return 0 if the passage is over."""
+def barrier_ir() -> str:
     module = Module()
     _add_enter(module)
     _add_wait(module)
-    return host_jit().compile(module.text(), FUNCTIONS, passes=Passes.CALL)
+    return module.text()
 
 
 def _system_call(

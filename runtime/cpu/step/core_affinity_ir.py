@@ -7,7 +7,8 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
-from runtime.cpu.step.worker_ir import WorkerWord, pointer_to
+from runtime.cpu.step.worker import WorkerWord
+from runtime.cpu.step.worker_ir import pointer_to
 
 KEEP_OFF = "keep_off"
 #: 64-bit words of a ``cpu_set_t`` of 8192 cores.

@@ -2,7 +2,7 @@
 
 All collectives in flight advance while one of them is waited for: a peer may wait for this device in another collective
 than this device waits in. Messages between nodes make progress only while MPI is called, so a program has points at
-which native code polls all collectives in flight (LOOK_AROUND; runtime/cpu/step/polling_points.py chooses them).
+which native code polls all collectives in flight (LOOK_AROUND; runtime/cpu/step/segment.py chooses them).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.cpu.step.clock_ir import now
-from runtime.cpu.step.table_record import IN_FLIGHT, LOOKED, TableRecord
+from runtime.cpu.step.device_table import IN_FLIGHT, LOOKED, TableRecord
 
 #: Least nanoseconds between two polls; an earlier LOOK_AROUND does nothing. A poll of messages takes 2 to 6 us (MPICH
 #: over TCP), so polls take at most a tenth of a loop whose trips are shorter.

@@ -9,11 +9,10 @@ from collectives.communicator.interface import BoundCollective, Communicator
 from collectives.communicator.native_collective import NativeCollective
 from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView
-from runtime.cpu.sharing.cutting import Cutting
-from runtime.cpu.step.polling_points import ProgressPoints
-from runtime.cpu.step.segment import TimestampRecorder
+from runtime.cpu.step.prepare import Cutting
+from runtime.cpu.step.segment import ProgressPoints, TimestampRecorder
 from runtime.program.kernel import KernelLibrary
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import Thunk
 from spmd.literal import NDArray
 
 

@@ -7,8 +7,8 @@ A bound thunk can be executed any number of times. It is either a ``Segment``, r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from typing import TypeAlias, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -17,35 +17,42 @@ from collectives.communicator.native_collective import NativeCollective
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.native_call import name_code
-from runtime.cpu.sharing.cutting import Cutting
-from runtime.cpu.step.loaded_program import LoadedProgram
 from runtime.cpu.step.segment import (
     Action,
     PythonWait,
     Segment,
+    SegmentRow,
     either,
     joined,
     recording,
     segment_of,
 )
-from runtime.cpu.step.segment_ir import SegmentRow
 from runtime.program.kernel import Kernel, KernelArrays
 from runtime.program.records.copy import CopyKernel
-from runtime.program.thunks.callback import CallbackThunk
-from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.program.thunks.conditional import ConditionalThunk
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.device_id import PartitionIdThunk, ReplicaIdThunk
-from runtime.program.thunks.feed import InfeedThunk, OutfeedThunk
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import Thunk
-from runtime.program.thunks.while_loop import WhileThunk
+from runtime.program.thunks import (
+    CollectiveDoneThunk,
+    CollectiveStartThunk,
+    ConditionalThunk,
+    CopyThunk,
+    KernelThunk,
+    PartitionIdThunk,
+    ReplicaIdThunk,
+    Thunk,
+    ThunkSequence,
+    WhileThunk,
+)
 from spmd.literal import NDArray
 from spmd.registry import Registry
 
-Rule: TypeAlias = Callable[[Thunk, LoadedProgram], Action | Segment]
-RULES: Registry[type[Thunk], Rule] = Registry("CPU rule")
+if TYPE_CHECKING:
+    from runtime.cpu.step.loaded_program import LoadedProgram
+
+Rule: TypeAlias = "Callable[[Thunk, LoadedProgram], Action | Segment]"
+#: By the names of the thunks' classes.
+RULES: Registry[str, Rule] = Registry("CPU rule")
+RULES.import_at_need(
+    {"runtime.cpu.step.prepare_host": ("CallbackThunk", "InfeedThunk", "OutfeedThunk")}
+)
 
 T = TypeVar("T", bound=Thunk)
 R = TypeVar("R", bound=Action | Segment)
@@ -57,7 +64,7 @@ def prepares(
     """Decorator: register the rule for thunks of ``kind``."""
 
     def decorator(rule: Callable[[T, LoadedProgram], R]) -> Callable[[T, LoadedProgram], R]:
-        RULES.add(kind, cast("Rule", rule))
+        RULES.add(kind.__name__, cast("Rule", rule))
         return rule
 
     return decorator
@@ -65,10 +72,42 @@ def prepares(
 
 def prepare(thunk: Thunk, program: LoadedProgram) -> Action | Segment:
     """Bind ``thunk`` to the memory of ``program``'s device. Raises TypeError if its class has no rule."""
-    rule = RULES.get(type(thunk))
+    rule = RULES.get(type(thunk).__name__)
     if rule is None:
         raise TypeError(f"no rule says what a processor does for a {type(thunk).__name__}")
     return rule(thunk, program)
+
+
+# ---- pieces into which a kernel is cut, and when that pays
+
+#: Shortest piece that pays for another thread: taking it costs a microsecond, its data may lie in the other core's
+#: cache, and the last piece is waited for.
+LEAST_SECONDS = 15e-6
+
+#: Pieces for each thread: a faster thread takes more of them.
+PIECES_PER_THREAD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """Limits on the number of pieces into which a kernel is cut.
+
+    shared: pieces that ``threads`` compute concurrently. in_turn: pieces of one thread, which polls between them.
+    """
+
+    threads: int = 1
+    shared: int = 1
+    in_turn: int = 1
+
+    @property
+    def is_uncut(self) -> bool:
+        """Return whether the kernel stays in one piece."""
+        return self.shared == self.in_turn == 1
+
+
+def pieces_worth(seconds: float, threads: int) -> int:
+    """Return the number of pieces (>= 1) for ``threads`` of a kernel that takes one thread ``seconds``."""
+    return max(1, min(PIECES_PER_THREAD * threads, int(seconds / LEAST_SECONDS)))
 
 
 # ---- sequences and control flow
@@ -272,31 +311,3 @@ def _wait_for(bound: BoundCollective, thunk: Thunk, program: LoadedProgram) -> S
         return wait
     course = program.recorder.course(thunk, bound)
     return joined((wait, *(recording(number, event) for event in course)))
-
-
-# ---- the host
-
-
-@prepares(CallbackThunk)
-def prepare_callback(thunk: CallbackThunk, program: LoadedProgram) -> Action:
-    operands, results = (tuple(map(program.array, x)) for x in (thunk.operands, thunk.results))
-    return thunk.on_arrays(program.host, operands, results)
-
-
-@prepares(InfeedThunk)
-def prepare_infeed(thunk: InfeedThunk, program: LoadedProgram) -> Action:
-    host, device = program.host, program.communicator.rank
-    targets = tuple(map(program.array, thunk.results))
-
-    def run() -> None:
-        for target, array in zip(targets, host.next_tile(thunk.site, device), strict=True):
-            np.copyto(target, array)
-
-    return run
-
-
-@prepares(OutfeedThunk)
-def prepare_outfeed(thunk: OutfeedThunk, program: LoadedProgram) -> Action:
-    host, device = program.host, program.communicator.rank
-    arrays = tuple(map(program.array, thunk.operands))
-    return lambda: host.put(thunk.site, device, arrays)

@@ -11,9 +11,10 @@ import numpy as np
 
 from collectives.communicator.native_collective import NativeCollective
 from runtime.cpu.collective.step_records import LANDED, MET
-from runtime.cpu.step.table_record import LOG_WORDS, TIMESTAMP_WORDS
-from runtime.program.thunks.thunk import Thunk, traverse
-from runtime.timeline.timestamps import RETAINED_STEPS, Moment, RecordedStep, mark_of
+from runtime.cpu.step.device_table import LOG_WORDS, TIMESTAMP_WORDS
+from runtime.device_program import RETAINED_STEPS
+from runtime.program.thunks import Thunk, traverse
+from runtime.timeline.timestamps import Moment, RecordedStep, mark_of
 from spmd.literal import NDArray
 
 #: Capacity of a log in timestamps; a longer step calls Python when the log is full.

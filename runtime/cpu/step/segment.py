@@ -2,14 +2,213 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from functools import cached_property
 from typing import Protocol, TypeAlias
 
+import numpy as np
+
 from collectives.communicator.interface import BoundCollective
-from runtime.cpu.kernels.native_call import NativeAction, SharedAction
-from runtime.cpu.step.segment_ir import HasTime, SegmentRow
+from runtime.codegen.record import Address, Record, Word, record
+from runtime.cpu.kernels.native_call import NativeAction, NativeCall, SharedAction
 from spmd.literal import NDArray
+
+#: Indices of a share's words; counters of all threads have cache lines of their own.
+CLAIMED, BACK, DONE, COUNT, PIECES = 0, 1, 8, 16, 17
+
+_LINE_WORDS = 8
+
+#: Sizes in words: of a piece (number of calls, address of the calls) and of a call (function, record).
+PIECE_WORDS, CALL_WORDS = 2, 2
+
+
+class Share:
+    """Share in memory, at ``address``."""
+
+    def __init__(self, pieces: Sequence[Sequence[NativeCall]]) -> None:
+        """Build the share; waits for the code of the calls."""
+        calls = [[(c.function, c.record) for c in piece] for piece in pieces]
+        self._calls = np.array(
+            [word for piece in calls for call in piece for word in call], np.int64
+        )
+        size = PIECES + PIECE_WORDS * len(pieces)
+        self._data = np.zeros(size + _LINE_WORDS, np.int64)
+        start = -self._data.ctypes.data % (8 * _LINE_WORDS) // 8
+        aligned = self._data[start : start + size]
+        aligned[COUNT] = aligned[CLAIMED] = len(pieces)
+        at = self._calls.ctypes.data
+        for number, piece in enumerate(calls):
+            index = PIECES + PIECE_WORDS * number
+            aligned[index : index + PIECE_WORDS] = len(piece), at
+            at += 8 * CALL_WORDS * len(piece)
+        self.address = int(aligned.ctypes.data)
+
+
+FUNCTION = "spmd_segment"
+
+#: Codes in place of a function's address.
+CODES = 9
+
+JUMP, UNLESS, UNLESS_EQUAL, PYTHON, START, AWAIT, STAMP, SHARED, PROGRESS = range(CODES)
+
+
+@record
+class RowRecord(Record):
+    """Row of a table: a function's address or a code, its record, the thunk's number; a jump's distance and operand."""
+
+    function: Word
+    record: Address
+    number: Word
+    away: Word
+    value: Word
+
+
+class Stop(IntEnum):
+    """Why a table was left."""
+
+    FINISHED = 0
+    BLOCKED = 1  # at a wait for late ranks
+    PYTHON = 2  # at a row that Python runs
+    INTERRUPTED = 3  # after JUMPS jumps: call again
+    FAILED = 4  # at a collective's row, see STATUS
+
+
+class HasSteps(Protocol):
+    """A collective whose steps native code runs."""
+
+    @property
+    def address(self) -> int:
+        """The address of the header of its steps, once it is connected."""
+        ...
+
+
+class HasTime(Protocol):
+    """Source of a timestamp."""
+
+    @property
+    def address(self) -> int:
+        """The address of the nanoseconds to record; 0 for the present time."""
+        ...
+
+    def __call__(self) -> None:
+        """Record the timestamp in Python, when the log is full."""
+        ...
+
+
+class LazyShare:
+    """Share that is made at the first use of its address, which waits for the code of its pieces."""
+
+    def __init__(self, pieces: Sequence[Sequence[NativeCall]]) -> None:
+        self._pieces = pieces
+
+    @cached_property
+    def _share(self) -> Share:
+        return Share(self._pieces)
+
+    @property
+    def address(self) -> int:
+        return self._share.address
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRow:
+    """Row of thunk ``number``: ``function`` is a code or a native call, whose argument is ``record``.
+
+    away: distance of a jump, in rows.
+    target: the callable that Python runs, or the collective.
+    within: for errors, the names of the row's thunk and of those around it, from the inside out.
+    """
+
+    number: int
+    function: int | NativeCall
+    record: int
+    away: int = 0
+    value: int = 0
+    target: object = None
+    within: tuple[str, ...] = ()
+
+    @staticmethod
+    def jump(number: int, away: int) -> SegmentRow:
+        return SegmentRow(number, JUMP, 0, away)
+
+    @staticmethod
+    def unless(number: int, predicate: int, away: int) -> SegmentRow:
+        """Return a jump that is taken if the byte at address ``predicate`` is 0."""
+        return SegmentRow(number, UNLESS, predicate, away)
+
+    @staticmethod
+    def unless_equal(number: int, selector: int, value: int, away: int) -> SegmentRow:
+        """Return a jump that is taken if the 32-bit number at address ``selector`` is not ``value``."""
+        return SegmentRow(number, UNLESS_EQUAL, selector, away, value)
+
+    @staticmethod
+    def python(number: int, target: object) -> SegmentRow:
+        """Return a row that leaves the table, so that Python calls ``target``."""
+        return SegmentRow(number, PYTHON, 0, target=target)
+
+    @staticmethod
+    def start(number: int, collective: HasSteps) -> SegmentRow:
+        return SegmentRow(number, START, 0, target=collective)
+
+    @staticmethod
+    def wait(number: int, collective: HasSteps) -> SegmentRow:
+        return SegmentRow(number, AWAIT, 0, target=collective)
+
+    @staticmethod
+    def stamp(number: int, mark: int, stamp: HasTime) -> SegmentRow:
+        """Return a row that records ``mark`` and the time in the log; if that is full, Python calls ``stamp``."""
+        return SegmentRow(number, STAMP, 0, value=mark, target=stamp)
+
+    @staticmethod
+    def share(number: int, pieces: Sequence[Sequence[NativeCall]]) -> SegmentRow:
+        """Return a row of independent lists of calls, for all threads that share the device's work."""
+        return SegmentRow(number, SHARED, 0, target=LazyShare(pieces))
+
+    @staticmethod
+    def progress(number: int) -> SegmentRow:
+        """Return a row that polls all collectives in flight."""
+        return SegmentRow(number, PROGRESS, 0)
+
+    def polling(self) -> SegmentRow:
+        """Return the row, which polls between its pieces if it is a share."""
+        return replace(self, value=1) if self.is_share else self
+
+    def inside(self, what: str) -> SegmentRow:
+        """Return the row as a part of ``what``; rows that cannot fail need no name."""
+        return self if self.target is None else replace(self, within=(*self.within, what))
+
+    @property
+    def needs_python(self) -> bool:
+        return self.function == PYTHON
+
+    @property
+    def is_start(self) -> bool:
+        """Return whether the row starts a collective that native code runs."""
+        return self.function == START
+
+    @property
+    def is_share(self) -> bool:
+        """Return whether several threads may run the row."""
+        return self.function == SHARED
+
+    @property
+    def polls(self) -> bool:
+        """Return whether the row polls the collectives in flight, at its end or shortly before."""
+        return self.function == PROGRESS or (self.is_share and self.value != 0)
+
+    @property
+    def fields(self) -> tuple[int, int, int, int, int]:
+        """The fields of the row's RowRecord. Its collective must be connected. Waits for the code of its call."""
+        record = self.record
+        if isinstance(self.function, NativeCall):
+            return self.function.function, record, self.number, self.away, self.value
+        if self.function in (START, AWAIT, STAMP, SHARED):
+            record = self.target.address  # type: ignore[attr-defined]
+        return self.function, record, self.number, self.away, self.value
+
 
 #: Callable with bound arrays.
 Action: TypeAlias = Callable[[], None]
@@ -82,3 +281,66 @@ def joined(segments: Iterable[Segment]) -> Segment:
         tuple(row for part in parts for row in part.rows),
         tuple(one for part in parts for one in part.alive),
     )
+
+
+# ---- points at which a computing device polls collectives in flight
+#
+# Messages make progress only while MPI is called, and native code calls it at polling points. A program has these
+# only while a collective is in flight that needs them, so many that the predicted time between two is at most
+# INTERVAL_SECONDS. A kernel that takes longer is cut as for several threads (runtime/cpu/sharing), with a poll after
+# each piece. Polls that come too soon, as in a loop of short trips, do nothing (cpu/step/in_flight_ir.py).
+
+
+#: Longest time between two polls. At 10 Gbit/s 250 KB arrive meanwhile, about what a TCP connection buffers before its
+#: sender pauses. A poll takes 1 % of it if nothing has arrived, else 3 % (MPICH over TCP: 2 and 6 us).
+INTERVAL_SECONDS = 200e-6
+
+
+class ProgressPoints:
+    """Insertion of polling points while a device's thunks are prepared in schedule order.
+
+    since: upper bound of the predicted seconds since the last poll, at the current point of the program.
+    """
+
+    def __init__(self, overlaps: bool = True) -> None:
+        """``overlaps``: something is computed while a collective is in flight."""
+        self.since = 0.0
+        self._overlaps = overlaps
+        self._flying: set[str] = set()
+
+    @property
+    def are_needed(self) -> bool:
+        """Return whether a collective is in flight that makes progress only while it is polled.
+
+        A collective's start and done are in one computation, so a loop's body and a conditional's branches begin and
+        end with the same ones.
+        """
+        return self._overlaps and bool(self._flying)
+
+    def start(self, name: str) -> None:
+        """Note that such a collective is in flight from here on; its start has polled it."""
+        if not self._flying:
+            self.since = 0.0
+        self._flying.add(name)
+
+    def finish(self, name: str) -> None:
+        self._flying.discard(name)
+
+    def pieces(self, seconds: float) -> int:
+        """Return the number of pieces into which a kernel that takes ``seconds`` is cut."""
+        return max(1, math.ceil(seconds / INTERVAL_SECONDS)) if self.are_needed else 1
+
+    def around(self, number: int, seconds: float, segment: Segment) -> Segment:
+        """Return ``segment``, a thunk of ``seconds``, with polls between its pieces and, if due, before it."""
+        own = Segment(tuple(row.polling() for row in segment.rows), segment.alive)
+        is_cut = any(row.polls for row in own.rows)
+        alone = seconds / self.pieces(seconds) if is_cut else seconds
+        if self.since > 0.0 and self.since + alone > INTERVAL_SECONDS:
+            own = joined((self.look(number), own))
+        self.since = 0.0 if is_cut else self.since + seconds
+        return own
+
+    def look(self, number: int) -> Segment:
+        """Return a row of thunk ``number`` that polls."""
+        self.since = 0.0
+        return Segment((SegmentRow.progress(number),))

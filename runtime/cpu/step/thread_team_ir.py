@@ -10,74 +10,25 @@ If there are more cores than workers, further workers have no tables: they run p
 
 from __future__ import annotations
 
-import ctypes
-from enum import IntEnum
-from functools import cache
-
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.step.core_affinity_ir import KEEP_OFF, add_keep_off, core_of, note_core
-from runtime.cpu.step.segment_ir import FUNCTION, Stop, add_segment
+from runtime.cpu.step.segment import Stop
+from runtime.cpu.step.segment_ir import add_segment
 from runtime.cpu.step.spin_wait_ir import give_way, pause
+from runtime.cpu.step.thread_team import TeamWord
 from runtime.cpu.step.work_sharing_ir import HELP
-from runtime.cpu.step.worker_ir import DRIVE, REWIND, WorkerWord, add_worker, pointer_to
-
-
-class WorkerStop(IntEnum):
-    """Reason for which a call of a worker or team returned, beyond a table's ``Stop``."""
-
-    RETIRED = 5  # the worker's thread is to end
-    JOINING = 6  # the first worker has finished, others have not
-
+from runtime.cpu.step.worker import DRIVE, REWIND, WorkerStop, WorkerWord
+from runtime.cpu.step.worker_ir import add_worker, pointer_to
 
 #: Sleep of a helper between two polls for shares, after SPIN_LIMIT polls without success.
 SLEEP_MICROSECONDS = 50
 
 
-class TeamWord(IntEnum):
-    """Fields of a team's record."""
-
-    WORKERS = 0  # number of workers
-    WORKER_LIST = 1  # address of their addresses
-    STEP = 2  # its number
-    WORKING = 3  # workers that have tables: the first ones
-
-
-class TeamCode:
-    """Native functions, as ctypes calls them; all return a Stop or a WorkerStop."""
-
-    def __init__(self) -> None:
-        self.library = team_library()
-        word, pointer = ctypes.c_int64, ctypes.c_void_p
-        function = self.library.function
-        #: (worker, begin): its tables, from their first row where ``begin``; otherwise on.
-        self.drive = function(DRIVE, word, pointer, word)
-        #: (worker, at_work): wait for steps and run them, until something needs Python.
-        self.serve = function("spmd_serve", word, pointer, word)
-        #: (team, begin): a step on all workers.
-        self.team = function("spmd_team", word, pointer, word)
-        #: (worker): let its thread return RETIRED.
-        self.retire = function("spmd_retire", None, pointer)
-        self.open_worker = function("spmd_open_worker", None, pointer)
-
-
-@cache
-def team_library() -> NativeLibrary:
-    names = (FUNCTION, DRIVE, "spmd_serve", "spmd_team", "spmd_retire", "spmd_open_worker")
-    return host_jit().compile(_team_ir(), names, passes=Passes.CALL)
-
-
-@cache
-def team_code() -> TeamCode:
-    return TeamCode()
-
-
-def _team_ir() -> str:
+def team_ir() -> str:
     module = Module("declare i32 @sem_init(ptr, i32, i32)", "declare i32 @usleep(i32)")
     module.declare("declare i32 @sem_wait(ptr)")
     module.declare("declare i32 @sem_post(ptr)")

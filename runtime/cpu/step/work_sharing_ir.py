@@ -12,50 +12,17 @@ resets the share, when every piece of the previous run is done.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
-from runtime.cpu.kernels.native_call import NativeCall
 from runtime.cpu.step.in_flight_ir import LOOK_AROUND
+from runtime.cpu.step.segment import BACK, CALL_WORDS, CLAIMED, COUNT, DONE, PIECE_WORDS, PIECES
 from runtime.cpu.step.spin_wait_ir import give_way
-
-#: Indices of a share's words; counters of all threads have cache lines of their own.
-CLAIMED, BACK, DONE, COUNT, PIECES = 0, 1, 8, 16, 17
-_LINE_WORDS = 8
-
-#: Sizes in words: of a piece (number of calls, address of the calls) and of a call (function, record).
-_PIECE_WORDS, _CALL_WORDS = 2, 2
 
 #: Polls for the end of the others' pieces, each with a pause, before the core is yielded between polls.
 _SPIN_LIMIT = 2000
 
 SHARE, HELP = "spmd_share", "spmd_help"
-
-
-class Share:
-    """Share in memory, at ``address``."""
-
-    def __init__(self, pieces: Sequence[Sequence[NativeCall]]) -> None:
-        """Build the share; waits for the code of the calls."""
-        calls = [[(c.function, c.record) for c in piece] for piece in pieces]
-        self._calls = np.array(
-            [word for piece in calls for call in piece for word in call], np.int64
-        )
-        size = PIECES + _PIECE_WORDS * len(pieces)
-        self._data = np.zeros(size + _LINE_WORDS, np.int64)
-        start = -self._data.ctypes.data % (8 * _LINE_WORDS) // 8
-        aligned = self._data[start : start + size]
-        aligned[COUNT] = aligned[CLAIMED] = len(pieces)
-        at = self._calls.ctypes.data
-        for number, piece in enumerate(calls):
-            index = PIECES + _PIECE_WORDS * number
-            aligned[index : index + _PIECE_WORDS] = len(piece), at
-            at += 8 * _CALL_WORDS * len(piece)
-        self.address = int(aligned.ctypes.data)
 
 
 def add_shares(module: Module) -> None:
@@ -73,10 +40,10 @@ def add_shares(module: Module) -> None:
 def _add_run_piece(module: Module) -> None:
     f = internal_function(module, "run_piece", "ptr", "i64", attributes="")
     share, number = f.parameters
-    piece = share.element("i64", PIECES).element(f"[{_PIECE_WORDS} x i64]", number)
+    piece = share.element("i64", PIECES).element(f"[{PIECE_WORDS} x i64]", number)
     count, calls = piece.word(0), piece.pointer(1)
     with f.loop(count, nonempty=False) as i:
-        call = calls.element(f"[{_CALL_WORDS} x i64]", i)
+        call = calls.element(f"[{CALL_WORDS} x i64]", i)
         f.call("void", call.pointer(0).name, call.pointer(1))
     share.element("i64", DONE).update("add", 1, "release")
     f.finish()

@@ -5,22 +5,92 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from enum import IntEnum
+from functools import cache, partial
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from collectives.communicator.native_collective import NativeCollective
-from runtime.cpu.step.device_table import Table
-from runtime.cpu.step.segment import PythonWait
-from runtime.cpu.step.segment_ir import SegmentRow, Stop
-from runtime.cpu.step.table_record import State
-from runtime.cpu.step.thread_team_ir import TeamCode, team_code
-from runtime.cpu.step.worker_ir import WORKER_WORDS, WorkerWord
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
+from runtime.cpu.step.device_table import State, Table
+from runtime.cpu.step.segment import FUNCTION, PythonWait, SegmentRow, Stop
 
 Result = TypeVar("Result")
 
 _LINE_WORDS = 8
+
+#: REWIND(worker): set its tables to their first rows. DRIVE(worker, begin): run its tables, from their first rows if
+#: ``begin``.
+REWIND, DRIVE = "rewind", "spmd_drive"
+
+
+class WorkerWord(IntEnum):
+    """Fields of a worker's record; fields that different threads write have cache lines of their own."""
+
+    TABLES = 0  # number of tables
+    TABLE_LIST = 1  # address of their addresses
+    SPINS = 2  # polls of a wait, if the worker has one table
+    ROUNDS = 3  # rounds without progress before the core is yielded between rounds
+    YIELDS = 4  # rounds with a yield before the worker returns
+    CURRENT = 5  # the table at which it stopped
+    SPIN_LIMIT = (
+        6  # polls for the next step before the thread sleeps; it yields the core in the second half
+    )
+    WORKERS = 7  # address of the addresses of the team's workers
+    ASKED = 8  # number of the requested step; negative: retire
+    EARLIER = 9  # number of workers before it, whose cores it avoids
+    HELPED = (
+        10  # number of workers, from the first on, that a helper helps; 0: it has tables of its own
+    )
+    DONE = 16  # number of the completed step
+    ASLEEP = 17
+    CORE = 18  # on which it began the step
+    OPEN_SHARE = 19  # address of the share whose pieces may be taken; 0: none
+    SEMAPHORE = 24
+
+
+#: A ``sem_t`` is 32 bytes in glibc and musl.
+WORKER_WORDS = 32
+
+
+class WorkerStop(IntEnum):
+    """Reason for which a call of a worker or team returned, beyond a table's ``Stop``."""
+
+    RETIRED = 5  # the worker's thread is to end
+    JOINING = 6  # the first worker has finished, others have not
+
+
+class TeamCode:
+    """Native functions, as ctypes calls them; all return a Stop or a WorkerStop."""
+
+    def __init__(self) -> None:
+        self.library = team_library()
+        word, pointer = ctypes.c_int64, ctypes.c_void_p
+        function = self.library.function
+        #: (worker, begin): its tables, from their first row where ``begin``; otherwise on.
+        self.drive = function(DRIVE, word, pointer, word)
+        #: (worker, at_work): wait for steps and run them, until something needs Python.
+        self.serve = function("spmd_serve", word, pointer, word)
+        #: (team, begin): a step on all workers.
+        self.team = function("spmd_team", word, pointer, word)
+        #: (worker): let its thread return RETIRED.
+        self.retire = function("spmd_retire", None, pointer)
+        self.open_worker = function("spmd_open_worker", None, pointer)
+
+
+@cache
+def team_library() -> NativeLibrary:
+    names = (FUNCTION, DRIVE, "spmd_serve", "spmd_team", "spmd_retire", "spmd_open_worker")
+    return host_jit().compile(
+        DeferredIr("runtime.cpu.step.thread_team_ir", "team_ir"), names, passes=Passes.CALL
+    )
+
+
+@cache
+def team_code() -> TeamCode:
+    return TeamCode()
+
 
 _YIELDS = 30
 """Rounds of polls with a yield before each, until Python takes over the wait.

@@ -7,49 +7,15 @@ detect a stall.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from runtime.codegen.ir.control_flow import Repetition
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
-from runtime.cpu.step.segment_ir import FUNCTION, Stop
+from runtime.cpu.step.device_table import IN_FLIGHT, ROW, STATE, State
+from runtime.cpu.step.segment import FUNCTION, Stop
 from runtime.cpu.step.spin_wait_ir import give_way
-from runtime.cpu.step.table_record import IN_FLIGHT, ROW, STATE, State
-
-#: REWIND(worker): set its tables to their first rows. DRIVE(worker, begin): run its tables, from their first rows if
-#: ``begin``.
-REWIND, DRIVE = "rewind", "spmd_drive"
-
-
-class WorkerWord(IntEnum):
-    """Fields of a worker's record; fields that different threads write have cache lines of their own."""
-
-    TABLES = 0  # number of tables
-    TABLE_LIST = 1  # address of their addresses
-    SPINS = 2  # polls of a wait, if the worker has one table
-    ROUNDS = 3  # rounds without progress before the core is yielded between rounds
-    YIELDS = 4  # rounds with a yield before the worker returns
-    CURRENT = 5  # the table at which it stopped
-    SPIN_LIMIT = (
-        6  # polls for the next step before the thread sleeps; it yields the core in the second half
-    )
-    WORKERS = 7  # address of the addresses of the team's workers
-    ASKED = 8  # number of the requested step; negative: retire
-    EARLIER = 9  # number of workers before it, whose cores it avoids
-    HELPED = (
-        10  # number of workers, from the first on, that a helper helps; 0: it has tables of its own
-    )
-    DONE = 16  # number of the completed step
-    ASLEEP = 17
-    CORE = 18  # on which it began the step
-    OPEN_SHARE = 19  # address of the share whose pieces may be taken; 0: none
-    SEMAPHORE = 24
-
-
-#: A ``sem_t`` is 32 bytes in glibc and musl.
-WORKER_WORDS = 32
+from runtime.cpu.step.worker import DRIVE, REWIND, WorkerWord
 
 
 def pointer_to(worker: Pointer, word: WorkerWord) -> Pointer:

@@ -18,8 +18,7 @@ from runtime.program.records.convolution import (
     UndividedConvolution,
 )
 from runtime.program.strides import StridedView
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import ConvolutionAttrs
 from spmd.ops.product_precision import allows_tf32

@@ -15,7 +15,7 @@ from runtime.fusion.element_operations import array_shape
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
 from runtime.fusion.products.factors import Factors, factors_of
 from runtime.fusion.refusal import NoEmitterError
-from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
+from runtime.fusion.row_fusion import RowFusionPlan, has_reductions, row_fusion
 from runtime.fusion.view_path import access_map
 from runtime.program.blocks import Box
 from spmd.hlo import HloInstruction, Opcode
@@ -45,7 +45,7 @@ class ProductFusion:
     """
 
     factors: Factors
-    epilogue: LoopFusion | RowFusion
+    epilogue: LoopFusion | RowFusionPlan
     product: int
     product_result: int | None
     dims: tuple[int, ...]
@@ -123,10 +123,10 @@ def _is_made_by_blas(product: HloInstruction) -> bool:
     )
 
 
-def _cut_dimensions(epilogue: LoopFusion | RowFusion) -> frozenset[int]:
+def _cut_dimensions(epilogue: LoopFusion | RowFusionPlan) -> frozenset[int]:
     """Return the dimensions along which the epilogue can be split: all but those along which it reduces."""
-    if isinstance(epilogue, RowFusion):
-        return frozenset(epilogue.counted)
+    if isinstance(epilogue, RowFusionPlan):
+        return frozenset(epilogue.fusion.counted)
     return frozenset(range(len(epilogue.pieces[0].dims)))
 
 
@@ -172,13 +172,13 @@ def _even(size: int, most: int) -> int:
 
 
 def _require_same_indices(
-    epilogue: LoopFusion | RowFusion, number: int, product: HloInstruction
+    epilogue: LoopFusion | RowFusionPlan, number: int, product: HloInstruction
 ) -> None:
     """Require that the epilogue reads the product only at the epilogue's own index."""
-    if isinstance(epilogue, RowFusion):
-        dims, passes = epilogue.dims, epilogue.passes
-        inside = [each.elements for each in passes]
-        elsewhere = [graph for each in passes for graph in (each.inits, each.rows)]
+    if isinstance(epilogue, RowFusionPlan):
+        dims, graphs = epilogue.fusion.dims, epilogue.graphs
+        inside = [each.elements for each in graphs]
+        elsewhere = [graph for each in graphs for graph in (each.inits, each.rows)]
     elif len(epilogue.pieces) > 1 or epilogue.pieces[0].ranges or epilogue.updates:
         raise NoEmitterError("what is computed of a product is several loops, or writes a block")
     else:

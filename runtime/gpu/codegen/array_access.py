@@ -7,21 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.codegen.elements.builder import Instructions, Int
-from runtime.codegen.ir.dynamic_starts import (
-    StartsStage,
-    StartsVariant,
-    computed_starts,
-    moved_by,
-)
+from runtime.codegen.ir.dynamic_starts import computed_starts, moved_by
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.codegen.ir.values import typed
+from runtime.codegen.starts import StartsStage, StartsVariant
 from runtime.gpu.codegen.launch import ALIGNMENT, ArgumentKind, PtxArgument
 from runtime.gpu.codegen.thread_writer import PtxWriter
-from runtime.program.index_maps import Shift
 from runtime.program.records import loop
 from runtime.program.records.loop import LoopLeaf, Numbers
-from runtime.program.strides import StridedView
+from runtime.program.strides import Shift, StridedView
 from spmd.shape import PrimitiveType
 
 #: Instructions of a GPU.

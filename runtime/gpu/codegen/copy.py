@@ -10,7 +10,6 @@ from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxArgument, PtxTarget
 from runtime.gpu.codegen.loop import loop_source, pieces_sources
 from runtime.gpu.codegen.loop_nest import Nest, nest_of
-from runtime.program.index_maps import Shift
 from runtime.program.records.copy import (
     ConcatenateKernel,
     CopyKernel,
@@ -26,7 +25,7 @@ from runtime.program.scalar_program import (
     ScalarProgram,
     ScalarStep,
 )
-from runtime.program.strides import StridedView
+from runtime.program.strides import Shift, StridedView
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 

@@ -25,8 +25,8 @@ from runtime.gpu.codegen.array_access import (
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxTarget
 from runtime.gpu.codegen.thread_writer import PtxWriter
-from runtime.program.index_order import merged_dims
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows
+from runtime.program.strides import merged_dims
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType

@@ -26,8 +26,12 @@ from runtime.gpu.codegen.loop_nest import Nest, Spans, body, loop_nest, nest_fun
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.gpu.codegen.tiled_loop import tiled_source
 from runtime.program.records.copy import UninitializedKernel
-from runtime.program.records.loop import LoopKernel, PiecesKernel
-from runtime.program.records.native_elementwise import NativeElementwiseKernel, one_operation
+from runtime.program.records.loop import (
+    LoopKernel,
+    NativeElementwiseKernel,
+    PiecesKernel,
+    one_operation,
+)
 
 #: Threads of a block.
 THREADS = 256

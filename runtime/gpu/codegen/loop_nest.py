@@ -17,11 +17,15 @@ from runtime.gpu.codegen.array_access import (
 )
 from runtime.gpu.codegen.launch import ArgumentKind
 from runtime.gpu.codegen.thread_writer import PtxWriter
-from runtime.program.index_maps import Range
-from runtime.program.index_order import LEAST_TILED, in_streaming_order, merged_apart
 from runtime.program.records.loop import LoopKernel, StartsStage
 from runtime.program.scalar_program import ScalarProgram
-from runtime.program.strides import StridedView
+from runtime.program.strides import (
+    LEAST_TILED,
+    Range,
+    StridedView,
+    in_streaming_order,
+    merged_apart,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ from runtime.gpu.codegen.array_access import (
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.launch import WARP, ArgumentKind, KernelSource
 from runtime.gpu.codegen.thread_writer import PtxWriter
-from runtime.program.index_order import merged_dims
 from runtime.program.records.reduce import ProgramReduceKernel
 from runtime.program.scalar_program import ScalarOp, ScalarProgram
+from runtime.program.strides import merged_dims
 from spmd.hlo import Opcode
 
 #: Threads of a block of several rows, blocks per multiprocessor, and most threads of a row.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from runtime.fusion.row_fusion import RowFusion, RowInput, Source
 from runtime.gpu.codegen.array_access import GpuArrayAccess, leaf_access, view_access
 from runtime.gpu.codegen.emitters import GpuArrays
 from runtime.gpu.codegen.launch import ArgumentKind
-from runtime.program.index_order import in_streaming_order, merged_dims
 from runtime.program.records.loop import Numbers, OperandElements
-from runtime.program.records.rows import RowKernel, RowLeaf
+from runtime.program.records.rows import RowFusion, RowInput, RowKernel, RowLeaf, Source
 from runtime.program.scalar_program import ScalarProgram
+from runtime.program.strides import in_streaming_order, merged_dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +63,12 @@ def row_parts(kernel: RowKernel, arrays: GpuArrays) -> RowParts:
     for each, leaves in zip(fusion.passes, kernel.leaves, strict=True):
         passes.append(
             RowPart(
-                found.part(each.elements.program, leaves.elements),
+                found.part(each.elements, leaves.elements),
                 each.reductions,
                 each.cached,
                 tuple(map(found.result, each.results)),
-                found.part(each.inits.program, leaves.inits),
-                found.part(each.rows.program, leaves.rows),
+                found.part(each.inits, leaves.inits),
+                found.part(each.rows, leaves.rows),
                 each.row_values,
                 tuple(map(found.result, each.row_results)),
             )

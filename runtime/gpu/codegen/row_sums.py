@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from runtime.codegen.elements.combining import neutral_element
 from runtime.codegen.ir.element_operations import stored_type
-from runtime.fusion.row_fusion import Reduction
 from runtime.gpu.codegen.launch import WARP
 from runtime.gpu.codegen.row_inputs import RowPart
 from runtime.gpu.codegen.row_schedule import RowPlan
 from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.program.records.rows import Reduction
 from spmd.device import ReductionKind
 
 #: Reductions whose operands may be exchanged.

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from runtime.codegen.elements.combining import element_combining_ir
 from runtime.codegen.ir.element_operations import stored_type, wide_type
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
-from runtime.fusion.row_fusion import Source
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
     address_at,
@@ -34,7 +33,7 @@ from runtime.gpu.codegen.row_inputs import Part, RowPart, RowParts
 from runtime.gpu.codegen.row_schedule import RowPlan
 from runtime.gpu.codegen.row_sums import RowSums
 from runtime.gpu.codegen.thread_writer import PtxWriter
-from runtime.program.records.rows import RowKernel
+from runtime.program.records.rows import RowKernel, Source
 
 
 class Rows(RowSums):

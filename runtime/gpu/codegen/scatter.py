@@ -29,7 +29,7 @@ from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxTarget
 from runtime.gpu.codegen.loop import loop_source
 from runtime.gpu.codegen.loop_nest import nest_of
 from runtime.program.records.gather_scatter import IndexedWindows, ScatterKernel
-from runtime.program.records.native_elementwise import one_operation
+from runtime.program.records.loop import one_operation
 from runtime.program.scalar_program import ElementSignature, Reducer, ScalarProgram
 from runtime.program.strides import StridedView
 from spmd.device import ReductionKind

@@ -14,7 +14,7 @@ from runtime.program.scalar_program import (
     ScalarStep,
 )
 from spmd.hlo import NO_ATTRS, Attrs, Opcode
-from spmd.ops.attrs import CompareAttrs
+from spmd.hlo.opcode import CompareAttrs
 from spmd.shape import PrimitiveType
 
 _S32, _PRED = PrimitiveType.S32, PrimitiveType.PRED

@@ -17,8 +17,7 @@ from runtime.gpu.options import GpuOptions
 from runtime.gpu.planning import MakePtx, Views
 from runtime.program.kernel import Kernel
 from runtime.program.records.copy import CopyKernel
-from runtime.program.records.loop import LoopKernel
-from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.records.loop import LoopKernel, NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature, ScalarConstant, ScalarProgram
 from runtime.program.strides import StridedView
 from spmd.hlo import Opcode

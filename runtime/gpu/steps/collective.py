@@ -16,7 +16,7 @@ from runtime.gpu.driver import GpuEvent, GpuStream
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.transfers.staged_collective import StagedCollective
-from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
+from runtime.program.thunks import CollectiveDoneThunk, CollectiveStartThunk
 from runtime.timeline.events import Stream
 
 

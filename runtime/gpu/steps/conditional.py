@@ -11,7 +11,7 @@ from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.sequence import plan_steps
 from runtime.gpu.transfers.read_back import read_back
-from runtime.program.thunks.conditional import ConditionalThunk
+from runtime.program.thunks import ConditionalThunk
 from spmd.shape import PrimitiveType
 
 

@@ -9,7 +9,7 @@ from runtime.buffers.types import ArrayView
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.work import CopyWork
-from runtime.program.thunks.device_id import PartitionIdThunk, ReplicaIdThunk
+from runtime.program.thunks import PartitionIdThunk, ReplicaIdThunk
 from runtime.timeline.events import Stream
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step, on_host
-from runtime.program.thunks.feed import InfeedThunk, OutfeedThunk
+from runtime.program.thunks import InfeedThunk, OutfeedThunk
 from runtime.timeline.events import Stream
 
 

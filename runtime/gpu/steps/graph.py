@@ -16,7 +16,7 @@ from runtime.gpu.driver import GpuGraph
 from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.collective import DoneStep, StartStep
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import Thunk
 from runtime.timeline.events import Stream
 
 #: Fewest steps of a graph: launching it takes as long as enqueuing one step.

@@ -26,9 +26,7 @@ from runtime.gpu.work import KernelArraysOnDevice, PtxWork
 from runtime.program.kernel import Kernel, KernelArrays
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import CopyThunk, KernelThunk, Thunk
 from runtime.timeline.events import Stream
 
 

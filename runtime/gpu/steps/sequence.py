@@ -10,7 +10,7 @@ from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.graph import with_graphs
 from runtime.gpu.steps.horizontal import with_horizontal_launches
-from runtime.program.thunks.sequence import ThunkSequence
+from runtime.program.thunks import ThunkSequence
 
 
 @dataclass(frozen=True)

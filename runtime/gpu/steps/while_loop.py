@@ -12,8 +12,8 @@ from runtime.gpu.step import Action, GpuProgram, Step, on_host
 from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.sequence import plan_steps
 from runtime.gpu.transfers.read_back import read_back
+from runtime.program.thunks import WhileThunk
 from runtime.program.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
-from runtime.program.thunks.while_loop import WhileThunk
 
 #: Most trips of a scalar loop that run on the device, since waiting for the device would take
 #: longer.

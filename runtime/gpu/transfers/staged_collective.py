@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 from runtime.buffers.types import ArrayView, aligned
 from runtime.gpu.step import GpuProgram
 from runtime.gpu.views import DeviceView

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.program.index_maps import Shift
 from runtime.program.kernel import Kernel
 from runtime.program.records.loop import StartsStage
+from runtime.program.strides import Shift
 from spmd.shape import PrimitiveType
 
 #: Elements of a converted block of the left operand, at most (if one row is not larger).

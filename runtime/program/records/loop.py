@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
 
-from runtime.program.index_maps import Range, Shift
 from runtime.program.kernel import Kernel
-from runtime.program.scalar_program import ScalarProgram
-from runtime.program.strides import StridedView
+from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
+from runtime.program.strides import Range, Shift, StridedView
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +74,16 @@ class UpdateKernel(Kernel):
 
     pieces: tuple[LoopKernel, ...]
     updates: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class NativeElementwiseKernel(Kernel):
+    """results[0] = the operation's value on operands of the result's sizes, which may be its memory."""
+
+    signature: ElementSignature
+
+
+@cache
+def one_operation(signature: ElementSignature) -> ScalarProgram:
+    count = len(signature.operands)
+    return ScalarProgram(signature.operands, (ScalarOp(signature, tuple(range(count))),), (count,))

@@ -10,7 +10,7 @@ import numpy as np
 from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView
 from runtime.program.kernel import Action
-from runtime.program.thunks.thunk import BufferUse, Role, Thunk, UseKind, uses
+from runtime.program.thunks import BufferUse, Role, Thunk, UseKind, uses
 from spmd.custom_call import advice_for
 from spmd.errors import UnsupportedError
 from spmd.host_callback import CallbackSignature, call_back

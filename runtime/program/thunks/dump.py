@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import Thunk, UseKind
+from runtime.program.thunks import Thunk, ThunkSequence, UseKind
 
 
 def dump_thunks(thunks: ThunkSequence) -> str:

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.program.records.loop import LoopKernel, OperandElements
-from runtime.program.records.native_elementwise import NativeElementwiseKernel, one_operation
+from runtime.program.records.loop import (
+    LoopKernel,
+    NativeElementwiseKernel,
+    OperandElements,
+    one_operation,
+)
 from runtime.program.records.scalar_loop import ScalarLoop, Statement
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import CopyThunk, KernelThunk, Thunk
 from spmd.shape import PrimitiveType
 
 #: Largest number of thunks of such a loop: the code is compiled for this loop alone.

@@ -6,8 +6,8 @@ import operator
 
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CompareAttrs, IotaAttrs
+from spmd.hlo.opcode import CompareAttrs, Opcode
+from spmd.ops.attrs import IotaAttrs
 from spmd.passes.algebraic.match import element_type, splat
 from spmd.passes.algebraic.rules import simplifies
 from spmd.shape import PrimitiveType

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CompareAttrs
+from spmd.hlo.opcode import CompareAttrs, Opcode
 from spmd.passes.algebraic.match import element_type, is_splat, splat, used_once
 from spmd.passes.algebraic.rules import simplifies
 from spmd.shape import PrimitiveType

@@ -5,9 +5,15 @@ from __future__ import annotations
 import math
 
 from spmd.errors import HloParseError
-from spmd.hlo.instruction import NO_ATTRS, Attrs, HloInstruction
-from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CompareAttrs, ReducePrecisionAttrs, ResultAccuracyAttrs
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import (
+    NO_ATTRS,
+    Attrs,
+    CompareAttrs,
+    Opcode,
+    ReducePrecisionAttrs,
+    ResultAccuracyAttrs,
+)
 from spmd.ops.elementwise_attributes import WITH_ACCURACY, WITHOUT_ATTRIBUTES
 from spmd.proto.attrs_proto.registry import ProtoValues, attrs_proto
 from spmd.proto.enums import ACCURACY_MODES

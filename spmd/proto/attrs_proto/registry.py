@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spmd.hlo.instruction import NO_ATTRS, Attrs, HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import NO_ATTRS, Attrs, Opcode
 from spmd.proto.implied import Implied
 from spmd.proto.schema.hlo import HloInstructionProto
 from spmd.registry import Registry

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spmd.hlo.instruction import NO_ATTRS, Attrs, HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import NO_ATTRS, Attrs, Opcode
 from spmd.ops.attrs import CallAttrs, ConditionalAttrs, DomainAttrs, FusionAttrs
 from spmd.text.alias_text import format_output_to_operand, read_output_to_operand
 from spmd.text.attrs_text.opaque_values import read_domain

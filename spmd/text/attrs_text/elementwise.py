@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 
-from spmd.hlo.instruction import NO_ATTRS, Attrs, HloInstruction
-from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CompareAttrs, ReducePrecisionAttrs, ResultAccuracyAttrs
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import (
+    NO_ATTRS,
+    Attrs,
+    CompareAttrs,
+    Opcode,
+    ReducePrecisionAttrs,
+    ResultAccuracyAttrs,
+)
 from spmd.ops.elementwise_attributes import WITH_ACCURACY, WITHOUT_ATTRIBUTES
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spmd.hlo.instruction import NO_ATTRS, Attrs, HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import NO_ATTRS, Attrs, Opcode
 from spmd.registry import Registry
 from spmd.text.attrs_text.values import AttrValues
 from spmd.text.attrs_text.writer import AttrWriter

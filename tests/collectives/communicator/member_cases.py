@@ -8,16 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 from collective_definition import dtype_of, make
 
-from collectives.communicator.kinds import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Collective,
-    CollectiveBroadcast,
-    CollectivePermute,
-    RaggedAllToAll,
-    ReduceScatter,
-)
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
+from collectives.communicator.kinds.collective_permute import CollectivePermute
+from collectives.communicator.kinds.op import Collective
+from collectives.communicator.kinds.ragged_all_to_all import RaggedAllToAll
+from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from spmd.device import ReductionKind
 from tests.collectives.communicator.member_world import Arrays, Case
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.node.shared_protocols import MemberMemory, needs_staging, step_program
 from collectives.communicator.steps.engine import LoadedCollective, RunStatus
 from collectives.communicator.steps.shared_buffers import Buffers

@@ -7,16 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collectives.communicator.kinds import (
-    ALL_KINDS,
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Collective,
-    CollectiveBroadcast,
-    CollectivePermute,
-    ReduceScatter,
-)
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_kinds import ALL_KINDS
+from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
+from collectives.communicator.kinds.collective_permute import CollectivePermute
+from collectives.communicator.kinds.op import Collective
+from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from collectives.cost.algorithms import NOTHING, quickest
 from collectives.cost.estimator import CollectiveTime
 from collectives.cost.placement import Pattern, place_groups, place_pairs

@@ -9,11 +9,11 @@ import numpy as np
 
 from spmd.device import ReductionKind
 from spmd.hlo import HloComputation, Opcode
+from spmd.hlo.opcode import ReducePrecisionAttrs
 from spmd.literal import Literal
 from spmd.ops.attrs import (
     DimensionsAttrs,
     DomainAttrs,
-    ReducePrecisionAttrs,
     RngBitGeneratorAttrs,
     ScatterAttrs,
     TopKAttrs,

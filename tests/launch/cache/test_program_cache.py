@@ -15,16 +15,11 @@ import pytest
 from mpi_available import needs_mpi
 
 import spmd
-from launch.cache import (
-    cache_folder,
-    compile_afresh,
-    compile_cached,
-    program_cache,
-    sources_digest,
-)
+from launch.cache import cache_folder, compile_afresh, compile_cached, program_cache
+from launch.cache import digest as digests
 from launch.cache.compile_cached import compile_source
-from launch.cache.compiled import Compiled
 from launch.cache.program_cache import Entry, ProgramCache, program_key
+from launch.entry import Compiled
 from launch.options import CompileOptions
 from launch.source import ModuleSource, source_of
 from runtime.codegen.llvm import object_cache
@@ -121,9 +116,9 @@ def test_sources_are_told_by_their_files(tmp_path: Path, monkeypatch: pytest.Mon
     inner.mkdir(parents=True)
     (tmp_path / "worked_on" / "__init__.py").write_text("")
     (inner / "a.py").write_text("one")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sources_digest, "_PACKAGES", ("worked_on",))
-    digest = sources_digest.sources_digest.__wrapped__
+    monkeypatch.setattr(digests, "_ROOT", tmp_path)
+    monkeypatch.setattr(digests, "_PACKAGES", ("worked_on",))
+    digest = digests.sources_digest.__wrapped__
     before = digest()
     (inner / "a.pyc").write_text("not a source")
     assert digest() == before

@@ -13,8 +13,7 @@ from launch.calibration.machine import CalibrationOptions, described
 from launch.calibration.probes import Probe
 from launch.calibration.products import ProductOptions, ProductProbe
 from launch.calibration.programs import NODE_DEVICES, ProgramSizes, StepProbe, exchange_probes
-from runtime.program.thunks.collective import CollectiveStartThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import CollectiveStartThunk, traverse
 from spmd.hlo import Opcode
 from spmd.machine.reader import read_machine, write_machine
 from spmd.shape import PrimitiveType

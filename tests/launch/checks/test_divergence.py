@@ -12,8 +12,7 @@ import launch.checks.divergence
 import spmd
 from launch.checks.divergence import first_diverging_op, search
 from launch.cli import main
-from launch.data.inputs import read_inputs, seeded_inputs
-from launch.data.npz import Array
+from launch.data.inputs import Array, read_inputs, seeded_inputs
 from launch.entry import Entry
 from partitioner.partition.context import PartitionContext, ShardedValue
 from runtime.compile import array_specs

@@ -9,7 +9,7 @@ import pytest
 
 from launch.checks.expect import Expected, Verdict, check_output, default_tolerance
 from launch.checks.rounding import LEAST_SAMPLES, MOST_SAMPLES, Judgement, judge_rounding
-from launch.data.npz import Array
+from launch.data.inputs import Array
 from launch.entry import Entry
 from spmd.evaluator import evaluate
 from spmd.evaluator.op_tables import REGISTERED

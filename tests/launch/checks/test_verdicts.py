@@ -12,8 +12,7 @@ import pytest
 
 import launch.checks.verdicts
 from launch.cli import main
-from launch.data.inputs import write_arrays
-from launch.data.npz import Array
+from launch.data.inputs import Array, write_arrays
 from runtime.executable import Executable
 from spmd.errors import RunError
 from spmd.evaluator import evaluate

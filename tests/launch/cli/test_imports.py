@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from mpi_available import needs_mpi
 
+from benchmarks.startup import MOST_MODULES
 from launch.cli import main
 from tests.paths import ROOT
 
@@ -99,7 +101,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_saved_executable_runs_without_its_compiler(saved: Path) -> None:
     files = ("--inputs", f"{CASE}/inputs.npz", "--expect", f"{CASE}/expected.npz")
     imported = imported_by("run", str(saved), *files)
-    assert "runtime.load_saved" in imported
+    assert "runtime.saved_program" in imported
     assert some_of(imported, COMPILER) == []
     assert some_of(imported, OTHER_WAYS) == []
     assert some_of(imported, OTHER_FAMILIES) == []
@@ -116,6 +118,21 @@ LOWERING = (
 )
 
 
+#: What neither thunks nor kernels of a program that ran here before need.
+NO_PART_OF_A_RUN = (
+    "collectives.communicator.kinds.all_to_all",
+    "launch.checks",
+    "runtime.codegen.elements",
+    "runtime.codegen.ir",
+    "runtime.fusion",
+    "spmd.analysis",
+    "spmd.hlo.instruction",
+    "spmd.ops",
+    "spmd.text",
+    "zipfile",
+)
+
+
 def test_a_saved_executable_runs_as_the_thunks_that_it_is_known_as(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +144,9 @@ def test_a_saved_executable_runs_as_the_thunks_that_it_is_known_as(
     imported = imported_by("run", str(saved))
     assert some_of(imported, LOWERING) == []
     assert some_of(imported, ("llvmlite", "concurrent.futures")) == []
+    assert some_of(imported, NO_PART_OF_A_RUN) == []
+    assert [name for name in imported if name.endswith("_ir")] == []
+    assert len(imported) <= MOST_MODULES
     monkeypatch.setenv("SPMD_PROGRAM_CACHE", "off")
     assert some_of(imported_by("run", str(saved)), LOWERING) == list(LOWERING)
 
@@ -135,7 +155,10 @@ def test_a_saved_executable_runs_as_the_thunks_that_it_is_known_as(
 def with_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("code") / "mlp.spmdx"
     command = ("compile", "--with-code", str(CASE / "module.hlo"), "-o", str(path))
-    subprocess.run((sys.executable, "-m", "launch", *command), check=True, cwd=ROOT)
+    environment = {k: v for k, v in os.environ.items() if k != "SPMD_PROGRAM_CACHE"}
+    subprocess.run(
+        (sys.executable, "-m", "launch", *command), check=True, cwd=ROOT, env=environment
+    )
     return path
 
 
@@ -143,8 +166,11 @@ def test_code_in_a_trusted_file_needs_no_compiler(
     with_code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPMD_OBJECT_CACHE", "off")
+    monkeypatch.delenv("SPMD_PROGRAM_CACHE", raising=False)
     files = ("--inputs", f"{CASE}/inputs.npz", "--expect", f"{CASE}/expected.npz")
     compiler = ("llvmlite", "runtime.codegen.llvm.ir_compiler")
+    code = ("runtime.codegen.ir", "runtime.codegen.elements")
+    assert some_of(imported_by("run", "--trust", str(with_code)), (*compiler, *code)) == []
     assert some_of(imported_by("run", "--trust", str(with_code), *files), compiler) == []
     assert some_of(imported_by("run", str(with_code), *files), compiler) == list(compiler)
 

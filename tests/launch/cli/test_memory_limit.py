@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launch.cli import main
-from launch.cli.memory_limit_option import byte_count
+from launch.cli.arguments import byte_count
 from tests.paths import CASES
 
 MODULE = str(CASES / "mlp_dp2" / "module.hlo")

@@ -17,11 +17,11 @@ from mpi_available import needs_mpi
 import spmd
 from launch.cli import main
 from launch.data.bounded_results import with_sizes
-from launch.data.npz import InputError
+from launch.data.inputs import InputError
 from launch.mpirun import MpiJob
-from runtime.load_saved import load_bytes
 from runtime.saved import save_bytes
-from runtime.saved_format import SavedExecutableError
+from runtime.saved_archive import SavedExecutableError
+from runtime.saved_program import load_bytes
 
 # y holds n columns; t is y transposed, in a nested result; on two devices the columns are divided.
 COLUMNS = """HloModule columns

@@ -8,8 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from launch.data.inputs import read_arrays, read_inputs, seeded_inputs, write_arrays
-from launch.data.npz import InputError
+from launch.data.inputs import InputError, read_arrays, read_inputs, seeded_inputs, write_arrays
 from spmd.shape import ArrayShape, PrimitiveType, array
 
 TYPES = [kind for kind in PrimitiveType if kind.bits >= 8 or kind is PrimitiveType.PRED]

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from collectives.communicator.kinds import AllReduce
+from collectives.communicator.group import Array
+from collectives.communicator.kinds.all_reduce import AllReduce
 from collectives.communicator.liveness.status_table import StatusTable
 from collectives.communicator.mpi import communicator
 from collectives.communicator.mpi.communicator import MpiCommunicator
 from collectives.communicator.native_collective import NativeCollective
-from collectives.communicator.reduction import Array
 from launch.ranks.agreement import agree
 from launch.ranks.rank_environment import world_of_environment
 from launch.ranks.shutdown import run_rank

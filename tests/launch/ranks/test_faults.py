@@ -18,8 +18,8 @@ from launch.ranks.rank_environment import (
     session_directory,
     settings_of_environment,
     temporary_directory,
+    timeout_of,
 )
-from launch.ranks.rank_timeout import timeout_of
 from launch.ranks.startup import segments_directories
 from tests.paths import ROOT
 

@@ -6,7 +6,7 @@ import pytest
 
 import spmd
 from launch.cli import main
-from launch.ranks.rank_timeout import TimeLimitError, timeout_of, timeout_seconds
+from launch.ranks.rank_environment import TimeLimitError, timeout_of, timeout_seconds
 
 DOUBLE = """
 HloModule double, num_partitions=2

@@ -12,12 +12,12 @@ from collectives.passes.latency_hiding_scheduler import LatencyHidingScheduler
 from collectives.schedule.latency_report import LatencyReport
 from collectives.schedule.overlap_limits import OverlapLimits
 from collectives.schedule.phases import is_start
+from launch.collective_groups import COLLECTIVE_GROUPS
 from launch.options import CompileOptions
 from launch.pipeline import compile_module, stages
-from launch.stages.collective_groups import COLLECTIVE_GROUPS
 from launch.stages.collective_pipelines import HidingNotes, on_optimized, on_scheduled
-from runtime.load_saved import load_bytes
 from runtime.saved import save_bytes
+from runtime.saved_program import load_bytes
 from spmd import parse
 from spmd.hlo import Opcode
 from spmd.machine.named import machine_named

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from collectives.communicator.kinds import AllReduce
+from collectives.communicator.kinds.all_reduce import AllReduce
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.nccl import api as nccl_api
 from collectives.communicator.node.node import Node, Nodes

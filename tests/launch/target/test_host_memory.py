@@ -10,7 +10,7 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.target.machine_option import machine_for
 from runtime.buffers.live_buffers import LiveBuffers
-from runtime.memory_limit import MemoryLimitError, require_memory
+from runtime.device_program import MemoryLimitError, require_memory
 from spmd.machine.named import machine_named
 from spmd.shape import HOST_MEMORY
 from tests.runtime.gpu.doubles.engines import Doubles

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import spmd
-from runtime.step_loop import StepLoop
+from launch.execution import StepLoop
 from spmd.errors import ShardingError
 from spmd.hlo import HloModule, Opcode
 

@@ -7,8 +7,8 @@ import weakref
 import numpy as np
 import pytest
 
-from runtime.arrays.resident import DeviceArray, DonatedError
 from runtime.arrays.sharded_arrays import ShardedArrays
+from runtime.arrays.slots import DeviceArray, DonatedError
 from runtime.executable import Executable
 from tests.runtime.programs import OUTPUTS_OVER_TEMPORARIES, compiled
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.arrays.tiles import gather, shard_of, tile_region
+from runtime.arrays.sharded_arrays import gather, shard_of, tile_region
 from spmd.device import IotaTile
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.sharding import HloSharding, SubgroupType, TileAssignment

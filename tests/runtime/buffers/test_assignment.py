@@ -8,8 +8,7 @@ import pytest
 
 from runtime.buffers.types import AllocationKind, BufferSlice, alignment_of
 from runtime.executable import Executable
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import CopyThunk, traverse
 from tests.runtime import programs
 from tests.runtime.programs import compiled
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from collectives.communicator.kinds import AllGather, CollectiveOp
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.checker.overlap_rules import wrong_overlap
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.executable import Executable

@@ -14,9 +14,9 @@ from shared_memory_ranks import SharedMemoryRank, run_shared_memory_ranks
 from runtime.buffers import shared_results
 from runtime.buffers.types import AllocationKind, Color
 from runtime.executable import Executable
-from runtime.load_saved import load_bytes
 from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays, KernelLibrary
 from runtime.saved import save_bytes
+from runtime.saved_program import load_bytes
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape
 from tests.runtime.programs import SHARING, compiled

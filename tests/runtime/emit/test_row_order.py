@@ -9,8 +9,7 @@ import spmd
 from runtime.cpu.sharing.cut_kernels import cut_into
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.rows import RowKernel
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import KernelThunk, traverse
 
 ADD = "add {\n  p = f32[] parameter(0)\n  q = f32[] parameter(1)\n  ROOT c = f32[] add(p, q)\n}\n\n"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from runtime.codegen.ir.element_operations import has_operation
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import NO_ATTRS, Opcode
-from spmd.ops.attrs import CompareAttrs
+from spmd.hlo.opcode import CompareAttrs
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType

@@ -8,8 +8,7 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.target.machine_option import described
 from runtime.program.records.rows import RowKernel
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import KernelThunk, traverse
 from spmd.text.parser import parse_module
 
 SOFTMAX = """HloModule softmax

@@ -8,8 +8,7 @@ import pytest
 from runtime.executable import Executable
 from runtime.fusion.emitters import emitter_of
 from runtime.program.records.loop import LoopKernel, PiecesKernel
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import CopyThunk, KernelThunk
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape, leaves

@@ -10,8 +10,8 @@ from pathlib import Path
 from launch.entry import Entry
 from launch.pipeline import compile_module
 from runtime.executable import Executable
-from runtime.load_saved import load_bytes
 from runtime.saved import save_bytes
+from runtime.saved_program import load_bytes
 from spmd.text.parser import parse_module
 
 

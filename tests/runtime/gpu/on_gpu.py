@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collectives.communicator.interface import BoundCollective
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.nccl.communicator import NcclCollective, NcclCommunicator
 from collectives.communicator.steps.device_steps import DeviceArray
 from runtime.gpu.driver import GpuBlock, GpuDriver, GpuStream

@@ -25,7 +25,7 @@ from runtime.gpu.steps.horizontal import HorizontalStep
 from runtime.gpu.steps.kernel_step import KernelStep
 from runtime.gpu.steps.sequence import plan_steps
 from runtime.gpu.work import HorizontalWork, Work
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import Thunk
 from spmd.evaluator.evaluator import evaluate
 from spmd.text.parser import parse_module
 from tests.runtime.gpu.codegen.assembler import accepted, needs_assembler

@@ -19,8 +19,8 @@ from runtime.executable import Executable
 from runtime.gpu.collective import NcclCollectives
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.options import GpuOptions
-from runtime.load_saved import load_bytes
 from runtime.saved import save_bytes
+from runtime.saved_program import load_bytes
 from spmd.text.parser import parse_module
 from tests.collectives.communicator.nccl.nccl_double import World
 from tests.runtime.gpu.compiled_cases import compiled_case

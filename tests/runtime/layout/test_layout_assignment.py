@@ -14,8 +14,7 @@ from runtime.layout.model import LayoutModel
 from runtime.layout.search import wishes
 from runtime.program.dot_matrices import unread_operands
 from runtime.program.strides import StridedView
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import CopyThunk, traverse
 from spmd.builder import Builder
 from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.hlo import HloModule, Opcode, Stage

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.program.index_order import in_streaming_order
-from runtime.program.strides import StridedView
+from runtime.program.strides import StridedView, in_streaming_order
 from spmd.shape import ArrayShape, PrimitiveType
 
 

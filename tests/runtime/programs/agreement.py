@@ -8,8 +8,7 @@ import numpy as np
 
 from runtime.executable import Executable
 from runtime.program.kernel import Kernel
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import KernelThunk, traverse
 from spmd.evaluator.evaluator import evaluate
 from spmd.literal import NDArray
 from tests.runtime.programs.build import compiled, module_of, random_inputs

@@ -11,8 +11,8 @@ from launch.options import CompileOptions
 from launch.pipeline import stages
 from runtime.buffers.types import BufferAssignment
 from runtime.compile import build_executable, schedule_module
+from runtime.device_program import MemoryLimitError
 from runtime.executable import Executable
-from runtime.memory_limit import MemoryLimitError
 from runtime.schedule.exact_memory import device_bytes
 from runtime.schedule.memory_fit import fit_memory
 from spmd.analysis.cost import module_cost

@@ -10,7 +10,7 @@ import pytest
 
 from collectives.schedule.checker import check_schedule
 from runtime.compile import build_executable, schedule_module
-from runtime.memory_limit import MemoryLimitError
+from runtime.device_program import MemoryLimitError
 from runtime.schedule import split_region
 from runtime.schedule.live_ranges import LiveRanges
 from runtime.schedule.memory_fit import REPEATING, SPLITTING, Road, fit_memory

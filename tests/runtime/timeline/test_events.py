@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from runtime.cpu.step.recorder import Recorder
+from runtime.device_program import RETAINED_STEPS
 from runtime.executable import Executable
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import traverse
 from runtime.timeline.events import CollectiveEvent, Event, Stream, events_of
-from runtime.timeline.timestamps import RETAINED_STEPS
 from tests.runtime.programs import (
     ALIASING,
     ASYNC_COLLECTIVES,

@@ -9,8 +9,8 @@ import pytest
 
 from spmd.errors import HloParseError, UnsupportedError
 from spmd.hlo import Opcode
+from spmd.hlo.opcode import CompareAttrs
 from spmd.limits import MAX_IMPLIED
-from spmd.ops.attrs import CompareAttrs
 from spmd.proto.reader import parse_proto
 from spmd.proto.schema.hlo import (
     HloComputationProto,

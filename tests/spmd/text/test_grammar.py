@@ -7,6 +7,7 @@ from same_module import assert_same_module
 
 from spmd.errors import HloParseError
 from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
+from spmd.hlo.opcode import ResultAccuracyAttrs
 from spmd.ops.attrs import (
     AsyncAttrs,
     CollectiveAttrs,
@@ -18,7 +19,6 @@ from spmd.ops.attrs import (
     DomainAttrs,
     FusionAttrs,
     PadAttrs,
-    ResultAccuracyAttrs,
     SliceAttrs,
     TupleIndexAttrs,
 )

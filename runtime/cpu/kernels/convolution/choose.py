@@ -11,7 +11,7 @@ from runtime.cpu.kernels.convolution.tile_gradient_geometry import gradient_geom
 from runtime.cpu.kernels.convolution.tile_image import image_tiles
 from runtime.cpu.kernels.convolution.tile_image_geometry import geometry
 from runtime.cpu.kernels.convolution.vectors import vector_plan
-from runtime.cpu.kernels.gemm.dot import compute_type
+from runtime.cpu.kernels.gemm.choose import compute_type
 from runtime.cpu.libraries.blas import gemm_function
 from runtime.program.convolution_matrices import CanonicalConvolution
 from runtime.program.records.convolution import (

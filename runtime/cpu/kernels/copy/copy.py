@@ -3,23 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from enum import Enum
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from runtime.cpu.kernels.copy.copy_ir import (
-    FUNCTION,
-    RANK,
-    WIDTHS,
-    CopyRecord,
-    Innermost,
-    copy_code,
-)
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
+from runtime.codegen.record import Address, Record, Word, record, word_index
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, native_call
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.copy import CopyKernel
 from spmd.literal import NDArray
+
+FUNCTION = "spmd_copy"
+
+#: Most dimensions around the innermost operation.
+RANK = 16
+
+#: Widths in bytes of elements that have code.
+WIDTHS = (1, 2, 4, 8, 16)
+
+
+class Innermost(Enum):
+    """Operation at each position of the index counter, and the meaning of the record's counts and strides."""
+
+    ROWS = "rows"
+    """count: bytes of a row, which is contiguous in both arrays."""
+    FILL = "fill"
+    """count: elements. One element is written to consecutive elements."""
+    REVERSED = "reversed"
+    """count: elements, contiguous in the target, and in the source from the last one to the first."""
+    STRIDED = "strided"
+    """count: elements, with strides in both arrays."""
+    TRANSPOSE = "transpose"
+    """[i, j] of ``count`` and ``columns``, contiguous in j, to [j, i]; strides along i and along j."""
+
+
+#: Operations without a loop to be vectorized: by their strides, or because vector code is written here or in the C
+#: library.
+_AS_WRITTEN = (Innermost.ROWS, Innermost.STRIDED, Innermost.TRANSPOSE)
+
+
+@record
+class CopyDimension(Record):
+    """Dimension around the innermost operation; strides in bytes."""
+
+    size: Word
+    source: Word
+    target: Word
+
+
+@record
+class CopyRecord(Record):
+    """Addresses of the first elements, the innermost operation, and the ``rank`` dimensions around it."""
+
+    source: Address
+    target: Address
+    rank: Word
+    count: Word
+    columns: Word
+    source_stride: Word
+    target_stride: Word
+    dimensions: Sequence[CopyDimension]
+
+
+#: Indices of the record's words with the addresses of the first elements.
+SOURCE_WORD, TARGET_WORD = (word_index(CopyRecord, name) for name in ("source", "target"))
+
+
+@cache
+def copy_code(innermost: Innermost, width: int) -> NativeLibrary:
+    """Return the library of ``FUNCTION`` for elements of ``width`` bytes, which takes the address of a CopyRecord."""
+    passes = Passes.TIDY if innermost in _AS_WRITTEN else Passes.VECTORIZE
+    ir = DeferredIr("runtime.cpu.kernels.copy.copy_ir", "copy_ir", (innermost, width))
+    return host_jit().compile(ir, (FUNCTION,), passes=passes)
+
+
+def transpose_name(width: int) -> str:
+    return f"transpose{width}"
+
+
+@cache
+def transpose_code(width: int) -> NativeLibrary:
+    """Return the library of ``transpose_name(width)``, for other code to call (see add_transpose)."""
+    ir = DeferredIr("runtime.cpu.kernels.copy.transpose_ir", "transpose_ir", (width,))
+    return host_jit().compile(ir, (transpose_name(width),), passes=Passes.TIDY)
+
 
 #: (size, stride in the source, in the target)
 _Dimension: TypeAlias = tuple[int, int, int]

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from runtime.cpu.kernels.copy.copy import copying, native_copy
-from runtime.cpu.kernels.copy.copy_ir import SOURCE_WORD, TARGET_WORD
-from runtime.cpu.kernels.copy.slice_offset_ir import (
+from runtime.cpu.kernels.copy.copy import SOURCE_WORD, TARGET_WORD, copying, native_copy
+from runtime.cpu.kernels.copy.slice_offset import (
     FUNCTION,
     SliceOffsetRecord,
     SliceStart,

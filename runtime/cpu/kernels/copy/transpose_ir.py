@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, Vector
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.cpu.kernels.copy.copy import transpose_name
 
 #: Rows and columns of the squares of a small transpose: runs of some lines, on pages that stay in the TLB.
 _SQUARE = 32
@@ -45,16 +43,10 @@ class Area:
     j_end: IntLike
 
 
-def transpose_name(width: int) -> str:
-    return f"transpose{width}"
-
-
-@cache
-def transpose_code(width: int) -> NativeLibrary:
-    """Return the library of ``transpose_name(width)``, for other code to call (see add_transpose)."""
+def transpose_ir(width: int) -> str:
     module = Module()
     add_transpose(module, width)
-    return host_jit().compile(module.text(), (transpose_name(width),), passes=Passes.TIDY)
+    return module.text()
 
 
 def add_transpose(module: Module, width: int, linkage: str = "") -> None:

@@ -12,12 +12,11 @@ from runtime.cpu.kernels.fft.ufunc_call_ir import (
     LineLoopRecord,
     line_loop_code,
 )
-from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call
-from runtime.cpu.kernels.repeat_ir import repeated
+from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call, repeated
 from runtime.cpu.libraries.pocketfft import line_loop
-from runtime.program.index_order import merged_dims
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.fft import FftKernel
+from runtime.program.strides import merged_dims
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from runtime.codegen.elements.formats import FloatFormat
-from runtime.codegen.ir.record import Record
 from runtime.codegen.llvm.jit import NativeLibrary
+from runtime.codegen.record import Record
 from runtime.cpu.kernels.fft import fft_ir, fft_load_store_ir, fft_real_ir
 from runtime.cpu.kernels.fft.fft_ir import (
     FORMATS,
@@ -20,9 +20,8 @@ from runtime.cpu.kernels.fft.fft_ir import (
 from runtime.cpu.kernels.fft.fft_load_store_ir import Lie, LinesRecord, LinesVariant
 from runtime.cpu.kernels.fft.fft_plan import digit_reversal, radices_of, roots_of_unity, twiddles_of
 from runtime.cpu.kernels.fft.fft_real_ir import RealRecord, RealVariant
-from runtime.cpu.kernels.native_call import NativeAction, NativeCall, native_call
-from runtime.cpu.kernels.repeat_ir import repeated
-from runtime.program.index_order import merged_dims
+from runtime.cpu.kernels.native_call import NativeAction, NativeCall, native_call, repeated
+from runtime.program.strides import merged_dims
 from spmd.literal import NDArray
 
 COMPLEX_BYTES = 2 * VECTOR_BYTES

@@ -3,30 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
 
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
+from runtime.codegen.record import Address, Record, Word, record
 from runtime.cpu.kernels.convert import converting
-from runtime.cpu.kernels.gather_scatter.gather_scatter_ir import (
-    FUNCTION,
-    BatchDimension,
-    CombineElements,
-    Component,
-    Elements,
-    GatherElements,
-    IndexedRecord,
-    IndexedVariant,
-    ScatterElements,
-    WindowDimension,
-    indexed_code,
-)
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows, ScatterKernel
-from runtime.program.scalar_program import ScalarProgram
+from runtime.program.scalar_program import Reducer, ScalarProgram
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
+
+FUNCTION = "spmd_indexed"
+
+
+@dataclass(frozen=True, slots=True)
+class GatherElements:
+    """Gather: slices = array, for elements of ``byte_size``."""
+
+    byte_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterElements:
+    """Scatter: array = slices, for elements of ``byte_size``."""
+
+    byte_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CombineElements:
+    """Scatter: array = array op slices. Known reductions combine narrow floats in f32, then the array's type."""
+
+    kind: PrimitiveType
+    reduction: Reducer
+
+
+Elements: TypeAlias = GatherElements | ScatterElements | CombineElements
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedVariant:
+    """Variant of the code. batch, window: ranks over index vectors and over a window. components: of an index vector.
+
+    packed: array and slices are contiguous along a window's last dimension.
+    """
+
+    index: PrimitiveType
+    elements: Elements
+    batch: int
+    window: int
+    components: int
+    packed: bool
+
+
+@record
+class BatchDimension(Record):
+    """Dimension over index vectors: size, and strides in bytes."""
+
+    size: Word
+    indices: Word
+    array: Word
+    slices: Word
+
+
+@record
+class WindowDimension(Record):
+    """Dimension over a window."""
+
+    size: Word
+    array: Word
+    slices: Word
+
+
+@record
+class Component(Record):
+    """Component of an index vector: its offset in bytes, stride in the array, largest start at which a window fits."""
+
+    offset: Word
+    stride: Word
+    limit: Word
+
+
+@record
+class IndexedRecord(Record):
+    """Addresses and dimensions of a gather or scatter, slowest first."""
+
+    array: Address
+    slices: Address
+    indices: Address
+    batch: Sequence[BatchDimension]
+    window: Sequence[WindowDimension]
+    components: Sequence[Component]
+
+
+@cache
+def indexed_code(variant: IndexedVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, which takes the address of an IndexedRecord."""
+    ir = DeferredIr(
+        "runtime.cpu.kernels.gather_scatter.gather_scatter_ir", "indexed_ir", (variant,)
+    )
+    return host_jit().compile(ir, (FUNCTION,))
 
 
 @CPU_KERNELS.binds(GatherKernel)

@@ -7,109 +7,22 @@ shapes of a rank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TypeAlias
 
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.dynamic_starts import inside, widened_index
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.reducer import combining
 from runtime.codegen.ir.values import Pointer
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.program.scalar_program import Reducer
-from spmd.shape import PrimitiveType
-
-FUNCTION = "spmd_indexed"
-
-
-@dataclass(frozen=True, slots=True)
-class GatherElements:
-    """Gather: slices = array, for elements of ``byte_size``."""
-
-    byte_size: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScatterElements:
-    """Scatter: array = slices, for elements of ``byte_size``."""
-
-    byte_size: int
-
-
-@dataclass(frozen=True, slots=True)
-class CombineElements:
-    """Scatter: array = array op slices. Known reductions combine narrow floats in f32, then the array's type."""
-
-    kind: PrimitiveType
-    reduction: Reducer
-
-
-Elements: TypeAlias = GatherElements | ScatterElements | CombineElements
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedVariant:
-    """Variant of the code. batch, window: ranks over index vectors and over a window. components: of an index vector.
-
-    packed: array and slices are contiguous along a window's last dimension.
-    """
-
-    index: PrimitiveType
-    elements: Elements
-    batch: int
-    window: int
-    components: int
-    packed: bool
-
-
-@record
-class BatchDimension(Record):
-    """Dimension over index vectors: size, and strides in bytes."""
-
-    size: Word
-    indices: Word
-    array: Word
-    slices: Word
-
-
-@record
-class WindowDimension(Record):
-    """Dimension over a window."""
-
-    size: Word
-    array: Word
-    slices: Word
-
-
-@record
-class Component(Record):
-    """Component of an index vector: its offset in bytes, stride in the array, largest start at which a window fits."""
-
-    offset: Word
-    stride: Word
-    limit: Word
-
-
-@record
-class IndexedRecord(Record):
-    """Addresses and dimensions of a gather or scatter, slowest first."""
-
-    array: Address
-    slices: Address
-    indices: Address
-    batch: Sequence[BatchDimension]
-    window: Sequence[WindowDimension]
-    components: Sequence[Component]
-
-
-@cache
-def indexed_code(variant: IndexedVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of an IndexedRecord."""
-    return host_jit().compile(indexed_ir(variant), (FUNCTION,))
+from runtime.cpu.kernels.gather_scatter.gather_scatter import (
+    FUNCTION,
+    CombineElements,
+    GatherElements,
+    IndexedRecord,
+    IndexedVariant,
+)
 
 
 def indexed_ir(variant: IndexedVariant) -> str:

@@ -7,36 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from runtime.cpu.kernels.convert import converting
-from runtime.cpu.kernels.gemm.native_dot import blas_product, converted_product, over_batch
-from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall
-from runtime.cpu.kernels.gemm.tile_choice import suits_tiles
-from runtime.cpu.kernels.native_call import NOTHING, NativeAction
+from runtime.cpu.kernels.copy.copy import copying
+from runtime.cpu.kernels.gemm.native_dot import blas_product, over_batch
+from runtime.cpu.kernels.native_call import NOTHING, NativeAction, RelocatableCall
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.dot import DotKernel
 from spmd.literal import NDArray
-from spmd.shape import PrimitiveType
-
-
-def plan_dot(
-    batch: tuple[int, ...],
-    sizes: tuple[int, int, int],
-    types: tuple[PrimitiveType, PrimitiveType, PrimitiveType],
-    *,
-    tf32: bool = False,
-) -> DotKernel | None:
-    """Return the product of sizes m, k, n and types of operands and result as this machine computes it.
-
-    `tf32`: allowed by the program. Integers of more than 8 bits, which TF32 does not hold, are never rounded. Returns
-    None if there is no type to sum in.
-    """
-    compute = compute_type(*types, sizes[1])
-    if compute is None:
-        return None
-    tf32 &= compute is PrimitiveType.F32 and not any(
-        kind.is_integer and kind.bits > 8 for kind in types[:2]
-    )
-    return DotKernel(batch, *sizes, *types, compute, suits_tiles(types, sizes), tf32)
 
 
 @CPU_KERNELS.binds(DotKernel)
@@ -46,7 +22,7 @@ def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
     if out.size == 0:
         return NOTHING
     if kernel.k == 0:
-        return converting(np.zeros((), out.dtype), out)
+        return copying(np.zeros((), out.dtype), out)
     product = native_product(kernel, arrays)
     return by_numpy(kernel, arrays) if product is None else NativeAction(product.calls)
 
@@ -71,6 +47,8 @@ def native_product(kernel: DotKernel, arrays: KernelArrays) -> RelocatableCall |
         elif kernel.is_direct:
             product = blas_product(kernel.compute, *matrices)
         else:
+            from runtime.cpu.kernels.gemm.converted_dot import converted_product
+
             product = converted_product(kernel.compute, matrices, arrays.scratch, kernel.block_rows)
     return None if product is None else over_batch(product, kernel.batch, lhs, rhs, out)
 
@@ -134,34 +112,3 @@ class _Product:
             else:
                 np.matmul(block, rhs, out=total[:count])
                 np.copyto(self.out[rows], total[:count], casting="unsafe")
-
-
-def compute_type(
-    lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, depth: int
-) -> PrimitiveType | None:
-    """Return the type to sum in: a float if that is exact for integers too, else the integer itself.
-
-    Returns None if there is no kernel (sums of truth values, small integers of great depth).
-    """
-    if result is PrimitiveType.PRED:
-        return None
-    if result.is_integer:
-        if not (lhs.is_integer and rhs.is_integer):
-            return None
-        largest = depth * _largest(lhs) * _largest(rhs)
-        if largest > _largest(result, negative=False) or largest > 2.0**53:
-            return result if min(lhs.bits, rhs.bits, result.bits) >= 8 else None
-        return PrimitiveType.F32 if largest <= 2.0**24 else PrimitiveType.F64
-    types = [
-        np.dtype(np.float32) if t.is_floating and t.bits < 32 else t.numpy
-        for t in (lhs, rhs, result)
-        if t is not PrimitiveType.PRED
-    ]
-    return PrimitiveType.from_numpy(np.result_type(*types))
-
-
-def _largest(kind: PrimitiveType, *, negative: bool = True) -> float:
-    """Return the largest magnitude of an integer type, or of its positive numbers."""
-    if not kind.is_signed_integer:
-        return 2.0**kind.bits - 1
-    return 2.0 ** (kind.bits - 1) - (0 if negative else 1)

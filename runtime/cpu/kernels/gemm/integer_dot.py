@@ -8,8 +8,7 @@ from runtime.cpu.kernels.gemm.integer_dot_ir import (
     IntegerDotRecord,
     integer_dot_code,
 )
-from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, has_runs, moving
-from runtime.cpu.kernels.native_call import native_call
+from runtime.cpu.kernels.native_call import RelocatableCall, has_runs, moving, native_call
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 

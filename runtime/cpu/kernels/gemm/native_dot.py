@@ -1,39 +1,26 @@
-"""Matrix products as native calls: of BLAS, with conversions of other types, repeated over batches."""
+"""Matrix products as native calls: of BLAS and of code for small and thin ones, repeated over batches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 
-from runtime.cpu.kernels.convert import SOURCE_WORD, TARGET_WORD, converting
-from runtime.cpu.kernels.copy.copy_ir import SOURCE_WORD as COPY_SOURCE_WORD
-from runtime.cpu.kernels.copy.copy_ir import CopyRecord
-from runtime.cpu.kernels.gemm.blas_call_ir import (
-    GEMM,
-    GEMM_WORDS,
-    GEMV,
-    MOST_TRANSPOSED,
-    NO_TRANSPOSE,
-    TRANSPOSE,
-    TRANSPOSING_GEMM,
-    GemmIr,
-    GemmRecord,
-    GemvRecord,
-    blas_gemm_ir,
-    gemm_code,
-    gemv_code,
-    transposing_gemm_code,
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_has, host_jit
+from runtime.codegen.record import Address, Record, Word, record, word_count
+from runtime.cpu.kernels.copy.copy import SOURCE_WORD as COPY_SOURCE_WORD
+from runtime.cpu.kernels.copy.copy import CopyRecord
+from runtime.cpu.kernels.gemm.tile_unit import TILE_THRESHOLDS, has_tile_unit
+from runtime.cpu.kernels.native_call import (
+    RelocatableCall,
+    moving,
+    native_call,
 )
-from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, moving
-from runtime.cpu.kernels.gemm.small_dot_ir import register_block, small_gemm_ir
-from runtime.cpu.kernels.gemm.thin_dot import MOST_SUMMED, thin_product
-from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS
-from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
-from runtime.cpu.kernels.native_call import NativeAction, NativeCall, native_call
-from runtime.cpu.libraries.blas import gemm_function, gemv_function
-from runtime.program.index_order import merged_dims
+from runtime.cpu.libraries.blas import BlasFunction, gemm_function, gemv_function
+from runtime.program.strides import merged_dims
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -44,6 +31,11 @@ _LEAST_ROWS_FOR_TRANSPOSE = 32
 #: calls malloc for the remainder of a row up to there.
 _MOST_SMALL, _MOST_RAGGED = 1 << 18, 10**6
 _FULL_VECTORS = 16
+#: Most rows for which rows of rhs are accumulated although sums of columns would fit in registers: this reads a matrix
+#: in longer runs (64 MB in 0.5 to 0.8 of the time for 2 to 4 rows), which matters less for more rows.
+MOST_SUMMED = 4
+#: Fewest bytes of the large matrix: at 256 KB there is no difference, at 4 MB it is two to four times as fast.
+LEAST_THIN_BYTES = 1 << 19
 #: Most rows of lhs for which packing rhs does not pay, the fewest columns for that, and the largest depth: each row of
 #: rhs is on another page, which must still be in the TLB for the next columns (measured).
 _FEW_ROWS, _MANY_COLUMNS, _MOST_FLAT_DEPTH = 32, 64, 2048
@@ -86,26 +78,32 @@ def blas_product(
         return None if transposed is None else transposed.exchanged()
     (m, k), n = lhs.shape, rhs.shape[1]
     in_registers = _lies_by_row(rhs) and m > MOST_SUMMED and is_small(m, n, k)
-    thin = None if in_registers else thin_product(kind, lhs, rhs, out)
+    thin = None
+    if not in_registers and max(lhs.nbytes, rhs.nbytes) >= LEAST_THIN_BYTES:
+        from runtime.cpu.kernels.gemm.thin_dot import thin_product  # of large matrices alone
+
+        thin = thin_product(kind, lhs, rhs, out)
     special = thin or _transposing_product(kind, lhs, rhs, out)
     if special is not None:
         return special
     arguments = _gemm_record(lhs, rhs, out)
-    gemm = _gemm_for(kind, arguments)
+    gemm = _product_for(kind, arguments)
     if gemm is None:
         return None
     record = arguments.to_array()
-    return moving(native_call(gemm_code(gemm), GEMM, record, (lhs, rhs, out)))
+    return moving(native_call(gemm_code(kind, gemm), GEMM, record, (lhs, rhs, out)))
 
 
-def _gemm_for(kind: PrimitiveType, arguments: GemmRecord) -> GemmIr | None:
-    """Return the IR of the product; None if it needs BLAS, and there is none."""
+def _product_for(kind: PrimitiveType, arguments: GemmRecord) -> Product | None:
+    """Return the product's variant; None if it needs BLAS, and there is none."""
     by_row = arguments.transpose_rhs == NO_TRANSPOSE
-    is_real = kind in (PrimitiveType.F32, PrimitiveType.F64)
-    if is_real and by_row and is_small(arguments.m, arguments.n, arguments.k):
-        return small_gemm_ir(kind, register_block(arguments.m, arguments.n, kind))
-    gemm = gemm_function(kind, (arguments.m, arguments.n, arguments.k))
-    return None if gemm is None else blas_gemm_ir(kind, gemm)
+    if (
+        kind in (PrimitiveType.F32, PrimitiveType.F64)
+        and by_row
+        and is_small(arguments.m, arguments.n, arguments.k)
+    ):
+        return register_block(arguments.m, arguments.n, kind)
+    return gemm_function(kind, (arguments.m, arguments.n, arguments.k))
 
 
 def _gemm_record(lhs: NDArray, rhs: NDArray, out: NDArray) -> GemmRecord:
@@ -133,7 +131,7 @@ def _transposing_product(
     rows, columns = rhs.shape
     by_row = np.empty(rhs.shape, rhs.dtype)  # only for its strides: native code has its own copy
     product = _gemm_record(lhs, by_row, out)
-    gemm = _gemm_for(kind, product)
+    gemm = _product_for(kind, product)
     if gemm is None:
         return None
     inner = (columns, rows, rhs.strides[1], by_row.strides[0])
@@ -185,65 +183,148 @@ def _leading_dimension(matrix: NDArray) -> int:
     return int(max(columns, lying.strides[0] // lying.itemsize if rows > 1 else columns))
 
 
-@dataclass(frozen=True, slots=True)
-class _Conversion:
-    """Calls of a conversion, and the addresses of the record words with its source and target; empty by default."""
-
-    calls: tuple[NativeCall, ...] = ()
-    source: tuple[int, ...] = ()
-    target: tuple[int, ...] = ()
-
-    @staticmethod
-    def between(source: NDArray, target: NDArray) -> _Conversion | None:
-        """Return the conversion; None if there is no native code for it."""
-        action = converting(source, target)
-        if not isinstance(action, NativeAction):
-            return None
-        record = action.calls[0].record
-        return _Conversion(action.calls, (record + 8 * SOURCE_WORD,), (record + 8 * TARGET_WORD,))
+# ---- records, variants and code
 
 
-def converted_product(
-    kind: PrimitiveType,
-    matrices: tuple[NDArray, NDArray, NDArray],
-    scratch: Sequence[NDArray],
-    block_rows: int,
-) -> RelocatableCall | None:
-    """Bind the product of two matrices into the third, computed in ``kind``; other types are converted in scratch.
+GEMM, GEMV, TRANSPOSING_GEMM = "spmd_gemm", "spmd_gemv", "spmd_transposing_gemm"
 
-    scratch: for a block of rows of the left matrix, for the right matrix, for a block of the result, as needed.
+ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112
+
+#: Most elements of a right matrix that is transposed on the stack.
+MOST_TRANSPOSED = 4096
+
+
+@record
+class GemmRecord(Record):
+    """result[m, n] = lhs[m, k] rhs[k, n], row-major; operands may be transposed. lda, ldb, ldc: leading dimensions."""
+
+    lhs: Address
+    rhs: Address
+    result: Address
+    m: Word
+    n: Word
+    k: Word
+    lda: Word
+    ldb: Word
+    ldc: Word
+    transpose_lhs: Word
+    transpose_rhs: Word
+
+
+@record
+class GemvRecord(Record):
+    """result = matrix vector; the matrix is stored as ``rows`` rows of ``columns`` elements, and may be transposed.
+
+    Strides are in elements.
     """
-    lhs, rhs, out = matrices
-    spare = list(scratch)
-    left, right, total = (spare.pop(0) if x.dtype != kind.numpy else None for x in matrices)
-    rhs_conversion = _Conversion() if right is None else _Conversion.between(rhs, right)
 
-    def block(first: int, count: int) -> RelocatableCall | None:
-        rows, to = lhs[first : first + count], out[first : first + count]
-        here = rows if left is None else left[:count]
-        there = to if total is None else total[:count]
-        product = blas_product(kind, here, rhs if right is None else right, there)
-        before = _Conversion() if left is None else _Conversion.between(rows, here)
-        after = _Conversion() if total is None else _Conversion.between(there, to)
-        if product is None or before is None or after is None:
-            return None
-        return RelocatableCall(
-            before.calls + product.calls + after.calls,
-            product.lhs if left is None else before.source,
-            product.rhs if right is None else (),
-            product.result if total is None else after.target,
-        )
+    matrix: Address
+    vector: Address
+    result: Address
+    rows: Word
+    columns: Word
+    lda: Word
+    vector_step: Word
+    result_step: Word
+    transpose: Word
 
-    full, rest = divmod(len(lhs), block_rows)
-    blocks, tail = (
-        block(0, block_rows),
-        block(full * block_rows, rest) if rest else RelocatableCall(()),
-    )
-    if rhs_conversion is None or blocks is None or tail is None:
-        return None
-    steps = [block_rows * x.strides[0] for x in (lhs, out)]
-    return (
-        RelocatableCall(rhs_conversion.calls, rhs=rhs_conversion.source)
-        .then(blocks.repeated(full, (steps[0], 0, steps[1])))
-        .then(tail)
-    )
+
+#: Indices of the words with the addresses of operands and result.
+LHS_WORD, RHS_WORD, RESULT_WORD = range(3)
+
+#: Words of a product's record; those of the copy that transposes the right matrix follow.
+GEMM_WORDS = word_count(GemmRecord)
+
+
+# ---- small products in registers
+
+_MOST_ROWS = 8
+
+#: Cycles of an addition's latency, and of a loop's overhead.
+_SUM_TURNS, _LOOP_TURNS = 4.0, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class VectorRegisters:
+    """Vector registers: their width in bytes, and the number of them that may hold sums."""
+
+    bytes: int
+    sums: int
+
+
+@cache
+def host_registers() -> VectorRegisters:
+    return VectorRegisters(64, 24) if host_has("avx512f") else VectorRegisters(32, 12)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBlock:
+    """``rows`` of the result, and ``vectors`` of ``lanes`` columns each. is_wider: of more columns than the matrix."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    is_wider: bool
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+    def turns(self, m: int, n: int) -> float:
+        """Estimate the cycles for one depth of all m times n results.
+
+        In one cycle two vectors are multiplied and added, or two numbers are loaded, or a vector.
+        """
+        each = max(self.rows * self.vectors / 2, self.rows / 2 + self.vectors) + _LOOP_TURNS
+        return max(each, _SUM_TURNS) * -(-m // self.rows) * -(-n // self.columns)
+
+
+@cache
+def register_block(m: int, n: int, kind: PrimitiveType) -> RegisterBlock:
+    """Return the block with the fewest cycles for m rows and n columns."""
+    registers = host_registers()
+    lanes = min(1 << (n - 1).bit_length(), registers.bytes // kind.byte_size)
+    blocks = [
+        RegisterBlock(rows, vectors, lanes, vectors * lanes > n)
+        for rows in range(1, min(m, _MOST_ROWS) + 1)
+        for vectors in range(1, min(-(-n // lanes), registers.sums // rows) + 1)
+    ]
+    return min(blocks, key=lambda block: (block.turns(m, n), -block.rows))
+
+
+# ---- code
+
+#: Product of f32 or f64: a small one in registers, or BLAS's.
+Product: TypeAlias = RegisterBlock | BlasFunction
+
+
+@cache
+def gemm_code(kind: PrimitiveType, product: Product) -> NativeLibrary:
+    """Return the library of ``GEMM``, which takes the address of a GemmRecord."""
+    passes = Passes.CALL if isinstance(product, BlasFunction) else Passes.TIDY
+    return _compiled("gemm_ir", GEMM, kind, product, passes)
+
+
+@cache
+def transposing_gemm_code(kind: PrimitiveType, product: Product) -> NativeLibrary:
+    """Return the library of ``TRANSPOSING_GEMM``. It takes a GemmRecord, then the record of a copy of the right matrix.
+
+    The copy makes the right matrix row-major, on the stack: small right matrices are read much faster by row.
+    """
+    return _compiled("transposing_gemm_ir", TRANSPOSING_GEMM, kind, product, Passes.TIDY)
+
+
+@cache
+def gemv_code(kind: PrimitiveType, gemv: BlasFunction) -> NativeLibrary:
+    """Return the library of ``GEMV``, which takes the address of a GemvRecord."""
+    return _compiled("gemv_ir", GEMV, kind, gemv, Passes.CALL)
+
+
+def _compiled(
+    function: str, name: str, kind: PrimitiveType, product: Product, passes: Passes
+) -> NativeLibrary:
+    """Return the library of function ``name``. Its IR has the bits of BLAS's sizes, and no address."""
+    variant = product.index_bits if isinstance(product, BlasFunction) else product
+    symbols = {"blas": product.address} if isinstance(product, BlasFunction) else {}
+    ir = DeferredIr("runtime.cpu.kernels.gemm.blas_call_ir", function, (kind, variant))
+    return host_jit().compile(ir, (name,), symbols, passes=passes)

@@ -9,10 +9,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from runtime.cpu.kernels.gemm.sliced_product import product_at
+from runtime.cpu.kernels.gemm.dot import bind_dot
 from runtime.cpu.kernels.native_call import NOTHING, in_order
-from runtime.cpu.kernels.parts import loop_part, rows_part
+from runtime.program.blocks import loop_part, rows_part
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.dot import DotKernel, FactorOperands
 from runtime.program.records.loop import LoopKernel, OperandElements
 from runtime.program.records.product_epilogue import Box, Epilogue, ProductEpilogueKernel
 from runtime.program.records.rows import RowLeaf
@@ -58,9 +59,19 @@ def _row_block(
     matrices = (lhs[(*counted, down)], rhs[(*counted, slice(None), across)])
     taken = tuple(map(_as, own, product.scratch_dims()))
     return (
-        product_at(product, KernelArrays(matrices, (out,), taken), factors, arrays.operands),
+        _product(product, KernelArrays(matrices, (out,), taken), factors, arrays.operands),
         CPU_KERNELS.bind(epilogue, KernelArrays(tuple(operands), tuple(results), scratch)),
     )
+
+
+def _product(
+    product: DotKernel, arrays: KernelArrays, factors: FactorOperands, operands: Sequence[NDArray]
+) -> Action:
+    if not any(factors.shifts):
+        return bind_dot(product, arrays)
+    from runtime.cpu.kernels.gemm.sliced_product import product_at  # few products read slices
+
+    return product_at(product, arrays, factors, operands)
 
 
 def _as(memory: NDArray, dims: tuple[int, ...]) -> NDArray:

@@ -8,13 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from runtime.cpu.kernels.copy.copy import native_copy
-from runtime.cpu.kernels.copy.copy_ir import SOURCE_WORD
-from runtime.cpu.kernels.copy.slice_offset_ir import (
-    FUNCTION,
-    SliceOffsetsRecord,
-    slice_offsets_code,
-)
+from runtime.cpu.kernels.copy.copy import SOURCE_WORD, native_copy
+from runtime.cpu.kernels.copy.slice_offset import FUNCTION, SliceOffsetsRecord, slice_offsets_code
 from runtime.cpu.kernels.gemm.dot import bind_dot, native_product
 from runtime.cpu.kernels.loop.loop import (
     ArrayAccess,
@@ -23,9 +18,9 @@ from runtime.cpu.kernels.loop.loop import (
     starts_variant,
 )
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
-from runtime.program.index_maps import Shift
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.dot import DotKernel, FactorOperands, SlicedProductKernel
+from runtime.program.strides import Shift
 from spmd.literal import NDArray
 
 

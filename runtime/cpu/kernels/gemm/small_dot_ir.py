@@ -12,71 +12,15 @@ vector is partial.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
-
 from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.values import splat, zeros
 from runtime.codegen.ir.vectors import first_lanes, masked_load, masked_store
-from runtime.codegen.llvm.jit import host_has
-from runtime.cpu.kernels.gemm.blas_call_ir import GEMM, NO_TRANSPOSE, GemmIr, GemmRecord
+from runtime.cpu.kernels.gemm.native_dot import GEMM, NO_TRANSPOSE, GemmRecord, RegisterBlock
 from spmd.shape import PrimitiveType
 
-_MOST_ROWS = 8
-#: Cycles of an addition's latency, and of a loop's overhead.
-_SUM_TURNS, _LOOP_TURNS = 4.0, 1.0
 
-
-@dataclass(frozen=True, slots=True)
-class VectorRegisters:
-    """Vector registers: their width in bytes, and the number of them that may hold sums."""
-
-    bytes: int
-    sums: int
-
-
-@cache
-def host_registers() -> VectorRegisters:
-    return VectorRegisters(64, 24) if host_has("avx512f") else VectorRegisters(32, 12)
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterBlock:
-    """``rows`` of the result, and ``vectors`` of ``lanes`` columns each. is_wider: of more columns than the matrix."""
-
-    rows: int
-    vectors: int
-    lanes: int
-    is_wider: bool
-
-    @property
-    def columns(self) -> int:
-        return self.vectors * self.lanes
-
-    def turns(self, m: int, n: int) -> float:
-        """Estimate the cycles for one depth of all m times n results.
-
-        In one cycle two vectors are multiplied and added, or two numbers are loaded, or a vector.
-        """
-        each = max(self.rows * self.vectors / 2, self.rows / 2 + self.vectors) + _LOOP_TURNS
-        return max(each, _SUM_TURNS) * -(-m // self.rows) * -(-n // self.columns)
-
-
-@cache
-def register_block(m: int, n: int, kind: PrimitiveType) -> RegisterBlock:
-    """Return the block with the fewest cycles for m rows and n columns."""
-    registers = host_registers()
-    lanes = min(1 << (n - 1).bit_length(), registers.bytes // kind.byte_size)
-    blocks = [
-        RegisterBlock(rows, vectors, lanes, vectors * lanes > n)
-        for rows in range(1, min(m, _MOST_ROWS) + 1)
-        for vectors in range(1, min(-(-n // lanes), registers.sums // rows) + 1)
-    ]
-    return min(blocks, key=lambda block: (block.turns(m, n), -block.rows))
-
-
-def small_gemm_ir(kind: PrimitiveType, block: RegisterBlock) -> GemmIr:
+def small_gemm_ir(kind: PrimitiveType, block: RegisterBlock) -> str:
     """Return ``GEMM`` for products that ``block`` suits, with a row-major rhs; lhs may be transposed."""
     f, t, size = FunctionWriter(GEMM, GemmRecord), wide_type(kind), kind.byte_size
     rec, vector = f.record, f"<{block.lanes} x {t}>"
@@ -118,4 +62,4 @@ def small_gemm_ir(kind: PrimitiveType, block: RegisterBlock) -> GemmIr:
                     masked_store(address, total, mask, 4)
                 else:
                     address.store(total, align=4)
-    return GemmIr(f.end() + "\n")
+    return f.end() + "\n"

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
-from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, has_runs, moving
-from runtime.cpu.kernels.gemm.thin_dot_ir import FUNCTION, ThinDotRecord, thin_dot_code
-from runtime.cpu.kernels.native_call import native_call
+from functools import cache
+
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
+from runtime.codegen.record import Address, Record, Word, record
+from runtime.cpu.kernels.gemm.native_dot import LEAST_THIN_BYTES
+from runtime.cpu.kernels.native_call import RelocatableCall, has_runs, moving, native_call
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
 #: Most rows of one call.
 _ROWS = 8
-#: Most rows for which rows of rhs are accumulated although sums of columns would fit in registers: this reads a matrix
-#: in longer runs (64 MB in 0.5 to 0.8 of the time for 2 to 4 rows), which matters less for more rows.
-MOST_SUMMED = 4
 #: Most rows of a product if rhs is read by column; by row as many as of one call.
 MOST_ROWS = 16
-#: Fewest bytes of the large matrix: at 256 KB there is no difference, at 4 MB it is two to four times as fast.
-LEAST_BYTES = 1 << 19
+
+FUNCTION = "spmd_thin_dot"
+
+
+@record
+class ThinDotRecord(Record):
+    """result[rows, n] = lhs[rows, k] rhs[k, n]: addresses, sizes, and strides in bytes.
+
+    Rows of lhs are contiguous. So are those of rhs and result if rhs is read by row; otherwise columns of rhs are
+    contiguous, and its stride is that between columns.
+    """
+
+    lhs: Address
+    rhs: Address
+    result: Address
+    n: Word
+    k: Word
+    lhs_stride: Word
+    rhs_stride: Word
+    result_row: Word
+    result_column: Word
+
+
+@cache
+def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary:
+    """Return the library of ``FUNCTION`` of f32 or f64 for ``rows`` rows of lhs, which takes a ThinDotRecord."""
+    ir = DeferredIr("runtime.cpu.kernels.gemm.thin_dot_ir", "thin_dot_ir", (kind, rows, by_row))
+    return host_jit().compile(ir, (FUNCTION,), passes=Passes.UNROLL)
 
 
 def thin_product(
@@ -33,7 +59,7 @@ def thin_product(
 def _few_rows(
     kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall | None:
-    if len(lhs) > MOST_ROWS or rhs.nbytes < LEAST_BYTES or not has_runs(lhs):
+    if len(lhs) > MOST_ROWS or rhs.nbytes < LEAST_THIN_BYTES or not has_runs(lhs):
         return None
     by_row = has_runs(rhs) and has_runs(out) and len(lhs) <= _ROWS
     if not by_row and not has_runs(rhs.T):

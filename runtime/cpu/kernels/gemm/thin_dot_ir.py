@@ -2,45 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from runtime.codegen.elements.builder import Float
 from runtime.codegen.elements.formats import F32, F64, FloatFormat
 from runtime.codegen.ir.function_writer import FunctionWriter
-from runtime.codegen.ir.record import Address, Record, Word, record
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.gemm.row_sums_ir import RowSums, write_row_sums
+from runtime.cpu.kernels.gemm.thin_dot import FUNCTION, ThinDotRecord
 from spmd.shape import PrimitiveType
 
-FUNCTION = "spmd_thin_dot"
 #: Columns of the result that are summed at a time: with all rows they stay in the L1 cache.
 _COLUMNS = 512
-
-
-@record
-class ThinDotRecord(Record):
-    """result[rows, n] = lhs[rows, k] rhs[k, n]: addresses, sizes, and strides in bytes.
-
-    Rows of lhs are contiguous. So are those of rhs and result if rhs is read by row; otherwise columns of rhs are
-    contiguous, and its stride is that between columns.
-    """
-
-    lhs: Address
-    rhs: Address
-    result: Address
-    n: Word
-    k: Word
-    lhs_stride: Word
-    rhs_stride: Word
-    result_row: Word
-    result_column: Word
-
-
-@cache
-def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary:
-    """Return the library of ``FUNCTION`` of f32 or f64 for ``rows`` rows of lhs, which takes a ThinDotRecord."""
-    return host_jit().compile(thin_dot_ir(kind, rows, by_row), (FUNCTION,), passes=Passes.UNROLL)
 
 
 def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:

@@ -13,8 +13,7 @@ from runtime.codegen.elements.builder import Float
 from runtime.codegen.elements.formats import BF16, F32
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.cpu.kernels.gemm.tile_block_ir import SCALE, UNSCALE, call_product, product_module
 from runtime.cpu.kernels.gemm.tile_record import instead_function
 from runtime.cpu.kernels.gemm.tile_types import TileTypes

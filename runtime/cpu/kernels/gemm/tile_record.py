@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Address, Record, Word, record
+from runtime.codegen.record import Address, Record, Word, record
 
 
 @record

@@ -10,14 +10,13 @@ from runtime.codegen.elements.builder import Bool, Float
 from runtime.codegen.elements.formats import F32
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import word_count
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.cpu.kernels.gemm.blas_call_ir import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE
+from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
+from runtime.codegen.record import word_count
+from runtime.cpu.kernels.gemm.native_dot import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE
 from runtime.cpu.kernels.gemm.tile_block_ir import SCALE, UNSCALE, call_product, product_module
-from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS, TileThresholds
 from runtime.cpu.kernels.gemm.tile_record import TileRecord, instead_function
 from runtime.cpu.kernels.gemm.tile_types import TileTypes
+from runtime.cpu.kernels.gemm.tile_unit import TILE_THRESHOLDS, TileThresholds
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_tile_sgemm"

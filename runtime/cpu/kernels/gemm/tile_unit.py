@@ -10,9 +10,10 @@ all present and later threads of the process.
 from __future__ import annotations
 
 import ctypes
-import platform
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
@@ -27,6 +28,23 @@ class Unit(Enum):
 
     TILES = "tiles"
     VECTORS = "vectors"
+
+
+@dataclass(frozen=True, slots=True)
+class TileThresholds:
+    """Sizes from which a product is faster on the tile unit than with one thread of BLAS."""
+
+    lines: int
+    depth: int
+    products: int
+
+    def at(self, m: int, n: int, k: int) -> bool:
+        """Return whether a product of m rows, n columns and depth k reaches all thresholds."""
+        return min(m, n) >= self.lines and k >= self.depth and m * n * k >= self.products
+
+
+#: Measured thresholds.
+TILE_THRESHOLDS = TileThresholds(lines=32, depth=16, products=1 << 20)
 
 
 class _Use:
@@ -61,7 +79,7 @@ def without_tile_unit() -> Iterator[None]:
 @cache
 def _permitted() -> bool:
     """Request permission, once. False if there are no such instructions, no such call, or too small a signal stack."""
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+    if (os.uname().sysname, os.uname().machine) != ("Linux", "x86_64"):
         return False
     if not host_has("amx-tile", "amx-bf16", "amx-int8", "avx512bw", "avx512vnni"):
         return False

@@ -16,8 +16,7 @@ import numpy as np
 from runtime.cpu.kernels.convert import converting
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.linalg.fortran_call_ir import FUNCTION, fortran_code
-from runtime.cpu.kernels.native_call import NativeAction, NativeCall, in_order
-from runtime.cpu.kernels.repeat_ir import repeated
+from runtime.cpu.kernels.native_call import NativeAction, NativeCall, in_order, repeated
 from runtime.cpu.libraries.blas import BlasFunction
 from runtime.cpu.libraries.lapack import lapack_function
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays

@@ -4,45 +4,118 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from enum import Enum
+from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from runtime.codegen.ir import dynamic_starts
-from runtime.codegen.ir.dynamic_starts import (
+from runtime.codegen import starts as starts_ir
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
+from runtime.codegen.record import Record, Word, record
+from runtime.codegen.starts import (
+    NestRecord,
     StageRecord,
     StartsRecord,
     StartsVariant,
     without_constants,
 )
-from runtime.codegen.ir.scalar_program_ir import interleave_count
-from runtime.codegen.llvm.jit import NativeLibrary
-from runtime.cpu.kernels.copy.copy import copying
-from runtime.cpu.kernels.loop.loop_ir import (
-    FUNCTION,
-    TRANSPOSED_WIDTHS,
-    LoopRecord,
-    LoopVariant,
-    RangeRecord,
-    Step,
-    loop_code,
-)
+from runtime.cpu.kernels.copy.copy import copying, transpose_code, transpose_name
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
-from runtime.program.index_maps import Range, Shift
-from runtime.program.index_order import LEAST_TILED, in_streaming_order, merged_apart
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.loop import (
     LoopKernel,
     LoopLeaf,
+    NativeElementwiseKernel,
     Numbers,
     PiecesKernel,
     StartsStage,
     UpdateKernel,
+    one_operation,
 )
-from runtime.program.scalar_program import ScalarProgram
-from runtime.program.strides import StridedView
+from runtime.program.scalar_program import Provenance, ScalarConstant, ScalarProgram, provenance_of
+from runtime.program.strides import (
+    LEAST_TILED,
+    Range,
+    Shift,
+    StridedView,
+    in_streaming_order,
+    merged_apart,
+)
 from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
+
+FUNCTION = "spmd_loop"
+
+#: Widths in bytes of elements that are transposed in registers.
+TRANSPOSED_WIDTHS = frozenset({1, 2, 4, 8})
+
+
+class Step(Enum):
+    """Stride of an array along the innermost dimension."""
+
+    PACKED = "packed"
+    REPEATED = "repeated"
+    STRIDED = "strided"
+
+    @classmethod
+    def of(cls, stride: int, item: int) -> Step:
+        """Return the kind of a stride of ``stride`` bytes between elements of ``item`` bytes."""
+        if stride == item:
+            return cls.PACKED
+        return cls.REPEATED if stride == 0 else cls.STRIDED
+
+
+@dataclass(frozen=True, slots=True)
+class LoopVariant:
+    """Variant of a loop's code. leaves, results: stride kinds. counted: leaves that are iota numbers (s64). rank >= 1.
+
+    crossed: leaves, then results, that are contiguous along the dimension before the innermost one, and transposed tile
+    by tile; empty if there are none. ranges: dimensions with a limited range (None: the range decides on all of the
+    loop), with the numbers of the starts that limit it. interleave: interleave count of the innermost loop.
+    """
+
+    program: ScalarProgram
+    rank: int
+    leaves: tuple[Step, ...]
+    results: tuple[Step, ...]
+    counted: tuple[bool, ...]
+    starts: StartsVariant
+    crossed: tuple[bool, ...] = ()
+    ranges: tuple[tuple[int | None, int], ...] = ()
+    interleave: int = 0
+
+
+@record
+class RangeRecord(Record):
+    """Range of a dimension: from ``first`` to ``end``, less the start, which is clamped to ``limit``."""
+
+    limit: Word
+    first: Word
+    end: Word
+
+
+@record
+class LoopRecord(NestRecord):
+    """Record of ``FUNCTION``."""
+
+    ranges: Sequence[RangeRecord]
+
+
+@cache
+def loop_code(variant: LoopVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, which takes the address of a LoopRecord."""
+    turning = {transpose_name(width): transpose_code(width) for width in transposed_widths(variant)}
+    ir = DeferredIr("runtime.cpu.kernels.loop.loop_ir", "loop_ir", (variant,))
+    return host_jit().compile(ir, (FUNCTION,), turning)
+
+
+def transposed_widths(variant: LoopVariant) -> list[int]:
+    """Return the widths of the elements of crossed arrays."""
+    program = variant.program
+    kinds = (*program.parameters, *(program.kind_of(result) for result in program.results))
+    crossed = zip(kinds, variant.crossed, strict=False)
+    return sorted({kind.byte_size for kind, crosses in crossed if crosses})
 
 
 @CPU_KERNELS.binds(LoopKernel)
@@ -116,7 +189,7 @@ def starts_variant(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsV
         general, constants = without_constants(program)
         counted = (*(w.counts for w in own), *(True for _ in constants))
         shifts = (*_numbers(own), *(() for _ in constants))
-        stages.append(dynamic_starts.StartsStage(general, counted, shifts))
+        stages.append(starts_ir.StartsStage(general, counted, shifts))
     return StartsVariant(tuple(stages), _numbers(accesses))
 
 
@@ -222,6 +295,40 @@ def _plan(
     return _Plan(loop_code(variant), sizes, strides)
 
 
+#: Interleave count of loops whose program has a chain of many roundings.
+_INTERLEAVED = 4
+
+#: Longest chain of roundings that out-of-order execution hides.
+_HIDDEN = 3
+
+#: Fewest elements at which the remainder after that many vectors of 16 is small.
+_LONG = 256
+
+
+def interleave_count(program: ScalarProgram, length: int) -> int:
+    """Return the number of vectors that a loop over ``length`` elements computes side by side; 0 for LLVM's choice.
+
+    Rounding to bf16 takes about twice as long as what it rounds (measured: 4 take a fifth less time than one).
+    """
+    return _INTERLEAVED if length >= _LONG and _rounding_depth(program) > _HIDDEN else 0
+
+
+def _rounding_depth(program: ScalarProgram) -> int:
+    """Return the largest number of bf16 roundings on a path through the program."""
+    depths = [0] * len(program.parameters)
+    for step in program.steps:
+        if isinstance(step, ScalarConstant):
+            depths.append(0)
+            continue
+        signature = step.signature
+        rounds = (
+            signature.result is PrimitiveType.BF16
+            and provenance_of(signature) is not Provenance.CHOSEN
+        )
+        depths.append(max((depths[r] for r in step.operands), default=0) + rounds)
+    return max((depths[r] for r in program.results), default=0)
+
+
 def crossed_accesses(
     sizes: Sequence[int], strides: Sequence[Sequence[int]], accesses: Sequence[ArrayAccess | _Track]
 ) -> list[bool]:
@@ -241,3 +348,17 @@ def _step(stride: int, access: _Track, sizes: Sequence[int]) -> Step:
     if sizes == [1]:
         return Step.PACKED
     return Step.of(stride, access.item)
+
+
+# ---- single elementwise operations
+
+
+@CPU_KERNELS.binds(NativeElementwiseKernel)
+def bind_native_elementwise(kernel: NativeElementwiseKernel, arrays: KernelArrays) -> Action:
+    (result,) = arrays.results
+    every = (*arrays.operands, result)
+    return bind_loop(one_operation(kernel.signature), result.shape, [*map(_access, every)], every)
+
+
+def _access(array: NDArray) -> ArrayAccess:
+    return ArrayAccess(array.ctypes.data, array.strides, array.itemsize)

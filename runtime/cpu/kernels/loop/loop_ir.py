@@ -7,16 +7,11 @@ program, the rank, and the kind of each array's stride along the innermost dimen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
-from functools import cache
 from typing import Any
 
 from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.dynamic_starts import (
-    NestRecord,
     Position,
-    StartsVariant,
     computed_starts,
     inside,
     moved_by,
@@ -26,97 +21,25 @@ from runtime.codegen.ir.dynamic_starts import (
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record, Word, record
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.ir.vectors import prefetch
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.cpu.kernels.copy.transpose_ir import transpose_code, transpose_name
-from runtime.program.scalar_program import ScalarProgram
+from runtime.codegen.record import Record
+from runtime.cpu.kernels.copy.copy import transpose_name
+from runtime.cpu.kernels.loop.loop import FUNCTION, LoopVariant, Step, transposed_widths
 
-FUNCTION = "spmd_loop"
 #: Rows and columns of a tile: full cache lines either way.
 TILE = 64
 #: Row stride of a tile's buffer in elements; with a power of two a column would map to few sets of the cache.
 PITCH = TILE + 16
-#: Widths in bytes of elements that are transposed in registers.
-TRANSPOSED_WIDTHS = frozenset({1, 2, 4, 8})
 LINE_BYTES = 64
-
-
-class Step(Enum):
-    """Stride of an array along the innermost dimension."""
-
-    PACKED = "packed"
-    REPEATED = "repeated"
-    STRIDED = "strided"
-
-    @classmethod
-    def of(cls, stride: int, item: int) -> Step:
-        """Return the kind of a stride of ``stride`` bytes between elements of ``item`` bytes."""
-        if stride == item:
-            return cls.PACKED
-        return cls.REPEATED if stride == 0 else cls.STRIDED
-
-
-@dataclass(frozen=True, slots=True)
-class LoopVariant:
-    """Variant of a loop's code. leaves, results: stride kinds. counted: leaves that are iota numbers (s64). rank >= 1.
-
-    crossed: leaves, then results, that are contiguous along the dimension before the innermost one, and transposed tile
-    by tile; empty if there are none. ranges: dimensions with a limited range (None: the range decides on all of the
-    loop), with the numbers of the starts that limit it. interleave: interleave count of the innermost loop.
-    """
-
-    program: ScalarProgram
-    rank: int
-    leaves: tuple[Step, ...]
-    results: tuple[Step, ...]
-    counted: tuple[bool, ...]
-    starts: StartsVariant
-    crossed: tuple[bool, ...] = ()
-    ranges: tuple[tuple[int | None, int], ...] = ()
-    interleave: int = 0
-
-
-@record
-class RangeRecord(Record):
-    """Range of a dimension: from ``first`` to ``end``, less the start, which is clamped to ``limit``."""
-
-    limit: Word
-    first: Word
-    end: Word
-
-
-@record
-class LoopRecord(NestRecord):
-    """Record of ``FUNCTION``."""
-
-    ranges: Sequence[RangeRecord]
-
-
-@cache
-def loop_code(variant: LoopVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of a LoopRecord."""
-    turning = {
-        transpose_name(width): transpose_code(width) for width in _transposed_widths(variant)
-    }
-    return host_jit().compile(loop_ir(variant), (FUNCTION,), turning)
 
 
 def loop_ir(variant: LoopVariant) -> str:
     module = Module(*program_ir(variant.program, "body"), *starts_ir(variant.starts))
-    for width in _transposed_widths(variant):
+    for width in transposed_widths(variant):
         module.declare(f"declare void @{transpose_name(width)}(ptr, i64, ptr, i64, i64, i64)")
     return _Loop(variant, module).text()
-
-
-def _transposed_widths(variant: LoopVariant) -> list[int]:
-    """Return the widths of the elements of crossed arrays."""
-    program = variant.program
-    kinds = (*program.parameters, *(program.kind_of(result) for result in program.results))
-    crossed = zip(kinds, variant.crossed, strict=False)
-    return sorted({kind.byte_size for kind, crosses in crossed if crosses})
 
 
 class _Loop:

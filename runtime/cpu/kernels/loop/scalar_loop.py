@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.loop.scalar_loop_ir import FUNCTION, ScalarLoopRecord, scalar_loop_code
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
+from runtime.codegen.record import Address, Record, record
 from runtime.cpu.kernels.native_call import NativeAction, native_call
+from runtime.program.records.scalar_loop import ScalarLoop
+from runtime.program.thunks import Thunk
 from runtime.program.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
-from runtime.program.thunks.thunk import Thunk
 from spmd.literal import NDArray
+
+FUNCTION = "spmd_scalar_loop"
+
+#: Trips after which the code returns, with the predicate still true.
+TRIPS = 4096
+
+
+@record
+class ScalarLoopRecord(Record):
+    """Addresses of the loop's elements."""
+
+    addresses: Sequence[Address]
+
+
+@cache
+def scalar_loop_code(loop: ScalarLoop) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, which takes the address of a ScalarLoopRecord."""
+    ir = DeferredIr("runtime.cpu.kernels.loop.scalar_loop_ir", "scalar_loop_ir", (loop,))
+    return host_jit().compile(ir, (FUNCTION,))
 
 
 def scalar_loop(

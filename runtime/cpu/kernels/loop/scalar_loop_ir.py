@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Address, Record, record
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
+from runtime.cpu.kernels.loop.scalar_loop import FUNCTION, TRIPS, ScalarLoopRecord
 from runtime.program.records.scalar_loop import ScalarLoop, Statement
-
-FUNCTION = "spmd_scalar_loop"
-#: Trips after which the code returns, with the predicate still true.
-TRIPS = 4096
-
-
-@record
-class ScalarLoopRecord(Record):
-    """Addresses of the loop's elements."""
-
-    addresses: Sequence[Address]
-
-
-@cache
-def scalar_loop_code(loop: ScalarLoop) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of a ScalarLoopRecord."""
-    return host_jit().compile(scalar_loop_ir(loop), (FUNCTION,))
 
 
 def scalar_loop_ir(loop: ScalarLoop) -> str:

@@ -11,9 +11,9 @@ from runtime.cpu.kernels.reduce.reduce_ir import (
     TotalsArray,
     reduce_code,
 )
-from runtime.program.index_order import merged_dims
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.reduce import ProgramReduceKernel
+from runtime.program.strides import merged_dims
 
 #: Rows of a block that are adjacent in memory: reads are long, and the totals stay in the L1 cache.
 NEIGHBOURS = 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.cpu.kernels.convert import converting
-from runtime.cpu.kernels.loop.loop_ir import Step
+from runtime.cpu.kernels.loop.loop import Step
 from runtime.cpu.kernels.native_call import in_order, native_call
 from runtime.cpu.kernels.reduce.select_and_scatter_ir import (
     FUNCTION,

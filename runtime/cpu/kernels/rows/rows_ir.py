@@ -8,7 +8,6 @@ sum depends on sizes only, not on the processor's vector width.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import TypeAlias
 
 from runtime.codegen.elements.builder import Int, IntLike, Value
@@ -21,13 +20,13 @@ from runtime.codegen.ir.dynamic_starts import Position, moved_to, shifted, start
 from runtime.codegen.ir.element_operations import stored_type, wide_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.values import Pointer
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.cpu.kernels.loop.loop_ir import Step
-from runtime.cpu.kernels.rows.row_variant import (
+from runtime.codegen.record import Record
+from runtime.cpu.kernels.loop.loop import Step
+from runtime.cpu.kernels.rows.rows import (
     BLOCK,
+    FUNCTION,
     Part,
     Ref,
     RowPassVariant,
@@ -35,14 +34,6 @@ from runtime.cpu.kernels.rows.row_variant import (
     Storage,
 )
 from spmd.shape import PrimitiveType
-
-FUNCTION = "spmd_rows"
-
-
-@cache
-def row_code(variant: RowVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of a NestRecord."""
-    return host_jit().compile(row_ir(variant), (FUNCTION,))
 
 
 def row_ir(variant: RowVariant) -> str:

@@ -10,7 +10,7 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.program.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
 from spmd.hlo import Opcode
-from spmd.ops.attrs import CompareAttrs
+from spmd.hlo.opcode import CompareAttrs
 from spmd.shape import PrimitiveType
 
 

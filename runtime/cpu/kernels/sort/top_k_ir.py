@@ -14,8 +14,7 @@ from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.cpu.kernels.sort.merge_sort_ir import rows, sort_function, write_results
 from runtime.cpu.kernels.sort.radix_sort_ir import RadixVariant
 from runtime.cpu.kernels.sort.sort_key import key_functions, key_of

@@ -10,10 +10,8 @@ import numpy as np
 from collective_definition import dtype_of
 from hypothesis import strategies as st
 
-from collectives.communicator.hierarchical.groups import GroupNodes, HierarchicalPlan
-from collectives.communicator.kinds import (
-    Collective,
-)
+from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalPlan
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.messages.native_message_steps import LocalMembers, native_program
 from collectives.communicator.steps.array_steps import (
     ArrayStep,

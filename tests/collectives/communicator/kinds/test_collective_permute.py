@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from collectives.communicator.kinds import CollectivePermute
-from collectives.communicator.kinds.collective_permute import Route, has_routes, route_through
+from collectives.communicator.kinds.collective_permute import (
+    CollectivePermute,
+    Route,
+    has_routes,
+    route_through,
+)
 
 PAIRS = {
     "a ring": (((0, 1), (1, 2), (2, 0)), {Route((0, 1, 2), True)}),

@@ -14,26 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.communicator.hierarchical import running_prefix
-from collectives.communicator.hierarchical.groups import GroupNodes, HierarchicalPlan
-from collectives.communicator.kinds import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Collective,
-    CollectiveBroadcast,
-    CollectivePermute,
-    ReduceScatter,
-)
-from collectives.communicator.kinds.all_gather import GatherRows
+from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalPlan
+from collectives.communicator.kinds.all_gather import AllGather, GatherRows
 from collectives.communicator.kinds.all_reduce import (
+    AllReduce,
     FoldedAllReduce,
     ReducedRows,
     SpreadAllReduce,
     batches_of,
 )
-from collectives.communicator.kinds.all_to_all import BatchedAllToAll, block_bytes_of
-from collectives.communicator.kinds.collective_broadcast import BroadcastRow
-from collectives.communicator.kinds.reduce_scatter import FoldedReduceScatter
+from collectives.communicator.kinds.all_to_all import AllToAll, BatchedAllToAll, block_bytes_of
+from collectives.communicator.kinds.collective_broadcast import BroadcastRow, CollectiveBroadcast
+from collectives.communicator.kinds.collective_permute import CollectivePermute
+from collectives.communicator.kinds.op import Collective
+from collectives.communicator.kinds.reduce_scatter import FoldedReduceScatter, ReduceScatter
 from collectives.communicator.steps.shared_buffers import Buffers
 from spmd.device import ReductionKind
 from tests.collectives.communicator.kinds.hierarchical_world import (

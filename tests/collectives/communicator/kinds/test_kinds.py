@@ -11,20 +11,16 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from collectives.communicator import kinds
-from collectives.communicator.kinds import (
-    ALL_KINDS,
-    KIND_NAMED,
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Collective,
-    CollectiveBroadcast,
-    CollectivePermute,
-    RaggedAllToAll,
-    ReduceScatter,
-)
-from collectives.communicator.kinds.all_reduce import ONE_SHOT_BYTES
+from collectives.communicator.kinds import all_kinds
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_kinds import ALL_KINDS, KIND_NAMED
+from collectives.communicator.kinds.all_reduce import ONE_SHOT_BYTES, AllReduce
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
+from collectives.communicator.kinds.collective_permute import CollectivePermute
+from collectives.communicator.kinds.op import Collective
+from collectives.communicator.kinds.ragged_all_to_all import RaggedAllToAll
+from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from collectives.communicator.steps.array_steps import Exchange
 from spmd.analysis.wire import wire_weight
 from spmd.device import ReductionKind
@@ -37,16 +33,16 @@ SUM = ReductionKind.SUM
 
 def test_each_kind_has_one_file_named_as_its_instruction() -> None:
     folder = ROOT / "collectives/communicator/kinds"
-    files = {path.stem for path in folder.glob("*.py")} - {"__init__", "op", "traffic"}
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__", "all_kinds", "op", "traffic"}
     assert files == {kind.kind.replace("-", "_") for kind in ALL_KINDS}
     for kind in ALL_KINDS:
         assert import_module(kind.__module__).__name__.rpartition(".")[2] in files
-        assert getattr(kinds, kind.__name__) is kind
+        assert getattr(all_kinds, kind.__name__) is kind
 
 
 def test_kinds_are_data_for_transports() -> None:
     """They describe steps: no library of a transport, no code generation and no program is loaded with them."""
-    program = "import sys, collectives.communicator.kinds; print(*sys.modules)"
+    program = "import sys, collectives.communicator.kinds.all_kinds; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

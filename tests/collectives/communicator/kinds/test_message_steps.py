@@ -15,17 +15,15 @@ from collective_definition import dtype_of, make
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.communicator.kinds import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Collective,
-    CollectiveBroadcast,
-    CollectivePermute,
-    RaggedAllToAll,
-    ReduceScatter,
-    all_reduce,
-)
+from collectives.communicator.kinds import all_reduce
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
+from collectives.communicator.kinds.collective_permute import CollectivePermute
+from collectives.communicator.kinds.op import Collective
+from collectives.communicator.kinds.ragged_all_to_all import RaggedAllToAll
+from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from collectives.communicator.messages.native_message_steps import native_program
 from collectives.communicator.steps.array_steps import ArrayStep, Deferred, Exchange, exchanges_of
 from runtime.cpu.collective.collective_engine import native_step_engine

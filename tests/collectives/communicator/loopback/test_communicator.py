@@ -11,7 +11,7 @@ from bound_collectives import run_collective
 from collective_scenarios import SCENARIOS
 from loopback_ranks import run_ranks
 
-from collectives.communicator.kinds import AllReduce
+from collectives.communicator.kinds.all_reduce import AllReduce
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.steps.engine import CollectiveEngine
 from runtime.cpu.collective.collective_engine import native_step_engine

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.communicator.kinds import CollectiveBroadcast
+from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
 from collectives.communicator.loopback.communicator import LoopbackWorld
 from collectives.communicator.messages.native_message_steps import native_program
 from collectives.communicator.native_collective import NativeCollective

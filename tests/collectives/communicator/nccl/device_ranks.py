@@ -10,7 +10,7 @@ import numpy as np
 from loopback_ranks import run_ranks
 
 from collectives.communicator.interface import BoundCollective
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.nccl.communicator import NcclCollective, NcclCommunicator
 from collectives.communicator.steps.device_steps import DeviceArray

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from loopback_ranks import run_ranks
 
-from collectives.communicator.kinds import AllGather, AllReduce, Collective
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.nccl import watchdog_thread
 from collectives.communicator.nccl.api import NcclError, NcclResult

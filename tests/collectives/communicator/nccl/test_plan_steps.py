@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collectives.communicator.kinds import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    CollectiveBroadcast,
-    CollectivePermute,
-    RaggedAllToAll,
-    ReduceScatter,
-)
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
+from collectives.communicator.kinds.collective_permute import CollectivePermute
+from collectives.communicator.kinds.ragged_all_to_all import RaggedAllToAll
+from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from collectives.communicator.nccl.plan_steps import plan_steps
 from collectives.communicator.steps.device_steps import AllGatherCall, AllReduceCall, DeviceArray
 from spmd.device import ReductionKind

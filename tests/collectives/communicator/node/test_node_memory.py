@@ -13,14 +13,12 @@ from loopback_ranks import run_ranks
 from own_part_modules import check_run, modules
 from shared_memory_ranks import SharedMemoryRank, run_shared_memory_ranks
 
-from collectives.communicator.kinds import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    CollectiveBroadcast,
-    CollectivePermute,
-    RaggedAllToAll,
-)
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
+from collectives.communicator.kinds.collective_permute import CollectivePermute
+from collectives.communicator.kinds.ragged_all_to_all import RaggedAllToAll
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.node.shared_window import Directory
 from spmd.device import ReductionKind

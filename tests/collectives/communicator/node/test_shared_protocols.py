@@ -13,13 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.communicator.kinds import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    CollectiveBroadcast,
-    CollectivePermute,
-)
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
+from collectives.communicator.kinds.collective_permute import CollectivePermute
 from collectives.communicator.node import shared_protocols
 from collectives.communicator.steps.engine import RunStatus
 from collectives.communicator.steps.shared_buffers import Buffers

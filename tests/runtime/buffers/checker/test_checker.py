@@ -37,11 +37,14 @@ from runtime.buffers.program import (
 )
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.executable import Executable
-from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks import (
+    CollectiveDoneThunk,
+    CollectiveStartThunk,
+    CopyThunk,
+    KernelThunk,
+    Thunk,
+    ThunkSequence,
+)
 from spmd.errors import CheckFailed
 from spmd.hlo import Opcode
 from spmd.literal import NDArray

@@ -6,10 +6,9 @@ import pytest
 
 from runtime.buffers.types import AllocationKind, Color
 from runtime.executable import Executable
-from runtime.load_saved import load_bytes
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import CopyThunk, traverse
 from runtime.saved import save_bytes
+from runtime.saved_program import load_bytes
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape, Layout, PrimitiveType
 from tests.runtime.programs import SPACES, SPACES_BRANCHES, SPACES_LOOP, compiled

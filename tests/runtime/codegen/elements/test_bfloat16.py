@@ -7,17 +7,21 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from runtime.codegen.elements.bfloat16 import Provenance
 from runtime.codegen.elements.builder import Instructions
-from runtime.codegen.elements.provenance import provenance_of
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from runtime.codegen.ir import element_operations
 from runtime.codegen.ir.element_operations import has_operation, host_instructions, operation_ir
-from runtime.cpu.kernels.loop import loop_ir
+from runtime.cpu.kernels.loop import loop as loop_kernels
 from runtime.cpu.kernels.loop.loop import ArrayAccess, bind_loop
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.native_elementwise import NativeElementwiseKernel
-from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
+from runtime.program.records.loop import NativeElementwiseKernel
+from runtime.program.scalar_program import (
+    ElementSignature,
+    Provenance,
+    ScalarOp,
+    ScalarProgram,
+    provenance_of,
+)
 from spmd.hlo import Opcode
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -48,10 +52,10 @@ def _instructions(
         if host_instructions() == Instructions():
             pytest.skip("the host has no others")
         monkeypatch.setattr(element_operations, "host_instructions", Instructions)
-        loop_ir.loop_code.cache_clear()
+        loop_kernels.loop_code.cache_clear()
     yield
     if request.param == "plain":
-        loop_ir.loop_code.cache_clear()
+        loop_kernels.loop_code.cache_clear()
 
 
 def native(signature: ElementSignature, operands: list[NDArray]) -> NDArray:

@@ -10,7 +10,7 @@ import pytest
 
 from runtime.codegen.ir import element_operations
 from runtime.codegen.ir.element_operations import host_instructions
-from runtime.cpu.kernels.loop import loop_ir
+from runtime.cpu.kernels.loop import loop as loop_kernels
 from spmd.hlo import Opcode
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -24,7 +24,7 @@ def _without_scaling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     plain = replace(host_instructions(), scales=False)
     monkeypatch.setattr(element_operations, "host_instructions", lambda: plain)
     yield
-    loop_ir.loop_code.cache_clear()
+    loop_kernels.loop_code.cache_clear()
 
 
 def arguments(kind: PrimitiveType) -> NDArray:
@@ -41,6 +41,6 @@ def arguments(kind: PrimitiveType) -> NDArray:
 def test_powers_of_two(opcode: Opcode, kind: PrimitiveType, request: pytest.FixtureRequest) -> None:
     x = arguments(kind)
     scaled = native(opcode, kind, [x])
-    loop_ir.loop_code.cache_clear()
+    loop_kernels.loop_code.cache_clear()
     request.getfixturevalue("_without_scaling")
     np.testing.assert_array_equal(native(opcode, kind, [x]), scaled)

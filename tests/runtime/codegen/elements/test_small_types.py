@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.records.loop import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import NO_ATTRS, Attrs, Opcode
-from spmd.ops.attrs import CompareAttrs
+from spmd.hlo.opcode import CompareAttrs
 from spmd.shape import PrimitiveType
 from tests.runtime.cpu.kernels.loop.element_signatures import canonical, reference
 

@@ -11,7 +11,7 @@ from runtime.codegen.elements.builder import Instructions
 from runtime.codegen.ir import element_operations
 from runtime.codegen.ir.element_operations import operation_ir
 from runtime.codegen.llvm.jit import Jit
-from runtime.cpu.kernels.loop import loop_ir
+from runtime.cpu.kernels.loop import loop as loop_kernels
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -33,10 +33,10 @@ def _plain_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """x86-64 of 2009, with SSE 4.2."""
     jit = Jit(("x86-64-v2", ""))
     monkeypatch.setattr(element_operations, "host_instructions", Instructions)
-    monkeypatch.setattr(loop_ir, "host_jit", lambda: jit)
-    loop_ir.loop_code.cache_clear()
+    monkeypatch.setattr(loop_kernels, "host_jit", lambda: jit)
+    loop_kernels.loop_code.cache_clear()
     yield
-    loop_ir.loop_code.cache_clear()
+    loop_kernels.loop_code.cache_clear()
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names an x86 processor")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.codegen.ir.scalar_program_ir import interleave_count
+from runtime.cpu.kernels.loop.loop import interleave_count
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from runtime.codegen.llvm import library
-from runtime.codegen.llvm.jit import CodegenError, Jit, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.llvm.jit import CodegenError, Jit, Passes, host_jit
 
 ADD = """
 define i64 @add(i64 %a, i64 %b) {

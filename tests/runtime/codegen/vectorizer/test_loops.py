@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runtime.codegen.ir.dynamic_starts import StartsVariant
-from runtime.codegen.llvm.jit import host_has, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.llvm.jit import Passes, host_has, host_jit
+from runtime.codegen.starts import StartsVariant
 from runtime.codegen.vectorizer.loops import vectorized
 from runtime.codegen.vectorizer.target import AVX2, AVX512, VectorTarget, vector_target
-from runtime.cpu.kernels.loop.loop_ir import FUNCTION, LoopVariant, Step, loop_ir
+from runtime.cpu.kernels.loop.loop import FUNCTION, LoopVariant, Step
+from runtime.cpu.kernels.loop.loop_ir import loop_ir
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType

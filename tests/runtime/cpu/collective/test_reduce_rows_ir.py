@@ -8,12 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from collectives.communicator.reduction import accumulator_type, reduce_in_order
+from collectives.communicator.group import accumulator_type, can_reduce, reduce_in_order
 from collectives.communicator.steps.engine import RunStatus
 from collectives.communicator.steps.shared_steps import CollectiveProgram, ReduceRows
-from runtime.codegen.ir.combine import can_reduce
 from runtime.cpu.collective.collective_engine import native_step_engine
-from runtime.cpu.collective.reduce_rows_ir import BLOCK_ELEMENTS, MOST_AT_ONCE
+from runtime.cpu.collective.reduce_rows_ir import BLOCK_ELEMENTS
+from runtime.cpu.collective.step_records import MOST_AT_ONCE
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 

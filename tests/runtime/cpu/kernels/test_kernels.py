@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.gemm.dot import compute_type
+from runtime.cpu.kernels.gemm.choose import compute_type
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.dot import DotKernel
 from runtime.program.records.gather_scatter import GatherKernel
 from runtime.program.records.reference import ReferenceKernel
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import KernelThunk, traverse
 from spmd.shape import PrimitiveType
 from tests.runtime.programs import compiled
 from tests.runtime.programs.agreement import assert_agrees, kernels_of

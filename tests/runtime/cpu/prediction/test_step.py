@@ -16,7 +16,7 @@ from runtime.cpu.prediction.step import Prediction, predicted_step
 from runtime.cpu.prediction.work import work_of
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.hlo import Opcode
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass
 from spmd.machine.description import Exchange, MachineDescription, MemoryLevel, Rates

@@ -11,9 +11,9 @@ import pytest
 from runtime.compile import build_executable
 from runtime.cpu.libraries.blas import cut_multiples
 from runtime.cpu.loopback import LoopbackDevices
-from runtime.cpu.sharing import cut_kernels, cutting, pieces, products
-from runtime.cpu.step import polling_points
-from runtime.cpu.step.polling_points import ProgressPoints
+from runtime.cpu.sharing import cut_kernels, pieces, products
+from runtime.cpu.step import prepare, segment
+from runtime.cpu.step.segment import ProgressPoints
 from runtime.executable import Executable
 from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.program.kernel import KernelArrays
@@ -224,7 +224,7 @@ ROWS_ALONE = (
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_pieces_give_the_bits_of_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cutting, "LEAST_SECONDS", 1e-12)
+    monkeypatch.setattr(prepare, "LEAST_SECONDS", 1e-12)
     text = _PROGRAM.format(body=KERNELS[name])
     alone = loaded(text, 1, monkeypatch)
     inputs = random_inputs(alone.module)
@@ -254,7 +254,7 @@ def test_pieces_between_looks_give_the_bits_of_the_whole(
     inputs = random_inputs(whole.module)
     want = whole.run_devices([inputs])
     monkeypatch.setattr(ProgressPoints, "are_needed", True)
-    monkeypatch.setattr(polling_points, "INTERVAL_SECONDS", 1e-7)
+    monkeypatch.setattr(segment, "INTERVAL_SECONDS", 1e-7)
     monkeypatch.setattr(products, "LEAST_AREA", 64)
     monkeypatch.setattr(products, "LEAST_COLUMNS", 64)
     cut = loaded(text, cores, monkeypatch)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import runtime.cpu.step.growing_team
+import runtime.cpu.step.thread_team
 from runtime.cpu.loopback import LoopbackDevices
-from runtime.cpu.step.growing_team import GrowingTeam
+from runtime.cpu.step.thread_team import GrowingTeam
 from runtime.executable import Executable
 from tests.runtime.cpu.step.test_thread_team import PROGRAM as WITH_PYTHON
 from tests.runtime.cpu.step.test_thread_team import on_cores, tiles
@@ -28,7 +28,7 @@ def outputs(executable: Executable, given: list[list[np.ndarray]]) -> list[bytes
 
 def test_short_steps_keep_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     on_cores(4, monkeypatch)
-    monkeypatch.setattr(runtime.cpu.step.growing_team, "LEAST_SAVED", 1.0)
+    monkeypatch.setattr(runtime.cpu.step.thread_team, "LEAST_SAVED", 1.0)
     executable = compiled(PROGRAM)
     for _ in range(3):
         executable.run_devices(tiles(executable))
@@ -37,12 +37,12 @@ def test_short_steps_keep_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_longer_steps_get_threads_and_keep_their_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     on_cores(4, monkeypatch)
-    monkeypatch.setattr(runtime.cpu.step.growing_team, "LEAST_SAVED", 1.0)
+    monkeypatch.setattr(runtime.cpu.step.thread_team, "LEAST_SAVED", 1.0)
     executable = compiled(PROGRAM)
     given = tiles(executable)
     first = outputs(executable, given)
-    monkeypatch.setattr(runtime.cpu.step.growing_team, "LEAST_SAVED", -1.0)
-    monkeypatch.setattr(runtime.cpu.step.growing_team, "_CERTAIN", -1e9)
+    monkeypatch.setattr(runtime.cpu.step.thread_team, "LEAST_SAVED", -1.0)
+    monkeypatch.setattr(runtime.cpu.step.thread_team, "_CERTAIN", -1e9)
     threads = []
     for _ in range(6):
         assert outputs(executable, given) == first
@@ -53,7 +53,7 @@ def test_longer_steps_get_threads_and_keep_their_bits(monkeypatch: pytest.Monkey
 def test_one_very_long_step_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     on_cores(4, monkeypatch)
     executable = compiled(PROGRAM)
-    monkeypatch.setattr(runtime.cpu.step.growing_team, "LEAST_SAVED", 1e-12)
+    monkeypatch.setattr(runtime.cpu.step.thread_team, "LEAST_SAVED", 1e-12)
     executable.run_devices(tiles(executable))
     assert team_of(executable).threads == 4
 

@@ -15,10 +15,8 @@ import numpy as np
 import pytest
 
 from runtime.cpu.loopback import LoopbackDevices
-from runtime.cpu.step.segment_ir import SegmentRow
-from runtime.cpu.step.thread_team_ir import WorkerStop, team_code
-from runtime.cpu.step.worker import Worker
-from runtime.cpu.step.worker_ir import WorkerWord
+from runtime.cpu.step.segment import SegmentRow
+from runtime.cpu.step.worker import Worker, WorkerStop, WorkerWord, team_code
 from runtime.executable import Executable
 from spmd.errors import CollectiveTimeoutError
 from tests.runtime.programs import CARRIED_BY_PYTHON, compiled, exchange_loop, module_of

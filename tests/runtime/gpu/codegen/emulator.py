@@ -18,8 +18,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.gpu.codegen.launch import WARP, KernelSource
 
 #: Bytes of a context, more than any C library's, and of a thread's stack.

@@ -7,7 +7,7 @@ import pytest
 from runtime.gpu.codegen import gather, scatter
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
 from runtime.gpu.codegen.launch import PtxTarget
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from tests.runtime.cpu.kernels.gather_scatter.test_gather_scatter import (
     GATHERS,
     SCATTERS,

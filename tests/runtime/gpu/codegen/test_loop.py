@@ -14,8 +14,7 @@ from runtime.gpu.codegen import loop
 from runtime.gpu.codegen.emitters import GpuArrays, sources
 from runtime.gpu.codegen.launch import PtxTarget
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.loop import LoopKernel, OperandElements
-from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.records.loop import LoopKernel, NativeElementwiseKernel, OperandElements
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from runtime.program.strides import StridedView
 from spmd.errors import CheckFailed

@@ -18,7 +18,7 @@ from runtime.gpu.codegen.launch import (
 from runtime.gpu.codegen.ptx_module import ptx_for, ptx_text
 from runtime.program.records.reference import ReferenceKernel
 from runtime.program.strides import StridedView
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import ArrayShape, PrimitiveType

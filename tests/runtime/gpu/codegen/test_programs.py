@@ -14,7 +14,7 @@ from runtime.program.records.reduce import (
     ReduceWindowKernel,
     SelectAndScatterKernel,
 )
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from tests.runtime.cpu.kernels.random.test_random_bits import program
 from tests.runtime.cpu.kernels.reduce.test_program_reduce import ARGMAX
 from tests.runtime.cpu.kernels.reduce.test_windows import reduce_window, select_and_scatter

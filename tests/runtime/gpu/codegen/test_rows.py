@@ -10,7 +10,7 @@ from runtime.gpu.codegen import row_schedule
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
 from runtime.gpu.codegen.launch import PtxTarget
 from runtime.program.records.rows import RowKernel
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.shape import PrimitiveType
 from tests.runtime.fusion.test_loop_fusions import edge_inputs
 from tests.runtime.fusion.test_row_fusions import (

@@ -7,7 +7,7 @@ import pytest
 
 from runtime.gpu.codegen.emitters import GpuArrays, sources
 from runtime.gpu.codegen.launch import PtxTarget
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.literal import NDArray
 from tests.runtime.cpu.kernels.sort.test_sort import ONE, TWO, few_values
 from tests.runtime.gpu.codegen.assembler import accepted, needs_assembler

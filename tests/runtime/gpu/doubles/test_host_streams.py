@@ -11,8 +11,8 @@ from loopback_ranks import run_ranks
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from runtime.gpu.binding import Binding
 from runtime.gpu.steps.collective import StreamCollective
-from runtime.load_saved import load_bytes
 from runtime.saved import save_bytes
+from runtime.saved_program import load_bytes
 from tests.collectives.communicator.nccl.nccl_double import World
 from tests.runtime.gpu.doubles.host_driver import HostDriver
 from tests.runtime.gpu.doubles.host_streams import HostEvent, HostStream

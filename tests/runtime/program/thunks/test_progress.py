@@ -13,15 +13,11 @@ from runtime.cpu.collective.collective_engine import native_step_engine
 from runtime.cpu.collective.step_records import LANDED
 from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall
-from runtime.cpu.step.device_table import Table
-from runtime.cpu.step.polling_points import INTERVAL_SECONDS, ProgressPoints
-from runtime.cpu.step.segment import Segment
-from runtime.cpu.step.segment_ir import SegmentRow
-from runtime.cpu.step.table_record import LOG_WORDS, TIMESTAMP_WORDS
+from runtime.cpu.step.device_table import LOG_WORDS, TIMESTAMP_WORDS, Table
+from runtime.cpu.step.segment import INTERVAL_SECONDS, ProgressPoints, Segment, SegmentRow
 from runtime.cpu.step.worker import Worker
 from runtime.executable import Executable
-from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import CollectiveDoneThunk, CollectiveStartThunk, traverse
 from tests.runtime.cpu.sharing.test_share import counts
 from tests.runtime.programs import SUM, compiled, random_inputs
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import runtime.cpu.kernels.loop.scalar_loop as loops
-from runtime.cpu.kernels.loop.scalar_loop_ir import TRIPS
+from runtime.cpu.kernels.loop.scalar_loop import TRIPS
 from runtime.cpu.kernels.native_call import NativeAction
 from runtime.executable import Executable
 from tests.runtime.programs import compiled

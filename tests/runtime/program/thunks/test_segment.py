@@ -16,16 +16,19 @@ from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
 from runtime.cpu.step.device_table import Table
 from runtime.cpu.step.loaded_program import LoadedProgram
-from runtime.cpu.step.polling_points import ProgressPoints
 from runtime.cpu.step.prepare import prepare, prepares
-from runtime.cpu.step.segment import Action, segment_of
+from runtime.cpu.step.segment import Action, ProgressPoints, segment_of
 from runtime.cpu.step.segment_ir import JUMPS
 from runtime.cpu.step.worker import Worker
 from runtime.program.strides import StridedView
-from runtime.program.thunks.conditional import ConditionalThunk
-from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import BufferUse, Thunk, traverse
-from runtime.program.thunks.while_loop import WhileThunk
+from runtime.program.thunks import (
+    BufferUse,
+    ConditionalThunk,
+    Thunk,
+    ThunkSequence,
+    WhileThunk,
+    traverse,
+)
 from spmd.shape import ArrayShape, PrimitiveType
 
 #: Record: a log (its length first), a position, a counter, a limit, a byte. Logs the position, counts, and sets the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spmd.hlo import HloInstruction, Opcode
-from spmd.ops.attrs import ReducePrecisionAttrs
+from spmd.hlo.opcode import ReducePrecisionAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.spmd.passes.triggers.algebraic_forms import form
 from tests.spmd.passes.triggers.programs import ANY_TYPE, FLOATS, INTEGERS, NUMBERS, Program

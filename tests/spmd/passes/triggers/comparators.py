@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spmd.builder import Builder
 from spmd.hlo import HloComputation, HloInstruction, Opcode
-from spmd.ops.attrs import CompareAttrs
+from spmd.hlo.opcode import CompareAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.spmd.passes.triggers.programs import Program
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
-from spmd.ops.attrs import CompareAttrs, DimensionsAttrs, SortAttrs
+from spmd.hlo.opcode import CompareAttrs
+from spmd.ops.attrs import DimensionsAttrs, SortAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.spmd.passes.triggers.programs import Program
 from tests.spmd.passes.triggers.registry import Rng, trigger

@@ -9,8 +9,7 @@ from runtime.program.records.convolution import (
     PanelConvolutionKernel,
     PhaseConvolutionKernel,
 )
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import CopyThunk, traverse
 from tests.runtime.cpu.kernels.convolution.convolutions import convolution, laid_out
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
 

@@ -13,8 +13,7 @@ from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.cpu.prediction.phase_convolutions import phase_parts
 from runtime.emit.convolution.phase_geometry import window_phases
 from runtime.program.records.convolution import PhaseConvolutionKernel
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import KernelThunk, traverse
 from spmd.ops.window import Window, WindowDimension
 from tests.runtime.cpu.kernels.convolution.convolutions import convolution, laid_out
 from tests.runtime.programs.agreement import assert_agrees, kernels_of

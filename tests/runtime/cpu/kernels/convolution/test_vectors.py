@@ -24,7 +24,7 @@ from runtime.program.records.convolution import (
     PanelConvolutionKernel,
     VectorMicroKernel,
 )
-from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks import KernelThunk
 from spmd.literal import NDArray
 from spmd.text.parser import parse_module
 from tests.runtime.cpu.kernels.convolution.convolutions import convolution, laid_out

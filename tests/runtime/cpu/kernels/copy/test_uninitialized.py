@@ -6,9 +6,7 @@ import numpy as np
 
 from launch.pipeline import compile_module
 from runtime.program.records.copy import UninitializedKernel
-from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import traverse
+from runtime.program.thunks import CopyThunk, KernelThunk, traverse
 from spmd.evaluator.evaluator import evaluate
 from tests.runtime.programs import module_of, random_inputs
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.gemm.native_dot import blas_product
-from runtime.cpu.kernels.gemm.small_dot_ir import VectorRegisters, register_block
+from runtime.cpu.kernels.gemm.native_dot import VectorRegisters, blas_product, register_block
 from runtime.cpu.kernels.native_call import NativeAction
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.dot import DotKernel
@@ -178,7 +177,7 @@ def test_small_products_of_every_rest(
     kind: PrimitiveType, registers: VectorRegisters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows and columns that fill blocks, that do not, and fewer than a block's; nothing beside them is touched."""
-    monkeypatch.setattr("runtime.cpu.kernels.gemm.small_dot_ir.host_registers", lambda: registers)
+    monkeypatch.setattr("runtime.cpu.kernels.gemm.native_dot.host_registers", lambda: registers)
     register_block.cache_clear()
     for m, n in itertools.product([2, 3, 8, 13, 33], [2, 3, 7, 8, 16, 31, 65, 100]):
         hows = (("rows", "columns", "part")[m % 3], "part" if n % 2 else "rows", "part")
@@ -241,7 +240,8 @@ def test_few_rows_of_a_large_matrix(
     rows: int, kind: PrimitiveType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks of columns with a rest, and depths with a rest; those that are too deep for sums in registers."""
-    monkeypatch.setattr("runtime.cpu.kernels.gemm.thin_dot.LEAST_BYTES", 0)
+    for module in ("native_dot", "thin_dot"):
+        monkeypatch.setattr(f"runtime.cpu.kernels.gemm.{module}.LEAST_THIN_BYTES", 0)
     types = (kind,) * 3
     for depth, columns in ((7, 1100), (64, 48), (2050, 530)):
         for hows in itertools.product(

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from runtime.codegen.llvm.jit import host_has
-from runtime.cpu.kernels.gemm import tile_choice
-from runtime.cpu.kernels.gemm.dot import plan_dot
-from runtime.cpu.kernels.gemm.tile_choice import suits_tiles
+from runtime.cpu.kernels.gemm import choose
+from runtime.cpu.kernels.gemm.choose import plan_dot, suits_tiles
 from runtime.cpu.kernels.gemm.tile_types import TILE_TYPES, TileTypes
 from runtime.cpu.kernels.gemm.tile_unit import Unit, has_tile_unit, narrow_unit, without_tile_unit
 from runtime.cpu.kernels.native_call import NativeAction
@@ -35,9 +34,9 @@ SIZES = [(40, 70, 33), (1, 520, 65), (64, 64, 64), (70, 1300, 17), (513, 33, 3),
 @pytest.fixture(autouse=True)
 def _for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the unit gained for few lines, and for few products of f32, too."""
-    monkeypatch.setattr(tile_choice, "_LEAST_SPLIT_PRODUCTS", 1 << 14)
-    monkeypatch.setattr(tile_choice, "_LEAST_LINES_FOR_SPLIT", 1)
-    monkeypatch.setattr(tile_choice, "_LEAST_LINES", 1)
+    monkeypatch.setattr(choose, "_LEAST_SPLIT_PRODUCTS", 1 << 14)
+    monkeypatch.setattr(choose, "_LEAST_LINES_FOR_SPLIT", 1)
+    monkeypatch.setattr(choose, "_LEAST_LINES", 1)
 
 
 def bound(types: Types, batch: tuple[int, ...], lhs: Array, rhs: Array, out: Array) -> Action:
@@ -97,7 +96,7 @@ def test_however_matrices_lie(types: Types) -> None:
 def test_vectors_where_there_is_a_tile_unit(types: Types, monkeypatch: pytest.MonkeyPatch) -> None:
     if not host_has("avx512bf16" if types[0].is_floating else "avx512vnni"):
         pytest.skip("this processor has no such instructions")
-    monkeypatch.setattr(tile_choice, "narrow_unit", lambda *, is_float: Unit.VECTORS)
+    monkeypatch.setattr(choose, "narrow_unit", lambda *, is_float: Unit.VECTORS)
     rng = np.random.default_rng(0)
     for m, k, n in SIZES:
         lhs, rhs = values(rng, (m, k), types[0]), values(rng, (k, n), types[1])
@@ -107,7 +106,7 @@ def test_vectors_where_there_is_a_tile_unit(types: Types, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("types", ONE_PART, ids=str)
 def test_all_numbers_of_rows_and_columns(types: Types, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks in registers are of 8 rows and of 16 or 32 columns."""
-    monkeypatch.setattr(tile_choice, "_LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(choose, "_LEAST_PRODUCTS", 1)
     rng = np.random.default_rng(5)
     for m, n in itertools.product([1, 7, 8, 9, 16, 17, 25, 32, 33], [1, 15, 16, 17, 32, 33]):
         lhs, rhs = values(rng, (m, 70), types[0]), values(rng, (70, n), types[1])
@@ -194,7 +193,7 @@ def test_planned_with_the_unit_and_bound_without() -> None:
 def test_what_is_too_thin_for_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     for unit, gains in ((Unit.VECTORS, False), (Unit.TILES, True)):
-        monkeypatch.setattr(tile_choice, "narrow_unit", lambda *, is_float, unit=unit: unit)
+        monkeypatch.setattr(choose, "narrow_unit", lambda *, is_float, unit=unit: unit)
         assert suits_tiles((P.BF16,) * 3, (1, 1024, 1024)) == gains
         assert suits_tiles((P.BF16,) * 3, (1024, 8, 1024)) == gains
         assert suits_tiles((P.BF16, P.F32, P.F32), (512, 512, 512)) == gains

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -52,11 +53,7 @@ def test_what_the_system_answers(answer: int, monkeypatch: pytest.MonkeyPatch) -
         return answer
 
     monkeypatch.setattr(tile_unit, "host_has", lambda *features: "amx-tile" in features)
-    monkeypatch.setattr(
-        tile_unit,
-        "platform",
-        SimpleNamespace(system=lambda: "Linux", machine=lambda: "x86_64"),
-    )
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(sysname="Linux", machine="x86_64"))
     library = SimpleNamespace(syscall=system_call)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
     assert tile_unit._permitted.__wrapped__() == (answer == 0)
@@ -70,7 +67,6 @@ def test_no_such_system_call_elsewhere(
         raise AssertionError("nothing is to be asked")
 
     monkeypatch.setattr(ctypes, "CDLL", forbidden)
-    monkeypatch.setattr(
-        tile_unit, "platform", SimpleNamespace(system=lambda: system[0], machine=lambda: system[1])
-    )
+    found = SimpleNamespace(sysname=system[0], machine=system[1])
+    monkeypatch.setattr(os, "uname", lambda: found)
     assert not tile_unit._permitted.__wrapped__()

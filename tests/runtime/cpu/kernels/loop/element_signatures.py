@@ -8,7 +8,7 @@ from runtime.emit.elementwise import is_elementwise
 from runtime.program.scalar_program import ElementSignature
 from spmd.evaluator.evaluator import evaluate_instruction
 from spmd.hlo import NO_ATTRS, Attrs, HloInstruction, Opcode
-from spmd.ops.attrs import CompareAttrs, ReducePrecisionAttrs
+from spmd.hlo.opcode import CompareAttrs, ReducePrecisionAttrs
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape, PrimitiveType
 

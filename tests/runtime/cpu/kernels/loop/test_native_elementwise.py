@@ -7,10 +7,10 @@ import pytest
 
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from runtime.codegen.ir.element_operations import has_operation
-from runtime.program.index_order import merged_dims
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.records.loop import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature
+from runtime.program.strides import merged_dims
 from spmd.hlo import Attrs, Opcode
 from spmd.shape import PrimitiveType
 from tests.runtime.cpu.kernels.loop.element_signatures import (

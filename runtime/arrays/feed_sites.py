@@ -1,0 +1,61 @@
+"""Feed sites of infeeds and outfeeds of a module, and their host's side for the reference evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.arrays.host_feed import FeedSite, HostFeeds, joined
+from runtime.arrays.sharded_arrays import ArraySpec, global_shape
+from spmd.hlo.instruction import HloInstruction
+from spmd.host_feed import Item, array_leaves, fed_shape
+from spmd.literal import NDArray
+from spmd.outfeed_shape import global_shape_text
+from spmd.sharding import HloSharding, ShardingKind
+from spmd.text.shape_text import parse_shape
+
+
+def feed_site(instruction: HloInstruction, num_partitions: int) -> FeedSite:
+    """Return the feed site of an infeed or outfeed of a program for ``num_partitions``."""
+    shape = fed_shape(instruction)
+    tiles = array_leaves(shape)
+    stated = instruction.sharding
+    shardings: Sequence[HloSharding | None] = (None,) * len(tiles)
+    if stated is not None:
+        shardings = (stated.elements if stated.is_tuple else (stated,) * len(tiles))[: len(tiles)]
+    said = global_shape_text(instruction)
+    if said is not None:
+        wholes = array_leaves(parse_shape(said))
+    else:
+        wholes = tuple(map(global_shape, tiles, shardings))
+    only = {
+        one.device if one is not None and one.kind is ShardingKind.MAXIMAL else None
+        for one in shardings
+    }
+    return FeedSite(
+        instruction.name,
+        shape,
+        tuple(ArraySpec(w.without_layout(), s) for w, s in zip(wholes, shardings, strict=True)),
+        only.pop() if len(only) == 1 else None,
+        num_partitions,
+    )
+
+
+@dataclass(frozen=True)
+class ReferenceFeed:
+    """The host's side of one device's program for ``num_partitions`` in the evaluator (a spmd.host_feed.HostFeed)."""
+
+    feeds: HostFeeds
+    num_partitions: int
+
+    def take(self, infeed: HloInstruction, device: int) -> list[NDArray]:
+        return self.feeds.next_tile(feed_site(infeed, self.num_partitions), device)
+
+    def put(self, outfeed: HloInstruction, device: int, arrays: Sequence[NDArray]) -> None:
+        self.feeds.put(feed_site(outfeed, self.num_partitions), device, arrays)
+
+    @property
+    def given(self) -> list[Item]:
+        """Return the global arrays of the outfeeds of all devices."""
+        everyone = [self.feeds.given[device] for device in sorted(self.feeds.given)]
+        return joined(everyone, self.num_partitions)

@@ -1,0 +1,63 @@
+"""Records and code of the calls that write the addresses of dynamic slices into the records of following calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
+from runtime.codegen.record import Address, Record, Word, record
+from runtime.codegen.starts import StartsRecord, StartsVariant
+from spmd.shape import PrimitiveType
+
+FUNCTION = "spmd_slice_offset"
+_IR = "runtime.cpu.kernels.copy.slice_offset_ir"
+
+
+@record
+class SliceStart(Record):
+    """Address of an index, its largest value, to which it is clamped, and its stride in bytes."""
+
+    index: Address
+    limit: Word
+    stride: Word
+
+
+@record
+class SliceOffsetRecord(Record):
+    """``target``: address of the word to write. ``base``: address of the slice if all starts are 0."""
+
+    target: Address
+    base: Address
+    starts: Sequence[SliceStart]
+
+
+@record
+class SliceBases(Record):
+    """Addresses of slices if all starts are 0."""
+
+    bases: Sequence[Address]
+
+
+@record
+class SliceOffsetsRecord(SliceBases):
+    """Bases, the starts that ``shifted`` reads, and the addresses of the words to write."""
+
+    starts: StartsRecord
+    targets: Sequence[Address]
+
+
+@cache
+def slice_offset_code(index: PrimitiveType, starts: int) -> NativeLibrary:
+    """Return the library of ``FUNCTION`` for ``starts`` starts of type ``index``; it takes a SliceOffsetRecord."""
+    return host_jit().compile(
+        DeferredIr(_IR, "slice_offset_ir", (index, starts)), (FUNCTION,), passes=Passes.TIDY
+    )
+
+
+@cache
+def slice_offsets_code(variant: StartsVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION`` for the arrays that ``variant`` shifts; it takes a SliceOffsetsRecord."""
+    return host_jit().compile(
+        DeferredIr(_IR, "slice_offsets_ir", (variant,)), (FUNCTION,), passes=Passes.TIDY
+    )
