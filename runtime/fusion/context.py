@@ -20,6 +20,9 @@ from spmd.passes.fuel import Fuel
 #: Fraction of the module's memory that a plan may use in addition: the time saved is rarely as
 #: small.
 SLACK = 1 / 64
+#: Bytes that it may use in any case, a page: of a program of some kilobytes the fraction is less than what an array is
+#: aligned to, and each plan that is given up costs as much as the one that is carried out.
+SLACK_BYTES = 4096
 
 #: Sources, which no kernel computes.
 _SOURCES = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.IOTA})
@@ -74,9 +77,9 @@ class FusionContext:
         """Return whether the memory suffices. The lower bound comes first because most plans stay below it."""
         if granted and needs_no_more(fused, granted):
             return True
+        bounds = (bound(self.program) for bound in (least_bytes, program_bytes))
         return any(
-            needs_no_more(fused, int(bound(self.program) * (1 + SLACK)))
-            for bound in (least_bytes, program_bytes)
+            needs_no_more(fused, bound + max(int(bound * SLACK), SLACK_BYTES)) for bound in bounds
         )
 
 
