@@ -79,7 +79,8 @@ class FusionContext:
             return True
         bounds = (bound(self.program) for bound in (least_bytes, program_bytes))
         return any(
-            needs_no_more(fused, bound + max(int(bound * SLACK), SLACK_BYTES)) for bound in bounds
+            needs_no_more(fused, max(int(bound * (1 + SLACK)), bound + SLACK_BYTES))
+            for bound in bounds
         )
 
 
