@@ -20,9 +20,9 @@ from spmd.passes.fuel import Fuel
 #: Fraction of the module's memory that a plan may use in addition: the time saved is rarely as
 #: small.
 SLACK = 1 / 64
-#: Bytes that it may use in any case, a page: of a program of some kilobytes the fraction is less than what an array is
-#: aligned to, and each plan that is given up costs as much as the one that is carried out.
-SLACK_BYTES = 4096
+#: Bytes that it may use in any case: the alignment of eight arrays. Of a program of some kilobytes the fraction is less,
+#: and each plan that is given up costs as much as the one that is carried out.
+SLACK_BYTES = 512
 
 #: Sources, which no kernel computes.
 _SOURCES = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.IOTA})

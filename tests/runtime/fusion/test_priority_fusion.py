@@ -277,7 +277,7 @@ def test_a_plan_that_takes_too_much_memory_is_not_carried_out(
     before, after = device_bytes(module), device_bytes(fused(module))
     part = after / before - 1  # none may take more than the one that was made
     monkeypatch.setattr(context, "SLACK", part - 0.01)
-    assert device_bytes(fused(module)) == after  # so small a program may take a page
+    assert device_bytes(fused(module)) == after  # so small a program may take some more
     monkeypatch.setattr(context, "SLACK_BYTES", -before)
     assert device_bytes(fused(module)) < after or not fusions(fused(module))
     monkeypatch.setattr(context, "SLACK", part + 0.01)
