@@ -20,8 +20,8 @@ from spmd.passes.fuel import Fuel
 #: Fraction of the module's memory that a plan may use in addition: the time saved is rarely as
 #: small.
 SLACK = 1 / 64
-#: Bytes that it may use in any case: the alignment of eight arrays. Of a program of some kilobytes the fraction is less,
-#: and each plan that is given up costs as much as the one that is carried out.
+#: Bytes that it may use in any case: the alignment of eight arrays. Of a program of some kilobytes the fraction is
+#: less, and each plan that is given up costs as much as the one that is carried out.
 SLACK_BYTES = 512
 
 #: Sources, which no kernel computes.
