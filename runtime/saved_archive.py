@@ -98,8 +98,9 @@ def _members(data: bytes) -> dict[str, bytes]:
     at = 0
     while data[at : at + 4] == _SIGNATURE and at + _LOCAL.size <= len(data):
         *_, method, _, _, crc, packed, size, name_size, extra = _LOCAL.unpack_from(data, at)
-        first = at + _LOCAL.size + name_size + extra
-        name = data[at + _LOCAL.size :][:name_size].decode("ascii", "replace")
+        named = at + _LOCAL.size
+        name = data[named : named + name_size].decode("ascii", "replace")
+        first = named + name_size + extra
         at = first + size
         members[name] = data[first:at]
         if method != _STORED or packed != size:
