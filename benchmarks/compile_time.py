@@ -39,7 +39,7 @@ from launch.imported_before import import_before_timing
 from launch.options import CompileOptions
 from launch.report.environment import describe_environment
 from launch.source import source_of
-from spmd.interpreter import settings_for_compiling
+from runtime.interpreter import settings_for_compiling
 
 MOST_SECONDS, MOST_INSTRUCTIONS = 60.0, 50_000
 HEADER = (

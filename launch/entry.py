@@ -68,13 +68,6 @@ def _static(feedback: dict[int, int], outputs: Sequence[ArrayShape]) -> dict[int
     }
 
 
-# ---- compiled programs
-
-
-if TYPE_CHECKING:
-    from runtime.executable import Executable
-
-
 @dataclass(frozen=True)
 class Compiled:
     """A compiled program.

@@ -24,7 +24,7 @@ class StepLoop:
     """Loop of steps. Before each step, outputs that feed inputs become these inputs and the other outputs are released.
 
     If no caller holds arrays of the loop, a step creates no Python object: its lists are overwritten, and arrays of
-    outputs are reused (``resident.py``). An output whose sharding differs from its input's is gathered and divided
+    outputs are reused (arrays/slots.py). An output whose sharding differs from its input's is gathered and divided
     again, which does create objects.
     """
 

@@ -28,10 +28,10 @@ from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.libraries.blas import set_blas_threads
 from runtime.cpu.loopback import LoopbackDevices
 from runtime.device_program import DeviceProgram, ScheduledModule
+from runtime.interpreter import settings_for_compiling
 from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks import KernelThunk, traverse
 from spmd.errors import RunError
-from spmd.interpreter import settings_for_compiling
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, leaves
 

@@ -26,10 +26,10 @@ from launch.imported_before import import_before_timing
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.target.machine_option import machine_for
+from runtime.interpreter import settings_for_compiling
 from spmd.analysis.cost import module_cost
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule
-from spmd.interpreter import settings_for_compiling
 
 WARM_UP, STEPS = 2, 20
 #: A program that is compiled first, so that no case's time has that of starting LLVM in it.

@@ -9,11 +9,11 @@ from launch.entry import Compiled
 from launch.options import CompileOptions
 from launch.source import ModuleSource
 from runtime.cpu.precompile import begin_fixed_code
+from runtime.interpreter import settings_for_compiling
 from runtime.saved import save_bytes
 from runtime.saved_archive import SavedExecutableError
 from spmd.hlo import HloModule
 from spmd.hlo.host_functions import NO_FUNCTIONS, HostFunctions
-from spmd.interpreter import settings_for_compiling
 
 
 @settings_for_compiling()

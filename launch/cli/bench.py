@@ -18,7 +18,7 @@ from launch.job import step_milliseconds
 from launch.report.environment import describe_environment
 from launch.target.cores import cores_of
 from runtime.cpu.prediction.step import predicted_step
-from spmd.interpreter import settings_for_compiling
+from runtime.interpreter import settings_for_compiling
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator

@@ -9,10 +9,10 @@ from launch.entry import Compiled
 from launch.ranks.agreement import agree, from_first
 from launch.ranks.rank_executable import RankExecutable
 from runtime.executable import Executable
+from runtime.interpreter import settings_for_compiling
 from runtime.local_devices import Engine
 from runtime.saved_program import load_bytes
 from spmd.hlo.host_functions import Callback
-from spmd.interpreter import settings_for_compiling
 
 
 @settings_for_compiling()

@@ -16,10 +16,10 @@ from partitioner.partition.shard_state import ShardState
 from partitioner.propagation.driver import ValueSharding
 from partitioner.propagation.value_graph import ValueGraph, ValueShardings
 from partitioner.registry import partition, propagate_op
+from spmd.analysis.outfeed_shape import with_global_shape
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import FeedAttrs
-from spmd.outfeed_shape import with_global_shape
 from spmd.shape import leaves
 from spmd.sharding import HloSharding
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from runtime.arrays.host_feed import FeedSite, HostFeeds, joined
 from runtime.arrays.sharded_arrays import ArraySpec, global_shape
+from spmd.analysis.outfeed_shape import global_shape_text
 from spmd.hlo.instruction import HloInstruction
 from spmd.host_feed import Item, array_leaves, fed_shape
 from spmd.literal import NDArray
-from spmd.outfeed_shape import global_shape_text
 from spmd.sharding import HloSharding, ShardingKind
 from spmd.text.shape_text import parse_shape
 

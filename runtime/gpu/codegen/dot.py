@@ -79,14 +79,11 @@ class _Product:
 
     def source(self) -> KernelSource:
         writer = self.writer
-        t, value = writer.index, writer.value
-        compute = stored_type(self.kernel.compute)
+        value, compute = writer.value, stored_type(self.kernel.compute)
         totals = [[value(f"alloca {compute}") for _ in self.turns] for _ in self.turns]
         bases = [begun(writer, access) for access in (self.lhs, self.rhs, self.target)]
-        before = value(f"mul nuw nsw {t} {writer.to_index(writer.block_number())}, {THREADS}")
-        first = value(f"add nuw nsw {t} {before}, {writer.to_index(writer.thread())}")
-        count, step = math.prod(self.squares), self.blocks * THREADS
-        with writer.strided_loop(first, str(count), str(step)) as number:
+        count = math.prod(self.squares)
+        with writer.grid_stride_loop(count, self.blocks, THREADS) as number:
             found = writer.delinearize(number, [self.squares[d] for d in self.order])
             square = [found[self.order.index(d)] for d in range(len(self.dims))]
             *batch, _, _ = square

@@ -197,11 +197,7 @@ class _Gather(WindowWriter):
     def source(self) -> KernelSource:
         writer, windows = self.writer, self.windows
         self.begin()
-        block, thread = self.first(THREADS)
-        before = writer.value(f"mul nuw nsw {writer.index} {block}, {THREADS}")
-        first = writer.value(f"add nuw nsw {writer.index} {before}, {thread}")
-        step = self.blocks * THREADS
-        with writer.strided_loop(first, str(self.total), str(step)) as number:
+        with writer.grid_stride_loop(self.total, self.blocks, THREADS) as number:
             indices = writer.delinearize(number, self.sizes)
             rank = len(windows.batch.sizes)
             batch, window = indices[:rank], indices[rank:]

@@ -50,14 +50,10 @@ class _RandomBits:
 
     def source(self) -> KernelSource:
         writer = self.writer
-        t, value = writer.index, writer.value
         self.read_state()
         target = begun(writer, self.access)
         blocks = min(-(-self.counters // THREADS), self.arrays.target.multiprocessors * BLOCKS)
-        block = writer.to_index(writer.block_number())
-        before = value(f"mul nuw nsw {t} {block}, {THREADS}")
-        first = value(f"add nuw nsw {t} {before}, {writer.to_index(writer.thread())}")
-        with writer.strided_loop(first, str(self.counters), str(blocks * THREADS)) as number:
+        with writer.grid_stride_loop(self.counters, blocks, THREADS) as number:
             elements = self.block(number)
             if self.apart:
                 self.write_pair(number, elements, target)

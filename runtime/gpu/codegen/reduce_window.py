@@ -94,15 +94,10 @@ class _PerElement(ABC):
 
     def source(self) -> KernelSource:
         writer = self.writer
-        t, value = writer.index, writer.value
         self.prepare()
         self.bases = [begun(writer, access) for access in self.accesses]
         target = begun(writer, self.target)
-        block = writer.to_index(writer.block_number())
-        before = value(f"mul nuw nsw {t} {block}, {THREADS}")
-        first = value(f"add nuw nsw {t} {before}, {writer.to_index(writer.thread())}")
-        step = self.blocks * THREADS
-        with writer.strided_loop(first, str(self.total), str(step)) as number:
+        with writer.grid_stride_loop(self.total, self.blocks, THREADS) as number:
             found = writer.delinearize(number, [self.dims[d] for d in self.order])
             indices = [found[self.order.index(d)] for d in range(len(self.dims))]
             result = self.element(indices)

@@ -136,6 +136,15 @@ class PtxWriter(FunctionWriter):
             yield number
 
     @contextmanager
+    def grid_stride_loop(self, count: int, blocks: int, threads: int) -> Iterator[str]:
+        """Emit a loop in which ``blocks`` of ``threads`` share the numbers below ``count``, neighbours side by side."""
+        t, block = self.index, self.to_index(self.block_number())
+        before = self.value(f"mul nuw nsw {t} {block}, {threads}")
+        first = self.value(f"add nuw nsw {t} {before}, {self.to_index(self.thread())}")
+        with self.strided_loop(first, str(count), str(blocks * threads)) as number:
+            yield number
+
+    @contextmanager
     def each_bit(self, word: str) -> Iterator[str]:
         """Emit a loop over the numbers (i32) of the bits of ``word`` (i32) that are set, the lowest first."""
         with self._loop(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from mpi_available import needs_mpi
 
-from benchmarks.startup import MOST_MODULES
+from benchmarks.startup import PACKAGES
 from launch.cli import main
 from tests.paths import ROOT
 
@@ -24,6 +24,9 @@ sys.stderr.write(f"llvmlite: {'llvmlite' in sys.modules}\\n")
 sys.exit(code)
 """
 CASE = ROOT / "tests" / "cases" / "mlp_dp2"
+#: Modules of this project in a run of a saved executable. Python and NumPy, of which the versions decide, have the rest of
+#: the 350 that `benchmarks.startup` permits: 227, or 228 in Debian's Python.
+MOST_OWN_MODULES = 123
 
 #: Runs a command, then prints the modules that it has imported.
 PROGRAM = """
@@ -146,7 +149,8 @@ def test_a_saved_executable_runs_as_the_thunks_that_it_is_known_as(
     assert some_of(imported, ("llvmlite", "concurrent.futures")) == []
     assert some_of(imported, NO_PART_OF_A_RUN) == []
     assert [name for name in imported if name.endswith("_ir")] == []
-    assert len(imported) <= MOST_MODULES
+    own = [name for name in imported if name.partition(".")[0] in PACKAGES]
+    assert len(own) <= MOST_OWN_MODULES
     monkeypatch.setenv("SPMD_PROGRAM_CACHE", "off")
     assert some_of(imported_by("run", str(saved)), LOWERING) == list(LOWERING)
 

@@ -39,7 +39,7 @@ POSSESSIVE = re.compile(r"(?:[*+?]|\{[0-9,]*\})\+")
 
 
 def repeats_a_group_possessively(pattern: str) -> bool:
-    """Whether a quantifier of ``pattern`` that ends in + follows a group, in which alone the fault lies."""
+    """Return whether a quantifier of ``pattern`` that ends in + follows a group: there alone the fault lies."""
     return any(
         item.group() == ")" and POSSESSIVE.match(pattern, item.end()) is not None
         for item in ITEM.finditer(pattern)

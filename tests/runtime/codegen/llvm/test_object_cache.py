@@ -12,7 +12,8 @@ import pytest
 
 from runtime.codegen.llvm import object_cache
 from runtime.codegen.llvm.jit import CodegenError, Jit
-from runtime.codegen.llvm.object_cache import ObjectCache, PrivateFolder, key_of
+from runtime.codegen.llvm.object_cache import ObjectCache, key_of
+from runtime.codegen.llvm.private_folder import PrivateFolder
 
 IR = "define i64 @answer() {\n  ret i64 42\n}"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.codegen.llvm.object_cache import PrivateFolder
+from runtime.codegen.llvm.private_folder import PrivateFolder
 
 MOST = 1 << 10
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spmd.interpreter import settings_for_compiling
+from runtime.interpreter import settings_for_compiling
 
 
 def settings() -> tuple[tuple[int, int, int], float]:
