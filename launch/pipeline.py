@@ -23,6 +23,7 @@ from partitioner.spmd_partitioner import SpmdPartitioner, partitioned, require_d
 from runtime.compile import build_executable, schedule_module
 from runtime.executable import Executable
 from runtime.fusion.priority_fusion import PriorityFusion
+from runtime.fusion.while_loop_fusion import WhileLoopFusion
 from runtime.layout.layout_assignment import LAYOUT
 from spmd.analysis.group_members import require_every_device
 from spmd.analysis.static_shapes import require_values
@@ -58,7 +59,7 @@ def optimization(options: CompileOptions) -> tuple[Pipeline, ...]:
 OPTIMIZE = optimization(CompileOptions())
 
 #: On the schedule, so that memory is known: instructions become kernels.
-FUSION = Pipeline("fusion", (PriorityFusion(),))
+FUSION = Pipeline("fusion", (WhileLoopFusion(), PriorityFusion()))
 #: Fraction of the machine's ``program_bytes`` that fusion may use.
 FUSION_MEMORY = 0.9
 
@@ -232,4 +233,4 @@ def fusion(options: CompileOptions) -> tuple[Pipeline, ...]:
     # A GPU's products are a library's, which makes nothing of its results while they are near.
     products = machine.kind != "gpu"
     fuse = PriorityFusion(machine=machine, memory=memory, products=products)
-    return (replace(FUSION, passes=(fuse,)),)
+    return (replace(FUSION, passes=(WhileLoopFusion(), fuse)),)

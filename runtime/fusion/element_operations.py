@@ -12,6 +12,7 @@ from runtime.program.scalar_program import ElementSignature, ScalarConstant, Sca
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs
 from spmd.ops.opdef import OPS
+from spmd.passes.rewrite import has_control_edges
 from spmd.shape import ArrayShape, PrimitiveType
 
 
@@ -53,6 +54,16 @@ def renames(instruction: HloInstruction) -> bool:
             instruction.array_shape.element_type is instruction.operand(0).array_shape.element_type
         )
     return instruction.opcode is Opcode.COPY
+
+
+def is_plain(x: HloInstruction) -> bool:
+    """Return whether ``x`` is a static array in the default memory without control edges."""
+    shape = x.shape
+    if not isinstance(shape, ArrayShape) or any(shape.dynamic):
+        return False
+    if shape.layout is not None and shape.layout.memory_space:
+        return False
+    return not has_control_edges(x)
 
 
 def array_shape(instruction: HloInstruction) -> ArrayShape:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from runtime.fusion.collective_sides import CollectiveSides
 from runtime.fusion.cost.cost_model import KernelCost
+from runtime.fusion.element_operations import is_plain
 from runtime.fusion.fusion_kernel import FusedKernelSpec, Join, Kernel
 from runtime.fusion.kernel_kinds import KernelKinds
-from runtime.fusion.plain import is_plain
 from runtime.fusion.products.sliced_products import slices_read
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode

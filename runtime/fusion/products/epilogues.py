@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from runtime.fusion.cost.cost_model import CostModel
 from runtime.fusion.element_graph import post_order
+from runtime.fusion.element_operations import is_plain
 from runtime.fusion.emitters import Emitted, emitted_region
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusedKernel
-from runtime.fusion.plain import is_plain
 from runtime.fusion.products.product_fusion import ProductFusion, full_box
 from runtime.fusion.refusal import NoEmitterError
 from runtime.program.blocks import blocks_of

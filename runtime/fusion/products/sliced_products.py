@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from runtime.fusion.cost.cost_model import CostModel
+from runtime.fusion.element_operations import is_plain
 from runtime.fusion.emitters import emitted_region
-from runtime.fusion.plain import is_plain
 from runtime.fusion.products.factors import SEEN_THROUGH, factors_of
 from runtime.fusion.refusal import NoEmitterError
 from runtime.program.dot_matrices import product_sizes, product_types, transposed_operands

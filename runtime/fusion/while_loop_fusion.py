@@ -1,0 +1,214 @@
+"""Make one kernel of a short loop whose body is elementwise: each element runs through all trips by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from runtime.fusion.element_graph import MAX_STEPS
+from runtime.fusion.element_operations import is_elementwise, is_plain
+from runtime.fusion.emitters import LOOP, emitted
+from runtime.fusion.plan_cache import store
+from runtime.fusion.refusal import NoEmitterError
+from spmd.analysis.call_sites import call_sites
+from spmd.analysis.structure import StructuralKeys, computation_key
+from spmd.analysis.trip_count import trip_count
+from spmd.builder import Builder
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
+from spmd.hlo.clone import clone_computation
+from spmd.hlo.instruction import Annotations
+from spmd.ops.attrs import FusionAttrs, TupleIndexAttrs
+from spmd.ops.opdef import definition
+from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
+from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
+from spmd.passes.constant_folding import ConstantFolding
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import register_pass
+from spmd.passes.loop_peeling import write_trips
+from spmd.passes.pipeline import run_passes
+from spmd.passes.rewrite import put_in_place
+from spmd.passes.while_state import (
+    Loop,
+    element_index,
+    match_loop,
+    result_has_only_element_reads,
+)
+
+#: Length of a transcendental function, in steps that are one instruction each.
+FUNCTION_STEPS = 16
+
+#: Most instructions that are written before they are simplified, with those of scalars, which may fold to constants.
+MOST_INSTRUCTIONS = 4 * MAX_STEPS
+
+#: Operations that leave each element in its place, or repeat it.
+_IN_PLACE = (Opcode.BITCAST, Opcode.BROADCAST, Opcode.CONSTANT, Opcode.PARAMETER, Opcode.RESHAPE)
+#: What a body may have besides: parts of constants, such as the table of a random generator, fold to constants.
+_FOLDED = (Opcode.DYNAMIC_SLICE, Opcode.GET_TUPLE_ELEMENT, Opcode.SLICE, Opcode.TUPLE)
+
+_SIMPLIFICATION = (AlgebraicSimplifier(), ConstantFolding(), CommonSubexpressionElimination())
+
+
+@register_pass
+@dataclass(frozen=True)
+class WhileLoopFusion(FueledPass):
+    """while(a, b), n trips of body  =>  fusion(a, b), kind=kLoop, calls={body; body; .. n times}
+
+    The trip count is known, the body is elementwise, and one kernel can hold all trips, with a transcendental function
+    counted as ``FUNCTION_STEPS``. The state stays in registers, where the loop would write and read it in every trip.
+    JAX's random numbers on a CPU are such loops of five trips. Equal loops call one computation.
+    """
+
+    name: ClassVar[str] = "while-loop-fusion"
+    accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED, Stage.SCHEDULED)
+
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
+        sites, unrolling = call_sites(module), _Unrolling(module)
+        changed = False
+        for computation in module.computations_post_order():
+            for x in computation.with_opcode(Opcode.WHILE):
+                loop = None if fuel.is_spent else match_loop(x, sites)
+                if loop is not None and _may_be_one_kernel(loop) and unrolling.fuse(loop):
+                    fuel.burn()
+                    changed = True
+        if changed:
+            module.computations = module.computations_post_order()
+        return changed
+
+
+def _may_be_one_kernel(loop: Loop) -> bool:
+    trips, body = trip_count(loop.instruction), loop.body.instructions
+    return (
+        trips is not None
+        and trips > 0
+        and result_has_only_element_reads(loop)
+        and loop.instruction.num_users > 0
+        and all(map(is_plain, loop.initial))
+        and all(x.opcode in (*_IN_PLACE, *_FOLDED) or is_elementwise(x.opcode) for x in body)
+        and sum(map(_steps, body)) * trips <= MAX_STEPS
+        and len(body) * trips <= MOST_INSTRUCTIONS
+    )
+
+
+def _steps(x: HloInstruction) -> int:
+    """Return how many steps of a kernel ``x`` is. Scalars may fold to constants, and are not counted."""
+    if not is_elementwise(x.opcode) or not x.dims:
+        return 0
+    return FUNCTION_STEPS if definition(x.opcode).cost(x).transcendentals else 1
+
+
+class _Unrolling:
+    """Writes the fusions of one module. Computations of loops that were unrolled before are used again."""
+
+    def __init__(self, module: HloModule) -> None:
+        self._module = module
+        self._keys = StructuralKeys()
+        self._fused: dict[Hashable, HloComputation | None] = {}
+
+    def fuse(self, loop: Loop) -> bool:
+        """Replace the loop by a fusion. Returns whether one kernel can hold its trips."""
+        elements = sorted({element_index(user) for user in loop.instruction.users})
+        trips = trip_count(loop.instruction)
+        assert trips is not None, "the loop was asked for them"
+        kernel = _scratch()
+        inputs = _write_state(loop.initial, Builder(kernel))
+        state = computation_key(kernel, self._keys.key)
+        key = (state, self._keys.key(loop.body), trips, tuple(elements))
+        if key not in self._fused:
+            self._fused[key] = self._unrolled(loop, trips, elements, kernel)
+        fused = self._fused[key]
+        if fused is None:
+            return False
+        _call(loop.instruction, inputs, elements, fused)
+        return True
+
+    def _unrolled(
+        self, loop: Loop, trips: int, elements: Sequence[int], kernel: HloComputation
+    ) -> HloComputation | None:
+        """Return the computation of ``elements`` after all trips, from the state that ``kernel`` begins with; None if
+        there is no kernel that computes it.
+        """
+        builder = Builder(kernel)
+        *_, last = write_trips(loop, kernel.root.operands, builder, trips)
+        results = [last[loop.next_value(i)] for i in elements]
+        kernel.root = results[0] if len(results) == 1 else builder.tuple(results)
+        kernel.remove_unused()
+        assert kernel.module is not None
+        run_passes(kernel.module, _SIMPLIFICATION)
+        body = (x for x in kernel.instructions if x.opcode is not Opcode.TUPLE)
+        if not all(x.opcode in _IN_PLACE or is_elementwise(x.opcode) for x in body):
+            return None
+        try:
+            plan = emitted(kernel)
+        except NoEmitterError:
+            return None
+        kernel.set_order(kernel.post_order())
+        fused = clone_computation(kernel, self._module, lambda callee: callee)
+        store(fused, plan)
+        return fused
+
+
+def _scratch() -> HloComputation:
+    module = HloModule("trips")
+    module.stage = Stage.OPTIMIZED
+    module.entry = module.new_computation("fused_computation")
+    return module.entry
+
+
+def _write_state(initial: Sequence[HloInstruction], builder: Builder) -> list[HloInstruction]:
+    """Write a tuple of copies of ``initial`` as the root. Constants are made there; returns the inputs that are not."""
+    inputs: list[HloInstruction] = []
+    copies: dict[HloInstruction, HloInstruction] = {}
+
+    def copy(x: HloInstruction) -> HloInstruction:
+        if x not in copies and x.opcode is Opcode.CONSTANT:
+            copies[x] = builder.clone(x, ())
+        elif (
+            x not in copies
+            and x.opcode is Opcode.BROADCAST
+            and x.operand(0).opcode is Opcode.CONSTANT
+        ):
+            copies[x] = builder.clone(x, (copy(x.operand(0)),))
+        elif x not in copies:
+            copies[x] = builder.parameter(len(inputs), x.shape, f"param_{len(inputs)}")
+            inputs.append(x)
+        return copies[x]
+
+    builder.computation.root = builder.tuple([copy(x) for x in initial])
+    return inputs
+
+
+def _call(
+    loop: HloInstruction,
+    inputs: Sequence[HloInstruction],
+    elements: Sequence[int],
+    fused: HloComputation,
+) -> None:
+    """Put the call of ``fused`` in the place of ``loop``, of which it computes ``elements``."""
+    computation, state = loop.parent, loop.operand(0)
+    assert computation is not None
+    order = list(computation.instructions)
+    fusion = computation.create(
+        Opcode.FUSION,
+        fused.root.shape,
+        inputs,
+        FusionAttrs("kLoop"),
+        name="loop_while_fusion",
+        called_computations=(fused,),
+        annotations=Annotations(
+            metadata=loop.annotations.metadata,
+            backend_config=json.dumps({"fusion_config": {"emitter": LOOP}}),
+        ),
+    )
+    position = order.index(loop)
+    computation.set_order([*order[:position], fusion, *order[position:]])
+    for user in loop.users:
+        if len(elements) == 1:
+            put_in_place(user, fusion)
+        else:
+            user.replace_operand(0, fusion)
+            user.attrs = TupleIndexAttrs(elements.index(element_index(user)))
+    computation.remove(loop)
+    if not state.users:
+        computation.remove(state)
