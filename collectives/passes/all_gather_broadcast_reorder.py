@@ -14,7 +14,6 @@ from spmd.ops.attrs import DimensionsAttrs
 from spmd.passes.algebraic.match import splat
 from spmd.passes.instruction_pass import OpExpander
 from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.rewrite import has_control_edges
 
 
 @register_pass
@@ -36,7 +35,7 @@ class AllGatherBroadcastReorder(OpExpander):
 
     def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:
         gather = match_gather(x)
-        if gather is None or has_control_edges(x):
+        if gather is None or x.has_control_edges:
             return None
         value = splat(gather.operand)
         if value is not None:

@@ -17,7 +17,6 @@ from spmd.ops.attrs import CollectiveAttrs
 from spmd.ops.checks import result_elements
 from spmd.passes.instruction_pass import OpExpander
 from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.rewrite import has_control_edges
 from spmd.shape import ArrayShape, PrimitiveType, as_array
 
 #: Unsigned type with the same number of bits as a float.
@@ -50,7 +49,7 @@ class AllGatherDecomposer(OpExpander):
     def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:
         gather = match_gathers(x)
         groups = groups_of_all(gather) if gather is not None else None
-        if gather is None or groups is None or has_control_edges(x):
+        if gather is None or groups is None or x.has_control_edges:
             return None
         results = [
             _summed(b, gather, groups, operand, as_array(shape))

@@ -13,7 +13,6 @@ from spmd.ops.attrs import CollectiveAttrs
 from spmd.ops.groups import group_size
 from spmd.passes.instruction_pass import OpExpander
 from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.rewrite import has_control_edges
 
 
 @register_pass
@@ -35,7 +34,7 @@ class AllToAllDecomposer(OpExpander):
 
     def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:
         attrs, members = x.attrs_as(CollectiveAttrs), group_size(x)
-        if attrs.constrain_layout or has_control_edges(x) or members is None:
+        if attrs.constrain_layout or x.has_control_edges or members is None:
             return None
         if attrs.dimension is None:
             return _of_array(x, b) if self.to_arrays else None

@@ -12,7 +12,6 @@ from runtime.program.scalar_program import ElementSignature, ScalarConstant, Sca
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs
 from spmd.ops.opdef import OPS
-from spmd.passes.rewrite import has_control_edges
 from spmd.shape import ArrayShape, PrimitiveType
 
 
@@ -63,7 +62,7 @@ def is_plain(x: HloInstruction) -> bool:
         return False
     if shape.layout is not None and shape.layout.memory_space:
         return False
-    return not has_control_edges(x)
+    return not x.has_control_edges
 
 
 def array_shape(instruction: HloInstruction) -> ArrayShape:

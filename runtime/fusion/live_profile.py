@@ -41,9 +41,19 @@ class LiveProfile:
     _last_outside: dict[HloInstruction, int] = field(default_factory=dict)
     _readers: dict[HloInstruction, dict[Kernel, None]] = field(default_factory=dict)
     _sources: dict[Kernel, tuple[HloInstruction, ...]] = field(default_factory=dict)
+    #: For each input that a result can overwrite in the computation's order: that result.
+    _overwriter: dict[HloInstruction, HloInstruction] = field(default_factory=dict)
 
     def __post_init__(self, needs: Sequence[int]) -> None:
         graph, model = self.graph, self.model
+        read = {x: n for n, one in enumerate(graph.order) for x in model.reads[one]}
+        self._overwriter.update(
+            {
+                target: root
+                for root, target in model.overwrites.items()
+                if read.get(target, -1) <= graph.position[root]
+            }
+        )
         self._live = np.array([*needs, 0], np.int64)
         self.limit = int(self._live.max(initial=0) * (1.0 - self.headroom))
         for n, x in enumerate(graph.order):
@@ -137,7 +147,22 @@ class LiveProfile:
             if end_now != end:
                 low, high = sorted((end, end_now))
                 changes.append(_Change(low, high, size if end_now > end else -size))
+        written = (self.model.overwrites.get(x) for x in touched)
+        for target in dict.fromkeys((*written, *touched)):
+            if target is None or target not in self._overwriter:
+                continue
+            root = self._overwriter[target]
+            begin, read = self._begin(root), self._last.get(target, -1)
+            first, first_now = made_before.get(root, begin), made_now.get(root, begin)
+            changes += self._copy(root, first, read, -1)
+            changes += self._copy(root, first_now, last.get(target, read), 1)
         return changes, last
+
+    def _copy(self, root: HloInstruction, written: int, read: int, sign: int) -> list[_Change]:
+        """Return the change by a buffer of ``root``, if what it should overwrite is read after it was written."""
+        if read <= written:
+            return []
+        return [_Change(written, len(self.graph.order) + 1, sign * self.model.size[root])]
 
     def _last_without(self, x: HloInstruction, old: Sequence[Kernel]) -> int:
         """Return the position of the last read of ``x`` that is not by one of the ``old`` kernels."""
@@ -170,7 +195,8 @@ class LiveProfile:
         known = self._sources.get(kernel)
         if known is None:
             sources = self.model.sources
-            found = dict.fromkeys(s for x in kernel.inputs for s in sources[x] if self._size(s))
+            read = [s for x in kernel.inputs for s in sources[x]]
+            found = dict.fromkeys(s for s in read if self._size(s) or s in self._overwriter)
             known = self._sources[kernel] = tuple(found)
         return known
 

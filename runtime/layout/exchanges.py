@@ -7,7 +7,7 @@ from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.hlo.instruction import Annotations
 from spmd.ops.attrs import CollectiveAttrs
 from spmd.ops.groups import group_size
-from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.passes.rewrite import is_annotated
 
 
 def expose_members(module: HloModule, scope: ModuleScope) -> bool:
@@ -31,7 +31,7 @@ def _members_apart(x: HloInstruction) -> int | None:
     attrs = x.attrs_as(CollectiveAttrs)
     if x.num_operands != 1 or attrs.dimension is None or attrs.constrain_layout:
         return None
-    if has_control_edges(x) or is_annotated(x):
+    if x.has_control_edges or is_annotated(x):
         return None
     count, d = group_size(x), attrs.dimension
     if count is None or count < 2 or x.dims[d] == count or 0 in x.dims:
@@ -52,7 +52,7 @@ def _expose(x: HloInstruction, members: int, b: Builder) -> None:
     exchange = b.create(Opcode.ALL_TO_ALL, (b.reshape(x.operand(0), apart),), attrs)
     exchange.annotations = x.annotations
     for user in x.users:
-        if user.opcode is Opcode.RESHAPE and not has_control_edges(user):
+        if user.opcode is Opcode.RESHAPE and not user.has_control_edges:
             user.replace_all_uses_with(
                 exchange if user.dims == apart else b.reshape(exchange, user.dims)
             )

@@ -11,7 +11,7 @@ from runtime.lowering import Order
 from spmd.analysis.call_sites import call_sites
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
-from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.passes.rewrite import is_annotated
 from spmd.passes.while_state import Loop, element_index, match_loop, result_has_only_element_reads
 from spmd.shape import ArrayShape, Shape, TupleShape
 
@@ -76,7 +76,7 @@ def _is_free(shape: Shape) -> bool:
 
 
 def _is_bound(x: HloInstruction) -> bool:
-    return has_control_edges(x) or is_annotated(x)
+    return x.has_control_edges or is_annotated(x)
 
 
 def normalize(elements: Iterable[LoopElement], scope: ModuleScope) -> bool:

@@ -23,7 +23,7 @@ from spmd.hlo.instruction import Annotations
 from spmd.ops.attrs import CollectiveAttrs, DimensionsAttrs, DynamicSliceAttrs, PadAttrs
 from spmd.ops.opdef import OPS
 from spmd.ops.reduction import reduction_kind
-from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.passes.rewrite import is_annotated
 from spmd.registry import Registry
 from spmd.shape import ArrayShape
 
@@ -60,7 +60,7 @@ def can_permute(x: HloInstruction) -> bool:
 
 def is_free(x: HloInstruction) -> bool:
     """Return whether only the readers of ``x`` depend on it, so that another instruction may replace it."""
-    if x.is_root or has_control_edges(x) or is_annotated(x):
+    if x.is_root or x.has_control_edges or is_annotated(x):
         return False
     layout = x.array_shape.layout
     return layout is None or not layout.suffix

@@ -172,6 +172,10 @@ class HloInstruction:
         if self.parent is not None and self.parent.root is self:
             self.parent.root = new
 
+    @property
+    def has_control_edges(self) -> bool:
+        return bool(self.control_predecessors or self.control_successors)
+
     def add_control_dependency_to(self, successor: HloInstruction) -> None:
         """Make ``successor`` run after this instruction."""
         after, before = self.control_successors, successor.control_predecessors

@@ -20,7 +20,7 @@ from spmd.passes.algebraic import FAMILIES
 from spmd.passes.algebraic.rules import IDENTITIES
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.rewrite import has_control_edges, is_annotated, is_pinned, replace_and_prune
+from spmd.passes.rewrite import is_annotated, is_pinned, replace_and_prune
 
 assert FAMILIES  # imported for what they register
 
@@ -138,5 +138,5 @@ def is_plain_result(x: HloInstruction) -> bool:
         and x is module.entry.root
         and x.opcode is not Opcode.COPY
         and x.annotations.frontend("xla.sdy.sharding") is None
-        and not has_control_edges(x)
+        and not x.has_control_edges
     )

@@ -18,7 +18,7 @@ from spmd.ops.checks import plain
 from spmd.ops.custom_call import is_uninitialized
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.rewrite import has_control_edges, sharding_annotation
+from spmd.passes.rewrite import sharding_annotation
 
 #: Not merged: parameters are distinct inputs, control flow has state of its own; nor are two arrays to be written.
 _DISTINCT = (Opcode.PARAMETER, Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, Opcode.OPT_BARRIER)
@@ -64,7 +64,7 @@ def _merge_in(
 def is_mergeable(x: HloInstruction, effects: SideEffects) -> bool:
     """Return whether one instruction may replace all instructions with the same key."""
     is_distinct = x.opcode in _DISTINCT or is_uninitialized(x)
-    return not (is_distinct or has_control_edges(x) or effects.of(x))
+    return not (is_distinct or x.has_control_edges or effects.of(x))
 
 
 def value_key(x: HloInstruction, operands: list[int], structure: StructuralKeys) -> Hashable:

@@ -19,7 +19,6 @@ from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import (
     builder_at,
-    has_control_edges,
     is_annotated,
     is_pinned,
     replace_and_prune,
@@ -52,7 +51,7 @@ class ConditionalToSelect(InstructionPass):
 
         def edit(x: HloInstruction) -> bool:
             branches = x.called_computations
-            if has_control_edges(x) or sum(map(len, branches)) > self.max_instructions:
+            if x.has_control_edges or sum(map(len, branches)) > self.max_instructions:
                 return False
             if not all(map(is_selectable, branches)):
                 return False
@@ -66,7 +65,7 @@ class ConditionalToSelect(InstructionPass):
 
 def is_selectable(branch: HloComputation) -> bool:
     """Return whether `branch` consists of elementwise operations and constants, and may run if it is not chosen."""
-    return not any(map(has_control_edges, branch.instructions)) and all(
+    return not any(x.has_control_edges for x in branch.instructions) and all(
         x.opcode in _LEAVES
         or (definition(x.opcode).elementwise and not x.called_computations)
         or (x.opcode is Opcode.BROADCAST and not x.operand(0).dims)

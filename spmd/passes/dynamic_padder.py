@@ -18,7 +18,6 @@ from spmd.passes.dynamic_dimensions import OperandDim, flow_of
 from spmd.passes.dynamic_packing import repacked
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.rewrite import has_control_edges
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape, leaves
 
 _S32 = PrimitiveType.S32
@@ -71,7 +70,7 @@ def can_pad(computation: HloComputation, *, is_entry: bool) -> bool:
         found = Sizes()
         taken = [(i, d) for i, y in enumerate(x.operands) for d in sized[y]]
         if x.opcode in _SIZES:
-            if has_control_edges(x) or x.operand(0).array_shape.num_elements > _MAX_S32:
+            if x.has_control_edges or x.operand(0).array_shape.num_elements > _MAX_S32:
                 return False
             found = _sized_by(x, sized)
         elif x.opcode in (Opcode.PARAMETER, Opcode.IOTA, Opcode.CUSTOM_CALL) and not taken:

@@ -17,7 +17,6 @@ from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.custom_call import DYNAMIC_REGION, is_dynamic_region
 from spmd.passes.dynamic_padder import says_size
 from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
-from spmd.passes.rewrite import has_control_edges
 from spmd.shape import ArrayShape, Shape, TupleShape, leaves
 
 
@@ -94,7 +93,7 @@ def _is_scalar(shape: Shape) -> bool:
 
 def _can_be_evaluated(x: HloInstruction) -> bool:
     return (
-        not has_control_edges(x)
+        not x.has_control_edges
         and not differs_by_device(x)
         and not definition(x.opcode).side_effect(x)
         and all(isinstance(s, ArrayShape) for _, s in leaves(x.shape))

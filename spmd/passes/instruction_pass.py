@@ -22,7 +22,6 @@ from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.rewrite import (
     builder_at,
     copy_annotation,
-    has_control_edges,
     is_annotated,
     is_pinned,
     put_in_place,
@@ -97,7 +96,7 @@ class Simplifier(FueledPass):
             again = _MAX_REVISITS * len(work)
             while work and not fuel.is_spent:
                 x = work.popleft()
-                stays = has_control_edges(x) if self.makes_values else is_pinned(x)
+                stays = x.has_control_edges if self.makes_values else is_pinned(x)
                 simpler = simplify(x) if x.parent is not None and not stays else None
                 if simpler is None:
                     continue

@@ -10,7 +10,6 @@ from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import CALLERS, DEVICE_IDS
-from spmd.passes.rewrite import has_control_edges
 from spmd.passes.while_state import Loop, add_elements, element_index, is_element_of
 
 _STAY = CALLERS | {Opcode.PARAMETER, Opcode.OPT_BARRIER, *KIND}
@@ -36,7 +35,7 @@ def determined_instructions(
             if element_index(x) in elements:
                 determined[x] = None
             continue
-        if x.opcode in _STAY or has_control_edges(x) or effects.of(x) or x.is_root:
+        if x.opcode in _STAY or x.has_control_edges or effects.of(x) or x.is_root:
             continue
         of_these = x.operands and all(operand in determined for operand in x.operands)
         if x.opcode in made_here or of_these:

@@ -27,13 +27,9 @@ def copy_annotation(old: HloInstruction, new: HloInstruction) -> None:
     new.sharding, new.annotations = old.sharding, old.annotations
 
 
-def has_control_edges(instruction: HloInstruction) -> bool:
-    return bool(instruction.control_predecessors or instruction.control_successors)
-
-
 def is_pinned(instruction: HloInstruction) -> bool:
     """Return whether no other value may replace this one: its annotation or its control dependencies would be lost."""
-    return is_annotated(instruction) or has_control_edges(instruction)
+    return is_annotated(instruction) or instruction.has_control_edges
 
 
 def builder_at(x: HloInstruction, scope: ModuleScope) -> Builder:

@@ -16,7 +16,6 @@ from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import (
     builder_at,
     copy_annotation,
-    has_control_edges,
     is_annotated,
     is_pinned,
 )
@@ -95,7 +94,7 @@ def _read(sort: HloInstruction) -> list[int] | None:
 
 
 def _is_element(x: HloInstruction) -> bool:
-    return x.opcode is Opcode.GET_TUPLE_ELEMENT and not has_control_edges(x)
+    return x.opcode is Opcode.GET_TUPLE_ELEMENT and not x.has_control_edges
 
 
 def _is_used(x: HloInstruction) -> bool:

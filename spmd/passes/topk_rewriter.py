@@ -28,7 +28,6 @@ from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import (
     builder_at,
     copy_annotation,
-    has_control_edges,
     is_pinned,
     replace_and_prune,
 )
@@ -89,7 +88,7 @@ def match_first_elements(sort: HloInstruction) -> FirstElements | None:
     read = [x for of_one in slices.values() for x in of_one]
     for x in read:
         attrs = x.attrs_as(SliceAttrs)
-        if has_control_edges(x) or attrs.starts[dimension] != 0 or attrs.strides[dimension] != 1:
+        if x.has_control_edges or attrs.starts[dimension] != 0 or attrs.strides[dimension] != 1:
             return None
     count = max((x.attrs_as(SliceAttrs).limits[dimension] for x in read), default=0)
     size = sort.operand(0).dims[dimension]
