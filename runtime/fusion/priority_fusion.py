@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -82,36 +82,42 @@ class PriorityFusion(FueledPass):
         The most aggressive variant of the pass is chosen that does not need more memory.
         """
         kinds = KernelKinds(KernelCosts(CostModel(self.machine or machine_named())))
-        for step in self._ways():
-            plans = [
-                step.plan_graph(graph, profile, kinds.costs.model)
-                for graph, profile in step.graphs(context, kinds)
-            ]
-            if not any(plan.kernels for plan in plans):
-                break
-            fused = context.carried_out(plans, self.memory)
-            if fused is not None:
-                return plans, fused
+        for room in (self.headroom, *(room for room in HEADROOMS if room > self.headroom)):
+            planned = [*replace(self, headroom=room).planned(context, kinds)]
+            for plans in self._plans(planned, kinds, with_products=room == self.headroom):
+                if not any(plan.kernels for plan in plans):
+                    return [], None
+                fused = context.carried_out(plans, self.memory)
+                if fused is not None:
+                    return plans, fused
         return [], None
 
-    def _ways(self) -> Iterator[PriorityFusion]:
-        """Yield this pass, then more and more careful variants of it."""
-        yield self
-        alone = replace(self, products=False)
-        if self.products:
-            yield alone
-        yield from (replace(alone, headroom=room) for room in HEADROOMS if room > self.headroom)
+    def _plans(
+        self,
+        planned: Sequence[tuple[FusionGraph, LiveProfile]],
+        kinds: KernelKinds,
+        *,
+        with_products: bool,
+    ) -> Iterator[list[FusionPlan]]:
+        """Yield the plans with the products that kernels take, if they take any, then those without."""
+        if self.products and with_products:
+            taken = [products_taken(*each, kinds.costs.model) for each in planned]
+            if any(each.within or each.alone for each in taken):
+                yield [
+                    FusionPlan.of(graph, products.within, products.alone)
+                    for (graph, _), products in zip(planned, taken, strict=True)
+                ]
+        yield [FusionPlan.of(graph, {}) for graph, _ in planned]
 
-    def plan_graph(
-        self, graph: FusionGraph, profile: LiveProfile, cost_model: CostModel
-    ) -> FusionPlan:
-        fuse_producers(graph, profile, duplicate=self.duplicate)
-        if self.multi_output:
-            merge_kernels(graph, profile, horizontal=self.horizontal)
-        if not self.products:
-            return FusionPlan.of(graph, {})
-        products = products_taken(graph, profile, cost_model)
-        return FusionPlan.of(graph, products.within, products.alone)
+    def planned(
+        self, context: FusionContext, kinds: KernelKinds
+    ) -> Iterator[tuple[FusionGraph, LiveProfile]]:
+        """Yield the graph and profile of every scheduled computation, with its kernels."""
+        for graph, profile in self.graphs(context, kinds):
+            fuse_producers(graph, profile, duplicate=self.duplicate)
+            if self.multi_output:
+                merge_kernels(graph, profile, horizontal=self.horizontal)
+            yield graph, profile
 
     def graphs(
         self, context: FusionContext, kinds: KernelKinds
