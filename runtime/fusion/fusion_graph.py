@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from runtime.fusion.collective_sides import CollectiveSides
 from runtime.fusion.cost.cost_model import KernelCost
-from runtime.fusion.element_operations import is_plain
+from runtime.fusion.element_operations import is_elementwise, is_plain
 from runtime.fusion.fusion_kernel import FusedKernelSpec, Join, Kernel
 from runtime.fusion.kernel_kinds import KernelKinds
 from runtime.fusion.products.sliced_products import slices_read
@@ -173,6 +173,41 @@ class FusionGraph:
         spec = self._made_of(one, other, wanted)
         return None if spec is None else spec.kernel(one, other, position)
 
+    def is_read_in_place(self, producer: Kernel, readers: Collection[Kernel]) -> bool:
+        """Return whether ``readers`` alone read the one, elementwise result, each element where they compute the same
+        one.
+        """
+        x = producer.roots[0]
+        return (
+            len(producer.roots) == 1
+            and is_elementwise(x.opcode)
+            and x not in self.outside
+            and all(
+                is_elementwise(user.opcode)
+                and user.dims == x.dims
+                and self.kernel_of.get(user) in readers
+                for user in x.users
+            )
+        )
+
+    def is_no_epilogue(self, kernel: Kernel) -> bool:
+        """Return whether no reduction or product makes an input, so that none can compute the kernel behind it."""
+        return not any(
+            x.opcode in _WITH_EPILOGUES or (x in self.kernel_of and self.kernel_of[x].kind.reduces)
+            for x in kernel.inputs
+        )
+
+    def kernel_of_region(self, region: Sequence[Kernel]) -> Kernel | None:
+        """Return one kernel for the result of the first one, which alone is needed, if the limits allow it."""
+        first = region[0]
+        members, inputs = self._closed(first.roots, {x: None for k in region for x in k.members})
+        if len(inputs) > self.limits.inputs:
+            return None
+        kind = self.kinds.kind(first.roots, members, inputs)
+        if kind.cost is None or kind.cost.code > self.limits.code or kind.emitter is None:
+            return None
+        return Kernel((*members, *inputs), first.position, kind)
+
     def is_fusion(self, kernel: Kernel) -> bool:
         """Return whether the kernel has more than one instruction, not counting views."""
         return self._computing(kernel) > 1
@@ -322,5 +357,6 @@ class FusionGraph:
                     needed.setdefault(operand, []).extend(here)
 
 
+_WITH_EPILOGUES = frozenset({Opcode.CONVOLUTION, Opcode.DOT})
 #: Sources, which no kernel computes, and fusions.
 _NEVER = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.IOTA, Opcode.FUSION})

@@ -14,7 +14,7 @@ from runtime.fusion.kernel_kinds import KernelCosts, KernelKinds
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusionPlan, make_fusions
 from runtime.fusion.merging import merge_kernels
-from runtime.fusion.priority_queue import fuse_producers
+from runtime.fusion.priority_queue import fuse_producers, fuse_regions
 from runtime.fusion.products.epilogues import products_taken
 from spmd.hlo import HloModule, Stage
 from spmd.machine.description import MachineDescription
@@ -35,13 +35,14 @@ class PriorityFusion(FueledPass):
         a = f32[1024] exponential(x)
         b = f32[1024] add(a, y)            =>  b = f32[1024] fusion(x, y), kind=kLoop, calls={add(exponential(x), y)}
 
-    First, producers are fused into all of their readers, the one that saves most first; they are duplicated if that
-    pays. Then kernels that share an input, or one of which reads the other, become one with several results; then small
-    ones of equal sizes (``horizontal``). Then ``products`` of matrices join a kernel that reads them, and read slices
-    in place. Every scheduled computation is planned alone, within its current order, which should be its schedule:
-    kernels run at positions of that order at which live bytes do not rise above its peak, less the fraction
-    ``headroom`` of it. Packing may still need more memory. Then products stay alone, the headroom grows, and finally
-    nothing is fused that keeps a value alive for longer. Up to ``memory`` bytes in all are always accepted.
+    First, elementwise regions become kernels. Then producers are fused into all of their readers, the one that saves
+    most first; they are duplicated if that pays. Then kernels that share an input, or one of which reads the other,
+    become one with several results; then small ones of equal sizes (``horizontal``). Then ``products`` of matrices join
+    a kernel that reads them, and read slices in place. Every scheduled computation is planned alone, within its current
+    order, which should be its schedule: kernels run at positions of that order at which live bytes do not rise above
+    its peak, less the fraction ``headroom`` of it. Packing may still need more memory. Then products stay alone, the
+    headroom grows, and finally nothing is fused that keeps a value alive for longer. Up to ``memory`` bytes in all are
+    always accepted.
     docs/internals/fusion.md describes how time is estimated.
 
     Instructions with control edges, side effects, other memory spaces or dynamic sizes stay unchanged, as do modules
@@ -83,8 +84,8 @@ class PriorityFusion(FueledPass):
         """
         kinds = KernelKinds(KernelCosts(CostModel(self.machine or machine_named())))
         for room in (self.headroom, *(room for room in HEADROOMS if room > self.headroom)):
-            planned = [*replace(self, headroom=room).planned(context, kinds)]
-            for plans in self._plans(planned, kinds, with_products=room == self.headroom):
+            graphs = [*replace(self, headroom=room).fused_graphs(context, kinds)]
+            for plans in self._plans(graphs, kinds, with_products=room == self.headroom):
                 if not any(plan.kernels for plan in plans):
                     return [], None
                 fused = context.carried_out(plans, self.memory)
@@ -94,26 +95,27 @@ class PriorityFusion(FueledPass):
 
     def _plans(
         self,
-        planned: Sequence[tuple[FusionGraph, LiveProfile]],
+        graphs: Sequence[tuple[FusionGraph, LiveProfile]],
         kinds: KernelKinds,
         *,
         with_products: bool,
     ) -> Iterator[list[FusionPlan]]:
         """Yield the plans with the products that kernels take, if they take any, then those without."""
         if self.products and with_products:
-            taken = [products_taken(*each, kinds.costs.model) for each in planned]
+            taken = [products_taken(*each, kinds.costs.model) for each in graphs]
             if any(each.within or each.alone for each in taken):
                 yield [
                     FusionPlan.of(graph, products.within, products.alone)
-                    for (graph, _), products in zip(planned, taken, strict=True)
+                    for (graph, _), products in zip(graphs, taken, strict=True)
                 ]
-        yield [FusionPlan.of(graph, {}) for graph, _ in planned]
+        yield [FusionPlan.of(graph, {}) for graph, _ in graphs]
 
-    def planned(
+    def fused_graphs(
         self, context: FusionContext, kinds: KernelKinds
     ) -> Iterator[tuple[FusionGraph, LiveProfile]]:
-        """Yield the graph and profile of every scheduled computation, with its kernels."""
+        """Yield the graph and profile of every scheduled computation, its kernels planned."""
         for graph, profile in self.graphs(context, kinds):
+            fuse_regions(graph, profile)
             fuse_producers(graph, profile, duplicate=self.duplicate)
             if self.multi_output:
                 merge_kernels(graph, profile, horizontal=self.horizontal)

@@ -35,6 +35,48 @@ def fuse_producers(graph: FusionGraph, profile: LiveProfile, *, duplicate: bool 
     return _Queue(graph, profile, MAX_READERS if duplicate else 1).run()
 
 
+def fuse_regions(graph: FusionGraph, profile: LiveProfile) -> None:
+    """Make one kernel of each elementwise result and of what is computed for it alone, at its own indices.
+
+    This saves time whatever the machine, so it is done before candidates are compared. What a reduction or a product
+    may take as its epilogue stays for that comparison.
+    """
+    for kernel in reversed(graph.kernels):
+        if graph.kernel_of.get(kernel.roots[0]) is not kernel or not graph.is_no_epilogue(kernel):
+            continue
+        region = _region(graph, kernel)
+        while len(region) > 1:
+            made = graph.kernel_of_region(region)
+            if made is not None and profile.allows(region, [made]):
+                graph.replace(region, [made])
+                break
+            # A beginning of the region is one, too.
+            region = region[: len(region) // 2]
+
+
+def _region(graph: FusionGraph, last: Kernel) -> list[Kernel]:
+    """Return ``last`` and the kernels of which every element is read by these alone, where they compute the same
+    element, readers first; at most as many as a kernel may have instructions.
+    """
+    region = {last: None}
+    heap: list[tuple[int, int, Kernel]] = []
+    waiting: set[Kernel] = set()
+
+    def visit(kernel: Kernel) -> None:
+        for producer in graph.producers_of(kernel):
+            if producer not in waiting:
+                waiting.add(producer)
+                heapq.heappush(heap, (-producer.position, len(waiting), producer))
+
+    visit(last)
+    while heap and len(region) < graph.limits.instructions:
+        _, _, producer = heapq.heappop(heap)
+        if graph.is_read_in_place(producer, region) and graph.is_no_epilogue(producer):
+            region[producer] = None
+            visit(producer)
+    return [*region]
+
+
 @dataclass
 class _Queue:
     graph: FusionGraph

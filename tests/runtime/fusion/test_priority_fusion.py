@@ -369,12 +369,34 @@ def test_the_work_grows_with_the_program(counted: Counter[str]) -> None:
     assert counts[1] < 6 * counts[0]
 
 
+def test_elementwise_regions_are_not_compared(counted: Counter[str]) -> None:
+    """What is computed for one result alone, at its own indices, is its kernel; nothing is tried."""
+    body = """
+  x = f32[64] parameter(0)
+  a = f32[64] tanh(x)
+  b = f32[64] multiply(a, x)
+  c = f32[64] add(a, b)
+  ROOT d = f32[64] maximum(c, x)"""
+    (fusion,) = fusions(fused(program(body)))
+    assert inside(fusion) == [Opcode.TANH, Opcode.MULTIPLY, Opcode.ADD, Opcode.MAXIMUM]
+    assert counted["tried"] == 0
+
+
+@pytest.mark.parametrize("length", [200, 800])
+def test_regions_are_cut_at_the_limits_of_a_kernel(length: int) -> None:
+    module = fused(chain(length), PriorityFusion(max_instructions=16))
+    sizes = [len(inside(x)) for x in fusions(module)]
+    assert max(sizes) <= 16
+    assert len(sizes) <= length // 8
+
+
 def test_what_repeats_is_priced_once(counted: Counter[str]) -> None:
     """Layers that say the same, each behind a sort, which is in no kernel."""
     layer = """
   o{n} = f32[64] sort(r{m}), dimensions={{0}}, to_apply=less
   a{n} = f32[64] tanh(o{n})
-  b{n} = f32[64] multiply(a{n}, w{n})
+  c{n} = f32[64] reverse(a{n}), dimensions={{0}}
+  b{n} = f32[64] multiply(c{n}, w{n})
   r{n} = f32[64] add(b{n}, o{n})"""
     less = "less {\n  u = f32[] parameter(0)\n  v = f32[] parameter(1)\n  ROOT w = pred[] compare(u, v), direction=LT\n}"
 
