@@ -80,6 +80,30 @@ def _is_running(axis: WindowAxis) -> bool:
     return is_full and dense and axis.padding in (0, axis.size - 1)
 
 
+def _with_neighbours(
+    inner: WindowAxis, axes: list[WindowAxis]
+) -> tuple[WindowAxis, list[WindowAxis]]:
+    """Return ``inner`` and the other axes, after windows that lie side by side in source and target were made one axis.
+
+    Of such an axis the steps of its windows join ``inner``; what is left is one window, whose elements are added for
+    all of them.
+    """
+    for axis in axes if _is_plain(inner) else ():
+        ends_within = (axis.windows - 1) * axis.step + (axis.size - 1) * axis.dilation < axis.base
+        lies_behind = (axis.step * axis.source_stride, axis.target_stride) == (
+            inner.windows * inner.source_stride,
+            inner.windows * inner.target_stride,
+        )
+        if axis.padding == 0 and axis.base_dilation == 1 and ends_within and lies_behind:
+            count = inner.windows * axis.windows
+            strides = (inner.source_stride, inner.target_stride)
+            joined = WindowAxis(count, count, 1, 1, 1, 0, 1, *strides)
+            window = axis.with_fields(windows=1, step=1)
+            others = [window if one is axis else one for one in axes]
+            return joined, [one for one in others if not _is_plain(one) or one.windows > 1]
+    return inner, axes
+
+
 def _scan(
     kernel: ReduceWindowKernel,
     axes: Sequence[WindowAxis],
@@ -128,7 +152,8 @@ def _windows(
         return axis.target_stride == item, _is_plain(axis), neighbours, axis.windows
 
     inner = max(candidates, key=suits)
-    outer = _in_target_order([axis for axis in axes if axis is not inner])
+    inner, rest = _with_neighbours(inner, [axis for axis in axes if axis is not inner])
+    outer = _in_target_order(rest)
     variant = WindowVariant(
         kind,
         kernel.reduction,

@@ -54,6 +54,8 @@ def reduce_window(kind: str, root: str, init: str, x: str, y: str, window: str) 
         ("2,6,8", "2,3,5", "size=1x3x2 stride=1x2x3 pad=0_0x1_0x3_3"),
         ("2,6,8", "2,2,8", "size=1x3x2 rhs_dilate=1x2x3 pad=0_0x0_0x1_2"),
         ("2,6,8", "2,4,6", "size=1x2x2 pad=0_0x-1_0x-1_0"),
+        ("2,7,7,5", "2,4,4,5", "size=1x4x4x1"),
+        ("2,7,9,5", "2,3,5,5", "size=1x3x3x1 stride=1x2x1x1 rhs_dilate=1x1x2x1"),
         ("9,3", "9,3", "size=9x1 pad=8_0x0_0"),
         ("3,9", "3,9", "size=1x9 pad=0_0x0_8"),
         ("3,9", "3,9", "size=1x5 pad=0_0x4_0"),
