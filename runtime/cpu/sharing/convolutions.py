@@ -1,4 +1,4 @@
-"""Convolutions: cut along output features, or along groups that are computed side by side."""
+"""Convolutions: cut along output features, along images, or along groups that are computed side by side."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Piece, scratch_like, 
 from runtime.program.kernel import KernelArrays
 from runtime.program.records.convolution import (
     GroupConvolutionKernel,
+    LeftLayout,
     PanelConvolutionKernel,
     PhaseConvolutionKernel,
+    VectorPlan,
 )
 from spmd.shape import PrimitiveType
 
@@ -29,7 +31,12 @@ GROUPS = 16
 def cut_panel_convolution(
     kernel: PanelConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
-    return _by_features(kernel, kernel, arrays, count)
+    by_features = _by_features(kernel, kernel, arrays, count)
+    plan = plan_here(kernel)
+    if len(by_features) == count or not isinstance(plan, VectorPlan):
+        return by_features
+    images = plan.micro_kernel.lanes if plan.left is LeftLayout.DEPTH else 1
+    return max(by_features, _by_images(kernel, arrays, count, images), key=len)
 
 
 def _by_features(
@@ -90,8 +97,13 @@ def keep_phase_convolution(
     )
 
 
-def _by_images(kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Cut along images. Each piece packs the kernel by itself."""
+def _by_images(
+    kernel: PanelConvolutionKernel | PhaseConvolutionKernel,
+    arrays: KernelArrays,
+    count: int,
+    multiple: int = 1,
+) -> Sequence[Piece]:
+    """Cut along images, ``multiple`` of them at a time. Each piece packs w by itself."""
     x, w = arrays.operands
     (out,) = arrays.results
     (packed, *converted) = arrays.scratch
@@ -102,7 +114,7 @@ def _by_images(kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int)
             kernel,
             KernelArrays((span.of(x, 1), w), (span.of(out, 1),), scratch_like([packed])),
         )
-        for span in spans(out.shape[1], count)
+        for span in spans(out.shape[1], count, multiple)
     ]
 
 
