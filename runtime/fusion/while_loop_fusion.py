@@ -13,6 +13,7 @@ from runtime.fusion.emitters import LOOP, emitted
 from runtime.fusion.plan_cache import store
 from runtime.fusion.refusal import NoEmitterError
 from spmd.analysis.call_sites import call_sites
+from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.structure import StructuralKeys, computation_key
 from spmd.analysis.trip_count import trip_count
 from spmd.builder import Builder
@@ -42,10 +43,12 @@ FUNCTION_STEPS = 16
 #: Most instructions that are written before they are simplified, with those of scalars, which may fold to constants.
 MOST_INSTRUCTIONS = 4 * MAX_STEPS
 
-#: Operations that leave each element in its place, or repeat it.
-_IN_PLACE = (Opcode.BITCAST, Opcode.BROADCAST, Opcode.CONSTANT, Opcode.PARAMETER, Opcode.RESHAPE)
-#: What a body may have besides: parts of constants, such as the table of a random generator, fold to constants.
-_FOLDED = (Opcode.DYNAMIC_SLICE, Opcode.GET_TUPLE_ELEMENT, Opcode.SLICE, Opcode.TUPLE)
+_SOURCES = (Opcode.CONSTANT, Opcode.IOTA)
+#: Operations that leave each element in its place, or repeat it, and those without operands.
+_IN_PLACE = (*_SOURCES, Opcode.BITCAST, Opcode.BROADCAST, Opcode.PARAMETER, Opcode.RESHAPE)
+_STRUCTURE = (Opcode.GET_TUPLE_ELEMENT, Opcode.TUPLE)
+#: These may read constants, such as the table of a random generator: with the trip known, they are constants.
+_OF_CONSTANTS = (Opcode.DYNAMIC_SLICE, Opcode.SLICE)
 
 _SIMPLIFICATION = (AlgebraicSimplifier(), ConstantFolding(), CommonSubexpressionElimination())
 
@@ -79,16 +82,33 @@ class WhileLoopFusion(FueledPass):
 
 def _may_be_one_kernel(loop: Loop) -> bool:
     trips, body = trip_count(loop.instruction), loop.body.instructions
+    constants = _constant_elements(loop)
+    rest = [
+        x for x in body if x.opcode not in _OF_CONSTANTS or not _is_element(x.operand(0), constants)
+    ]
     return (
         trips is not None
         and trips > 0
         and result_has_only_element_reads(loop)
         and loop.instruction.num_users > 0
+        and not SideEffects().inside(loop.condition)
         and all(map(is_plain, loop.initial))
-        and all(x.opcode in (*_IN_PLACE, *_FOLDED) or is_elementwise(x.opcode) for x in body)
+        and all(x.opcode in (*_IN_PLACE, *_STRUCTURE) or is_elementwise(x.opcode) for x in rest)
         and sum(map(_steps, body)) * trips <= MAX_STEPS
         and len(body) * trips <= MOST_INSTRUCTIONS
     )
+
+
+def _constant_elements(loop: Loop) -> set[int]:
+    """Return the elements of the state that are constants in every trip, though they may change places."""
+    found = {i for i, x in enumerate(loop.initial) if x.opcode is Opcode.CONSTANT}
+    while moved := {i for i in found if not _is_element(loop.next_value(i), found)}:
+        found -= moved
+    return found
+
+
+def _is_element(x: HloInstruction, elements: set[int]) -> bool:
+    return x.opcode is Opcode.GET_TUPLE_ELEMENT and element_index(x) in elements
 
 
 def _steps(x: HloInstruction) -> int:
@@ -120,7 +140,8 @@ class _Unrolling:
         fused = self._fused[key]
         if fused is None:
             return False
-        _call(loop.instruction, inputs, elements, fused)
+        made = _constants(fused) or [_call(loop.instruction, inputs, fused)]
+        _put_in_place(loop.instruction, made, elements)
         return True
 
     def _unrolled(
@@ -139,11 +160,13 @@ class _Unrolling:
         body = (x for x in kernel.instructions if x.opcode is not Opcode.TUPLE)
         if not all(x.opcode in _IN_PLACE or is_elementwise(x.opcode) for x in body):
             return None
+        kernel.set_order(kernel.post_order())
+        if all(x.opcode is Opcode.CONSTANT for x in _results(kernel)):
+            return kernel
         try:
             plan = emitted(kernel)
         except NoEmitterError:
             return None
-        kernel.set_order(kernel.post_order())
         fused = clone_computation(kernel, self._module, lambda callee: callee)
         store(fused, plan)
         return fused
@@ -157,12 +180,14 @@ def _scratch() -> HloComputation:
 
 
 def _write_state(initial: Sequence[HloInstruction], builder: Builder) -> list[HloInstruction]:
-    """Write a tuple of copies of ``initial`` as the root. Constants are made there; returns the inputs that are not."""
+    """Write a tuple of ``initial`` as the root: copies of constants and iotas, and parameters for other values, which
+    are returned.
+    """
     inputs: list[HloInstruction] = []
     copies: dict[HloInstruction, HloInstruction] = {}
 
     def copy(x: HloInstruction) -> HloInstruction:
-        if x not in copies and x.opcode is Opcode.CONSTANT:
+        if x not in copies and x.opcode in _SOURCES:
             copies[x] = builder.clone(x, ())
         elif (
             x not in copies
@@ -179,17 +204,24 @@ def _write_state(initial: Sequence[HloInstruction], builder: Builder) -> list[Hl
     return inputs
 
 
+def _results(fused: HloComputation) -> tuple[HloInstruction, ...]:
+    root = fused.root
+    return root.operands if root.opcode is Opcode.TUPLE else (root,)
+
+
+def _constants(fused: HloComputation) -> list[HloInstruction]:
+    """Return copies of the results if they are constants, in no computation yet; otherwise an empty list."""
+    results = _results(fused)
+    if not all(x.opcode is Opcode.CONSTANT for x in results):
+        return []
+    return [x.clone(x.shape, ()) for x in results]
+
+
 def _call(
-    loop: HloInstruction,
-    inputs: Sequence[HloInstruction],
-    elements: Sequence[int],
-    fused: HloComputation,
-) -> None:
-    """Put the call of ``fused`` in the place of ``loop``, of which it computes ``elements``."""
-    computation, state = loop.parent, loop.operand(0)
-    assert computation is not None
-    order = list(computation.instructions)
-    fusion = computation.create(
+    loop: HloInstruction, inputs: Sequence[HloInstruction], fused: HloComputation
+) -> HloInstruction:
+    """Return the call of ``fused``, in no computation yet."""
+    return HloInstruction(
         Opcode.FUSION,
         fused.root.shape,
         inputs,
@@ -201,14 +233,26 @@ def _call(
             backend_config=json.dumps({"fusion_config": {"emitter": LOOP}}),
         ),
     )
+
+
+def _put_in_place(
+    loop: HloInstruction, made: Sequence[HloInstruction], elements: Sequence[int]
+) -> None:
+    """Put ``made``, one result for each of ``elements`` or one tuple of them, in the place of ``loop``."""
+    computation, state = loop.parent, loop.operand(0)
+    assert computation is not None
+    order = list(computation.instructions)
+    for x in made:
+        computation.add(x)
     position = order.index(loop)
-    computation.set_order([*order[:position], fusion, *order[position:]])
+    computation.set_order([*order[:position], *made, *order[position:]])
     for user in loop.users:
-        if len(elements) == 1:
-            put_in_place(user, fusion)
+        number = elements.index(element_index(user))
+        if len(made) == len(elements):
+            put_in_place(user, made[number])
         else:
-            user.replace_operand(0, fusion)
-            user.attrs = TupleIndexAttrs(elements.index(element_index(user)))
+            user.replace_operand(0, made[0])
+            user.attrs = TupleIndexAttrs(number)
     computation.remove(loop)
     if not state.users:
         computation.remove(state)

@@ -34,8 +34,25 @@ MIXED = """
 STATE = "(s32[], u32[6,2], u32[6,2], u32[6,1], u32[6,1], u32[2], u32[2])"
 
 
+PARAMETERS = """
+  x0 = u32[6,2] parameter(0)
+  y0 = u32[6,2] parameter(1)
+  key0 = u32[6,1] parameter(2)
+"""
+SEED = """
+  seed = u32[] constant(77)
+  x0 = u32[6,2] broadcast(seed), dimensions={}
+  y0 = u32[6,2] iota(), iota_dimension=1
+  key0 = u32[6,1] broadcast(seed), dimensions={}
+"""
+
+
 def loop(
-    body: str = MIXED, end: str = "constant(5)", following: str = "hashed", result: str = "u32[6,2]"
+    body: str = MIXED,
+    end: str = "constant(5)",
+    following: str = "hashed",
+    result: str = "u32[6,2]",
+    inputs: str = PARAMETERS,
 ) -> HloModule:
     return parse_module(f"""HloModule m
 
@@ -62,9 +79,7 @@ condition {{
 }}
 
 ENTRY main {{
-  x0 = u32[6,2] parameter(0)
-  y0 = u32[6,2] parameter(1)
-  key0 = u32[6,1] parameter(2)
+{inputs}
   zero = s32[] constant(0)
   unit = u32[] constant(7)
   units = u32[6,1] broadcast(unit), dimensions={{}}
@@ -87,6 +102,16 @@ def test_a_hash_of_five_rounds_is_one_kernel() -> None:
     assert_same(executable.run(*inputs), evaluate(module, *inputs))
 
 
+def test_a_hash_of_constants_is_a_constant() -> None:
+    """JAX's numbers from a seed that is written in the program."""
+    module = loop(inputs=SEED)
+    optimized = compile_module(module, 1).module
+    opcodes = [x.opcode for x in optimized.all_instructions()]
+    assert Opcode.WHILE not in opcodes
+    assert Opcode.FUSION not in opcodes
+    assert_same(compile_module(module, 1).run(), evaluate(module))
+
+
 @pytest.mark.parametrize(
     "module",
     [
@@ -95,6 +120,17 @@ def test_a_hash_of_five_rounds_is_one_kernel() -> None:
         pytest.param(
             loop(MIXED + "\n  moved = u32[6,2] reverse(hashed), dimensions={0}", following="moved"),
             id="elements change places",
+        ),
+        pytest.param(
+            loop(
+                MIXED
+                + """
+  part = u32[6,1] slice(hashed), slice={[0:6], [0:1]}
+  first = u32[6] reshape(part)
+  repeated = u32[6,2] broadcast(first), dimensions={0}""",
+                following="repeated",
+            ),
+            id="elements of others are read",
         ),
         pytest.param(
             loop(
