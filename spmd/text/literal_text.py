@@ -166,23 +166,21 @@ class _Values:
 
     def _row(self, room: int) -> int:
         """Read elements up to the closing brace or a comment; a plain run of numbers is read at once."""
-        if self.is_complex:
-            self._element()
-            return 1
         scanner = self.scanner
-        found = scanner.match(_RUN)
+        found = scanner.match(_COMPLEX_RUN if self.is_complex else _RUN)
         if found is None:
             self._element()
             return 1
-        tokens = found.group().replace(",", " ").split()
-        if len(tokens) > room:
+        tokens = found.group().translate(_PUNCTUATION).split()
+        count = len(tokens) // 2 if self.is_complex else len(tokens)
+        if count > room:
             scanner.fail(
                 f"expected {self.shape.dims[-1]} elements in the last dimension of {self.shape}, found more",
                 found.start(),
             )
         self.tokens.extend(tokens)
         self.starts.extend([found.start()] * len(tokens))
-        return len(tokens)
+        return count
 
     def _element(self) -> None:
         scanner = self.scanner
@@ -203,6 +201,10 @@ class _Values:
 
 #: Numbers with commas and blanks between, no comments.
 _RUN = re.compile(r"(?!\.\.\.)[\w.+\-]++(?![\w.(])(?>(?:[\s,]*+(?!\.\.\.)[\w.+\-]++(?![\w.(]))*)")
+#: The same of pairs in parentheses.
+_PAIR = r"\(\s*+[\w.+\-]++\s*+,\s*+[\w.+\-]++\s*+\)"
+_COMPLEX_RUN = re.compile(rf"{_PAIR}(?>(?:[\s,]*+{_PAIR})*)")
+_PUNCTUATION = str.maketrans("(),", "   ")
 
 
 def _to_array(values: _Values, kind: PrimitiveType) -> NDArray:
