@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from runtime.buffers.types import ArrayView
-from runtime.emit.row_order import reads_in_strides
+from runtime.emit.row_order import runs_along_rows
 from runtime.fusion.element_graph import ElementGraph, InputLeaf, Leaf
 from runtime.fusion.loop_fusion import LoopFusion, LoopPiece
 from runtime.fusion.row_fusion import RowFusionPlan
@@ -42,7 +42,7 @@ def kernel_of(plan: LoopFusion | RowFusionPlan, operands: Operands) -> Kernel:
         )
         for each in plan.graphs
     )
-    return RowKernel(plan.fusion, leaves, starts, reads_in_strides(plan.fusion, leaves))
+    return RowKernel(plan.fusion, leaves, starts, runs_along_rows(plan.fusion, leaves))
 
 
 def starts_of(graphs: Sequence[ElementGraph], operands: Operands) -> tuple[StartsStage, ...]:

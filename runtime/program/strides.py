@@ -246,6 +246,25 @@ def in_streaming_order(dims: Sequence[int], arrays: Sequence[Strided], inputs: i
     return [d for d in order if d not in last] + last
 
 
+def long_one_last(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[int]:
+    """Return the dimensions (merged ones), reordered so that the last one fills vectors if possible.
+
+    Sums over the first dimension of [n,m,3] are vectorized along m. strides: those of each array.
+    """
+    order = list(range(len(sizes)))
+    if not order or sizes[-1] > FEW_NEIGHBOURS:
+        return order
+    candidates = [
+        d
+        for d in order[:-1]
+        if sizes[d] >= VECTOR_LENGTH and all(abs(each[d]) <= MOST_STRIDE for each in strides)
+    ]
+    if not candidates:
+        return order
+    last = max(candidates, key=lambda d: sizes[d])
+    return [*(d for d in order if d != last), last]
+
+
 def merged_dims(
     dims: Sequence[int], strides: Sequence[Sequence[int]]
 ) -> tuple[list[int], list[list[int]]]:

@@ -108,18 +108,11 @@ class PassLeaves:
 class RowKernel(Kernel):
     """Kernel of a row fusion. scratch[n] holds value n that its passes keep for a row.
 
-    in_strides: the innermost loop runs along a row although elements of other rows lie in between.
+    along_rows: the innermost loop runs along a row; otherwise it runs over one element of neighbouring rows. The order
+    of a sum depends on it.
     """
 
     fusion: RowFusion
     leaves: tuple[PassLeaves, ...]
     starts: tuple[StartsStage, ...]
-    in_strides: bool = False
-
-    @property
-    def along_rows(self) -> bool:
-        """True if the innermost loop runs along a row; otherwise it runs over one element of neighbouring rows.
-
-        The order of a sum depends on it.
-        """
-        return self.in_strides or self.fusion.along_rows
+    along_rows: bool

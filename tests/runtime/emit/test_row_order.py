@@ -1,4 +1,4 @@
-"""Tests of sums over dimensions in front of few others: which read rows in strides, and that cuts keep the bits."""
+"""Tests of the innermost loops of sums: which run along rows, and that cuts keep the bits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def row_kernel(executable: spmd.Executable) -> RowKernel:
 
 
 @pytest.mark.parametrize(
-    ("dims", "axis", "in_strides"),
+    ("dims", "axis", "along_rows"),
     [
         ((100, 3), 0, True),
         ((40, 33, 2), 1, True),
@@ -43,22 +43,26 @@ def row_kernel(executable: spmd.Executable) -> RowKernel:
         ((200_000, 5), 0, False),  # beyond the caches
         ((200_000, 4), 0, True),
         ((64, 40, 3), 0, False),  # elements of a row lie far apart
-        ((3, 100), 1, False),  # along rows anyway
+        ((3, 100), 1, True),  # rows lie one after the other
+        ((100, 5), 1, True),
+        ((100, 4), 1, False),  # short rows
+        ((40, 16, 2), 2, False),
+        ((15, 3), 1, True),  # few rows
         ((9, 50, 16, 2), 0, False),
         ((9, 3, 300, 1, 2), 0, False),
         ((4, 7, 17), 0, False),
     ],
 )
-def test_which_rows_are_read_in_strides(dims: tuple[int, ...], axis: int, in_strides: bool) -> None:
+def test_where_the_innermost_loop_runs(dims: tuple[int, ...], axis: int, along_rows: bool) -> None:
     executable = program(dims, axis)
-    assert row_kernel(executable).in_strides == in_strides
+    assert row_kernel(executable).along_rows == along_rows
     x = np.random.default_rng(3).standard_normal(dims).astype(np.float32)
     (got,) = executable.run(x)
     np.testing.assert_allclose(np.asarray(got), np.exp(x).sum(axis), rtol=2e-5)
 
 
 @pytest.mark.parametrize(
-    ("dims", "axis"), [((64, 20, 3), 1), ((128, 700, 8), 1), ((50, 256, 3), 0)]
+    ("dims", "axis"), [((64, 20, 3), 1), ((128, 700, 8), 1), ((50, 256, 3), 0), ((5000, 3), 1)]
 )
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_pieces_have_the_bits_of_the_whole(dims: tuple[int, ...], axis: int, count: int) -> None:

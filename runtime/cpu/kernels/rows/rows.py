@@ -33,12 +33,10 @@ from runtime.program.records.rows import (
 )
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import (
-    FEW_NEIGHBOURS,
-    MOST_STRIDE,
-    VECTOR_LENGTH,
     StridedView,
     dense_strides,
     in_streaming_order,
+    long_one_last,
     merged_dims,
 )
 from spmd.device import ReductionKind
@@ -67,9 +65,13 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
             len(accesses.found),
         )
         reduced = [reduced[n] for n in order]
-    else:
-        counted = _long_one_last(fusion, accesses.found, counted)
     counted_sizes, counted_strides = _merged(fusion, accesses.found, counted)
+    if not kernel.along_rows:  # the order within a sum does not change
+        if not counted_sizes:  # a piece of one row
+            counted_sizes, counted_strides = [1], [[0] for _ in counted_strides]
+        order = long_one_last(counted_sizes, counted_strides)
+        counted_sizes = [counted_sizes[n] for n in order]
+        counted_strides = [[own[n] for n in order] for own in counted_strides]
     reduced_sizes, reduced_strides = _merged(fusion, accesses.found, reduced)
     inner = reduced_strides if kernel.along_rows else counted_strides
     innermost = (reduced_sizes if kernel.along_rows else counted_sizes)[-1]
@@ -92,28 +94,6 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
     record = NestRecord(firsts, sizes, strides, starts_record(starts, accesses.found))
     every = (*arrays.operands, *arrays.results, *arrays.scratch)
     return native_call(row_code(variant), FUNCTION, record.to_array(), every)
-
-
-def _long_one_last(
-    fusion: RowFusion, accesses: Sequence[ArrayAccess], counted: list[int]
-) -> list[int]:
-    """Return the dimensions that count rows, reordered so that the innermost one fills vectors if possible.
-
-    Sums over the first dimension of [n,m,3] are vectorized along m. The order within a sum does not change.
-    """
-    wide = [d for d in counted if fusion.dims[d] > 1]
-    if not wide or fusion.dims[wide[-1]] > FEW_NEIGHBOURS:
-        return counted
-    candidates = [
-        d
-        for d in wide[:-1]
-        if fusion.dims[d] >= VECTOR_LENGTH
-        and all(abs(w.strides[d]) <= MOST_STRIDE for w in accesses)
-    ]
-    if not candidates:
-        return counted
-    last = max(candidates, key=lambda d: fusion.dims[d])
-    return [*(d for d in counted if d != last), last]
 
 
 def _merged(
