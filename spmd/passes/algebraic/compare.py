@@ -158,7 +158,7 @@ def _dies_with(value: HloInstruction) -> bool:
     stack, ends = [value], 0
     while stack:
         x = stack.pop()
-        if x.opcode in _KEPT or x.is_root or (x is not value and x.num_users > 1):
+        if x.opcode in _INPUTS or x.is_root or (x is not value and x.num_users > 1):
             return False
         if not OPS[x.opcode].elementwise:
             ends += 1
@@ -168,7 +168,7 @@ def _dies_with(value: HloInstruction) -> bool:
 
 
 #: Their arrays stay in memory, whatever reads them.
-_KEPT = (Opcode.GET_TUPLE_ELEMENT, Opcode.PARAMETER)
+_INPUTS = (Opcode.GET_TUPLE_ELEMENT, Opcode.PARAMETER)
 _REPEATED = (Opcode.BROADCAST, Opcode.CONSTANT)
 
 
