@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from launch.calibration.memory import UNCACHED_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
+from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.choose import plan_dot, unit_of
 from runtime.cpu.kernels.gemm.tile_types import PANEL, TILE_TYPES, TileTypes, most_depth
 from runtime.cpu.prediction.work import TIMED_BYTES
@@ -22,8 +23,6 @@ P = PrimitiveType
 Types = tuple[PrimitiveType, PrimitiveType, PrimitiveType]
 Sizes = tuple[int, int, int]
 
-#: Bytes of packed columns of rhs, as in products of packed panels (runtime/cpu/kernels/gemm/tile_block_ir.py).
-_PACKED_BYTES = 768 << 10
 #: Sizes that no matrix has.
 EVERYTHING = 1 << 23
 TYPES: tuple[Types, ...] = (
@@ -265,4 +264,4 @@ def _at_once(types: Types) -> tuple[int, int]:
         return EVERYTHING, EVERYTHING
     deep = most_depth(variant)
     steps = deep // variant.step_depth
-    return _PACKED_BYTES // (steps * variant.rhs_step_bytes) * PANEL, deep
+    return tuning.RESIDENT_BYTES // (steps * variant.rhs_step_bytes) * PANEL, deep

@@ -5,12 +5,10 @@ from __future__ import annotations
 from runtime.codegen.elements.builder import Float
 from runtime.codegen.elements.formats import F32, F64, FloatFormat
 from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.row_sums_ir import RowSums, write_row_sums
 from runtime.cpu.kernels.gemm.thin_dot import FUNCTION, ThinDotRecord
 from spmd.shape import PrimitiveType
-
-#: Columns of the result that are summed at a time: with all rows they stay in the L1 cache.
-_COLUMNS = 512
 
 
 def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:
@@ -32,10 +30,10 @@ def _write_by_row(f: FunctionWriter, fmt: FloatFormat, rows: int) -> None:
     rec, size = f.record, fmt.bits // 8
     t = fmt.name
     sums = RowSums(rows, t, t, t, size, lambda a: a, lambda b: b, _added)
-    with f.loop(rec.n, step=_COLUMNS) as j:
+    with f.loop(rec.n, step=tuning.THIN_COLUMNS) as j:
         operands = (rec.lhs, rec.lhs_stride, size), (rec.rhs.at(j * size), rec.rhs_stride, size)
         result = rec.result.at(j * size), rec.result_row, size
-        write_row_sums(f, sums, (*operands, result), rec.k, (rec.n - j).umin(_COLUMNS))
+        write_row_sums(f, sums, (*operands, result), rec.k, (rec.n - j).umin(tuning.THIN_COLUMNS))
 
 
 def _write_by_column(f: FunctionWriter, fmt: FloatFormat, rows: int) -> None:

@@ -13,7 +13,6 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
@@ -28,23 +27,6 @@ class Unit(Enum):
 
     TILES = "tiles"
     VECTORS = "vectors"
-
-
-@dataclass(frozen=True, slots=True)
-class TileThresholds:
-    """Sizes from which a product is faster on the tile unit than with one thread of BLAS."""
-
-    lines: int
-    depth: int
-    products: int
-
-    def at(self, m: int, n: int, k: int) -> bool:
-        """Return whether a product of m rows, n columns and depth k reaches all thresholds."""
-        return min(m, n) >= self.lines and k >= self.depth and m * n * k >= self.products
-
-
-#: Measured thresholds.
-TILE_THRESHOLDS = TileThresholds(lines=32, depth=16, products=1 << 20)
 
 
 class _Use:

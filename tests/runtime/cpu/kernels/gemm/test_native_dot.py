@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.native_dot import VectorRegisters, blas_product, register_block
 from runtime.cpu.kernels.native_call import NativeAction
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
@@ -240,8 +241,7 @@ def test_few_rows_of_a_large_matrix(
     rows: int, kind: PrimitiveType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks of columns with a rest, and depths with a rest; those that are too deep for sums in registers."""
-    for module in ("native_dot", "thin_dot"):
-        monkeypatch.setattr(f"runtime.cpu.kernels.gemm.{module}.LEAST_THIN_BYTES", 0)
+    monkeypatch.setattr(tuning, "THIN_LEAST_BYTES", 0)
     types = (kind,) * 3
     for depth, columns in ((7, 1100), (64, 48), (2050, 530)):
         for hows in itertools.product(
