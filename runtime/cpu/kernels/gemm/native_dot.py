@@ -227,15 +227,16 @@ GEMM_WORDS = word_count(GemmRecord)
 
 @dataclass(frozen=True, slots=True)
 class VectorRegisters:
-    """Vector registers: their width in bytes, and the number of them that may hold sums."""
+    """Vector registers: their width in bytes, and how many hold the sums of a block and vectors of rhs."""
 
     bytes: int
-    sums: int
+    values: int
 
 
 @cache
 def host_registers() -> VectorRegisters:
-    return VectorRegisters(64, 24) if host_has("avx512f") else VectorRegisters(32, 12)
+    wide, narrow = tuning.BLOCK_REGISTERS
+    return VectorRegisters(64, wide) if host_has("avx512f") else VectorRegisters(32, narrow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +258,7 @@ class RegisterBlock:
         In one cycle two vectors are multiplied and added, or two numbers are loaded, or a vector.
         """
         each = max(self.rows * self.vectors / 2, self.rows / 2 + self.vectors) + tuning.LOOP_CYCLES
-        return max(each, tuning.SUM_CYCLES) * -(-m // self.rows) * -(-n // self.columns)
+        return each * -(-m // self.rows) * -(-n // self.columns)
 
 
 @cache
@@ -268,7 +269,7 @@ def register_block(m: int, n: int, kind: PrimitiveType) -> RegisterBlock:
     blocks = [
         RegisterBlock(rows, vectors, lanes, vectors * lanes > n)
         for rows in range(1, min(m, tuning.MOST_BLOCK_ROWS) + 1)
-        for vectors in range(1, min(-(-n // lanes), registers.sums // rows) + 1)
+        for vectors in range(1, min(-(-n // lanes), registers.values // (rows + 1)) + 1)
     ]
     return min(blocks, key=lambda block: (block.turns(m, n), -block.rows))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 #: Most multiplications of a product that calls no BLAS, and of one whose rows are no multiple of FULL_VECTORS: OpenBLAS
 #: calls malloc for the remainder of a row up to there (Sapphire Rapids: 0.85 of OpenBLAS's time over 40 products;
-#: Zen 5: 0.46 to 0.51 for cubes of 64 to 100).
+#: Zen 5: 0.9 to 1.1 for cubes of 64 to 100, above 0.8 to 1.9, most where rows lie a power of two apart).
 MOST_SMALL, MOST_RAGGED = 1 << 18, 10**6
 FULL_VECTORS = 16
 #: Most rows of lhs for which packing rhs does not pay, the fewest columns for that, and the largest depth: each row of
@@ -21,11 +21,14 @@ FULL_VECTORS = 16
 #: 32x1024x1024 in 0.61 of OpenBLAS's).
 FLAT_ROWS, FLAT_COLUMNS, FLAT_DEPTH = 32, 64, 2048
 #: Most rows of a block of sums (Zen 5, six products: 4 rows take 1.00 to 1.11, 6 1.00 to 1.05, 12 0.96 to 1.01), and
-#: cycles of an addition's latency and of a loop's overhead, by which the block is chosen.
-MOST_BLOCK_ROWS = 8
-SUM_CYCLES, LOOP_CYCLES = 4.0, 1.0
+#: cycles of a loop's overhead, by which the block is chosen (without them 1.04 in the geometric mean for AVX2).
+MOST_BLOCK_ROWS, LOOP_CYCLES = 8, 1.0
+#: Registers, of 32 with AVX-512 and of 16 with AVX2, that hold the sums of a block and vectors of rhs; numbers of lhs
+#: take the others. With more LLVM spills sums (Zen 5: 3 x 8 vectors 112 GFLOP/s, 3 x 7 217; AVX2 3 x 4 56, 3 x 3 97).
+BLOCK_REGISTERS = 28, 15
 #: Fewest rows of lhs for which a rhs that lies by column is first made row-major on the stack, and the most elements
-#: that it may have there.
+#: that it may have there (Zen 5: without that 1.1 to 2.0 times as long, 0.5 to 2.7 below 32 rows; 0.93 beyond 4096
+#: elements).
 TRANSPOSE_LEAST_ROWS, TRANSPOSE_MOST_ELEMENTS = 32, 4096
 
 # ---- a few rows and a large matrix (thin_dot.py)
@@ -33,7 +36,7 @@ TRANSPOSE_LEAST_ROWS, TRANSPOSE_MOST_ELEMENTS = 32, 4096
 #: Fewest bytes of the large matrix: at 256 KB there is no difference, at 4 MB it is two to four times as fast.
 THIN_LEAST_BYTES = 1 << 19
 #: Most rows of one call, and of a product if rhs is read by column; by row as many as of one call (Zen 5, a rhs of
-#: 2048x2048 by column: 0.3 to 0.8 of OpenBLAS's time up to 8 rows, 1.2 to 1.3 with 12 and 16).
+#: 2048x2048 by column: 0.2 to 0.4 of OpenBLAS's time up to 8 rows, 0.6 with 12, 0.9 with 16, 1.2 with 24).
 THIN_CALL_ROWS, THIN_MOST_ROWS = 8, 16
 #: Most rows for which rows of rhs are accumulated although sums of columns would fit in registers: this reads a matrix
 #: in longer runs (Zen 4: 64 MB in 0.5 to 0.8 of the time for 2 to 4 rows), which matters less for more rows.
@@ -74,8 +77,8 @@ TILE_MOST_BLAS_THREADS = 2
 #: fewest lines of the other operand (Sapphire Rapids).
 NARROW_LEAST_PRODUCTS, SPLIT_LEAST_PRODUCTS, SPLIT_LEAST_LINES = 1 << 14, 1 << 17, 16
 #: Least depth, and fewest rows and columns, at which vectors of bf16 are faster than BLAS on converted matrices: they
-#: multiply 32 deep, and packing a matrix for one row takes longer than BLAS's entire product (Zen 4; on Zen 5 they take
-#: 0.8 to 1.0 of BLAS's time 8 deep and of one row, too).
+#: multiply 32 deep, and packing a matrix for one row takes longer than BLAS's entire product (Zen 4; on Zen 5 they
+#: take 0.8 to 1.0 of BLAS's time 16 deep, 1.4 to 2.3 8 deep, and 0.9 to 1.0 of one row).
 BF16_LEAST_DEPTH, BF16_LEAST_LINES = 16, 2
 #: Bytes of packed lines that are resident, and of columns of rhs that pass: both fit in an L2 cache of 2 MiB with the
 #: other data (Sapphire Rapids).

@@ -78,7 +78,8 @@ class Lanes:
 
     @property
     def positions(self) -> int:
-        return max(min(MOST_POSITIONS, host_registers().sums // self.features), 1)
+        sums = 24 if host_registers().bytes == 64 else 12
+        return max(min(MOST_POSITIONS, sums // self.features), 1)
 
     @property
     def count(self) -> int:

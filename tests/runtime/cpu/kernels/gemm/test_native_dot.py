@@ -172,7 +172,7 @@ def test_columns_beyond_one_block() -> None:
 
 @pytest.mark.parametrize("kind", [P.F32, P.F64])
 @pytest.mark.parametrize(
-    "registers", [VectorRegisters(64, 24), VectorRegisters(32, 12)], ids=["wide", "narrow"]
+    "registers", [VectorRegisters(64, 28), VectorRegisters(32, 15)], ids=["wide", "narrow"]
 )
 def test_small_products_of_every_rest(
     kind: PrimitiveType, registers: VectorRegisters, monkeypatch: pytest.MonkeyPatch
