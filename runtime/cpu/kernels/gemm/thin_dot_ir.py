@@ -5,7 +5,6 @@ from __future__ import annotations
 from runtime.codegen.elements.builder import Float
 from runtime.codegen.elements.formats import F32, F64, FloatFormat
 from runtime.codegen.ir.function_writer import FunctionWriter
-from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.row_sums_ir import RowSums, write_row_sums
 from runtime.cpu.kernels.gemm.thin_dot import FUNCTION, ThinDotRecord
 from spmd.shape import PrimitiveType
@@ -26,14 +25,13 @@ def _added(total: Float, a: Float, b: Float, flags: str = "contract") -> Float:
 
 
 def _write_by_row(f: FunctionWriter, fmt: FloatFormat, rows: int) -> None:
-    """Write the product by blocks of columns: rows of rhs, times elements of lhs, are added to rows of the result."""
+    """Write the product by rows of rhs, which, times elements of lhs, are added to rows of the result."""
     rec, size = f.record, fmt.bits // 8
     t = fmt.name
     sums = RowSums(rows, t, t, t, size, lambda a: a, lambda b: b, _added)
-    with f.loop(rec.n, step=tuning.THIN_COLUMNS) as j:
-        operands = (rec.lhs, rec.lhs_stride, size), (rec.rhs.at(j * size), rec.rhs_stride, size)
-        result = rec.result.at(j * size), rec.result_row, size
-        write_row_sums(f, sums, (*operands, result), rec.k, (rec.n - j).umin(tuning.THIN_COLUMNS))
+    operands = (rec.lhs, rec.lhs_stride, size), (rec.rhs, rec.rhs_stride, size)
+    result = rec.result, rec.result_row, size
+    write_row_sums(f, sums, (*operands, result), rec.k, rec.n)
 
 
 def _write_by_column(f: FunctionWriter, fmt: FloatFormat, rows: int) -> None:

@@ -41,14 +41,11 @@ THIN_CALL_ROWS, THIN_MOST_ROWS = 8, 16
 #: Most rows for which rows of rhs are accumulated although sums of columns would fit in registers: this reads a matrix
 #: in longer runs (Zen 4: 64 MB in 0.5 to 0.8 of the time for 2 to 4 rows), which matters less for more rows.
 MOST_SUMMED = 4
-#: Rows of rhs that are added at a time (Zen 5: 2 take 1.1 to 1.5 times as long, 8 1.1 to 1.4), and columns of the
-#: result that are summed at a time, so that with all rows they stay in the L1 cache.
-SUMMED_DEPTH, THIN_COLUMNS = 4, 512
+#: Rows of rhs that are added at a time (Zen 5: 2 take 1.1 to 1.5 times as long, 8 1.1 to 1.4).
+SUMMED_DEPTH = 4
 
 # ---- products of integers that no float holds (integer_dot.py)
 
-#: Columns below which sums along the depth use vectors better than rows do.
-INTEGER_FEW_COLUMNS = 16
 #: Columns of the result that are summed at a time: with as many of each row of rhs, they stay in cache (Zen 5, a depth
 #: of 256: 64 take 1.5 to 1.7 times as long, 1024 0.9 to 1.0, all of 4096 1.1).
 INTEGER_COLUMNS = 256

@@ -240,7 +240,7 @@ def test_small_right_matrices_by_column_are_turned(dims: tuple[int, int, int]) -
 def test_few_rows_of_a_large_matrix(
     rows: int, kind: PrimitiveType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks of columns with a rest, and depths with a rest; those that are too deep for sums in registers."""
+    """Columns and depths with a rest; those that are too deep for sums in registers."""
     monkeypatch.setattr(tuning, "THIN_LEAST_BYTES", 0)
     types = (kind,) * 3
     for depth, columns in ((7, 1100), (64, 48), (2050, 530)):
