@@ -16,11 +16,12 @@ from runtime.codegen.ir.values import splat, zeros
 from runtime.codegen.ir.vectors import first_lanes, intrinsic, masked_load, masked_store
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.record import Address, Listed, Record, Word, record
+from runtime.cpu.kernels.convolution import tuning
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_convolve_groups"
-#: Number of vectors that are summed at a time, and their bytes.
-_VECTORS, _VECTOR_BYTES = 4, 64
+#: Bytes of a vector.
+_VECTOR_BYTES = 64
 
 
 @record
@@ -90,13 +91,15 @@ def _add_one_output(module: Module, kind: PrimitiveType) -> None:
     t, size = wide_type(kind), kind.byte_size
     lanes = _VECTOR_BYTES // size
     vector = f"<{lanes} x {t}>"
-    nothing = [zeros(f, vector)] * _VECTORS
+    nothing = [zeros(f, vector)] * tuning.GROUP_VECTORS
     row_first, column_first = (
         rec.first_row + h * rec.row_stride,
         rec.first_column + v * rec.column_stride,
     )
-    with f.loop(rec.groups, step=_VECTORS * lanes) as g:
-        masks = [first_lanes(rec.groups - g - n * lanes, lanes) for n in range(_VECTORS)]
+    with f.loop(rec.groups, step=tuning.GROUP_VECTORS * lanes) as g:
+        masks = [
+            first_lanes(rec.groups - g - n * lanes, lanes) for n in range(tuning.GROUP_VECTORS)
+        ]
         x_g, w_g, to_g = (base.element(t, g) for base in (x, w, to))
         with f.repeat(0, *nothing) as channels:
             c, *totals = channels.values
