@@ -42,8 +42,11 @@ MOST_SHARE = 1.0
 
 # ---- few features (thin.py)
 
-#: Most positions at a time: each needs an address.
+#: Most positions at a time: each needs an address (Zen 5, 1 to 3 features: 7 and 9 take 1.07 to 1.12 times as long).
 MOST_POSITIONS = 8
+#: Registers, by the bytes of a vector, that hold sums and vectors of w; numbers of x take the others. With more LLVM
+#: spills sums (Zen 5: 4 positions of 6 features 237 GFLOP/s, 3 of 8 159, 2 of 8 222; AVX2 3 of 4 55, 2 of 4 115).
+THIN_REGISTERS = {64: 30, 32: 15}
 
 # ---- the tile unit (tile_image.py, tile_gradient.py), on Sapphire Rapids
 

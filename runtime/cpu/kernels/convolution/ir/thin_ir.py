@@ -77,8 +77,8 @@ class Lanes:
 
     @property
     def positions(self) -> int:
-        sums = 24 if host_registers().bytes == 64 else 12
-        return max(min(tuning.MOST_POSITIONS, sums // self.features), 1)
+        fitting = tuning.THIN_REGISTERS[host_registers().bytes] // self.features - 1
+        return max(min(tuning.MOST_POSITIONS, fitting), 1)
 
     @property
     def count(self) -> int:
