@@ -44,7 +44,7 @@ def choose_kernel(
     compute = x.element_type
     item = compute.byte_size
     side_by_side = all(view.strides[0] == item for view in (x, w, out))
-    if out.dims[0] >= tuning.LEAST_GROUPS and side_by_side and canonical.window.rank <= 2:
+    if out.dims[0] > 1 and side_by_side and canonical.window.rank <= 2:
         return GroupConvolutionKernel(compute, canonical.window)
     rows, depth = canonical.rows(), canonical.depth()
     if depth is None:

@@ -18,26 +18,29 @@ PANEL_PART, LEAST_PANEL_BYTES = 8, 1 << 11
 #: Bounds of the inner size of a panel, between which it is 1 / INSIDE_PART of the panel; larger products are cut.
 LEAST_INSIDE, MOST_INSIDE, INSIDE_PART = 64, 1024, 8
 
-# ---- groups side by side (grouped.py). Not measured.
+# ---- groups side by side (grouped.py)
 
-#: Fewest adjacent groups that are computed in one vector, and vectors that are summed at a time.
-LEAST_GROUPS, GROUP_VECTORS = 4, 4
+#: Most vectors of groups that are summed at a time (Zen 5, 64 to 512 groups: 1 takes 1.2 to 1.8 times as long, 2 1.2 to
+#: 1.4, 8 1.0 to 2.3).
+GROUP_VECTORS = 4
 
 # ---- vector registers (vectors.py)
 
 #: Rows of sums of two vectors each that are multiplied at a time, and of the rest, with AVX-512 and with AVX2 (Zen 4:
 #: k3 layers at 91 to 97 GFLOP/s, panels 68 to 83).
 AVX512_HEIGHTS, AVX2_HEIGHTS = (14, 8), (6, 4)
-#: Largest depth of a product, and row stride of the left side: an odd number of lines, so that rows map to different
-#: sets of the cache.
+#: Largest depth of a product (Zen 5: half and twice of it take as long), and row stride of the left side: an odd number
+#: of lines, so that rows map to different sets of the cache.
 DEPTH, PITCH = 576, 592
 #: Most features whose part of w is packed at a time: it should fit in the L2 cache.
 MOST_FEATURES = 512
 #: Sums in a buffer, if features are not contiguous in the result.
 BUFFERED = 1 << 16
-#: Fewest features and fewest contiguous rows; BLAS computes convolutions with less.
+#: Fewest features and fewest contiguous rows; BLAS computes convolutions with less (Zen 5, 2 to 14 features of 3 to 16
+#: channels: panels take 1.0 to 1.7 times as long, with 1x1 windows 0.8).
 LEAST_FEATURES, LEAST_RUN = 12, 8
-#: Largest ratio of packed elements to elements of the arrays; BLAS computes smaller convolutions.
+#: Largest ratio of packed elements to elements of the arrays; BLAS computes smaller convolutions, for the sake of
+#: memory (Zen 5: in 1.2 to 2.0 of the time).
 MOST_SHARE = 1.0
 
 # ---- few features (thin.py)
