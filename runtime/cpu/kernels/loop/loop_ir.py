@@ -174,7 +174,7 @@ class _Loop:
         """Write the innermost loop; repeated elements are read before it."""
         repeated = [i for i in range(self.inputs) if self.steps[i] is Step.REPEATED]
         elements = {i: self.read(i, start[i]) for i in repeated}
-        with self.f.vector_loop(size, self.variant.interleave) as k:
+        with self.f.vector_loop(size) as k:
             positions = {
                 i: self.position(i, start[i], stride[i], k)
                 for i in self.arrays

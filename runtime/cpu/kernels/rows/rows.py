@@ -13,7 +13,6 @@ from runtime.cpu.kernels.loop.loop import (
     ArrayAccess,
     Step,
     access_of,
-    interleave_count,
     leaf_access,
     starting_accesses,
     starts_record,
@@ -85,7 +84,6 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
         tuple((reduction.kind, reduction.element_type) for reduction in fusion.reductions),
         fusion.row_values,
         starts_variant(starts, accesses.found),
-        max(interleave_count(each.elements.program, innermost) for each in passes),
     )
     strides = [[*a, *b] for a, b in zip(counted_strides, reduced_strides, strict=True)]
     firsts, sizes = [w.start for w in accesses.found], [*counted_sizes, *reduced_sizes]
@@ -274,7 +272,7 @@ class RowPassVariant:
 class RowVariant:
     """Variant of a row kernel's code. counted, reduced: numbers of dimensions that count rows, and that run along one.
 
-    lanes: partial sums if rows are contiguous, else 0. interleave: interleave count of loops over elements.
+    lanes: partial sums if rows are contiguous, else 0.
     """
 
     lanes: int
@@ -285,7 +283,6 @@ class RowVariant:
     reductions: tuple[tuple[ReductionKind, PrimitiveType], ...]
     row_values: tuple[PrimitiveType, ...]
     starts: StartsVariant
-    interleave: int = 0
 
     @property
     def along_rows(self) -> bool:
