@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from launch.calibration.memory import UNCACHED_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
@@ -65,7 +65,7 @@ CLASSES = (
         ((512, 512, 512),),
     ),
     ProductShapes(
-        (32, 16, 1 << 20),
+        astuple(tuning.TILE_THRESHOLDS),
         (32, 32),
         (
             *((128, 128, 128), (256, 256, 256), (32, 256, 256), (256, 32, 256), (256, 256, 32)),
