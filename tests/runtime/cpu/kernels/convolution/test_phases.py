@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.native.tile_unit_off import without_tile_unit
 from runtime.cpu.kernels.convolution.phases import is_unphased
-from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.cpu.prediction.phase_convolutions import phase_parts
 from runtime.emit.convolution.phase_geometry import window_phases
 from runtime.program.records.convolution import PhaseConvolutionKernel

@@ -11,11 +11,11 @@ import pytest
 import runtime.cpu.kernels.convolution.panels as panel_convolution
 import runtime.cpu.kernels.convolution.vectors as vector_convolution
 import runtime.emit  # noqa: F401 - fills the lowerings
+from benchmarks.native.tile_unit_off import without_tile_unit
 from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm.jit import host_has
 from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_micro_kernel
-from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.cpu.prediction.alone import thunk_alone
 from runtime.cpu.sharing.convolutions import cut_panel_convolution
 from runtime.lowering import Device

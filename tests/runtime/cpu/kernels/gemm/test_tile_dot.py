@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.native.tile_unit_off import without_tile_unit
 from runtime.codegen.llvm.jit import host_has
 from runtime.cpu.kernels.gemm import choose, tuning
 from runtime.cpu.kernels.gemm.choose import plan_dot, suits_tiles
 from runtime.cpu.kernels.gemm.tile_types import TILE_TYPES, TileTypes
-from runtime.cpu.kernels.gemm.tile_unit import Unit, has_tile_unit, narrow_unit, without_tile_unit
+from runtime.cpu.kernels.gemm.tile_unit import Unit, has_tile_unit, narrow_unit
 from runtime.cpu.kernels.native_call import NativeAction
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from spmd.shape import PrimitiveType
