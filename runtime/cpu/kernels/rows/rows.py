@@ -198,11 +198,13 @@ class _Accesses:
 # ---- variants of code
 
 
-#: Most partial sums along a row, so many that they hide the latency of an addition with any vector width.
+#: Most partial sums along a row, so many that they hide the latency of an addition with any vector width (Zen 5, sums
+#: of f32 rows: 16 take 1.2 to 3.9 as long, 32 1.0 to 2.0, 128 0.7 to 1.2).
 LANES = 64
 #: Fewest arguments of functions' vector variants (codegen/elements/variants.py).
 FEWEST = 8
-#: Rows of a block: their sums stay in the L1 cache, and contiguous reads are long.
+#: Rows of a block: their sums stay in the L1 cache, and contiguous reads are long (Zen 5, sums of f32 columns: 128 take
+#: 1.0 to 1.5 as long, 4096 0.9 to 1.0).
 BLOCK = 1024
 
 
