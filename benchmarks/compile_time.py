@@ -53,7 +53,7 @@ def compile_here(module: str, devices: int, options: CompileOptions) -> dict[str
     keep_objects()
     import_before_timing()
     cpu, start = time.process_time(), time.perf_counter()
-    compiled = compile_source(source_of(module), devices, options)
+    compiled = compile_source(source_of(module), devices, options, stored_later=True)
     with settings_for_compiling():
         compiled.executable.load_devices()
     seconds = time.perf_counter() - start

@@ -72,7 +72,8 @@ def compile_program(
     source, functions = ModuleSource(lambda: module), module.host_functions
     if world is None:
         engine = engine_for(backend)
-        executable = compile_source(source, devices, options, functions=functions).executable
+        compiled = compile_source(source, devices, options, functions=functions, stored_later=True)
+        executable = compiled.executable
         executable.engine = engine
         executable.timeout_seconds = seconds
         return executable

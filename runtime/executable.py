@@ -56,6 +56,7 @@ class Executable:
     ``reference_every``: in every n-th step, devices wait for each collective at its start; 0: never.
     ``overlap``: what the latency-hiding scheduler expects of the collectives; None if it did not run.
     ``engine``: the engine that runs the program; None: the processor's cores.
+    ``while_loading``: called once, when the program is loaded here, while other threads make machine code.
     """
 
     source: ScheduledModule
@@ -69,6 +70,7 @@ class Executable:
     reference_every: int = 0
     overlap: ScheduledOverlap | None = None
     engine: Engine | None = None
+    while_loading: Callable[[], object] | None = None
     _loaded: LocalDevices | None = None
 
     @property
@@ -164,7 +166,10 @@ class Executable:
     @settings_for_compiling()
     def load_local(self) -> LocalDevices:
         """Load the program on ``devices``."""
+        meanwhile, self.while_loading = self.while_loading, None
         if self.engine is not None:
+            if meanwhile is not None:
+                meanwhile()
             return self.engine.load_local(self)
         return LoopbackDevices(
             self.program,
@@ -172,6 +177,7 @@ class Executable:
             self.timeout_seconds,
             record=self.record,
             reference_every=self.reference_every,
+            meanwhile=meanwhile,
         )
 
     def load_devices(self) -> None:

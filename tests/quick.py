@@ -67,7 +67,7 @@ CHOSEN: Mapping[str, str] = {
     "runtime/buffers/checker": "",
     "runtime/buffers/heap": "heap",
     "runtime/codegen/elements": "",
-    "runtime/codegen/ir": "scalar_program",
+    "runtime/codegen/ir": "record",
     "runtime/codegen/llvm": "jit object_cache",
     "runtime/codegen/vectorizer": "",
     "runtime/cpu/collective": "",

@@ -29,12 +29,13 @@ from typing import Any
 import numpy as np
 
 import runtime.cpu.kernels  # noqa: F401 - fills the library
+from benchmarks.native.tile_unit_off import without_tile_unit
 from benchmarks.timing.turns import Work, least_seconds
 from benchmarks.timing.xla_flags import ONE_THREAD
 from launch.report.environment import describe_environment
 from runtime.cpu.kernels.gemm.choose import plan_dot
 from runtime.cpu.kernels.gemm.dot import by_numpy
-from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit, without_tile_unit
+from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.libraries.blas import set_blas_threads
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.dot import DotKernel

@@ -69,7 +69,7 @@ class DeviceTime:
     @property
     def begin(self) -> float:
         """From dispatch to end of a kernel that does nothing."""
-        return self._machine.thunk_seconds + self._machine.kernel_seconds
+        return self._machine.start_seconds()
 
     def seconds(self, x: HloInstruction) -> float:
         """Return the seconds of ``Estimator.compute``. Raises ValueError for an instruction that runs other

@@ -23,11 +23,15 @@ def compile_source(
     options: CompileOptions,
     devices_for: Callable[[HloModule], int | None] | None = None,
     functions: HostFunctions = NO_FUNCTIONS,
+    *,
+    stored_later: bool = False,
 ) -> Compiled:
     """Compile the source's module, or load its program from the cache. ``devices_for``: returns the number of devices
     for a module if ``devices`` is None; it may raise an error.
 
     ``functions``: those of the source's module. A program to be checked is compiled without the cache.
+
+    stored_later: the program is stored when this process loads it, while other threads make its machine code.
     """
     # A text does not tell one partition function from another.
     cache = None if options.check or functions.partitioners else program_cache()
@@ -45,9 +49,16 @@ def compile_source(
     executable, warning = compile_warning(source.module, count, options)
     if cache is None:
         return Compiled(executable, warning)
-    try:
-        saved = save_bytes(executable)
-    except SavedExecutableError:  # which is no reason not to run it
-        return Compiled(executable, warning)
-    cache.put(key, Entry(saved, warning))
-    return Compiled(executable, warning, saved)
+
+    def store() -> bytes | None:
+        try:
+            saved = save_bytes(executable)
+        except SavedExecutableError:  # which is no reason not to run it
+            return None
+        cache.put(key, Entry(saved, warning))
+        return saved
+
+    if not stored_later:
+        return Compiled(executable, warning, store())
+    executable.while_loading = store
+    return Compiled(executable, warning)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from launch.calibration.memory import UNCACHED_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
+from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.choose import plan_dot, unit_of
 from runtime.cpu.kernels.gemm.tile_types import PANEL, TILE_TYPES, TileTypes, most_depth
 from runtime.cpu.prediction.work import TIMED_BYTES
@@ -22,8 +23,6 @@ P = PrimitiveType
 Types = tuple[PrimitiveType, PrimitiveType, PrimitiveType]
 Sizes = tuple[int, int, int]
 
-#: Bytes of packed columns of rhs, as in products of packed panels (runtime/cpu/kernels/gemm/tile_block_ir.py).
-_PACKED_BYTES = 768 << 10
 #: Sizes that no matrix has.
 EVERYTHING = 1 << 23
 TYPES: tuple[Types, ...] = (
@@ -66,7 +65,7 @@ CLASSES = (
         ((512, 512, 512),),
     ),
     ProductShapes(
-        (32, 16, 1 << 20),
+        astuple(tuning.TILE_THRESHOLDS),
         (32, 32),
         (
             *((128, 128, 128), (256, 256, 256), (32, 256, 256), (256, 32, 256), (256, 256, 32)),
@@ -265,4 +264,4 @@ def _at_once(types: Types) -> tuple[int, int]:
         return EVERYTHING, EVERYTHING
     deep = most_depth(variant)
     steps = deep // variant.step_depth
-    return _PACKED_BYTES // (steps * variant.rhs_step_bytes) * PANEL, deep
+    return tuning.RESIDENT_BYTES // (steps * variant.rhs_step_bytes) * PANEL, deep

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -44,8 +44,12 @@ class LoopbackDevices:
         *,
         record: bool = False,
         reference_every: int = 0,
+        meanwhile: Callable[[], object] | None = None,
     ) -> None:
-        """Load the program. ``record``, ``reference_every``: see ``LoadedDevice``."""
+        """Load the program. ``record``, ``reference_every``: see ``LoadedDevice``.
+
+        meanwhile: called while other threads make machine code.
+        """
         self.world = LoopbackWorld(program.num_devices, timeout_seconds, native_step_engine())
         self.devices = [
             LoadedDevice(
@@ -57,6 +61,8 @@ class LoopbackDevices:
             )
             for rank in range(program.num_devices)
         ]
+        if meanwhile is not None:
+            meanwhile()
         self._tables = [device.table for device in self.devices]
         threads = min(len(self.devices), len(os.sched_getaffinity(0)))
         self._team = GrowingTeam(self._team_of, threads, small=self._is_small)

@@ -6,7 +6,7 @@ import math
 
 from runtime.buffers.heap.interval_placement import placement_library
 from runtime.cpu.collective.collective_engine import native_step_engine
-from runtime.cpu.kernels.gemm.tile_unit import TILE_THRESHOLDS
+from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.libraries.blas import begin_gemm
 from runtime.cpu.step.barrier_engine import barrier_library
 from runtime.cpu.step.worker import team_library
@@ -44,4 +44,4 @@ def _may_gain(instruction: HloInstruction) -> bool:
         [rhs[d] for d in right.columns],
         [lhs[d] for d in left.columns],
     ]
-    return TILE_THRESHOLDS.at(*map(math.prod, sizes))
+    return tuning.TILE_THRESHOLDS.at(*map(math.prod, sizes))

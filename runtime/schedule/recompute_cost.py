@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from spmd.analysis.cost import op_cost
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.wire import result_bytes
+from spmd.cost.elements import OPERATIONS_PER_BYTE, OPERATIONS_PER_FUNCTION
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.collective_opcodes import KIND
 from spmd.ops import OpCost, definition
 from spmd.shape import ArrayShape
 
-#: Flops that take as long as one byte of memory traffic, and as one transcendental function.
-FLOPS_PER_BYTE = 4.0
-FLOPS_PER_TRANSCENDENTAL = 10.0
 #: Memory traffic that takes as long as one byte from another device.
 BYTES_PER_BYTE_SENT = 16.0
 
@@ -49,11 +47,11 @@ class RecomputeCost:
     @property
     def weight(self) -> float:
         """The work in flops, as one number to compare by."""
-        return self.flops + FLOPS_PER_BYTE * self.bytes
+        return self.flops + OPERATIONS_PER_BYTE * self.bytes
 
     @staticmethod
     def of(work: OpCost) -> RecomputeCost:
-        flops = work.flops + FLOPS_PER_TRANSCENDENTAL * work.transcendentals
+        flops = work.flops + OPERATIONS_PER_FUNCTION * work.transcendentals
         return RecomputeCost(flops, work.bytes_accessed)
 
 

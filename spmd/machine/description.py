@@ -220,6 +220,10 @@ class MachineDescription:
         """The levels that hold data read or written by earlier kernels; the memory is one."""
         return tuple(level for level in self.levels if not level.kernel_local)
 
+    def start_seconds(self, loops: float = 1, rows: float = 0) -> float:
+        """Return the seconds to dispatch a kernel and to begin its ``loops`` and their ``rows``."""
+        return self.thunk_seconds + loops * self.kernel_seconds + rows * self.row_seconds
+
     def byte_seconds(self, distance: float) -> float:
         """Return the seconds to read or write a byte that was last touched ``distance`` bytes ago."""
         return byte_seconds(self.shared_levels, distance)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spmd.analysis.cost import op_cost
+from spmd.cost.elements import OPERATIONS_PER_BYTE, OPERATIONS_PER_FUNCTION
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -12,10 +13,6 @@ from spmd.ops import definition
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.shape import TupleShape
 
-#: Elementwise operations that take as long as a byte of memory: about 4 on a CPU's core, more on GPUs.
-_OPERATIONS_PER_BYTE = 4
-#: Operations that a transcendental function counts as.
-_TRANSCENDENTAL = 16
 #: Ops that cost nothing in a kernel.
 _FREE = frozenset(
     {
@@ -44,7 +41,7 @@ def selects_pay(x: HloInstruction) -> bool:
     every = {source: size for one in reads for source, size in one.items()}
     more = sum(every.values()) - min(sum(one.values()) for one in reads)
     work = [_operations(branch) for branch in x.called_computations]
-    return _OPERATIONS_PER_BYTE * (saved - more) > sum(work) - min(work)
+    return OPERATIONS_PER_BYTE * (saved - more) > sum(work) - min(work)
 
 
 def _results(x: HloInstruction) -> Iterable[HloInstruction]:
@@ -84,7 +81,7 @@ def _read(branch: HloComputation, operand: HloInstruction) -> dict[tuple[HloInst
 
 def _operations(branch: HloComputation) -> float:
     return sum(
-        x.array_shape.num_elements + _TRANSCENDENTAL * op_cost(x).transcendentals
+        x.array_shape.num_elements + OPERATIONS_PER_FUNCTION * op_cost(x).transcendentals
         for x in branch.instructions
         if x.opcode not in _FREE
     )

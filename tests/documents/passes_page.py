@@ -29,6 +29,7 @@ from launch.collective_groups import CollectiveGroup
 from launch.options import CompileOptions
 from launch.pipeline import FUSION, OPEN, OPTIMIZE, stages
 from launch.stages.collective_pipelines import on_optimized, on_scheduled
+from spmd.hlo import HloModule
 from spmd.machine.named import machine_named
 from spmd.passes.interface import PASSES, HloPass, option_fields, option_text
 from spmd.passes.pipeline import AfterPass, Application, Pipeline
@@ -96,7 +97,7 @@ def measure(places: list[Path]) -> dict[str, Any]:
     rounds = Rounds()
     start = time.process_time()
     for place in places:
-        name = place.name if place.is_dir() else place.stem
+        name = name_of(place)
         add_round = rounds.of_one_module()
 
         def note(done: Application, name: str = name, add_round: AfterPass = add_round) -> None:
@@ -107,7 +108,14 @@ def measure(places: list[Path]) -> dict[str, Any]:
                 row.changed.append(name)
             add_round(done)
 
+        def note_overlap(done: Application, name: str = name) -> None:
+            if done.changed and is_among(done.step.name, FOR_OVERLAP):
+                row = found.setdefault(done.step.name, Measured())
+                if name not in row.changed:
+                    row.changed.append(name)
+
         carry(place, note)
+        carry(place, note_overlap, OVERLAPPING)
         print(name, file=sys.stderr, flush=True)
     rows = {
         name: {"changed": row.changed, "seconds": round(row.seconds, 4), "runs": row.runs}
@@ -121,16 +129,25 @@ def measure(places: list[Path]) -> dict[str, Any]:
     }
 
 
-def carry(place: Path, note: AfterPass) -> None:
-    """The module at ``place`` through all pipelines."""
-    devices = None
-    if place.is_dir():
-        about = json.loads((place / "case.json").read_text(encoding="utf-8"))
-        devices, place = about["num_partitions"], place / "module.hlo"
-    for stage, compilation in stages(load(place), devices, CompileOptions()):
+def name_of(place: Path) -> str:
+    """Return the module's name on the page. A folder of the zoo is named by its devices, in one of the program."""
+    if place.name.isdigit():
+        return f"{place.parent.name} on {place.name}"
+    return place.name if place.is_dir() else place.stem
+
+
+def module_at(place: Path) -> tuple[HloModule, int | None]:
+    """Return the module at ``place``, and its devices if they are known."""
+    if not place.is_dir():
+        return load(place), None
+    about = json.loads((place / "case.json").read_text(encoding="utf-8"))
+    return load(place / "module.hlo"), about.get("num_partitions") or about["devices"]
+
+
+def carry(place: Path, note: AfterPass, options: CompileOptions | None = None) -> None:
+    """Carry the module at ``place`` through all pipelines."""
+    for _, compilation in stages(*module_at(place), options or CompileOptions()):
         compilation.after_pass = note
-        if stage == "optimized":
-            return
 
 
 # ---- writing
@@ -169,10 +186,12 @@ def _opening(measured: dict[str, Any], total: float) -> Iterator[str]:
         "",
         f"*Changes* counts the modules of {measured['modules']} (JAX's recorded steps and public programs, each partitioned, for",
         "which logical programs are simplified once already) that the pass changed in its pipeline; *time* is its part of the",
-        f"{total:.1f} CPU seconds that all passes took on them.",
+        f"{total:.1f} CPU seconds that all passes took on them. *Without* says how much longer the predicted step takes without",
+        "the pass, or how much more memory, where that is most of up to twelve modules drawn from those that it changes; *needed*:",
+        "they do not compile without it (`python -m tests.documents.pass_worth`).",
         "",
-        "| pass | what it does | options | changes | among them | time |",
-        "|---|---|---|---|---|---|",
+        "| pass | what it does | options | changes | among them | time | without |",
+        "|---|---|---|---|---|---|---|",
     )
 
 
@@ -195,7 +214,7 @@ def _how_it_comes_to_rest(measured: dict[str, Any]) -> list[str]:
         "Within a pass, what a rewrite made or touched comes back onto a work list (algebraic-simplifier), or one walk, "
         "operands first, finds all there is. Between passes there is no work list: the next round walks over the whole "
         "module, because how far identities look has no bound that would say which instructions to look at again. First "
-        f"rounds took {rounds['first']:.1f} of the {measured['seconds']:.1f} CPU seconds from text to optimized program, "
+        f"rounds took {rounds['first']:.1f} of the {measured['seconds']:.1f} CPU seconds from text to planned kernels, "
         f"later ones {rounds['later']:.1f}. Of these, {rounds['at_rest']:.1f} came after the last change: it is what it "
         "takes to know that nothing is left to do, with or without a list of what was changed.",
         width=120,
@@ -237,18 +256,34 @@ def _options(kind: type[HloPass]) -> str:
     )
 
 
-def _figures(name: str, measured: dict[str, Any], total: float) -> tuple[str, str, str]:
-    if not _is_among(name, PIPELINES):
-        return "for overlap" if _is_among(name, FOR_OVERLAP) else "in no pipeline", "", ""
+def _figures(name: str, measured: dict[str, Any], total: float) -> tuple[str, str, str, str]:
     row = measured["passes"].get(name)
+    if not is_among(name, PIPELINES):
+        where = "for overlap" if is_among(name, FOR_OVERLAP) else "in no pipeline"
+        return where, "", "", _worth(row)
     if row is None:
-        return "not measured", "", ""
+        return "not measured", "", "", ""
     named = row["changed"][:MOST_NAMED]
     more = ", ..." if len(row["changed"]) > MOST_NAMED else ""
-    return str(len(row["changed"])), ", ".join(named) + more, f"{row['seconds'] / total:.1%}"
+    share = f"{row['seconds'] / total:.1%}"
+    return str(len(row["changed"])), ", ".join(named) + more, share, _worth(row)
 
 
-def _is_among(name: str, pipelines: Iterable[Pipeline]) -> bool:
+def _worth(row: dict[str, Any] | None) -> str:
+    worth = None if row is None else row.get("worth")
+    if worth is None:
+        return ""
+    if not worth["tried"]:
+        return "needed"
+    parts = [f"{worth['time']:.2f} `{worth['time_at']}`"] if worth["time_at"] else []
+    if worth["memory_at"]:
+        parts.append(f"memory {worth['memory']:.2f} `{worth['memory_at']}`")
+    if worth["needed"]:
+        parts.append(f"needed by {worth['needed']}")
+    return ", ".join(parts) or "1.00"
+
+
+def is_among(name: str, pipelines: Iterable[Pipeline]) -> bool:
     return any(step.name == name for pipeline in pipelines for step in pipeline.passes)
 
 

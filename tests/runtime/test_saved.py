@@ -17,8 +17,8 @@ import pytest
 import runtime.cpu.kernels.convolution.panels as panel_convolution
 import runtime.cpu.kernels.convolution.vectors as vector_convolution
 import spmd
+from benchmarks.native.tile_unit_off import without_tile_unit
 from collectives.schedule.scheduled_overlap import ScheduledCollective, ScheduledOverlap
-from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.program.records.convolution import VectorMicroKernel
 from runtime.saved import save_bytes
 from runtime.saved_archive import FORMAT, SavedExecutableError

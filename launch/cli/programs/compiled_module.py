@@ -31,7 +31,10 @@ def compiled_module(
     if ranks is not None and wanted_devices is not None:
         require_world(wanted_devices, ranks)
     source = source_named(options)
-    compiled = compile_source(source, wanted_devices, compile_options(options), devices_for)
+    here = ranks is None
+    compiled = compile_source(
+        source, wanted_devices, compile_options(options), devices_for, stored_later=here
+    )
     if ranks is not None:
         require_world(compiled.executable.num_devices, ranks)
     sys.stderr.write(compiled.warning)

@@ -16,7 +16,6 @@ from runtime.cpu.prediction.work import (
     Access,
     Work,
     all_touched,
-    element_seconds,
     stored_bytes,
 )
 from runtime.program.records.convolution import (
@@ -28,6 +27,7 @@ from runtime.program.records.convolution import (
     VectorPlan,
 )
 from runtime.program.thunks import KernelThunk
+from spmd.cost.elements import element_seconds
 from spmd.hlo import Opcode
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionParts
 from spmd.machine.description import MachineDescription

@@ -29,10 +29,8 @@ from runtime.program.records.loop import (
 from runtime.program.scalar_program import ScalarConstant, ScalarProgram
 from runtime.program.strides import StridedView, in_streaming_order, merged_dims
 from runtime.program.thunks import KernelThunk
+from spmd.cost.traffic import TRANSPOSED, stride_slowdown
 from spmd.machine.description import MachineDescription
-
-#: Slowdown of accesses with a stride: one element per cache line, and blocks that are transposed in registers.
-STRIDED, TRANSPOSED = 4.0, 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +50,9 @@ class Nest:
         return math.prod(map(float, self.sizes[:-1]))
 
     def slowdown(self, number: int, item: int) -> float:
-        step = abs(self.strides[number][-1])
-        if step in (0, item):
-            return 1.0
-        return TRANSPOSED if self.crossed[number] else min(STRIDED, step / item)
+        if self.crossed[number]:
+            return TRANSPOSED
+        return stride_slowdown(self.strides[number][-1], item)
 
 
 def track(view: StridedView, *, counts: bool = False) -> ArrayAccess:

@@ -11,7 +11,6 @@ from runtime.cpu.prediction.work import (
     Access,
     Work,
     all_touched,
-    element_seconds,
     stored_bytes,
     touched,
 )
@@ -26,6 +25,7 @@ from runtime.program.records.gather_scatter import GatherKernel, ScatterKernel
 from runtime.program.records.reduce import ProgramReduceKernel, ReduceWindowKernel
 from runtime.program.records.sort import SortKernel
 from runtime.program.thunks import KernelThunk
+from spmd.cost.elements import element_seconds
 from spmd.hlo import Opcode
 from spmd.machine.description import MachineDescription
 

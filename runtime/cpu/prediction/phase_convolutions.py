@@ -18,7 +18,6 @@ from runtime.cpu.prediction.work import (
     Access,
     Work,
     all_touched,
-    element_seconds,
     stored_bytes,
 )
 from runtime.program.records.convolution import (
@@ -29,6 +28,7 @@ from runtime.program.records.convolution import (
     PhaseConvolutionKernel,
 )
 from runtime.program.thunks import KernelThunk
+from spmd.cost.elements import element_seconds
 from spmd.hlo import Opcode
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionParts
 from spmd.machine.description import MachineDescription

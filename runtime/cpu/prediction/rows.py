@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from runtime.cpu.prediction.loops import STRIDED, loop_access, merged, program_busy
+from runtime.cpu.prediction.loops import loop_access, merged, program_busy
 from runtime.cpu.prediction.work import WORK, Access, Busy, Work, element_busy
 from runtime.program.records.loop import Numbers, OperandElements
 from runtime.program.records.rows import PassLeaves, RowFusion, RowKernel, RowLeaf, RowPass, Source
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView
 from runtime.program.thunks import KernelThunk
+from spmd.cost.traffic import stride_slowdown
 from spmd.hlo import Opcode
 from spmd.machine.description import MachineDescription
 
@@ -96,10 +97,7 @@ def _slowdown(fusion: RowFusion, view: StridedView) -> float:
     if len(view.dims) != len(fusion.dims):
         return 1.0
     wide = [d for d, size in enumerate(fusion.dims) if size > 1]
-    if not wide or not view.strides[wide[-1]]:
-        return 1.0
-    item = view.element_type.byte_size
-    return min(STRIDED, abs(view.strides[wide[-1]]) / item)
+    return stride_slowdown(view.strides[wide[-1]], view.element_type.byte_size) if wide else 1.0
 
 
 def _written(fusion: RowFusion, thunk: KernelThunk) -> Iterator[Access]:

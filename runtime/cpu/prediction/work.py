@@ -11,8 +11,8 @@ from enum import IntEnum
 from typing import Any, TypeAlias
 
 from runtime.buffers.types import ArrayView
-from runtime.fusion.cost.op_weights import computed_in, operation_seconds
 from runtime.program.thunks import KernelThunk
+from spmd.cost.elements import element_seconds
 from spmd.hlo import Opcode
 from spmd.machine.description import MachineDescription
 from spmd.registry import Registry
@@ -119,14 +119,3 @@ def element_busy(
     if opcode in _DIVIDER and result.is_floating:
         return Busy(divider=seconds)
     return Busy(seconds)
-
-
-def element_seconds(
-    opcode: Opcode,
-    operand: PrimitiveType,
-    result: PrimitiveType,
-    machine: MachineDescription,
-) -> float:
-    """Return the seconds of one element of ``opcode``, by the cost model of fusion."""
-    kind = computed_in(opcode, operand, result)
-    return operation_seconds(opcode, result, machine.rates_of(kind))

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.cpu.kernels.gemm.native_dot import LEAST_THIN_BYTES, MOST_SUMMED, is_small
-from runtime.cpu.kernels.gemm.thin_dot import MOST_ROWS
-from runtime.cpu.kernels.gemm.tile_unit import TILE_THRESHOLDS
+from runtime.cpu.kernels.gemm import tuning
+from runtime.cpu.kernels.gemm.native_dot import is_small
 from runtime.cpu.libraries.blas import cut_multiples
 from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Cut, Piece, scratch, scratch_like, spans
 from runtime.program.blocks import Span
@@ -19,13 +18,6 @@ from spmd.literal import NDArray
 
 #: Multiple of lines of products that are not BLAS's: integer products, which are exact, and generated code.
 _OWN = 32
-#: Fewest lines of a piece: with fewer, packing the other operand would not pay.
-LEAST_LINES = 64
-#: Elements of the result of a piece at least, and columns, where one thread does all: BLAS packs the operands of each
-#: piece again. 1024x1024x1024 in 8 such pieces takes 1.03 to 1.09 times as long as in one (in 16 of 256x256 1.2 times,
-#: of 64 columns 1.7 times), 256x2048x8192 in 16 1.02 times (a core of a Xeon, Sapphire Rapids). Pieces then take a
-#: millisecond or two, and messages over 1 to 10 Gbit/s land as soon as between pieces of half of that.
-LEAST_AREA, LEAST_COLUMNS = 512 * 256, 256
 
 
 @CUTS.register(DotKernel)
@@ -39,7 +31,7 @@ def cut_dot(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Pie
     lines, multiple = (kernel.m, rows) if by_row else (kernel.n, columns)
     if not multiple:
         return ()
-    for fewer in range(min(count, lines // LEAST_LINES), 1, -1):
+    for fewer in range(min(count, lines // tuning.PIECE_LEAST_LINES), 1, -1):
         cut = spans(lines, fewer, multiple)
         pieces = [_of_lines(kernel, arrays, batch, span, by_row=by_row) for span in cut]
         if len(pieces) > 1 and all(_route(piece) == _route(kernel) for piece, _ in pieces):
@@ -69,9 +61,9 @@ def cut_dot_in_turn(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequ
         return cut_dot(kernel, arrays, min(count, max(kernel.batch)))
     down, across = _multiples(kernel, arrays)
     while count > 1:
-        width = max(LEAST_COLUMNS, math.ceil(LEAST_AREA / kernel.m))
+        width = max(tuning.PIECE_LEAST_COLUMNS, math.ceil(tuning.PIECE_LEAST_AREA / kernel.m))
         columns = _spans(kernel.n, min(count, kernel.n // width), across)
-        height = math.ceil(LEAST_AREA / columns[0].size)
+        height = math.ceil(tuning.PIECE_LEAST_AREA / columns[0].size)
         rows = _spans(kernel.m, min(math.ceil(count / len(columns)), kernel.m // height), down)
         pieces = _grid(kernel, arrays, rows, columns)
         if all(_route(piece) == _route(kernel) for piece, _ in pieces):
@@ -164,11 +156,11 @@ def _route(kernel: DotKernel | Kernel) -> tuple[bool, ...]:
     """Return a key of the function that computes the product: another function rounds sums differently."""
     assert isinstance(kernel, DotKernel)
     m, k, n = kernel.m, kernel.k, kernel.n
-    large = max(m, n) * k * kernel.compute.byte_size >= LEAST_THIN_BYTES
-    thin = large and min(m, n) <= MOST_ROWS
+    large = max(m, n) * k * kernel.compute.byte_size >= tuning.THIN_LEAST_BYTES
+    thin = large and min(m, n) <= tuning.THIN_MOST_ROWS
     small = is_small(m, n, k) or is_small(n, m, k)  # or its transpose
-    summed = thin and min(m, n) <= MOST_SUMMED
-    return TILE_THRESHOLDS.at(m, n, k), thin, min(m, n) == 1, small, summed
+    summed = thin and min(m, n) <= tuning.MOST_SUMMED
+    return tuning.TILE_THRESHOLDS.at(m, n, k), thin, min(m, n) == 1, small, summed
 
 
 def _of_batch(kernel: DotKernel, arrays: KernelArrays, d: int, span: Span) -> Piece:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from runtime.fusion.cost.op_weights import computed_in, operation_seconds
+from spmd.cost.elements import element_seconds
 from spmd.hlo import HloInstruction, Opcode
 from spmd.machine.description import MachineDescription
 from spmd.shape import PrimitiveType
 
-#: Slowdown of reading along a dimension that is not contiguous.
-STRIDED = 4.0
 #: An array is found at the level that holds this many of its size, because other arrays are touched
 #: between two uses.
 NEIGHBOURS = 4.0
@@ -53,15 +51,13 @@ class CostModel:
         known = self._instructions.get(x)
         if known is None:
             operand = x.operand(0) if x.num_operands else x
-            kind = computed_in(x.opcode, _element_type(operand), _element_type(x))
-            rates = self.machine.rates_of(kind)
-            known = operation_seconds(x.opcode, _element_type(x), rates)
-            self._instructions[x] = known
+            kinds = _element_type(operand), _element_type(x)
+            known = self._instructions[x] = element_seconds(x.opcode, *kinds, self.machine)
         return known
 
     def combining(self, kind: PrimitiveType) -> float:
         """Return the seconds of one more element in a sum or a maximum."""
-        return operation_seconds(Opcode.ADD, kind, self.machine.rates_of(kind))
+        return element_seconds(Opcode.ADD, kind, kind, self.machine)
 
     def array(self, size: float) -> float:
         """Return the seconds to read or write ``size`` bytes of one array that was not touched just before."""
@@ -76,9 +72,7 @@ class CostModel:
 
     def kernel(self, work: float, rows: float, loops: int = 1) -> float:
         """Return the seconds from dispatch to end of ``work`` seconds in ``rows`` rows of ``loops`` loops."""
-        machine = self.machine
-        begin = machine.thunk_seconds + loops * machine.kernel_seconds
-        return begin + rows * machine.row_seconds + work
+        return self.machine.start_seconds(loops, rows) + work
 
 
 def _element_type(x: HloInstruction) -> PrimitiveType:

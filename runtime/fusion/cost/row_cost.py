@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from runtime.fusion.cost.cost_model import STRIDED, CostModel, KernelCost
+from runtime.fusion.cost.cost_model import CostModel, KernelCost
 from runtime.fusion.row_region import RowRegion
+from spmd.cost.traffic import STRIDED
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs
 

@@ -8,7 +8,8 @@ from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import CompareAttrs, Opcode
 from spmd.ops.attrs import IotaAttrs
-from spmd.passes.algebraic.match import element_type, splat
+from spmd.ops.opdef import OPS
+from spmd.passes.algebraic.match import element_type, is_splat, splat
 from spmd.passes.algebraic.rules import simplifies
 from spmd.shape import PrimitiveType
 
@@ -107,6 +108,68 @@ def compare_of_select(x: HloInstruction, b: Builder) -> HloInstruction | None:
             predicate = b.broadcast_scalar(predicate, x.dims)
         return predicate if if_true else b.logical_not(predicate)
     return None
+
+
+@simplifies(Opcode.COMPARE)
+def compare_of_rectified(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """z > 0 => maximum(z, 0) > 0;  z <= 0 => maximum(z, 0) <= 0, where there is such a maximum and z is needed no more
+
+    The gradient of a rectifier asks where its input was positive. Asked of the output, which the next layer's gradient
+    reads anyway, the input dies at once.
+    """
+    found = _compared_with_zero(x)
+    if found is None or x.attrs_as(CompareAttrs).type == "TOTALORDER":
+        return None
+    value, zero = found
+    rectified = next(filter(_is_rectified, value.users), None)
+    if rectified is None or not _dies_with(value):
+        return None
+    operands = [rectified if operand is value else zero for operand in x.operands]
+    return b.create(Opcode.COMPARE, operands, x.attrs)
+
+
+def _compared_with_zero(x: HloInstruction) -> tuple[HloInstruction, HloInstruction] | None:
+    """Return the value and the zero if ``x`` tells positive numbers from others, and nan from neither."""
+    attrs = x.attrs_as(CompareAttrs)
+    for (value, zero), direction in (
+        (x.operands, attrs.direction),
+        (x.operands[::-1], _MIRRORED[attrs.direction]),
+    ):
+        if direction in ("GT", "LE") and is_splat(zero, 0):
+            return value, zero
+    return None
+
+
+def _is_rectified(x: HloInstruction) -> bool:
+    return x.opcode is Opcode.MAXIMUM and any(is_splat(operand, 0) for operand in x.operands)
+
+
+def _dies_with(value: HloInstruction) -> bool:
+    """Return whether ``value`` is computed for rectifiers and their gradients alone, from arrays that die there, too.
+
+    Elementwise results cost nothing in memory: a kernel computes them again from what they read.
+    """
+    if not all(
+        _is_rectified(user)
+        or (user.opcode is Opcode.COMPARE and _compared_with_zero(user) is not None)
+        for user in value.users
+    ):
+        return False
+    stack, ends = [value], 0
+    while stack:
+        x = stack.pop()
+        if x.opcode in _INPUTS or x.is_root or (x is not value and x.num_users > 1):
+            return False
+        if not OPS[x.opcode].elementwise:
+            ends += 1
+            continue
+        stack += [operand for operand in x.operands if operand.opcode not in _REPEATED]
+    return ends > 0
+
+
+#: Their arrays stay in memory, whatever reads them.
+_INPUTS = (Opcode.GET_TUPLE_ELEMENT, Opcode.PARAMETER)
+_REPEATED = (Opcode.BROADCAST, Opcode.CONSTANT)
 
 
 _COMPARED = {

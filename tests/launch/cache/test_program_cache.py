@@ -77,6 +77,24 @@ def test_a_program_is_compiled_once(
     assert again.executable.run(x)[0].tobytes() == first.executable.run(x)[0].tobytes()
 
 
+def test_a_program_is_stored_while_it_is_loaded(
+    cache: ProgramCache, source: ModuleSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other threads make its machine code then, and the first one would wait."""
+    first = compile_source(source, None, CompileOptions(), stored_later=True)
+    assert first.saved is None
+    assert not list(cache.store.folder.iterdir())
+    first.executable.load_devices()
+    path = kept(cache)
+    path.unlink()
+    first.executable.load_devices()
+    assert not path.exists(), "once is enough"
+    again = compile_source(source, None, CompileOptions(), stored_later=True)
+    assert not again.cached
+    again.executable.load_devices()
+    assert compile_source(source, None, CompileOptions()).cached
+
+
 def test_a_module_without_a_file_is_found_by_what_it_holds(cache: ProgramCache) -> None:
     def compile_parsed(text: str) -> Compiled:
         return compile_source(ModuleSource(lambda: spmd.parse(text)), None, CompileOptions())

@@ -65,6 +65,15 @@ CONSTANTS = """
   count = s32[4] iota(), iota_dimension=0
 """
 
+#: A layer: r is the rectified y.
+RECTIFIED = (
+    "z = f32[4,5] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}; "
+    "ws = f32[4,5] broadcast(s), dimensions={}; y = f32[4,5] add(z, ws); "
+    "zs = f32[4,5] broadcast(zero), dimensions={}; r = f32[4,5] maximum(y, zs)"
+)
+_W, _0 = "broadcast(p5, (), f32[4,5])", "broadcast(0.0, (), f32[4,5])"
+_R = f"maximum(add(dot(p0, p10, (1,), (0,)), {_W}), {_0})"
+
 #: program (the last line is the result) -> its simplified expression
 CASES = {
     # arithmetic
@@ -106,6 +115,12 @@ CASES = {
     "n = s32[4] select(p, i1s, i0s); pred[4] compare(n, i1s), direction=NE": "not(p3)",
     "n = s32[4] select(p, i1s, i0s); pred[4] compare(i0s, n), direction=LT": "p3",
     "n = s32[4] select(p, i1s, i0s); pred[4] compare(n, i0s), direction=GE": "broadcast(True, (), pred[4])",
+    f"{RECTIFIED}; g = pred[4,5] compare(y, zs), direction=GT; f32[4,5] select(g, r, ws)": (
+        f"select(compare({_R}, {_0}, GT), {_R}, {_W})"
+    ),
+    f"{RECTIFIED}; g = pred[4,5] compare(zs, y), direction=GE; f32[4,5] select(g, r, ws)": (
+        f"select(compare({_0}, {_R}, GE), {_R}, {_W})"
+    ),
     "c = pred[4,6] compare(a, b), direction=EQ; pred[4,6] not(c)": "compare(p0, p1, NE)",
     "c = pred[4] compare(i, count), direction=LT; pred[4] not(c)": "compare(p2, iota(0, s32[4]), GE)",
     "f32[1,6] iota(), iota_dimension=0": "broadcast(0.0, (), f32[1,6])",
@@ -294,6 +309,48 @@ def test_kept(lines: str) -> None:
     before = module.entry.root.opcode
     AlgebraicSimplifier().run(module)
     assert module.entry.root.opcode is before
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(
+            "r = f32[4,6] maximum(a, zeros); g = pred[4,6] compare(a, zeros), direction=GT; "
+            "f32[4,6] select(g, r, b)",
+            id="a parameter stays in memory",
+        ),
+        pytest.param(
+            f"{RECTIFIED}; g = pred[4,5] compare(y, zs), direction=GE; f32[4,5] select(g, r, ws)",
+            id="zero would be another answer",
+        ),
+        pytest.param(
+            f"{RECTIFIED}; g = pred[4,5] compare(y, zs), direction=GT; t = f32[4,5] select(g, r, ws); "
+            "f32[4,5] multiply(t, z)",
+            id="the product is needed later",
+        ),
+        pytest.param(
+            f"{RECTIFIED}; g = pred[4,5] compare(y, zs), direction=GT, type=TOTALORDER; "
+            "f32[4,5] select(g, r, ws)",
+            id="-0 comes before 0",
+        ),
+    ],
+)
+def test_inputs_of_rectifiers_that_are_kept(lines: str) -> None:
+    module = program(lines)
+    AlgebraicSimplifier().run(module)
+    (compared,) = module.entry.with_opcode(Opcode.COMPARE)
+    assert Opcode.MAXIMUM not in [x.opcode for x in compared.operands]
+
+
+def test_rectified_nan_is_not_positive() -> None:
+    module = program(
+        f"{RECTIFIED}; g = pred[4,5] compare(y, zs), direction=GT; f32[4,5] select(g, r, ws)"
+    )
+    values = arguments()
+    values[0][0, 0], values[0][1, 0] = np.nan, -0.0
+    expected = evaluate(module, *values)
+    AlgebraicSimplifier().run(module)
+    np.testing.assert_array_equal(evaluate(module, *values), expected)
 
 
 def test_every_identity_is_tested() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.convolution.ir.panel_ir import SPATIAL
 from runtime.cpu.kernels.convolution.tile_gradient import gradient_tiles
 from runtime.cpu.kernels.convolution.tile_gradient_geometry import gradient_geometry
@@ -22,23 +23,6 @@ from runtime.program.records.convolution import (
     UndividedConvolution,
 )
 from spmd.shape import PrimitiveType
-
-#: Largest size of a panel in bytes: it should fit in the L2 cache.
-MOST_PANEL_BYTES = 1 << 19
-#: A panel has at most 1 / PANEL_PART of the bytes of operands and result, or LEAST_PANEL_BYTES.
-PANEL_PART = 8
-LEAST_PANEL_BYTES = 1 << 11
-#: Bounds in bytes of the packed operands for the tile unit; small convolutions have a larger part, since the packed
-#: kernel must fit as well.
-LEAST_TILE_BYTES, MOST_TILE_BYTES = 1 << 14, 1 << 20
-SMALL_TILE_PART, SMALL_TILE_BYTES = 4, 1 << 17
-#: Most products of the tile unit, with padding, per useful product, up to which it is faster than panels (measured): 16
-#: with few features, for which BLAS is slow; 4 with few channels and large windows, for which it is not.
-MOST_MULTIPLIED, MOST_MULTIPLIED_GRADIENT = 16, 4
-#: Fewest adjacent groups that are computed in one vector.
-LEAST_GROUPS = 4
-#: Largest inner size of a panel; larger products are cut.
-MOST_INSIDE = 1024
 
 
 def product_type(
@@ -60,7 +44,7 @@ def choose_kernel(
     compute = x.element_type
     item = compute.byte_size
     side_by_side = all(view.strides[0] == item for view in (x, w, out))
-    if out.dims[0] >= LEAST_GROUPS and side_by_side and canonical.window.rank <= 2:
+    if out.dims[0] > 1 and side_by_side and canonical.window.rank <= 2:
         return GroupConvolutionKernel(compute, canonical.window)
     rows, depth = canonical.rows(), canonical.depth()
     if depth is None:
@@ -75,11 +59,13 @@ def choose_kernel(
     row_sizes, depth_sizes = [out.dims[d] for d in rows], [w.dims[d] for d in depth]
     inner, outer = (depth_sizes, row_sizes) if inside else (row_sizes, depth_sizes)
     total = x.byte_size + w.byte_size + out.byte_size
-    panel = max(min(total // PANEL_PART, MOST_PANEL_BYTES), LEAST_PANEL_BYTES) // item
-    most_inside = min(MOST_INSIDE, max(panel // 8, 64))
+    panel_bytes = min(total // tuning.PANEL_PART, tuning.MOST_PANEL_BYTES)
+    panel = max(panel_bytes, tuning.LEAST_PANEL_BYTES) // item
+    most_inside = min(tuning.MOST_INSIDE, max(panel // tuning.INSIDE_PART, tuning.LEAST_INSIDE))
     runs = min(math.prod(inner[:-1]), max(most_inside // inner[-1], 1))
-    small = max(min(total // SMALL_TILE_PART, SMALL_TILE_BYTES), LEAST_TILE_BYTES)
-    budget = min(max(total // PANEL_PART, small), MOST_TILE_BYTES)
+    small = min(total // tuning.SMALL_TILE_PART, tuning.SMALL_TILE_BYTES)
+    most_multiplied = tuning.MOST_MULTIPLIED, tuning.MOST_MULTIPLIED_GRADIENT
+    budget = max(total // tuning.PANEL_PART, small, tuning.LEAST_TILE_BYTES)
     return PanelConvolutionKernel(
         compute,
         canonical.window,
@@ -89,7 +75,7 @@ def choose_kernel(
         inner[-1],
         runs,
         min(math.prod(outer), max(panel // (runs * inner[-1]), 1)),
-        _tiles(canonical, budget, (MOST_MULTIPLIED, MOST_MULTIPLIED_GRADIENT)) if tiled else None,
+        _tiles(canonical, min(budget, tuning.MOST_TILE_BYTES), most_multiplied) if tiled else None,
         vector_plan(canonical.window, x, w, out, channels_inside=inside),
     )
 

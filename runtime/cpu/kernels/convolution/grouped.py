@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from runtime.cpu.kernels.convert import converting
+from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables
-from runtime.cpu.kernels.convolution.ir.grouped_ir import FUNCTION, GroupRecord, group_code
+from runtime.cpu.kernels.convolution.ir.grouped_ir import (
+    FUNCTION,
+    VECTOR_BYTES,
+    GroupRecord,
+    group_code,
+)
 from runtime.cpu.kernels.native_call import in_order, native_call
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.convolution import GroupConvolutionKernel
@@ -22,7 +28,9 @@ def bind_group_convolution(kernel: GroupConvolutionKernel, arrays: KernelArrays)
         array if array.dtype == kernel.element_type.numpy else spare.pop(0) for array in given
     ]
     record = _record(kernel.window, x, w, out).to_array()
-    convolve = native_call(group_code(kernel.element_type), FUNCTION, record, (x, w, out))
+    vectors = min(-(-len(x) * x.itemsize // VECTOR_BYTES), tuning.GROUP_VECTORS)
+    code = group_code(kernel.element_type, vectors)
+    convolve = native_call(code, FUNCTION, record, (x, w, out))
     before = [
         converting(array, own)
         for own, array in zip((x, w), arrays.operands, strict=True)

@@ -11,8 +11,8 @@ import numpy as np
 
 from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import GradientRecord
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES, PARTS
-from runtime.cpu.kernels.convolution.tile_costs import ADD, SPLIT, TURN_AND_SPLIT
 from runtime.cpu.kernels.convolution.tile_gradient_geometry import GradientGeometry
+from runtime.cpu.kernels.convolution.tuning import ADD, SPLIT, TURN_AND_SPLIT
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
 from runtime.program.records.convolution import GradientTiles
 from spmd.literal import NDArray
@@ -43,7 +43,7 @@ def gradient_tiles(
     budget: int,
     most_multiplied: float,
 ) -> tuple[float, GradientTiles] | None:
-    """Return the plan of least cost for ``budget`` bytes of scratch, behind its cost for a group (see tile_costs).
+    """Return the plan of least cost for ``budget`` bytes of scratch, behind its cost for a group (see tuning).
 
     None if nothing fits, or if the unit would multiply more than ``most_multiplied`` times the useful products.
     """

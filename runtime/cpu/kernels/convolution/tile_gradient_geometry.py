@@ -12,12 +12,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES
-from runtime.cpu.kernels.convolution.tile_costs import filled
+from runtime.cpu.kernels.convolution.tuning import MOST_GROUP_PAIRS, filled
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
 from spmd.ops.window import Window, WindowDimension
-
-#: Most pairs of images in a group.
-MOST_GROUP_PAIRS = 8
 
 
 @dataclass(frozen=True)

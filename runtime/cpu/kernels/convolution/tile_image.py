@@ -11,8 +11,8 @@ from runtime.cpu.kernels.convolution.convolution_axes import Axis, Part
 from runtime.cpu.kernels.convolution.ir.tile_image_ir import ImageRecord
 from runtime.cpu.kernels.convolution.ir.tile_image_pack_ir import KernelAddressing
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES, PARTS
-from runtime.cpu.kernels.convolution.tile_costs import ADD, SPLIT
 from runtime.cpu.kernels.convolution.tile_image_geometry import Geometry, Unit
+from runtime.cpu.kernels.convolution.tuning import ADD, SPLIT
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
 from runtime.program.records.convolution import ImageTiles
 from spmd.literal import NDArray
@@ -34,7 +34,7 @@ def split_image_elements(tiles: ImageTiles, shape: Geometry, images: int, featur
 def image_tiles(
     plain: Geometry, images: int, features: int, budget: int, most_multiplied: float
 ) -> tuple[float, ImageTiles] | None:
-    """Return the plan of least cost for ``budget`` bytes of scratch, behind its cost for a group (see tile_costs).
+    """Return the plan of least cost for ``budget`` bytes of scratch, behind its cost for a group (see tuning).
 
     None if nothing fits, or if the unit would multiply more than ``most_multiplied`` times the useful products.
     """

@@ -9,13 +9,11 @@ from functools import cached_property
 
 from runtime.cpu.kernels.convolution.convolution_axes import Axis, Lines, Part, axis_of, lines_of
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES, PARTS
-from runtime.cpu.kernels.convolution.tile_costs import filled
+from runtime.cpu.kernels.convolution.tuning import MOST_GROUP_IMAGES, filled
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
 from runtime.program.records.convolution import Arrangement
 from spmd.ops.window import Window, WindowDimension
 
-#: Most images in a group: their lines must fit in cache.
-MOST_GROUP_IMAGES = 16
 #: Arrangement in which rows are the positions of all lines of a panel.
 PLAIN = Arrangement()
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.convolution.ir.vector_ir import FUNCTION, VectorRecord, vector_code
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
-    DEPTH,
     ITEM,
-    PITCH,
     vector_micro_kernel,
 )
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import POSITION, UNIT
@@ -24,14 +23,6 @@ from spmd.literal import NDArray
 from spmd.ops.window import Window, WindowDimension
 from spmd.shape import PrimitiveType
 
-#: Most features whose part of w is packed at a time: it should fit in the L2 cache.
-MOST_FEATURES = 512
-#: Sums in a buffer, if features are not contiguous in the result.
-BUFFERED = 1 << 16
-#: Fewest features and fewest contiguous rows; BLAS computes convolutions with less.
-LEAST_FEATURES, LEAST_RUN = 12, 8
-#: Largest ratio of packed elements to elements of the arrays; BLAS computes smaller convolutions.
-MOST_SHARE = 1.0
 #: Elements of a cache line, to which parts of scratch are padded, and of a 64-bit word.
 _LINE, _WORD = 16, 2
 SPATIAL = 3
@@ -52,21 +43,21 @@ def vector_plan(
         or any(view.element_type is not PrimitiveType.F32 for view in views)
         or any(dim.base_dilation > 1 for dim in window.dims)
         or window.rank > SPATIAL
-        or out.dims[-1] < LEAST_FEATURES
+        or out.dims[-1] < tuning.LEAST_FEATURES
     ):
         return None
-    features = min(-(-out.dims[-1] // variant.columns) * variant.columns, MOST_FEATURES)
-    depth = min(math.prod(w.dims[1:-1]), DEPTH)
+    features = min(-(-out.dims[-1] // variant.columns) * variant.columns, tuning.MOST_FEATURES)
+    depth = min(math.prod(w.dims[1:-1]), tuning.DEPTH)
     dense = out.strides[-1] == ITEM
     if not channels_inside:
-        if not dense or out.dims[1] < LEAST_RUN:
+        if not dense or out.dims[1] < tuning.LEAST_RUN:
             return None
         plan = _vector_plan(variant, LeftLayout.DEPTH, depth, features, 0)
     else:
-        buffered = 0 if dense else BUFFERED // features
+        buffered = 0 if dense else tuning.BUFFERED // features
         plan = _vector_plan(variant, LeftLayout.ROWS, depth, features, buffered)
     numbers = sum(math.prod(view.dims) for view in views)
-    return plan if plan.elements <= MOST_SHARE * numbers else None
+    return plan if plan.elements <= tuning.MOST_SHARE * numbers else None
 
 
 def _vector_plan(
@@ -83,7 +74,7 @@ def _scratch_parts(plan: VectorPlan) -> tuple[int, ...]:
     return tuple(
         -(-size // _LINE) * _LINE
         for size in (
-            max(tall * PITCH, plan.depth * plan.micro_kernel.lanes),
+            max(tall * tuning.PITCH, plan.depth * plan.micro_kernel.lanes),
             plan.depth * plan.features,
             plan.depth * POSITION * _WORD,
             plan.depth * _WORD,
@@ -168,7 +159,7 @@ class _Shape:
             start,
             units,
             [],
-            block_outer=-(-total // -(-total // DEPTH)),
+            block_outer=-(-total // -(-total // tuning.DEPTH)),
             run=out.shape[1],
             row_bytes=out.strides[1],
         )
@@ -183,9 +174,11 @@ class _Shape:
         x, w, channels = self.x, self.w, self.x.shape[-1]
         last = self.dims[-1]
         joined = last.window_dilation * x.strides[-2] == channels * ITEM
-        taps = min(DEPTH // channels, last.size) if joined and channels <= DEPTH else 1
+        taps = (
+            min(tuning.DEPTH // channels, last.size) if joined and channels <= tuning.DEPTH else 1
+        )
         taps = -(-last.size // -(-last.size // taps))
-        length = -(-channels // -(-channels // DEPTH))
+        length = -(-channels // -(-channels // tuning.DEPTH))
         units: list[int] = []
         blocks: list[list[int]] = []
         starts = [range(d.size) for d in self.dims[:-1]]
@@ -202,7 +195,7 @@ class _Shape:
             numbers = min(length, channels - channel)
             tap_bytes = -w.strides[-3] if last.reversal else w.strides[-3]
             depth = side * numbers
-            if not blocks or blocks[-1][2] + depth > DEPTH:
+            if not blocks or blocks[-1][2] + depth > tuning.DEPTH:
                 blocks.append([len(units) // (UNIT), 0, 0])
             blocks[-1][1] += 1
             blocks[-1][2] += depth

@@ -25,7 +25,8 @@ from runtime.program.strides import merged_dims
 from spmd.literal import NDArray
 
 COMPLEX_BYTES = 2 * VECTOR_BYTES
-#: Most points of a line that is transformed in batches: the buffer must fit in the L2 cache.
+#: Most points of a line that is transformed in batches: the buffer should fit in the L2 cache (Zen 5: pocketfft takes
+#: 1.5 to 4.8 of the time up to there, 1.4 to 1.7 up to 2^16, 0.9 with 2^18).
 MOST_POINTS = 1 << 13
 
 

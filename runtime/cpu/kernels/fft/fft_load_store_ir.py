@@ -29,7 +29,8 @@ from runtime.cpu.kernels.fft.fft_ir import (
 )
 
 FUNCTION = "spmd_fft_lines"
-#: Prefetch distance in elements of adjacent lines: each element may be on another page.
+#: Prefetch distance in elements of adjacent lines: each element may be on another page (Zen 5: without it 0.97 to
+#: 1.02).
 AHEAD = 32
 
 

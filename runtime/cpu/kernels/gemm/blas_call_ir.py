@@ -9,11 +9,11 @@ from runtime.codegen.ir.module import Module
 from runtime.cpu.kernels.copy.copy import FUNCTION as COPY
 from runtime.cpu.kernels.copy.copy import TARGET_WORD, Innermost
 from runtime.cpu.kernels.copy.copy_ir import add_copy
+from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.native_dot import (
     GEMM,
     GEMM_WORDS,
     GEMV,
-    MOST_TRANSPOSED,
     RHS_WORD,
     ROW_MAJOR,
     TRANSPOSING_GEMM,
@@ -35,7 +35,7 @@ def transposing_gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> st
     add_copy(module, Innermost.TRANSPOSE, kind.byte_size)
     f = FunctionWriter(TRANSPOSING_GEMM, module=module, parameters=("ptr",))
     (record,) = f.parameters
-    transposed = f.array(MOST_TRANSPOSED, wide_type(kind))
+    transposed = f.array(tuning.TRANSPOSE_MOST_ELEMENTS, wide_type(kind))
     copy = record.element("i64", GEMM_WORDS)
     copy.element("ptr", TARGET_WORD).store(transposed)
     record.element("ptr", RHS_WORD).store(transposed)

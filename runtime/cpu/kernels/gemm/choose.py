@@ -7,17 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.tile_types import TILE_TYPES, TileTypes, most_depth
 from runtime.cpu.kernels.gemm.tile_unit import Unit, narrow_unit
 from runtime.program.records.dot import DotKernel
 from spmd.shape import PrimitiveType
-
-#: Fewest multiplications at which it pays, and fewest lines of the other operand for splitting f32 (measured).
-_LEAST_PRODUCTS, _LEAST_SPLIT_PRODUCTS = 1 << 14, 1 << 17
-_LEAST_LINES_FOR_SPLIT = 16
-#: Least depth, and fewest rows and columns, at which vectors of bf16 are faster than BLAS on converted matrices
-#: (measured): they multiply 32 deep, and packing a matrix for one row takes longer than BLAS's entire product.
-_LEAST_DEPTH, _LEAST_LINES = 16, 2
 
 
 def plan_dot(
@@ -83,13 +77,13 @@ def suits_tiles(
     splits = tile_types.parts != tile_types.rhs_parts
     if tile_types not in TILE_TYPES or tile_types.rhs_parts == tile_types.parts > 1:
         return False
-    if splits and (n if tile_types.parts > 1 else m) < _LEAST_LINES_FOR_SPLIT:
+    if splits and (n if tile_types.parts > 1 else m) < tuning.SPLIT_LEAST_LINES:
         return False
-    pays = m * k * n >= (_LEAST_SPLIT_PRODUCTS if splits else _LEAST_PRODUCTS)
+    pays = m * k * n >= (tuning.SPLIT_LEAST_PRODUCTS if splits else tuning.NARROW_LEAST_PRODUCTS)
     fits = tile_types.result.byte_size == 4 or k <= most_depth(tile_types)
     unit = unit_of(tile_types)
     if unit is Unit.VECTORS and tile_types.is_float:
-        pays = pays and k >= _LEAST_DEPTH and min(m, n) >= _LEAST_LINES
+        pays = pays and k >= tuning.BF16_LEAST_DEPTH and min(m, n) >= tuning.BF16_LEAST_LINES
     return pays and fits and unit is not None
 
 

@@ -12,19 +12,15 @@ from runtime.cpu.kernels.native_call import RelocatableCall, has_runs, moving, n
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-#: Columns below which sums along the depth use vectors better than rows do.
-_FEW_COLUMNS = 16
-
 
 def integer_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall:
     """Bind out = lhs rhs modulo the range of out's type; integers have at least 8 bits, strides are any."""
-    along_depth = has_runs(lhs) and has_runs(rhs.T)
-    by_rows = has_runs(rhs) and has_runs(out)
-    by_columns = has_runs(lhs.T) and has_runs(out.T)
-    if by_rows and not (along_depth and out.shape[1] < _FEW_COLUMNS):
+    rows, columns = out.shape
+    if has_runs(rhs) and has_runs(out) and columns > 1:
         return _product(IntegerDotAlgorithm.ROWS, lhs, rhs, out)
-    if by_columns and not (along_depth and out.shape[0] < _FEW_COLUMNS):
+    if has_runs(lhs.T) and has_runs(out.T) and rows > 1:
         return _product(IntegerDotAlgorithm.ROWS, rhs.T, lhs.T, out.T).exchanged()
+    along_depth = has_runs(lhs) and has_runs(rhs.T)
     return _product(
         IntegerDotAlgorithm.DEPTH if along_depth else IntegerDotAlgorithm.ANY, lhs, rhs, out
     )

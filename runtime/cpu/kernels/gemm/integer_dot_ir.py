@@ -9,12 +9,11 @@ from runtime.codegen.elements.builder import IntLike
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Address, Record, Word, record
+from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.row_sums_ir import RowSums, write_row_sums
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_integer_dot"
-#: Columns of the result that are summed at a time: with as many of each row of rhs, they stay in cache.
-_COLUMNS = 256
 
 
 class IntegerDotAlgorithm(Enum):
@@ -77,8 +76,8 @@ def integer_dot_ir(
 
 def _write_by_rows(f: FunctionWriter, sums: RowSums) -> None:
     rec = f.record
-    with f.loop(rec.n, step=_COLUMNS) as j:
-        count = (rec.n - j).umin(_COLUMNS)
+    with f.loop(rec.n, step=tuning.INTEGER_COLUMNS) as j:
+        count = (rec.n - j).umin(tuning.INTEGER_COLUMNS)
         rhs, out = rec.rhs.at(j * rec.rhs_right), rec.result.at(j * rec.out_right)
         with f.loop(rec.m) as i:
             lhs = rec.lhs.at(i * rec.lhs_down)

@@ -13,7 +13,8 @@ from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_has
 from runtime.codegen.record import Address, Record, Word, record, word_count
 from runtime.cpu.kernels.copy.copy import SOURCE_WORD as COPY_SOURCE_WORD
 from runtime.cpu.kernels.copy.copy import CopyRecord
-from runtime.cpu.kernels.gemm.tile_unit import TILE_THRESHOLDS, has_tile_unit
+from runtime.cpu.kernels.gemm import tuning
+from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.kernels.native_call import (
     RelocatableCall,
     moving,
@@ -24,29 +25,13 @@ from runtime.program.strides import merged_dims
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-#: Fewest rows of the left matrix at which transposing the right one pays (measured).
-_LEAST_ROWS_FOR_TRANSPOSE = 32
-
-#: Most multiplications of a product that calls no BLAS (measured), and of one whose rows are not full vectors: OpenBLAS
-#: calls malloc for the remainder of a row up to there.
-_MOST_SMALL, _MOST_RAGGED = 1 << 18, 10**6
-_FULL_VECTORS = 16
-#: Most rows for which rows of rhs are accumulated although sums of columns would fit in registers: this reads a matrix
-#: in longer runs (64 MB in 0.5 to 0.8 of the time for 2 to 4 rows), which matters less for more rows.
-MOST_SUMMED = 4
-#: Fewest bytes of the large matrix: at 256 KB there is no difference, at 4 MB it is two to four times as fast.
-LEAST_THIN_BYTES = 1 << 19
-#: Most rows of lhs for which packing rhs does not pay, the fewest columns for that, and the largest depth: each row of
-#: rhs is on another page, which must still be in the TLB for the next columns (measured).
-_FEW_ROWS, _MANY_COLUMNS, _MOST_FLAT_DEPTH = 32, 64, 2048
-
 
 def is_small(m: int, n: int, k: int) -> bool:
     """Return whether generated code computes the product if rhs is row-major, without BLAS."""
-    if m * n * k <= (_MOST_RAGGED if n % _FULL_VECTORS else _MOST_SMALL):
+    if m * n * k <= (tuning.MOST_RAGGED if n % tuning.FULL_VECTORS else tuning.MOST_SMALL):
         return True
-    is_flat = m <= _FEW_ROWS and n >= _MANY_COLUMNS and k <= _MOST_FLAT_DEPTH
-    return is_flat and not (TILE_THRESHOLDS.at(m, n, k) and has_tile_unit())
+    is_flat = m <= tuning.FLAT_ROWS and n >= tuning.FLAT_COLUMNS and k <= tuning.FLAT_DEPTH
+    return is_flat and not (tuning.TILE_THRESHOLDS.at(m, n, k) and has_tile_unit())
 
 
 def over_batch(
@@ -77,9 +62,9 @@ def blas_product(
         transposed = _vector_product(kind, rhs.T, lhs[0], out[0])
         return None if transposed is None else transposed.exchanged()
     (m, k), n = lhs.shape, rhs.shape[1]
-    in_registers = _lies_by_row(rhs) and m > MOST_SUMMED and is_small(m, n, k)
+    in_registers = _lies_by_row(rhs) and m > tuning.MOST_SUMMED and is_small(m, n, k)
     thin = None
-    if not in_registers and max(lhs.nbytes, rhs.nbytes) >= LEAST_THIN_BYTES:
+    if not in_registers and max(lhs.nbytes, rhs.nbytes) >= tuning.THIN_LEAST_BYTES:
         from runtime.cpu.kernels.gemm.thin_dot import thin_product  # of large matrices alone
 
         thin = thin_product(kind, lhs, rhs, out)
@@ -126,7 +111,11 @@ def _transposing_product(
     kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall | None:
     """Bind a product that makes a small right matrix row-major first; None if that does not pay."""
-    if _lies_by_row(rhs) or rhs.size > MOST_TRANSPOSED or len(lhs) < _LEAST_ROWS_FOR_TRANSPOSE:
+    if (
+        _lies_by_row(rhs)
+        or rhs.size > tuning.TRANSPOSE_MOST_ELEMENTS
+        or len(lhs) < tuning.TRANSPOSE_LEAST_ROWS
+    ):
         return None
     rows, columns = rhs.shape
     by_row = np.empty(rhs.shape, rhs.dtype)  # only for its strides: native code has its own copy
@@ -190,9 +179,6 @@ GEMM, GEMV, TRANSPOSING_GEMM = "spmd_gemm", "spmd_gemv", "spmd_transposing_gemm"
 
 ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112
 
-#: Most elements of a right matrix that is transposed on the stack.
-MOST_TRANSPOSED = 4096
-
 
 @record
 class GemmRecord(Record):
@@ -238,23 +224,19 @@ GEMM_WORDS = word_count(GemmRecord)
 
 # ---- small products in registers
 
-_MOST_ROWS = 8
-
-#: Cycles of an addition's latency, and of a loop's overhead.
-_SUM_TURNS, _LOOP_TURNS = 4.0, 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class VectorRegisters:
-    """Vector registers: their width in bytes, and the number of them that may hold sums."""
+    """Vector registers: their width in bytes, and how many hold the sums of a block and vectors of rhs."""
 
     bytes: int
-    sums: int
+    values: int
 
 
 @cache
 def host_registers() -> VectorRegisters:
-    return VectorRegisters(64, 24) if host_has("avx512f") else VectorRegisters(32, 12)
+    wide, narrow = tuning.BLOCK_REGISTERS
+    return VectorRegisters(64, wide) if host_has("avx512f") else VectorRegisters(32, narrow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +257,8 @@ class RegisterBlock:
 
         In one cycle two vectors are multiplied and added, or two numbers are loaded, or a vector.
         """
-        each = max(self.rows * self.vectors / 2, self.rows / 2 + self.vectors) + _LOOP_TURNS
-        return max(each, _SUM_TURNS) * -(-m // self.rows) * -(-n // self.columns)
+        each = max(self.rows * self.vectors / 2, self.rows / 2 + self.vectors) + tuning.LOOP_CYCLES
+        return each * -(-m // self.rows) * -(-n // self.columns)
 
 
 @cache
@@ -286,8 +268,8 @@ def register_block(m: int, n: int, kind: PrimitiveType) -> RegisterBlock:
     lanes = min(1 << (n - 1).bit_length(), registers.bytes // kind.byte_size)
     blocks = [
         RegisterBlock(rows, vectors, lanes, vectors * lanes > n)
-        for rows in range(1, min(m, _MOST_ROWS) + 1)
-        for vectors in range(1, min(-(-n // lanes), registers.sums // rows) + 1)
+        for rows in range(1, min(m, tuning.MOST_BLOCK_ROWS) + 1)
+        for vectors in range(1, min(-(-n // lanes), registers.values // (rows + 1)) + 1)
     ]
     return min(blocks, key=lambda block: (block.turns(m, n), -block.rows))
 

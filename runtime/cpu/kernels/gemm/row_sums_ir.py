@@ -9,9 +9,8 @@ from typing import Any, TypeAlias
 from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.values import Pointer
+from runtime.cpu.kernels.gemm import tuning
 
-#: Rows of rhs that are added at a time.
-_DEPTH = 4
 #: Address and strides in bytes, of rows and of columns.
 Strided: TypeAlias = tuple[Pointer, IntLike, IntLike]
 
@@ -41,11 +40,11 @@ def write_row_sums(
     Rows of rhs and result are contiguous; ``count`` columns of all rows should fit in cache.
     """
     result, result_row, _ = matrices[2]
-    full = depth & -_DEPTH
+    full = depth & -tuning.SUMMED_DEPTH
     for r in range(sums.rows):
         f.memset(result.at(r * result_row), count * sums.total_bytes)
-    with f.loop(full, step=_DEPTH, nonempty=False) as d:
-        _add_rows(f, sums, matrices, [d + n for n in range(_DEPTH)], count)
+    with f.loop(full, step=tuning.SUMMED_DEPTH, nonempty=False) as d:
+        _add_rows(f, sums, matrices, [d + n for n in range(tuning.SUMMED_DEPTH)], count)
     with f.loop(depth, first=full, nonempty=False) as d:
         _add_rows(f, sums, matrices, [d], count)
 

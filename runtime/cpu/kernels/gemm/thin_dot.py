@@ -6,15 +6,10 @@ from functools import cache
 
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Address, Record, Word, record
-from runtime.cpu.kernels.gemm.native_dot import LEAST_THIN_BYTES
+from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.native_call import RelocatableCall, has_runs, moving, native_call
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
-
-#: Most rows of one call.
-_ROWS = 8
-#: Most rows of a product if rhs is read by column; by row as many as of one call.
-MOST_ROWS = 16
 
 FUNCTION = "spmd_thin_dot"
 
@@ -59,14 +54,21 @@ def thin_product(
 def _few_rows(
     kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall | None:
-    if len(lhs) > MOST_ROWS or rhs.nbytes < LEAST_THIN_BYTES or not has_runs(lhs):
+    if (
+        len(lhs) > tuning.THIN_MOST_ROWS
+        or rhs.nbytes < tuning.THIN_LEAST_BYTES
+        or not has_runs(lhs)
+    ):
         return None
-    by_row = has_runs(rhs) and has_runs(out) and len(lhs) <= _ROWS
+    by_row = has_runs(rhs) and has_runs(out) and len(lhs) <= tuning.THIN_CALL_ROWS
     if not by_row and not has_runs(rhs.T):
         return None
     product = RelocatableCall(())
-    for first in range(0, len(lhs), _ROWS):
-        rows, to = lhs[first : first + _ROWS], out[first : first + _ROWS]
+    for first in range(0, len(lhs), tuning.THIN_CALL_ROWS):
+        rows, to = (
+            lhs[first : first + tuning.THIN_CALL_ROWS],
+            out[first : first + tuning.THIN_CALL_ROWS],
+        )
         record = ThinDotRecord(
             rows.ctypes.data,
             rhs.ctypes.data,

@@ -9,9 +9,6 @@ from runtime.cpu.kernels.gemm.row_sums_ir import RowSums, write_row_sums
 from runtime.cpu.kernels.gemm.thin_dot import FUNCTION, ThinDotRecord
 from spmd.shape import PrimitiveType
 
-#: Columns of the result that are summed at a time: with all rows they stay in the L1 cache.
-_COLUMNS = 512
-
 
 def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:
     f = FunctionWriter(FUNCTION, ThinDotRecord)
@@ -28,14 +25,13 @@ def _added(total: Float, a: Float, b: Float, flags: str = "contract") -> Float:
 
 
 def _write_by_row(f: FunctionWriter, fmt: FloatFormat, rows: int) -> None:
-    """Write the product by blocks of columns: rows of rhs, times elements of lhs, are added to rows of the result."""
+    """Write the product by rows of rhs, which, times elements of lhs, are added to rows of the result."""
     rec, size = f.record, fmt.bits // 8
     t = fmt.name
     sums = RowSums(rows, t, t, t, size, lambda a: a, lambda b: b, _added)
-    with f.loop(rec.n, step=_COLUMNS) as j:
-        operands = (rec.lhs, rec.lhs_stride, size), (rec.rhs.at(j * size), rec.rhs_stride, size)
-        result = rec.result.at(j * size), rec.result_row, size
-        write_row_sums(f, sums, (*operands, result), rec.k, (rec.n - j).umin(_COLUMNS))
+    operands = (rec.lhs, rec.lhs_stride, size), (rec.rhs, rec.rhs_stride, size)
+    result = rec.result, rec.result_row, size
+    write_row_sums(f, sums, (*operands, result), rec.k, rec.n)
 
 
 def _write_by_column(f: FunctionWriter, fmt: FloatFormat, rows: int) -> None:

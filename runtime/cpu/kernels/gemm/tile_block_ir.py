@@ -24,6 +24,7 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, selected
+from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.tile_multiply_ir import add_multiply, call_multiply
 from runtime.cpu.kernels.gemm.tile_pack_ir import add_pack, pack_function
 from runtime.cpu.kernels.gemm.tile_record import TileRecord
@@ -41,9 +42,6 @@ from runtime.cpu.kernels.gemm.tile_unit import Unit
 from runtime.cpu.kernels.gemm.vector_multiply_ir import add_multiply as add_multiply_by_vectors
 from spmd.shape import PrimitiveType
 
-#: Bytes of packed lines that are resident, and of columns of rhs that pass: both fit in an L2 cache of 2 MiB with the
-#: other data.
-_RESIDENT_BYTES, _PASSING_BYTES = 768 << 10, 384 << 10
 SCALE, UNSCALE = 2.0**24, 2.0**-48
 #: Largest sum of two stored f32 exponents and the bits of a depth: beyond it sums might not be finite.
 _MOST_EXPONENT = 376
@@ -94,8 +92,8 @@ class _Product:
         # The passing operand has room for a panel of the greatest depth at least.
         passing_bytes = most_depth(types) // types.step_depth * types.step_bytes
         if self.one_packing:
-            passing_bytes = max(passing_bytes, _PASSING_BYTES)
-        room = [f.array(size, "i8", align=4096) for size in (_RESIDENT_BYTES, passing_bytes)]
+            passing_bytes = max(passing_bytes, tuning.PASSING_BYTES)
+        room = [f.array(size, "i8", align=4096) for size in (tuning.RESIDENT_BYTES, passing_bytes)]
         self.total = f.array(BLOCK_BYTES, "i8")
         most = [f.array(64, "i8"), f.array(64, "i8")]
         if self.by_tiles:
@@ -107,7 +105,7 @@ class _Product:
         self.panel_bytes = full_depth // types.step_depth * types.rhs_step_bytes
         full_width, most_passing = (
             f.constant(size) // self.panel_bytes * PANEL
-            for size in (_RESIDENT_BYTES, passing_bytes)
+            for size in (tuning.RESIDENT_BYTES, passing_bytes)
         )
         self.keeps_lhs = keeps = self.choice(lhs_turn, rhs_turn, full_width)
         column = f.constant(types.result.byte_size)

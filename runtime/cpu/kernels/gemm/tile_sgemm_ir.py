@@ -12,20 +12,21 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.codegen.record import word_count
+from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.native_dot import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE
 from runtime.cpu.kernels.gemm.tile_block_ir import SCALE, UNSCALE, call_product, product_module
 from runtime.cpu.kernels.gemm.tile_record import TileRecord, instead_function
 from runtime.cpu.kernels.gemm.tile_types import TileTypes
-from runtime.cpu.kernels.gemm.tile_unit import TILE_THRESHOLDS, TileThresholds
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_tile_sgemm"
-#: Most threads with which BLAS is slower than one tile unit.
-_MOST_THREADS = 2
 
 
 def tile_gemm_code(
-    blas: int, index_bits: int, threads: int | None, thresholds: TileThresholds = TILE_THRESHOLDS
+    blas: int,
+    index_bits: int,
+    threads: int | None,
+    thresholds: tuning.TileThresholds = tuning.TILE_THRESHOLDS,
 ) -> NativeLibrary:
     """Return the library of ``FUNCTION``. blas: address of cblas_sgemm. threads: of its thread count function."""
     types = TileTypes(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
@@ -40,14 +41,14 @@ def tile_gemm_code(
             _write_product(f)
         else:
             f.declare("declare i32 @blas_threads()")
-            with f.when(f.call("i32", "blas_threads") <= _MOST_THREADS):
+            with f.when(f.call("i32", "blas_threads") <= tuning.TILE_MOST_BLAS_THREADS):
                 _write_product(f)
     f.call("void", "blas", *f.parameters)
     symbols = {"blas": blas} | ({"blas_threads": threads} if threads is not None else {})
     return host_jit().compile(f.end(), (FUNCTION,), symbols, passes=Passes.TIDY)
 
 
-def _is_faster(f: FunctionWriter, thresholds: TileThresholds) -> Bool:
+def _is_faster(f: FunctionWriter, thresholds: tuning.TileThresholds) -> Bool:
     """Return whether the unit has a product of this form, of enough elements."""
     order, _, _, *sizes, alpha, _, _, _, _, beta, _, _ = f.parameters
     known_factors = alpha.equals(1.0) & (beta.equals(0.0) | beta.equals(1.0))

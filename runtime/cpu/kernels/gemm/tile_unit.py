@@ -11,9 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
@@ -30,32 +27,9 @@ class Unit(Enum):
     VECTORS = "vectors"
 
 
-@dataclass(frozen=True, slots=True)
-class TileThresholds:
-    """Sizes from which a product is faster on the tile unit than with one thread of BLAS."""
-
-    lines: int
-    depth: int
-    products: int
-
-    def at(self, m: int, n: int, k: int) -> bool:
-        """Return whether a product of m rows, n columns and depth k reaches all thresholds."""
-        return min(m, n) >= self.lines and k >= self.depth and m * n * k >= self.products
-
-
-#: Measured thresholds.
-TILE_THRESHOLDS = TileThresholds(lines=32, depth=16, products=1 << 20)
-
-
-class _Use:
-    """Process-wide switch of these units, as BLAS's threads are."""
-
-    allowed = True
-
-
 def has_tile_unit() -> bool:
-    """Return whether there is a tile unit that the system permits and that is not switched off."""
-    return _Use.allowed and _permitted()
+    """Return whether there is a tile unit that the system permits."""
+    return _permitted()
 
 
 def narrow_unit(*, is_float: bool) -> Unit | None:
@@ -63,17 +37,7 @@ def narrow_unit(*, is_float: bool) -> Unit | None:
     if has_tile_unit():
         return Unit.TILES
     feature = "avx512bf16" if is_float else "avx512vnni"
-    return Unit.VECTORS if _Use.allowed and host_has("avx512bw", "avx512vl", feature) else None
-
-
-@contextmanager
-def without_tile_unit() -> Iterator[None]:
-    """Bind kernels within the block without the tile unit and its vector substitute."""
-    before, _Use.allowed = _Use.allowed, False
-    try:
-        yield
-    finally:
-        _Use.allowed = before
+    return Unit.VECTORS if host_has("avx512bw", "avx512vl", feature) else None
 
 
 @cache

@@ -22,9 +22,12 @@ from runtime.codegen.record import Address, Record, Word, record
 from spmd.shape import PrimitiveType
 
 SOLVE = "spmd_small_solve"
-#: Most rows of a matrix; for larger ones a library is faster.
+#: Most rows of a matrix, whose results have the same bits on every processor (Zen 5, 256 matrices: OpenBLAS takes 1.3
+#: to 1.6 of the time for a Cholesky factor up to there, 1.0 at 24 rows; for systems of 4 to 16 rows 0.5 to 1.0 with 1
+#: or 4 right sides, 0.7 to 2.3 with 16, 0.8 to 8 with 64).
 MOST_ROWS = 16
-#: Rows solved one after the other between products.
+#: Rows solved one after the other between products (Zen 5, 16 rows: 1 takes 0.5 to 0.7 of the time with 1 or 4 right
+#: sides, 1.0 to 1.1 with 16, 1.1 to 1.3 with 64; 16 3.1, 2.2, 1.0 and 0.2).
 BLOCK = 4
 
 

@@ -33,7 +33,7 @@ from runtime.program.records.loop import (
     UpdateKernel,
     one_operation,
 )
-from runtime.program.scalar_program import Provenance, ScalarConstant, ScalarProgram, provenance_of
+from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import (
     LEAST_TILED,
     Range,
@@ -43,7 +43,6 @@ from runtime.program.strides import (
     merged_apart,
 )
 from spmd.literal import NDArray
-from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_loop"
 
@@ -72,7 +71,7 @@ class LoopVariant:
 
     crossed: leaves, then results, that are contiguous along the dimension before the innermost one, and transposed tile
     by tile; empty if there are none. ranges: dimensions with a limited range (None: the range decides on all of the
-    loop), with the numbers of the starts that limit it. interleave: interleave count of the innermost loop.
+    loop), with the numbers of the starts that limit it.
     """
 
     program: ScalarProgram
@@ -83,7 +82,6 @@ class LoopVariant:
     starts: StartsVariant
     crossed: tuple[bool, ...] = ()
     ranges: tuple[tuple[int | None, int], ...] = ()
-    interleave: int = 0
 
 
 @record
@@ -290,43 +288,8 @@ def _plan(
         starts,
         tuple(crossed) if any(crossed) else (),
         tuple((None if d is None else positions[order.index(d)], start) for d, start in ranged),
-        0 if any(crossed) else interleave_count(program, sizes[-1]),
     )
     return _Plan(loop_code(variant), sizes, strides)
-
-
-#: Interleave count of loops whose program has a chain of many roundings.
-_INTERLEAVED = 4
-
-#: Longest chain of roundings that out-of-order execution hides.
-_HIDDEN = 3
-
-#: Fewest elements at which the remainder after that many vectors of 16 is small.
-_LONG = 256
-
-
-def interleave_count(program: ScalarProgram, length: int) -> int:
-    """Return the number of vectors that a loop over ``length`` elements computes side by side; 0 for LLVM's choice.
-
-    Rounding to bf16 takes about twice as long as what it rounds (measured: 4 take a fifth less time than one).
-    """
-    return _INTERLEAVED if length >= _LONG and _rounding_depth(program) > _HIDDEN else 0
-
-
-def _rounding_depth(program: ScalarProgram) -> int:
-    """Return the largest number of bf16 roundings on a path through the program."""
-    depths = [0] * len(program.parameters)
-    for step in program.steps:
-        if isinstance(step, ScalarConstant):
-            depths.append(0)
-            continue
-        signature = step.signature
-        rounds = (
-            signature.result is PrimitiveType.BF16
-            and provenance_of(signature) is not Provenance.CHOSEN
-        )
-        depths.append(max((depths[r] for r in step.operands), default=0) + rounds)
-    return max((depths[r] for r in program.results), default=0)
 
 
 def crossed_accesses(

@@ -28,9 +28,11 @@ from runtime.codegen.record import Record
 from runtime.cpu.kernels.copy.copy import transpose_name
 from runtime.cpu.kernels.loop.loop import FUNCTION, LoopVariant, Step, transposed_widths
 
-#: Rows and columns of a tile: full cache lines either way.
+#: Rows and columns of a tile: full cache lines either way (Zen 5, x + x^T of f32: 32 take 1.0 to 1.6 as long, 128 0.8
+#: to 1.1).
 TILE = 64
-#: Row stride of a tile's buffer in elements; with a power of two a column would map to few sets of the cache.
+#: Row stride of a tile's buffer in elements; with a power of two a column would map to few sets of the cache
+#: (Zen 5: 0.94 to 1.02 of the time with that).
 PITCH = TILE + 16
 LINE_BYTES = 64
 
@@ -174,7 +176,7 @@ class _Loop:
         """Write the innermost loop; repeated elements are read before it."""
         repeated = [i for i in range(self.inputs) if self.steps[i] is Step.REPEATED]
         elements = {i: self.read(i, start[i]) for i in repeated}
-        with self.f.vector_loop(size, self.variant.interleave) as k:
+        with self.f.vector_loop(size) as k:
             positions = {
                 i: self.position(i, start[i], stride[i], k)
                 for i in self.arrays

@@ -11,14 +11,10 @@ from runtime.cpu.kernels.reduce.reduce_ir import (
     TotalsArray,
     reduce_code,
 )
+from runtime.cpu.kernels.reduce.tuning import APART, NEIGHBOURS
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.reduce import ProgramReduceKernel
 from runtime.program.strides import merged_dims
-
-#: Rows of a block that are adjacent in memory: reads are long, and the totals stay in the L1 cache.
-NEIGHBOURS = 1024
-#: Rows of a block that are not adjacent: as many as a vector of any processor holds.
-APART = 16
 
 
 @CPU_KERNELS.binds(ProgramReduceKernel)

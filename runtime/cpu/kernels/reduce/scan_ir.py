@@ -1,7 +1,7 @@
 """Native code of prefix scans along a dimension: a block of rows at a time, or vectors along a row.
 
 Totals have the accumulator's type and are rounded when they are written. If adjacent elements belong to different rows,
-``BLOCK`` rows are scanned at a time. Otherwise a row goes through a buffer, a chunk at a time: within a vector of n
+``SCAN_ROWS`` rows are scanned at a time. Otherwise a row goes through a buffer, a chunk at a time: within a vector of n
 elements the scan takes log2(n) steps, which add the elements 1, 2, 4, .. before, and then the total of all vectors
 before is added. The order of a sum depends on n only, which is that of 64 bytes on every processor.
 """
@@ -21,14 +21,11 @@ from runtime.codegen.ir.reducer import combining
 from runtime.codegen.ir.values import Pointer, Vector, splat, typed
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.record import Address, Record, Word, record
+from runtime.cpu.kernels.reduce.tuning import SCAN_CHUNK, SCAN_ROWS
 from runtime.program.scalar_program import Reducer, ScalarProgram
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_scan"
-#: Rows of a block.
-BLOCK = 1024
-#: Elements of a row in the buffer.
-CHUNK = 512
 _VECTOR_BYTES = 64
 
 
@@ -115,7 +112,7 @@ class _Scan:
         self.vector = f"<{self.lanes} x {self.wide}>"
         count = variant.outer + 1 + variant.side_by_side
         self.f = FunctionWriter(FUNCTION, ScanRecord, module=module, dimensions=count)
-        self.buffer = self.f.array(BLOCK if variant.side_by_side else CHUNK, self.wide)
+        self.buffer = self.f.array(SCAN_ROWS if variant.side_by_side else SCAN_CHUNK, self.wide)
 
     def text(self) -> str:
         rec = self.f.record
@@ -141,7 +138,7 @@ class _Scan:
         """Scan a block of rows at a time, with a total for each row."""
         f = self.f
         (length, *steps), (rows, *apart) = along, across
-        with f.blocks(rows, BLOCK, _cursors((source, target), apart)) as (_, count, here):
+        with f.blocks(rows, SCAN_ROWS, _cursors((source, target), apart)) as (_, count, here):
             with f.vector_loop(count) as k:
                 self.accumulator(k).store(self.init)
             cursors = _cursors((here[0], here[1]), steps)
@@ -160,7 +157,7 @@ class _Scan:
         size, *steps = along
         carried = f.array(1, self.vector)
         carried.store(splat(self.init, self.lanes))
-        with f.blocks(size, CHUNK, _cursors((source, target), steps)) as (_, count, here):
+        with f.blocks(size, SCAN_CHUNK, _cursors((source, target), steps)) as (_, count, here):
             with f.vector_loop(count) as k:
                 element = self.read(here[0], steps[0], k)
                 self.accumulator(k).store(element)

@@ -21,12 +21,11 @@ from runtime.codegen.ir.values import Pointer, selected
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.record import Address, Record, Word, record
 from runtime.cpu.kernels.loop.loop import Step
+from runtime.cpu.kernels.reduce.tuning import SELECT_BLOCK
 from runtime.cpu.kernels.reduce.window_ir import SlidingAxis
 from runtime.program.records.reduce import SelectedElements
 
 FUNCTION = "spmd_select_and_scatter"
-#: Lanes of a block: the state of each stays in the L1 cache.
-BLOCK = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +90,8 @@ class _Select:
         element = element_of(kind.numpy)
         self.steps = {_OPERAND: variant.operand, _SOURCE: variant.source, _RESULT: variant.result}
         self.stored, self.wide = element.stored, element.wide
-        self.best = self.f.array(BLOCK, self.wide)
-        self.chosen = self.f.array(BLOCK, "i32")
+        self.best = self.f.array(SELECT_BLOCK, self.wide)
+        self.chosen = self.f.array(SELECT_BLOCK, "i32")
 
     def text(self) -> str:
         rec = self.f.record
@@ -119,7 +118,7 @@ class _Select:
         """Write the loop over the blocks of lanes of one window."""
         f = self.f
         cursors = {array: Cursor(at, self.lane_strides[array]) for array, at in here.items()}
-        with f.blocks(self.lanes, BLOCK, cursors) as (_, self.count, at):
+        with f.blocks(self.lanes, SELECT_BLOCK, cursors) as (_, self.count, at):
             with f.vector_loop(self.count) as k:
                 self.chosen.element("i32", k).store(f.constant(-1, "i32"))
             self.elements(window_starts, at, self.select)

@@ -18,12 +18,11 @@ from runtime.codegen.ir.reducer import combining
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.record import Address, Record, Word, record
+from runtime.cpu.kernels.reduce.tuning import WINDOW_BLOCK
 from runtime.program.scalar_program import Reducer
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_window"
-#: Results of a block.
-BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class _Window:
         self.stored, self.wide = element.stored, element.wide
         module = Module(*element.functions)
         self.f = FunctionWriter(FUNCTION, WindowRecord, module=module, axes=variant.rank)
-        self.totals = self.f.array(BLOCK, self.wide)
+        self.totals = self.f.array(WINDOW_BLOCK, self.wide)
 
     def text(self) -> str:
         rec = self.f.record
@@ -115,7 +114,7 @@ class _Window:
                 window_start = number * axis.step - axis.padding
                 self.results(axes, [*window_starts, window_start], source, here[0])
             return
-        with f.blocks(axis.windows, BLOCK, cursors) as (first, count, here):
+        with f.blocks(axis.windows, WINDOW_BLOCK, cursors) as (first, count, here):
             with f.vector_loop(count) as k:
                 self.total(k).store(self.init)
             self.elements(axes, window_starts, source, first, count)

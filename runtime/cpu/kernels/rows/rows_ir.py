@@ -150,14 +150,9 @@ class _Rows:
         self, number: int, each: RowPassVariant, d: int, here: _Here, count: IntLike
     ) -> None:
         """Write the loops over the reduced dimensions from ``d`` on."""
-        variant, f, name, interleave = (
-            self.variant,
-            self.f,
-            f"elements{number}",
-            self.variant.interleave,
-        )
+        variant, f, name = self.variant, self.f, f"elements{number}"
         if not variant.along_rows and d == variant.reduced:
-            self.compute(name, each.elements, here, self.row_strides(), count, interleave)
+            self.compute(name, each.elements, here, self.row_strides(), count)
             return
         strides = {i: self.reduced_strides[i][d] for i in here}
         if not variant.along_rows or d < variant.reduced - 1:
@@ -166,13 +161,13 @@ class _Rows:
             return
         size, lanes = self.reduced_sizes[d], variant.lanes
         if not each.inits.results:
-            self.compute(name, each.elements, here, strides, size, interleave)
+            self.compute(name, each.elements, here, strides, size)
             return
         full, rest = size // lanes, size % lanes
         steps = {i: lanes * stride for i, stride in strides.items()}
         chunks = self.cursors(here, steps)
         with f.unless_zero(full), f.cursor_loop(full, chunks) as (_, inner):
-            self.compute(name, each.elements, inner, strides, lanes, interleave)
+            self.compute(name, each.elements, inner, strides, lanes)
         with f.unless_zero(rest):
             end = {i: moved_to(at, full * steps[i]) for i, at in here.items()}
             self.compute(name, each.elements, end, strides, rest)
@@ -214,15 +209,9 @@ class _Rows:
 
     # ---- elements
     def compute(
-        self,
-        name: str,
-        part: Part,
-        here: _Here,
-        strides: _Strides,
-        count: IntLike,
-        interleave: int = 0,
+        self, name: str, part: Part, here: _Here, strides: _Strides, count: IntLike
     ) -> None:
-        """Write ``part`` for ``count`` elements with these ``strides``, with an ``interleave`` count."""
+        """Write ``part`` for ``count`` elements with these ``strides``."""
         program, f = part.program, self.f
         kinds = program.parameters
         fixed = {
@@ -230,7 +219,7 @@ class _Rows:
             for n, ref in enumerate(part.leaves)
             if self.is_fixed(ref, name)
         }
-        with f.vector_loop(count, interleave) as k:
+        with f.vector_loop(count) as k:
             elements = [
                 fixed.get(n) or self.read(ref, kinds[n], here, strides, k)
                 for n, ref in enumerate(part.leaves)

@@ -13,9 +13,11 @@ from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.sort import RANK, SortKernel
 from spmd.literal import NDArray
 
-#: Shorter rows use the merge sort: the histograms take as long as a row of some hundreds.
+#: Shorter rows use the merge sort: the histograms take as long as a row of some hundreds (Zen 5, f32: the merge sort
+#: takes 0.15 of the time at 16 elements, 0.6 at 64, 1.0 at 128, 1.3 at 256, 8 at 4096).
 LEAST_RADIX = 128
-#: TOP is used for at most MOST_TOP elements, and at most 1 / TOP_PART of a row.
+#: TOP is used for at most MOST_TOP elements, and at most 1 / TOP_PART of a row (Zen 5: a radix sort of 1024 takes 4.1
+#: of the time with 8 elements, 1.3 with 64, 0.4 with 128; of 65536 5.8 with 64, 4.1 with 128, 1.0 with 512).
 MOST_TOP = 64
 TOP_PART = 8
 

@@ -20,7 +20,7 @@ from runtime.cpu.kernels.sort.radix_sort_ir import RadixVariant
 from runtime.cpu.kernels.sort.sort_key import key_functions, key_of
 
 FUNCTION = "spmd_top"
-#: Elements of a block.
+#: Elements of a block (Zen 5: 16 take 0.8 to 1.1 of the time, 256 1.0 to 1.2).
 _BLOCK = 64
 
 

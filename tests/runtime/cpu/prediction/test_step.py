@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 import spmd
+from benchmarks.native.tile_unit_off import without_tile_unit
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_micro_kernel
-from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.cpu.prediction.step import Prediction, predicted_step
 from runtime.cpu.prediction.work import work_of
 from runtime.program.records.dot import DotKernel

@@ -10,10 +10,11 @@ import pytest
 
 from runtime.compile import build_executable
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_micro_kernel
+from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.libraries.blas import cut_multiples
 from runtime.cpu.loopback import LoopbackDevices
-from runtime.cpu.sharing import cut_kernels, pieces, products
+from runtime.cpu.sharing import cut_kernels, pieces
 from runtime.cpu.step import prepare, segment
 from runtime.cpu.step.segment import ProgressPoints
 from runtime.executable import Executable
@@ -270,8 +271,8 @@ def test_pieces_between_looks_give_the_bits_of_the_whole(
     want = whole.run_devices([inputs])
     monkeypatch.setattr(ProgressPoints, "are_needed", True)
     monkeypatch.setattr(segment, "INTERVAL_SECONDS", 1e-7)
-    monkeypatch.setattr(products, "LEAST_AREA", 64)
-    monkeypatch.setattr(products, "LEAST_COLUMNS", 64)
+    monkeypatch.setattr(tuning, "PIECE_LEAST_AREA", 64)
+    monkeypatch.setattr(tuning, "PIECE_LEAST_COLUMNS", 64)
     cut = loaded(text, cores, monkeypatch)
     may_be_cut = name not in NEVER_CUT and (cores > 1 or name not in WHOLE)
     assert (shares(cut) >= 1) is may_be_cut
@@ -291,7 +292,7 @@ def cut_in_turn(m: int, k: int, n: int) -> Sequence[pieces.Piece]:
 @pytest.mark.skipif(bool(ROWS_ALONE), reason="this BLAS keeps no bits where columns are cut")
 def test_pieces_of_a_very_wide_product_cover_it() -> None:
     """One strip of columns has more elements than a piece needs."""
-    m, n = 64, 4 * products.LEAST_AREA
+    m, n = 64, 4 * tuning.PIECE_LEAST_AREA
     cut = cut_in_turn(m, 4, n)
     assert sum(arrays.results[0].size for _, arrays in cut) == m * n
 

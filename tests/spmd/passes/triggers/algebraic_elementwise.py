@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.opcode import ReducePrecisionAttrs
+from spmd.ops.attrs import DotAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.spmd.passes.triggers.algebraic_forms import form
 from tests.spmd.passes.triggers.programs import ANY_TYPE, FLOATS, INTEGERS, NUMBERS, Program
@@ -167,6 +168,18 @@ def out_of_range(p: Program) -> HloInstruction:
     count = p.b.iota(p.choose((PrimitiveType.S32, PrimitiveType.U32)), dims, axis)
     limit = p.b.full(count.array_shape, max(1, dims[axis]) + p.integer(0, 2))
     return p.b.compare(count, limit, p.choose(("LT", "GE", "NE", "EQ")))
+
+
+@form
+def compare_of_rectified(p: Program) -> HloInstruction:
+    x = p.parameter(ArrayShape(PrimitiveType.F32, (p.integer(1, 4), 3)))
+    w = p.parameter(ArrayShape(PrimitiveType.F32, (3, p.integer(1, 4))))
+    y = p.b.dot(x, w, DotAttrs((1,), (0,)))
+    zeros = p.b.full(y.array_shape, 0)
+    z = p.b.negate(y) if p.chance() else y
+    r = p.b.binary(Opcode.MAXIMUM, *p.shuffled((z, zeros)))
+    positive = p.b.compare(z, zeros, "GT") if p.chance() else p.b.compare(zeros, z, "GE")
+    return p.b.select(positive, r, p.like(y))
 
 
 # ---- choices

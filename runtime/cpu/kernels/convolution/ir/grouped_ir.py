@@ -19,8 +19,8 @@ from runtime.codegen.record import Address, Listed, Record, Word, record
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_convolve_groups"
-#: Number of vectors that are summed at a time, and their bytes.
-_VECTORS, _VECTOR_BYTES = 4, 64
+#: Bytes of a vector.
+VECTOR_BYTES = 64
 
 
 @record
@@ -63,14 +63,17 @@ class GroupRecord(Record):
 
 
 @cache
-def group_code(kind: PrimitiveType) -> NativeLibrary:
-    """Return the library of ``FUNCTION`` for f32 or f64, which takes the address of a GroupRecord."""
-    return host_jit().compile(group_ir(kind), (FUNCTION,))
+def group_code(kind: PrimitiveType, vectors: int) -> NativeLibrary:
+    """Return the library of ``FUNCTION`` for f32 or f64, which takes the address of a GroupRecord.
+
+    vectors: number of vectors of groups that are summed at a time.
+    """
+    return host_jit().compile(group_ir(kind, vectors), (FUNCTION,))
 
 
-def group_ir(kind: PrimitiveType) -> str:
+def group_ir(kind: PrimitiveType, vectors: int) -> str:
     module = Module()
-    _add_one_output(module, kind)
+    _add_one_output(module, kind, vectors)
     f = FunctionWriter(FUNCTION, GroupRecord, module=module)
     rec, (record_at,) = f.record, f.parameters
     with f.loop(rec.batch) as n, f.loop(rec.features) as feature:
@@ -82,21 +85,21 @@ def group_ir(kind: PrimitiveType) -> str:
     return f.end()
 
 
-def _add_one_output(module: Module, kind: PrimitiveType) -> None:
+def _add_one_output(module: Module, kind: PrimitiveType, vectors: int) -> None:
     """Add ``one_output``(record, x, w, to, h, v), which computes an output of all groups."""
     kinds = ("ptr", "ptr", "ptr", "i64", "i64")
     f = internal_function(module, "one_output", *kinds, record=GroupRecord)
     rec, (_, x, w, to, h, v) = f.record, f.parameters
     t, size = wide_type(kind), kind.byte_size
-    lanes = _VECTOR_BYTES // size
+    lanes = VECTOR_BYTES // size
     vector = f"<{lanes} x {t}>"
-    nothing = [zeros(f, vector)] * _VECTORS
+    nothing = [zeros(f, vector)] * vectors
     row_first, column_first = (
         rec.first_row + h * rec.row_stride,
         rec.first_column + v * rec.column_stride,
     )
-    with f.loop(rec.groups, step=_VECTORS * lanes) as g:
-        masks = [first_lanes(rec.groups - g - n * lanes, lanes) for n in range(_VECTORS)]
+    with f.loop(rec.groups, step=vectors * lanes) as g:
+        masks = [first_lanes(rec.groups - g - n * lanes, lanes) for n in range(vectors)]
         x_g, w_g, to_g = (base.element(t, g) for base in (x, w, to))
         with f.repeat(0, *nothing) as channels:
             c, *totals = channels.values
@@ -111,7 +114,7 @@ def _add_one_output(module: Module, kind: PrimitiveType) -> None:
                     there = splat((row >= 0) & (column >= 0), lanes)
                     x_j, w_j = x_i.at(column), w_i.at(j * rec.w_column)
                     for n, mask in enumerate(masks):
-                        seen, way = mask.combined("and", there), n * _VECTOR_BYTES
+                        seen, way = mask.combined("and", there), n * VECTOR_BYTES
                         a = masked_load(x_j.at(way), vector, seen, size)
                         b = masked_load(w_j.at(way), vector, mask, size)
                         sums[n] = intrinsic("fmuladd", a, b, sums[n])
@@ -120,5 +123,5 @@ def _add_one_output(module: Module, kind: PrimitiveType) -> None:
                 rows.again(i + 1, *after, when=(i + 1).ult(rec.window_height))
             channels.again(c + 1, *after, when=(c + 1).ult(rec.channels))
         for n, (total, mask) in enumerate(zip(after, masks, strict=True)):
-            masked_store(to_g.at(n * _VECTOR_BYTES), total, mask, size)
+            masked_store(to_g.at(n * VECTOR_BYTES), total, mask, size)
     f.finish()

@@ -21,12 +21,11 @@ from runtime.codegen.ir.values import Pointer, Vector, selected, zeros
 from runtime.codegen.ir.vectors import first_lanes, intrinsic, masked_load
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Address, Listed, Record, Word, record
+from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.gemm.native_dot import host_registers
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_convolve_thin"
-#: Most positions at a time: each needs an address.
-MOST_POSITIONS = 8
 
 
 @record
@@ -78,7 +77,8 @@ class Lanes:
 
     @property
     def positions(self) -> int:
-        return max(min(MOST_POSITIONS, host_registers().sums // self.features), 1)
+        fitting = tuning.THIN_REGISTERS[host_registers().bytes] // self.features - 1
+        return max(min(tuning.MOST_POSITIONS, fitting), 1)
 
     @property
     def count(self) -> int:

@@ -13,6 +13,7 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, Vector, cast
 from runtime.codegen.ir.vectors import first_lanes, intrinsic, masked_load, prefetch
 from runtime.codegen.record import Record
+from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.gemm.tile_block_ir import SCALE
 from runtime.cpu.kernels.gemm.tile_pack_ir import split_parts
 from runtime.cpu.kernels.gemm.tile_types import FLOATS, INTS, LINES, TileTypes
@@ -23,8 +24,6 @@ PARTS = F32_TYPES.parts
 MASK = "<16 x i1>"
 #: Bits of 2^32: the least magnitude that is too large.
 _TOO_LARGE = 0x4F800000
-#: Prefetch distance in bytes: half a page, since the hardware does not prefetch across its end.
-_AHEAD = 2048
 
 
 def lanes(count: Int) -> Vector:
@@ -60,9 +59,9 @@ def is_within(f: FunctionWriter, most: Pointer) -> Bool:
 
 
 def fetch_ahead(*pointers: Pointer) -> None:
-    """Prefetch the elements _AHEAD bytes behind these addresses."""
+    """Prefetch the elements PREFETCH_BYTES behind these addresses."""
     for pointer in pointers:
-        prefetch(pointer.at(_AHEAD))
+        prefetch(pointer.at(tuning.PREFETCH_BYTES))
 
 
 def behind_each_other(to: Pointer, step: Int | int) -> list[Pointer]:

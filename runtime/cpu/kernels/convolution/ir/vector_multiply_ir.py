@@ -14,13 +14,11 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, Vector, selected, splat, zeros
 from runtime.codegen.ir.vectors import first_lanes, intrinsic, masked_load, masked_store, prefetch
 from runtime.codegen.llvm.jit import host_has
+from runtime.cpu.kernels.convolution import tuning
 from runtime.program.records.convolution import ACROSS, LeftLayout, VectorMicroKernel
 
 #: Bytes of a number.
 ITEM = 4
-#: Largest depth of a product, and row stride of the left side: an odd number of lines, so that rows map to different
-#: sets of the cache.
-DEPTH, PITCH = 576, 592
 #: Bytes of a line of cache.
 LINE = 64
 
@@ -29,9 +27,9 @@ LINE = 64
 def vector_micro_kernel() -> VectorMicroKernel | None:
     """Return the host's micro-kernel; None if its vectors are short or it has no fused multiply-add."""
     if host_has("avx512f", "avx512vl"):
-        return VectorMicroKernel(16, (14, 8))
+        return VectorMicroKernel(16, tuning.AVX512_HEIGHTS)
     if host_has("avx2", "fma"):
-        return VectorMicroKernel(8, (6, 4))
+        return VectorMicroKernel(8, tuning.AVX2_HEIGHTS)
     return None
 
 
@@ -65,7 +63,7 @@ def _add_product(module: Module, variant: VectorMicroKernel, left: LeftLayout, h
     f = internal_function(module, f"multiply{height}", *_PARAMETERS, "i1")
     a, b, depth, rows, at, *_ = f.parameters
     kind, n = vector_type(variant), variant.lanes
-    row_step, depth_step = (PITCH, 1) if left is LeftLayout.ROWS else (1, n)
+    row_step, depth_step = (tuning.PITCH, 1) if left is LeftLayout.ROWS else (1, n)
     results = []
     for i in range(height):
         results.append(rows.pointer(i).at(at))

@@ -12,9 +12,9 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, selected, splat, zeros
 from runtime.codegen.ir.vectors import addresses, first_lanes, gathered, masked_load, numbers
 from runtime.codegen.record import Record
+from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
     ITEM,
-    PITCH,
     vector_type,
 )
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import (
@@ -115,7 +115,7 @@ def _add_pack_rows(module: Module, variant: VectorMicroKernel, record: type[Reco
         position = position_in(f, walked)
         x_row, at = x.at(position.bytes), indices(position)
         rows.element("ptr", r).store(out.at(position.other))
-        row = _Row(f, variant.lanes, left.at(r * (PITCH * ITEM)), x_row, units, unit_count)
+        row = _Row(f, variant.lanes, left.at(r * (tuning.PITCH * ITEM)), x_row, units, unit_count)
         is_interior = (at[0].ult(interior[0]) & at[1].ult(interior[1])) & at[2].ult(interior[2])
         with f.when(is_interior) as inside:
             row.write_interior()

@@ -48,9 +48,9 @@ def kernel_size(window: str) -> str:
 def budget(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Scratch for a line or two, for an image or so, for everything; whatever is multiplied for nothing."""
     for name in ("LEAST_TILE_BYTES", "MOST_TILE_BYTES"):
-        monkeypatch.setattr(f"runtime.cpu.kernels.convolution.choose.{name}", request.param)
+        monkeypatch.setattr(f"runtime.cpu.kernels.convolution.tuning.{name}", request.param)
     for name in ("MOST_MULTIPLIED", "MOST_MULTIPLIED_GRADIENT"):
-        monkeypatch.setattr(f"runtime.cpu.kernels.convolution.choose.{name}", 1e9)
+        monkeypatch.setattr(f"runtime.cpu.kernels.convolution.tuning.{name}", 1e9)
     return int(request.param)
 
 

@@ -40,8 +40,8 @@ FORWARD = "f32[3,9,8,5]", "f32[3,2,5,7]", "b01f_01io->b01f"
 @pytest.mark.parametrize("panel_bytes", [1, 700, 1 << 11])
 def test_windows(window: str, out: str, panel_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Padding, holes and reversal; panels of a row, of some rows with a rest, of everything."""
-    monkeypatch.setattr("runtime.cpu.kernels.convolution.choose.LEAST_PANEL_BYTES", panel_bytes)
-    monkeypatch.setattr("runtime.cpu.kernels.convolution.choose.PANEL_PART", 1 << 20)
+    monkeypatch.setattr("runtime.cpu.kernels.convolution.tuning.LEAST_PANEL_BYTES", panel_bytes)
+    monkeypatch.setattr("runtime.cpu.kernels.convolution.tuning.PANEL_PART", 1 << 20)
     x, w, labels = FORWARD
     check(convolution(x, w, f"f32[3,{out},7]", window, labels))
 
@@ -64,8 +64,8 @@ def test_windows(window: str, out: str, panel_bytes: int, monkeypatch: pytest.Mo
 )
 @pytest.mark.parametrize("panel_bytes", [1, 1 << 10])
 def test_layouts(labels: str, kind: str, panel_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.cpu.kernels.convolution.choose.LEAST_PANEL_BYTES", panel_bytes)
-    monkeypatch.setattr("runtime.cpu.kernels.convolution.choose.PANEL_PART", 1 << 20)
+    monkeypatch.setattr("runtime.cpu.kernels.convolution.tuning.LEAST_PANEL_BYTES", panel_bytes)
+    monkeypatch.setattr("runtime.cpu.kernels.convolution.tuning.PANEL_PART", 1 << 20)
     sizes = [
         {"b": 4, "f": 5, "0": 6, "1": 7},
         {"i": 5, "o": 3, "0": 3, "1": 2},

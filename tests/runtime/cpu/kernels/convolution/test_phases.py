@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.native.tile_unit_off import without_tile_unit
 from runtime.cpu.kernels.convolution.phases import is_unphased
-from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.cpu.prediction.phase_convolutions import phase_parts
 from runtime.emit.convolution.phase_geometry import window_phases
 from runtime.program.records.convolution import PhaseConvolutionKernel
@@ -160,8 +160,8 @@ def test_a_gradient_multiplies_as_much_as_what_it_is_of(kernel: int, stride: int
 def test_the_tile_unit_does_it_as_a_whole(features: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scratch is enough for either way. Here the whole multiplies holes where there is no such unit."""
     monkeypatch.setattr("runtime.cpu.kernels.convolution.phases.has_tile_unit", lambda: True)
-    monkeypatch.setattr("runtime.cpu.kernels.convolution.choose.MOST_MULTIPLIED", 1e9)
-    monkeypatch.setattr("runtime.cpu.kernels.convolution.choose.LEAST_TILE_BYTES", 1 << 20)
+    monkeypatch.setattr("runtime.cpu.kernels.convolution.tuning.MOST_MULTIPLIED", 1e9)
+    monkeypatch.setattr("runtime.cpu.kernels.convolution.tuning.LEAST_TILE_BYTES", 1 << 20)
     text = convolution(
         x="f32[2,6,6,32]",
         w=f"f32[3,3,32,{features}]",

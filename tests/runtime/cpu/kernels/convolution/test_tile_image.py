@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.native.tile_unit_off import without_tile_unit
 from runtime.cpu.kernels.convolution.convolution_axes import axis_of, lines_of
-from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit, without_tile_unit
+from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.program.records.convolution import ImageTiles
 from spmd.ops.window import WindowDimension
 from tests.runtime.cpu.kernels.convolution.convolutions import (

@@ -11,10 +11,11 @@ import pytest
 import runtime.cpu.kernels.convolution.panels as panel_convolution
 import runtime.cpu.kernels.convolution.vectors as vector_convolution
 import runtime.emit  # noqa: F401 - fills the lowerings
+from benchmarks.native.tile_unit_off import without_tile_unit
 from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm.jit import host_has
+from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_micro_kernel
-from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.cpu.prediction.alone import thunk_alone
 from runtime.cpu.sharing.convolutions import cut_panel_convolution
 from runtime.lowering import Device
@@ -41,7 +42,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     found = vector_micro_kernel() if request.param == "own" else VectorMicroKernel(8, (6, 4))
     for module in (panel_convolution, vector_convolution):
         monkeypatch.setattr(module, "vector_micro_kernel", lambda: found)
-    monkeypatch.setattr(vector_convolution, "MOST_SHARE", 1e9)  # arrays here are small
+    monkeypatch.setattr(tuning, "MOST_SHARE", 1e9)  # arrays here are small
     with without_tile_unit():
         yield
 
@@ -106,7 +107,7 @@ def test_features_that_lie_apart(
     labels: str, rows: int, bound: list[LeftLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the result: sums are gathered before, some rows at a time; in w, too."""
-    monkeypatch.setattr("runtime.cpu.kernels.convolution.vectors.BUFFERED", 64 * rows)
+    monkeypatch.setattr("runtime.cpu.kernels.convolution.tuning.BUFFERED", 64 * rows)
     sizes = [
         {"b": 4, "f": 100, "0": 6, "1": 7},
         {"i": 100, "o": 40, "0": 3, "1": 2},
@@ -244,7 +245,7 @@ def test_arrays_smaller_than_what_is_packed_are_left_to_blas(
     side: int, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A small convolution's scratch would be most of the memory of its program."""
-    monkeypatch.setattr(vector_convolution, "MOST_SHARE", 1.0)
+    monkeypatch.setattr(tuning, "MOST_SHARE", 1.0)
     x, w, y = f"f32[2,{side},{side},4]", "f32[3,3,4,16]", f"f32[2,{side},{side},16]"
     text = convolution(x, w, y, "size=3x3 pad=1_1x1_1", "b01f_01io->b01f")
     kernels = kernels_of(assert_agrees(text, rtol=1e-3))

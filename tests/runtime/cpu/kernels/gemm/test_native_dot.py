@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.native_dot import VectorRegisters, blas_product, register_block
 from runtime.cpu.kernels.native_call import NativeAction
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
@@ -171,7 +172,7 @@ def test_columns_beyond_one_block() -> None:
 
 @pytest.mark.parametrize("kind", [P.F32, P.F64])
 @pytest.mark.parametrize(
-    "registers", [VectorRegisters(64, 24), VectorRegisters(32, 12)], ids=["wide", "narrow"]
+    "registers", [VectorRegisters(64, 28), VectorRegisters(32, 15)], ids=["wide", "narrow"]
 )
 def test_small_products_of_every_rest(
     kind: PrimitiveType, registers: VectorRegisters, monkeypatch: pytest.MonkeyPatch
@@ -239,9 +240,8 @@ def test_small_right_matrices_by_column_are_turned(dims: tuple[int, int, int]) -
 def test_few_rows_of_a_large_matrix(
     rows: int, kind: PrimitiveType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks of columns with a rest, and depths with a rest; those that are too deep for sums in registers."""
-    for module in ("native_dot", "thin_dot"):
-        monkeypatch.setattr(f"runtime.cpu.kernels.gemm.{module}.LEAST_THIN_BYTES", 0)
+    """Columns and depths with a rest; those that are too deep for sums in registers."""
+    monkeypatch.setattr(tuning, "THIN_LEAST_BYTES", 0)
     types = (kind,) * 3
     for depth, columns in ((7, 1100), (64, 48), (2050, 530)):
         for hows in itertools.product(

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.native.tile_unit_off import without_tile_unit
 from runtime.codegen.llvm.jit import host_has
-from runtime.cpu.kernels.gemm import choose
+from runtime.cpu.kernels.gemm import choose, tuning
 from runtime.cpu.kernels.gemm.choose import plan_dot, suits_tiles
 from runtime.cpu.kernels.gemm.tile_types import TILE_TYPES, TileTypes
-from runtime.cpu.kernels.gemm.tile_unit import Unit, has_tile_unit, narrow_unit, without_tile_unit
+from runtime.cpu.kernels.gemm.tile_unit import Unit, has_tile_unit, narrow_unit
 from runtime.cpu.kernels.native_call import NativeAction
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from spmd.shape import PrimitiveType
@@ -34,9 +35,9 @@ SIZES = [(40, 70, 33), (1, 520, 65), (64, 64, 64), (70, 1300, 17), (513, 33, 3),
 @pytest.fixture(autouse=True)
 def _for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the unit gained for few lines, and for few products of f32, too."""
-    monkeypatch.setattr(choose, "_LEAST_SPLIT_PRODUCTS", 1 << 14)
-    monkeypatch.setattr(choose, "_LEAST_LINES_FOR_SPLIT", 1)
-    monkeypatch.setattr(choose, "_LEAST_LINES", 1)
+    monkeypatch.setattr(tuning, "SPLIT_LEAST_PRODUCTS", 1 << 14)
+    monkeypatch.setattr(tuning, "SPLIT_LEAST_LINES", 1)
+    monkeypatch.setattr(tuning, "BF16_LEAST_LINES", 1)
 
 
 def bound(types: Types, batch: tuple[int, ...], lhs: Array, rhs: Array, out: Array) -> Action:
@@ -106,7 +107,7 @@ def test_vectors_where_there_is_a_tile_unit(types: Types, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("types", ONE_PART, ids=str)
 def test_all_numbers_of_rows_and_columns(types: Types, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks in registers are of 8 rows and of 16 or 32 columns."""
-    monkeypatch.setattr(choose, "_LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(tuning, "NARROW_LEAST_PRODUCTS", 1)
     rng = np.random.default_rng(5)
     for m, n in itertools.product([1, 7, 8, 9, 16, 17, 25, 32, 33], [1, 15, 16, 17, 32, 33]):
         lhs, rhs = values(rng, (m, 70), types[0]), values(rng, (70, n), types[1])

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.gemm.tile_sgemm_ir import FUNCTION, TileThresholds, tile_gemm_code
-from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit, without_tile_unit
+from benchmarks.native.tile_unit_off import without_tile_unit
+from runtime.cpu.kernels.gemm.tile_sgemm_ir import FUNCTION, tile_gemm_code
+from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
+from runtime.cpu.kernels.gemm.tuning import TileThresholds
 from runtime.cpu.libraries.blas import gemm_function
 from spmd.shape import PrimitiveType
 

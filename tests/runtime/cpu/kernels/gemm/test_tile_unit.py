@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.native.tile_unit_off import without_tile_unit
 from runtime.cpu.kernels.gemm import tile_unit
-from runtime.cpu.kernels.gemm.tile_unit import Unit, has_tile_unit, narrow_unit, without_tile_unit
+from runtime.cpu.kernels.gemm.tile_unit import Unit, has_tile_unit, narrow_unit
 from runtime.cpu.libraries.blas import gemm_function
 from spmd.shape import PrimitiveType
 
