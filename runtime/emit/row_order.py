@@ -20,10 +20,8 @@ from runtime.program.strides import (
 FEW_FROM_MEMORY = 4
 #: Bytes in which a row may lie to be found in a cache by its neighbours.
 CACHED_BYTES = 2 << 20
-
-
-#: Most elements of a row for which a vector of neighbouring rows is computed at a time (measured: norms of rows of 2
-#: take 0.4 of the time, of rows of 4 0.7, of rows of 6 all of it).
+#: Most elements of a row for which a vector of neighbouring rows is computed at a time (Zen 5: norms of rows of 2
+#: take 0.4 of the time, of rows of 4 0.7, of rows of 6 the same).
 SHORT_ROW = 4
 
 

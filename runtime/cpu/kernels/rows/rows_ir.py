@@ -1,8 +1,8 @@
 """Native code of row fusions: passes over rows that reduce and use the reduced values.
 
 If rows are contiguous, a row is reduced in n partial sums, element i in sum i modulo n, which are then added by halves.
-If instead adjacent elements belong to adjacent rows, or rows are short, ``BLOCK`` rows are reduced at a time. Either way
-the order of a sum depends on sizes only, not on the processor's vector width.
+If adjacent elements belong to adjacent rows, or rows are short, ``BLOCK`` rows are reduced at a time. Either way the
+order of a sum depends on sizes only, not on the processor's vector width.
 """
 
 from __future__ import annotations
