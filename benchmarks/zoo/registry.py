@@ -81,6 +81,17 @@ FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "search_and_simulation",
+        (
+            "ott_sinkhorn",
+            "mctx_muzero",
+            "pgx_2048",
+            "mjx_bodies",
+            "jaxlie_poses",
+            "exponax_kolmogorov",
+        ),
+    ),
+    (
         "equinox_models",
         (
             "eqx_gpt",
