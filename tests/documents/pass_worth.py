@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ from tests.documents.passes_page import (
 
 #: Modules of each pass that are compiled without it, drawn at random from those that it changes.
 TRIED = 12
+#: Seconds for compiling and simulating one of them; one that takes longer is not counted.
+MOST_SECONDS = 20
 
 
 @dataclass
@@ -83,6 +86,21 @@ def without(name: str) -> Iterator[None]:
         pipeline.apply = applied
 
 
+@contextmanager
+def limited() -> Iterator[None]:
+    """Raise TimeoutError after ``MOST_SECONDS``: programs that are not simplified may be far larger."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(MOST_SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
 def simulated(place: Path, options: CompileOptions) -> Simulation:
     """Compile the module at ``place``, and return its predicted step."""
     module, devices = module_at(place)
@@ -108,11 +126,14 @@ def measure(places: dict[str, Path], changed: dict[str, list[str]]) -> dict[str,
         worth = Worth()
         for one in sorted(chosen):
             try:
-                before = with_all(one, options)
-                with without(name):
+                with limited():
+                    before = with_all(one, options)
+                with limited(), without(name):
                     worth.add(before, simulated(places[one], options), one)
             except SpmdError:
                 worth.needed += 1
+            except TimeoutError:
+                continue
         if chosen:
             found[name] = worth
             print(name, worth, file=sys.stderr, flush=True)

@@ -11,7 +11,15 @@ from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.interface import PASSES
 from spmd.passes.pipeline import Application, Pipeline
 from spmd.passes.tuple_simplifier import TupleSimplifier
-from tests.documents.passes_page import DOCUMENT, MEASURED, PIPELINES, Rounds, document, fixture_of
+from tests.documents.passes_page import (
+    DOCUMENT,
+    FOR_OVERLAP,
+    MEASURED,
+    PIPELINES,
+    Rounds,
+    document,
+    fixture_of,
+)
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -27,7 +35,7 @@ def test_every_pass_has_a_fixture(name: str) -> None:
 
 
 def test_what_was_measured_are_passes_of_the_pipelines() -> None:
-    steps = {step.name for pipeline in PIPELINES for step in pipeline.passes}
+    steps = {step.name for pipeline in (*PIPELINES, *FOR_OVERLAP) for step in pipeline.passes}
     assert set(json.loads(MEASURED.read_text(encoding="utf-8"))["passes"]) <= steps
 
 
