@@ -1,12 +1,18 @@
-"""Limits of inputs: they bound the time and memory of untrusted texts, protos and modules.
+"""Limits of inputs, which bound the time and memory of untrusted texts, protos and modules, and of the machine itself.
 
 All other costs grow linearly with the size of the input. A text or proto beyond a limit is refused by an error that
-names the limit; programs written by JAX reach none of them.
+names the limit; programs written by JAX reach none of them. So is a program that needs more memory than there is.
 """
 
 from __future__ import annotations
 
+import math
+import os
+import resource
+from pathlib import Path
 from typing import Final
+
+from spmd.errors import RunError
 
 #: Deepest nesting of brackets, tuple shapes, literals and operands written in place: bounds the recursion.
 MAX_NESTING: Final = 100
@@ -55,3 +61,48 @@ MAX_LOOKAHEAD: Final = 4_000
 
 #: Most characters of an input's line, or of an instruction, in a message.
 MAX_EXCERPT: Final = 200
+
+
+# ---- memory of this machine
+
+
+class OutOfMemoryError(RunError):
+    """An array or a program that needs more bytes than the process may have."""
+
+
+def most_bytes() -> int:
+    """Return the most bytes that the process may have: the machine's memory, or its own limit (`ulimit -v`)."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return physical if limit == resource.RLIM_INFINITY else min(physical, limit)
+
+
+def available_bytes() -> int:
+    """Return an estimate of the bytes that the process can still allocate: `most_bytes` less its current use."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except OSError:
+        return most_bytes()
+    return max(0, most_bytes() - pages * os.sysconf("SC_PAGE_SIZE"))
+
+
+def out_of_memory(what: str, needed: int) -> OutOfMemoryError:
+    """Return the error that states the bytes `what` needs and the bytes available."""
+    return OutOfMemoryError(f"{what} needs {needed:,} bytes, {available_bytes():,} are available")
+
+
+def require_bytes(what: str, needed: int) -> None:
+    """Raise OutOfMemoryError if `what` needs more bytes than the process may ever have."""
+    if needed > most_bytes():
+        raise out_of_memory(what, needed)
+
+
+def as_out_of_memory(error: MemoryError) -> OutOfMemoryError:
+    """Return a failed allocation as an error of one line. NumPy states the array's shape, Python states nothing."""
+    shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
+    itemsize = getattr(dtype, "itemsize", None)
+    if isinstance(shape, tuple) and isinstance(itemsize, int):
+        dims = ",".join(map(str, shape))
+        return out_of_memory(f"an array {dtype}[{dims}]", math.prod(shape) * itemsize)
+    said = f" ({error})" if str(error) else ""
+    return OutOfMemoryError(f"out of memory{said}: {available_bytes():,} bytes are available")

@@ -13,7 +13,7 @@ from typing import TypeVar
 from collectives.communicator.interface import Communicator
 from launch.ranks.unexpected import describe_unexpected
 from spmd.errors import RunError, SpmdError
-from spmd.memory import as_out_of_memory
+from spmd.limits import as_out_of_memory
 
 Result = TypeVar("Result")
 

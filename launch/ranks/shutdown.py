@@ -24,7 +24,7 @@ from launch.ranks.rank_environment import exit_code_of_rank, own_launcher
 from launch.ranks.single_report import claim_report
 from launch.ranks.unexpected import describe_system_failure
 from spmd.errors import RunError, SpmdError
-from spmd.memory import as_out_of_memory
+from spmd.limits import as_out_of_memory
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from launch.ranks.rank_environment import TRACEBACK_VARIABLE
-from spmd.memory import as_out_of_memory
+from spmd.limits import as_out_of_memory
 
 
 def describe_unexpected(error: Exception, environment: Mapping[str, str] = os.environ) -> str:

@@ -14,7 +14,7 @@ from runtime.buffers.program import (
 from runtime.program.strides import StridedView
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction, Opcode
-from spmd.memory import require_bytes
+from spmd.limits import require_bytes
 from spmd.ops.attrs import ConstantAttrs, IotaAttrs, TupleIndexAttrs
 from spmd.shape import ArrayShape, PrimitiveType, as_array, as_tuple
 

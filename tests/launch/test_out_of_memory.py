@@ -12,7 +12,7 @@ import spmd
 from launch.cli import main
 from runtime.buffers.heap.arena import Interval
 from runtime.buffers.heap.heap import pack
-from spmd.memory import OutOfMemoryError, as_out_of_memory, available_bytes, most_bytes
+from spmd.limits import OutOfMemoryError, as_out_of_memory, available_bytes, most_bytes
 
 SUM = "sum { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b) }"
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from collectives.communicator.group import Array
-from spmd.memory import out_of_memory, require_bytes
+from spmd.limits import out_of_memory, require_bytes
 
 MEMORY_ALIGNMENT = 64
 """Allocated memory starts at a multiple of this many bytes, the line of a cache."""

@@ -26,8 +26,8 @@ import numpy as np
 from runtime.buffers.heap.arena import Arena, Fit, Interval, items_of, lower_bound
 from runtime.buffers.heap.height_search import Preference, search_height
 from runtime.buffers.heap.placement_orders import ORDERS, Order
+from spmd.limits import out_of_memory
 from spmd.literal import NDArray
-from spmd.memory import out_of_memory
 
 #: Most intervals that greedy packings place, and again promotions, and most packings that these
 #: make; at least one packing is made.

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from runtime.codegen.llvm.jit import NativeLibrary
-from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from spmd.numpy_library import numpy_library
 from spmd.shape import PrimitiveType
@@ -89,10 +88,12 @@ def gemm_function(
     k, if they are known, so that no code is compiled for the unit if it is slower.
     """
     blas = _blas_function(kind, "gemm")
-    may_gain = sizes is None or tuning.TILE_THRESHOLDS.at(*sizes)
-    if blas is None or kind is not PrimitiveType.F32 or not may_gain or not has_tile_unit():
+    if blas is None or kind is not PrimitiveType.F32 or not has_tile_unit():
         return blas
-    return _tile_gemm(blas)
+    from runtime.cpu.kernels.gemm import tuning  # which other processors need for new code alone
+
+    may_gain = sizes is None or tuning.TILE_THRESHOLDS.at(*sizes)
+    return _tile_gemm(blas) if may_gain else blas
 
 
 def begin_gemm() -> None:

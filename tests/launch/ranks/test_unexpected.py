@@ -50,7 +50,7 @@ def test_what_nothing_foresaw_is_one_line_and_exit_code_three(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("launch.cli._discard_output", lambda: None)
-    monkeypatch.setattr("spmd.memory.available_bytes", lambda: 5)
+    monkeypatch.setattr("spmd.limits.available_bytes", lambda: 5)
     assert fails_with(error, monkeypatch) == 3
     assert capfd.readouterr().err == line
 
