@@ -7,10 +7,12 @@ import json
 import pytest
 
 from spmd.hlo import HloModule
+from spmd.passes import pipeline
 from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.interface import PASSES
 from spmd.passes.pipeline import Application, Pipeline
 from spmd.passes.tuple_simplifier import TupleSimplifier
+from tests.documents.pass_worth import Worth, measure
 from tests.documents.passes_page import (
     DOCUMENT,
     FOR_OVERLAP,
@@ -20,6 +22,7 @@ from tests.documents.passes_page import (
     document,
     fixture_of,
 )
+from tests.paths import CASES
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -37,6 +40,18 @@ def test_every_pass_has_a_fixture(name: str) -> None:
 def test_what_was_measured_are_passes_of_the_pipelines() -> None:
     steps = {step.name for pipeline in (*PIPELINES, *FOR_OVERLAP) for step in pipeline.passes}
     assert set(json.loads(MEASURED.read_text(encoding="utf-8"))["passes"]) <= steps
+
+
+def test_worth_is_what_the_step_takes_without_the_pass() -> None:
+    """Without fusion the step takes longer; a pass that finds nothing there is worth nothing there."""
+    applied = pipeline.apply
+    places = {"mlp": CASES / "mlp_dp2"}
+    found = measure(places, {"priority-fusion": ["mlp"], "map-inliner": ["mlp"], "x": ["absent"]})
+    assert set(found) == {"priority-fusion", "map-inliner"}
+    assert found["priority-fusion"].time > 1.1
+    assert found["priority-fusion"].time_at == "mlp"
+    assert found["map-inliner"] == Worth(tried=1)
+    assert pipeline.apply is applied, "no pass is left out any more"
 
 
 def test_rounds_are_added_up() -> None:
