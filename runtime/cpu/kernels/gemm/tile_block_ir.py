@@ -24,10 +24,10 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, selected
+from runtime.codegen.record import Address, Record, Word, record
 from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.tile_multiply_ir import add_multiply, call_multiply
 from runtime.cpu.kernels.gemm.tile_pack_ir import add_pack, pack_function
-from runtime.cpu.kernels.gemm.tile_record import TileRecord
 from runtime.cpu.kernels.gemm.tile_store_ir import add_finish
 from runtime.cpu.kernels.gemm.tile_types import (
     BLOCK_BYTES,
@@ -47,11 +47,41 @@ SCALE, UNSCALE = 2.0**24, 2.0**-48
 _MOST_EXPONENT = 376
 
 
+@record
+class TileRecord(Record):
+    """out[m, n] = lhs[m, k] rhs[k, n], or += if ``adds``: addresses, sizes, and strides in bytes.
+
+    A line is a row of lhs, or a column of rhs; each operand is contiguous across lines or along the depth. Rows of the
+    result are contiguous.
+    """
+
+    lhs: Address
+    rhs: Address
+    out: Address
+    m: Word
+    n: Word
+    k: Word
+    lhs_line: Word
+    lhs_depth: Word
+    rhs_line: Word
+    rhs_depth: Word
+    out_row: Word
+    adds: Word
+
+
+def instead_function(module: Module) -> FunctionWriter:
+    """Return the writer of ``instead``(record, i, j, d, rows, columns, depth, add).
+
+    It computes a block with numbers that are too large, from line i of lhs, line j of rhs and d of the depth on.
+    """
+    return internal_function(module, "instead", *["i64"] * 6, "i1", record=TileRecord)
+
+
 def product_module(types: TileTypes, *, instead: bool, unit: Unit = Unit.TILES) -> Module:
     """Return a module with ``product``(record, scale, unscale, checked).
 
     It returns whether the entire product was computed. If ``checked`` finds numbers beyond the unit's range,
-    ``instead`` (tile_record.py) computes that block, if the module has it; otherwise the function returns false.
+    ``instead`` computes that block, if the module has it; otherwise the function returns false.
     """
     module = Module(CONFIG_IR)
     add_pack(module, types)

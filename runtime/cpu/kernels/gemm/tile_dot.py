@@ -6,8 +6,8 @@ If it has none, vector instructions for these types compute products without f32
 from __future__ import annotations
 
 from runtime.cpu.kernels.gemm.choose import unit_of
+from runtime.cpu.kernels.gemm.tile_block_ir import TileRecord
 from runtime.cpu.kernels.gemm.tile_dot_ir import FUNCTION, tile_dot_code
-from runtime.cpu.kernels.gemm.tile_record import TileRecord
 from runtime.cpu.kernels.gemm.tile_types import TileTypes
 from runtime.cpu.kernels.native_call import RelocatableCall, has_runs, moving, native_call
 from spmd.literal import NDArray

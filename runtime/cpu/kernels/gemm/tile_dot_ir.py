@@ -14,8 +14,13 @@ from runtime.codegen.elements.formats import BF16, F32
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
-from runtime.cpu.kernels.gemm.tile_block_ir import SCALE, UNSCALE, call_product, product_module
-from runtime.cpu.kernels.gemm.tile_record import instead_function
+from runtime.cpu.kernels.gemm.tile_block_ir import (
+    SCALE,
+    UNSCALE,
+    call_product,
+    instead_function,
+    product_module,
+)
 from runtime.cpu.kernels.gemm.tile_types import TileTypes
 from runtime.cpu.kernels.gemm.tile_unit import Unit
 from spmd.shape import PrimitiveType

@@ -14,8 +14,14 @@ from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.codegen.record import word_count
 from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.native_dot import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE
-from runtime.cpu.kernels.gemm.tile_block_ir import SCALE, UNSCALE, call_product, product_module
-from runtime.cpu.kernels.gemm.tile_record import TileRecord, instead_function
+from runtime.cpu.kernels.gemm.tile_block_ir import (
+    SCALE,
+    UNSCALE,
+    TileRecord,
+    call_product,
+    instead_function,
+    product_module,
+)
 from runtime.cpu.kernels.gemm.tile_types import TileTypes
 from spmd.shape import PrimitiveType
 
