@@ -54,7 +54,8 @@ def compile_program(
     """Carry a logical (or per-device) module through all stages to an executable. ``module`` stays as it is.
 
     If it was compiled before with the same options, the program is loaded from the user's cache folder, unless
-    SPMD_PROGRAM_CACHE is "off" or ``options`` ask for checks.
+    SPMD_PROGRAM_CACHE is "off" or ``options`` ask for checks. It is put there when it is first loaded, as by ``run``,
+    ``put`` or ``load_devices``.
 
     timeout: seconds without progress after which a device, or a rank, counts as lost; by default the value of the
     environment variable SPMD_TIMEOUT, else 300. The last value that is set applies to all programs of a job.

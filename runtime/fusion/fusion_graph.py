@@ -190,9 +190,9 @@ class FusionGraph:
             )
         )
 
-    def is_no_epilogue(self, kernel: Kernel) -> bool:
-        """Return whether no reduction or product makes an input, so that none can compute the kernel behind it."""
-        return not any(
+    def may_be_epilogue(self, kernel: Kernel) -> bool:
+        """Return whether a reduction or a product makes an input, and may compute the kernel behind it."""
+        return any(
             x.opcode in _WITH_EPILOGUES or (x in self.kernel_of and self.kernel_of[x].kind.reduces)
             for x in kernel.inputs
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.fusion.element_graph import post_order
@@ -130,6 +130,24 @@ def _written(computation: HloComputation, kernel: FusedKernel) -> HloComputation
     return fused
 
 
+def call_of(
+    fused: HloComputation, inputs: Iterable[HloInstruction], emitter: str, replaced: HloInstruction
+) -> HloInstruction:
+    """Return a fusion that calls ``fused``, in no computation yet. Its name and metadata tell what it replaces."""
+    return HloInstruction(
+        Opcode.FUSION,
+        fused.root.shape,
+        inputs,
+        FusionAttrs(_KINDS.get(emitter, "kInput")),
+        name=f"{emitter}_{replaced.opcode.value.replace('-', '_')}_fusion",
+        called_computations=(fused,),
+        annotations=Annotations(
+            metadata=replaced.annotations.metadata,
+            backend_config=json.dumps({"fusion_config": {"emitter": emitter}}),
+        ),
+    )
+
+
 def _call(
     computation: HloComputation,
     kernel: FusedKernel,
@@ -139,19 +157,9 @@ def _call(
     """Create the fusion; return it or its elements. It has its emitter's name and its last root's metadata."""
     last = kernel.roots[-1]
     alone = len(kernel.roots) == 1
-    fusion = computation.create(
-        Opcode.FUSION,
-        fused.root.shape,
-        [stands_for.get(x, x) for x in kernel.inputs],
-        FusionAttrs(_KINDS.get(kernel.emitted.emitter, "kInput")),
-        name=f"{kernel.emitted.emitter}_{last.opcode.value.replace('-', '_')}_fusion",
-        called_computations=(fused,),
-        sharding=last.sharding if alone else None,
-        annotations=Annotations(
-            metadata=last.annotations.metadata,
-            backend_config=json.dumps({"fusion_config": {"emitter": kernel.emitted.emitter}}),
-        ),
-    )
+    inputs = [stands_for.get(x, x) for x in kernel.inputs]
+    fusion = computation.add(call_of(fused, inputs, kernel.emitted.emitter, last))
+    fusion.sharding = last.sharding if alone else None
     if alone:
         return [fusion]
     return [

@@ -1,4 +1,4 @@
-"""Fuse producers into all of their readers, the one that saves most time first."""
+"""Fuse elementwise regions, then producers into all of their readers, the one that saves most time first."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fuse_regions(graph: FusionGraph, profile: LiveProfile) -> None:
     may take as its epilogue stays for that comparison.
     """
     for kernel in reversed(graph.kernels):
-        if graph.kernel_of.get(kernel.roots[0]) is not kernel or not graph.is_no_epilogue(kernel):
+        if graph.kernel_of.get(kernel.roots[0]) is not kernel or graph.may_be_epilogue(kernel):
             continue
         region = _region(graph, kernel)
         while len(region) > 1:
@@ -71,7 +71,7 @@ def _region(graph: FusionGraph, last: Kernel) -> list[Kernel]:
     visit(last)
     while heap and len(region) < graph.limits.instructions:
         _, _, producer = heapq.heappop(heap)
-        if graph.is_read_in_place(producer, region) and graph.is_no_epilogue(producer):
+        if graph.is_read_in_place(producer, region) and not graph.may_be_epilogue(producer):
             region[producer] = None
             visit(producer)
     return [*region]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,6 +9,7 @@ from typing import ClassVar
 from runtime.fusion.element_graph import MAX_STEPS
 from runtime.fusion.element_operations import is_elementwise, is_plain
 from runtime.fusion.emitters import LOOP, emitted
+from runtime.fusion.make_fusions import call_of
 from runtime.fusion.plan_cache import store
 from runtime.fusion.refusal import NoEmitterError
 from spmd.analysis.call_sites import call_sites
@@ -19,8 +19,7 @@ from spmd.analysis.trip_count import trip_count
 from spmd.builder import Builder
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
 from spmd.hlo.clone import clone_computation
-from spmd.hlo.instruction import Annotations
-from spmd.ops.attrs import FusionAttrs, TupleIndexAttrs
+from spmd.ops.attrs import TupleIndexAttrs
 from spmd.ops.opdef import definition
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
@@ -72,7 +71,10 @@ class WhileLoopFusion(FueledPass):
         for computation in module.computations_post_order():
             for x in computation.with_opcode(Opcode.WHILE):
                 loop = None if fuel.is_spent else match_loop(x, sites)
-                if loop is not None and _may_be_one_kernel(loop) and unrolling.fuse(loop):
+                trips = None if loop is None else trip_count(x)
+                if loop is None or trips is None or not _may_be_one_kernel(loop, trips):
+                    continue
+                if unrolling.fuse(loop, trips):
                     fuel.burn()
                     changed = True
         if changed:
@@ -80,15 +82,13 @@ class WhileLoopFusion(FueledPass):
         return changed
 
 
-def _may_be_one_kernel(loop: Loop) -> bool:
-    trips, body = trip_count(loop.instruction), loop.body.instructions
-    constants = _constant_elements(loop)
+def _may_be_one_kernel(loop: Loop, trips: int) -> bool:
+    body, constants = loop.body.instructions, _constant_elements(loop)
     rest = [
         x for x in body if x.opcode not in _OF_CONSTANTS or not _is_element(x.operand(0), constants)
     ]
     return (
-        trips is not None
-        and trips > 0
+        trips > 0
         and result_has_only_element_reads(loop)
         and loop.instruction.num_users > 0
         and not SideEffects().inside(loop.condition)
@@ -126,11 +126,9 @@ class _Unrolling:
         self._keys = StructuralKeys()
         self._fused: dict[Hashable, HloComputation | None] = {}
 
-    def fuse(self, loop: Loop) -> bool:
+    def fuse(self, loop: Loop, trips: int) -> bool:
         """Replace the loop by a fusion. Returns whether one kernel can hold its trips."""
         elements = sorted({element_index(user) for user in loop.instruction.users})
-        trips = trip_count(loop.instruction)
-        assert trips is not None, "the loop was asked for them"
         kernel = _scratch()
         inputs = _write_state(loop.initial, Builder(kernel))
         state = computation_key(kernel, self._keys.key)
@@ -140,7 +138,7 @@ class _Unrolling:
         fused = self._fused[key]
         if fused is None:
             return False
-        made = _constants(fused) or [_call(loop.instruction, inputs, fused)]
+        made = _constants(fused) or [call_of(fused, inputs, LOOP, loop.instruction)]
         _put_in_place(loop.instruction, made, elements)
         return True
 
@@ -187,18 +185,17 @@ def _write_state(initial: Sequence[HloInstruction], builder: Builder) -> list[Hl
     copies: dict[HloInstruction, HloInstruction] = {}
 
     def copy(x: HloInstruction) -> HloInstruction:
-        if x not in copies and x.opcode in _SOURCES:
-            copies[x] = builder.clone(x, ())
-        elif (
-            x not in copies
-            and x.opcode is Opcode.BROADCAST
-            and x.operand(0).opcode is Opcode.CONSTANT
-        ):
-            copies[x] = builder.clone(x, (copy(x.operand(0)),))
-        elif x not in copies:
-            copies[x] = builder.parameter(len(inputs), x.shape, f"param_{len(inputs)}")
+        if x in copies:
+            return copies[x]
+        if x.opcode in _SOURCES:
+            made = builder.clone(x, ())
+        elif x.opcode is Opcode.BROADCAST and x.operand(0).opcode is Opcode.CONSTANT:
+            made = builder.clone(x, (copy(x.operand(0)),))
+        else:
+            made = builder.parameter(len(inputs), x.shape, f"param_{len(inputs)}")
             inputs.append(x)
-        return copies[x]
+        copies[x] = made
+        return made
 
     builder.computation.root = builder.tuple([copy(x) for x in initial])
     return inputs
@@ -215,24 +212,6 @@ def _constants(fused: HloComputation) -> list[HloInstruction]:
     if not all(x.opcode is Opcode.CONSTANT for x in results):
         return []
     return [x.clone(x.shape, ()) for x in results]
-
-
-def _call(
-    loop: HloInstruction, inputs: Sequence[HloInstruction], fused: HloComputation
-) -> HloInstruction:
-    """Return the call of ``fused``, in no computation yet."""
-    return HloInstruction(
-        Opcode.FUSION,
-        fused.root.shape,
-        inputs,
-        FusionAttrs("kLoop"),
-        name="loop_while_fusion",
-        called_computations=(fused,),
-        annotations=Annotations(
-            metadata=loop.annotations.metadata,
-            backend_config=json.dumps({"fusion_config": {"emitter": LOOP}}),
-        ),
-    )
 
 
 def _put_in_place(

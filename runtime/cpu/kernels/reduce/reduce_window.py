@@ -99,8 +99,7 @@ def _with_neighbours(
             strides = (inner.source_stride, inner.target_stride)
             joined = WindowAxis(count, count, 1, 1, 1, 0, 1, *strides)
             window = axis.with_fields(windows=1, step=1)
-            others = [window if one is axis else one for one in axes]
-            return joined, [one for one in others if not _is_plain(one) or one.windows > 1]
+            return joined, [window if one is axis else one for one in axes]
     return inner, axes
 
 
