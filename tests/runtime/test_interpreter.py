@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -71,3 +72,45 @@ def test_who_switches_more_often_keeps_it_so() -> None:
     own = sys.getswitchinterval()
     with settings_for_compiling():
         assert sys.getswitchinterval() == own
+
+
+def made_in_compilation() -> tuple[int, int, int]:
+    """Return the number of objects of each generation behind a compilation that made a hundred thousand."""
+    with settings_for_compiling():
+        objects: list[list[int]] = [[] for _ in range(100_000)]
+    youngest, middle, oldest = (len(gc.get_objects(generation)) for generation in range(3))
+    assert len(objects) == 100_000
+    return youngest, middle, oldest
+
+
+@pytest.fixture
+def _nothing_is_frozen() -> Iterator[None]:
+    gc.unfreeze()
+    yield
+    gc.freeze()  # as conftest.py does
+
+
+@pytest.mark.usefixtures("_nothing_is_frozen")
+def test_what_a_compilation_makes_is_not_traversed_as_young() -> None:
+    youngest, middle, oldest = made_in_compilation()
+    assert youngest + middle < 10_000
+    assert oldest > 100_000
+
+
+@pytest.mark.usefixtures("_nothing_is_frozen")
+def test_objects_that_a_program_froze_stay_frozen() -> None:
+    mine: list[int] = []
+    gc.freeze()
+    made_in_compilation()
+    assert not any(x is mine for x in gc.get_objects())
+
+
+def test_cycles_of_a_compilation_are_collected() -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.own = self
+
+    with settings_for_compiling():
+        gone = weakref.ref(Cycle())
+    gc.collect()
+    assert gone() is None
