@@ -13,14 +13,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-
-import numpy as np
 
 from runtime.buffers.heap.arena import Interval
 from runtime.buffers.types import alignment_of
-from spmd.literal import NDArray
 
 
 class Preference(Enum):
@@ -32,11 +29,15 @@ class Preference(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Interval ``index`` at ``offset``; ``floor``: the previous heights of its sections."""
+    """Interval ``index`` at ``offset``; ``floor``: the previous heights of its sections.
+
+    ``raised``: remaining intervals whose lowest offsets it raises, with these offsets before. ``_make`` fills it.
+    """
 
     index: int
     offset: int
-    floor: NDArray
+    floor: list[int]
+    raised: list[tuple[int, int]] = field(default_factory=list)
 
 
 def search_height(
@@ -58,19 +59,18 @@ class _Search:
         self._sections = [
             slice(numbers[one.start], bisect_right(starts, one.end)) for one in intervals
         ]
-        firsts = np.array([one.start for one in self._sections], np.int64)
-        stops = np.array([one.stop for one in self._sections], np.int64)
         self._concurrent = [
-            np.flatnonzero((firsts < own.stop) & (stops > own.start)).tolist()
+            [i for i, each in enumerate(self._sections) if _overlap(each, own)]
             for own in self._sections
         ]
         #: Lowest possible offset of each remaining interval.
         self._lowest = [0] * len(intervals)
-        self._floor = np.zeros(len(starts), np.int64)
+        self._floor = [0] * len(starts)
         #: Lower bound of the height of each section: bytes that are placed or lost, and those of remaining intervals.
-        self._least_height = np.zeros(len(starts), np.int64)
+        self._least_height = [0] * len(starts)
         for sections, size in zip(self._sections, self._sizes, strict=True):
-            self._least_height[sections] += size
+            for n in range(sections.start, sections.stop):
+                self._least_height[n] += size
 
     def run(self, most_steps: int) -> tuple[int, ...] | None:
         made: list[_Choice] = []
@@ -86,7 +86,7 @@ class _Search:
                 self._undo(made.pop())
                 continue
             self._make(choice)
-            if self._least_height[self._sections[choice.index]].max() <= self._height:
+            if max(self._least_height[self._sections[choice.index]]) <= self._height:
                 made.append(choice)
                 open_choices.append(self._choices(choice.offset))
             else:
@@ -104,34 +104,39 @@ class _Search:
             key = (offsets[i], self._sizes[i], sections.start, sections.stop)
             if key not in seen:
                 seen.add(key)
-                yield _Choice(i, offsets[i], self._floor[sections].copy())
+                yield _Choice(i, offsets[i], self._floor[sections])
 
     def _rank(self, i: int) -> tuple[int, int]:
         sections = self._sections[i]
         area = self._sizes[i] * (sections.stop - sections.start)
         if self._preference is Preference.LARGEST:
             return (-area, 0)
-        return (-int(self._least_height[sections].max()), -area)
+        return (-max(self._least_height[sections]), -area)
 
     def _make(self, choice: _Choice) -> None:
         """Place the interval. Bytes left unused below it are added to the least height of its sections."""
-        sections, size = self._sections[choice.index], self._sizes[choice.index]
-        self._least_height[sections] += choice.offset - choice.floor
-        self._floor[sections] = choice.offset + size
+        sections, end = self._sections[choice.index], choice.offset + self._sizes[choice.index]
+        for n in range(sections.start, sections.stop):
+            self._least_height[n] += choice.offset - self._floor[n]
+            self._floor[n] = end
         self._offsets[choice.index] = choice.offset
         del self._left[choice.index]
-        self._lower(choice.index)
+        # ``end`` is above all that was placed in the sections before: nothing else can raise what overlaps them.
+        for i in self._concurrent[choice.index]:
+            if i in self._left and self._lowest[i] < end:
+                choice.raised.append((i, self._lowest[i]))
+                alignment = self._alignments[i]
+                self._lowest[i] = -(-end // alignment) * alignment
 
     def _undo(self, choice: _Choice) -> None:
         sections = self._sections[choice.index]
-        self._least_height[sections] -= choice.offset - choice.floor
-        self._floor[sections] = choice.floor
+        for n, floor in zip(range(sections.start, sections.stop), choice.floor, strict=True):
+            self._least_height[n] -= choice.offset - floor
+            self._floor[n] = floor
         self._left[choice.index] = None
-        self._lower(choice.index)
+        for i, lowest in choice.raised:
+            self._lowest[i] = lowest
 
-    def _lower(self, changed: int) -> None:
-        """Update the lowest offsets of remaining intervals that overlap ``changed`` in time."""
-        for i in self._concurrent[changed]:
-            if i in self._left:
-                floor, alignment = int(self._floor[self._sections[i]].max()), self._alignments[i]
-                self._lowest[i] = -(-floor // alignment) * alignment
+
+def _overlap(a: slice, b: slice) -> bool:
+    return bool(a.start < b.stop and a.stop > b.start)
