@@ -165,7 +165,8 @@ class _Module:
         if not has_masks:
             return self.without_masks(loop, wide, needs)
         if needs.weight <= _TWICE:
-            return self.full_rounds_and_rest(loop, wide, size)
+            few = lanes if needs.supports(lanes) else wide
+            return self.full_rounds_and_rest(loop, wide, few, size)
         return self.masked(loop, wide, size)
 
     def side_by_side(self, weight: int) -> int:
@@ -238,20 +239,30 @@ class _Module:
             f"  br i1 {k}.more, label %{head}.last, label %{loop.end}",
         ]
 
-    def full_rounds_and_rest(self, loop: _Loop, lanes: int, size: int) -> list[str]:
-        """Return the loop in full rounds, with a last masked one for the remainder."""
+    def full_rounds_and_rest(self, loop: _Loop, lanes: int, few: int, size: int) -> list[str]:
+        """Return the loop in full rounds of ``lanes`` elements, then in masked ones of ``few`` for the remainder."""
         k, head = loop.index, loop.head
-        mask, lines = _mask(f"{k}.left", lanes, size, k)
-        once = [f"  {k} = bitcast i64 {k}.first to i64", *self.widened(loop, lanes, mask)]
+        mask, lines = _mask(f"{k}.left", few, size, k)
+        rest = [
+            f"  {k} = phi i64 [ {k}.first, %{head}.rest ], [ {k}.next, %{head}.few ]",
+            f"  {k}.left = sub i64 {loop.count}, {k}",
+            *lines,
+            *self.widened(loop, few, mask),
+            f"  {k}.next = add nuw nsw i64 {k}, {few}",
+            f"  {k}.more = icmp ult i64 {k}.next, {loop.count}",
+            f"  br i1 {k}.more, label %{head}.few, label %{loop.end}",
+        ]
+        if few == lanes:
+            rest[0] = f"  {k} = bitcast i64 {k}.first to i64"
+            rest[-3:] = [f"  br label %{loop.end}"]
         return [
             f"{head}:",
             *self.rounds(loop, head, lanes),
             f"{head}.rest:",
             f"  {k}.first = phi i64 [ 0, %{head} ], [ {k}.whole, %{head}.done ]",
-            f"  {k}.left = sub i64 {loop.count}, {k}.first",
-            *lines,
-            *_renamed(once, "rest"),
-            f"  br label %{loop.end}",
+            f"  br label %{head}.few",
+            f"{head}.few:",
+            *_renamed(rest, "rest"),
         ]
 
     def rounds(self, loop: _Loop, before: str, lanes: int) -> list[str]:
