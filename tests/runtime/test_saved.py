@@ -80,7 +80,7 @@ def test_a_processor_whose_kernels_want_other_scratch_packs_heaps_anew(
 
     def on_a_processor(form: VectorMicroKernel | None) -> None:
         for module in (panel_convolution, vector_convolution):
-            monkeypatch.setattr(module, "vector_micro_kernel", lambda: form)
+            monkeypatch.setattr(module, "vector_micro_kernel", lambda features: form)
 
     with without_tile_unit():
         on_a_processor(VectorMicroKernel(16, (14, 8)))

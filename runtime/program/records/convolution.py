@@ -84,20 +84,19 @@ class GradientTiles:
     elements: int
 
 
-#: Vectors in a row of the micro-kernel's result.
-ACROSS = 2
-
-
 @dataclass(frozen=True, slots=True)
 class VectorMicroKernel:
-    """Micro-kernel in vector registers. lanes: of a vector. heights: rows of the taller and of the lower variant."""
+    """Micro-kernel in vector registers. lanes: of a vector. heights: rows of the taller and of the lower variant.
+    ``across``: vectors in a row of the result.
+    """
 
     lanes: int
     heights: tuple[int, int]
+    across: int = 2
 
     @property
     def columns(self) -> int:
-        return ACROSS * self.lanes
+        return self.across * self.lanes
 
     def next_heights(self) -> list[int]:
         """Return the number of rows to multiply next, by the rows left: the fewest in all, then the fewest products."""

@@ -53,8 +53,10 @@ def plan_here(
     """Return the plan that this processor follows; None for panels."""
     if kernel.tiles is not None and has_tile_unit():
         return kernel.tiles
-    fits = kernel.vectors is not None and kernel.vectors.micro_kernel == vector_micro_kernel()
-    return kernel.vectors if fits else None
+    plan = kernel.vectors
+    if plan is None or plan.micro_kernel != vector_micro_kernel(plan.features):
+        return None
+    return plan
 
 
 @CPU_KERNELS.binds(PanelConvolutionKernel)

@@ -29,6 +29,8 @@ GROUP_VECTORS = 4
 #: Rows of sums of two vectors each that are multiplied at a time, and of the rest, with AVX-512 and with AVX2 (Zen 4:
 #: k3 layers at 91 to 97 GFLOP/s, panels 68 to 83).
 AVX512_HEIGHTS, AVX2_HEIGHTS = (14, 8), (6, 4)
+#: The same of one vector each, for results of no more features.
+AVX512_NARROW_HEIGHTS, AVX2_NARROW_HEIGHTS = (16, 8), (8, 4)
 #: Largest depth of a product (Zen 5: half and twice of it take as long), and row stride of the left side: an odd number
 #: of lines, so that rows map to different sets of the cache.
 DEPTH, PITCH = 576, 592
@@ -36,9 +38,10 @@ DEPTH, PITCH = 576, 592
 MOST_FEATURES = 512
 #: Sums in a buffer, if features are not contiguous in the result.
 BUFFERED = 1 << 16
-#: Fewest features and fewest contiguous rows; BLAS computes convolutions with less (Zen 5, 2 to 14 features of 3 to 16
-#: channels: panels take 1.0 to 1.7 times as long, with 1x1 windows 0.8).
-LEAST_FEATURES, LEAST_RUN = 12, 8
+#: Fewest contiguous rows of a gradient, and least depth of sums for fewer features than a vector's lanes; BLAS computes
+#: the others (Zen 5, 16 images of 16x16: 2 and 3 channels in 0.7 to 1.0 of the time, 1x1 windows in 0.8 to 1.0; it
+#: takes 1.3 to 2.1 times as long for larger windows, and 1.0 to 1.6 times for gradients of 8 and 16 channels).
+LEAST_RUN, LEAST_PARTIAL_DEPTH = 8, 24
 #: Largest ratio of packed elements to elements of the arrays; BLAS computes smaller convolutions, for the sake of
 #: memory (Zen 5: in 1.2 to 2.0 of the time).
 MOST_SHARE = 1.0

@@ -35,7 +35,7 @@ def vector_plan(
 
     channels_inside: the input is contiguous along its channels, else along its batch.
     """
-    variant = vector_micro_kernel()
+    variant = vector_micro_kernel(out.dims[-1])
     views = x, w, out
     if (
         variant is None
@@ -43,16 +43,18 @@ def vector_plan(
         or any(view.element_type is not PrimitiveType.F32 for view in views)
         or any(dim.base_dilation > 1 for dim in window.dims)
         or window.rank > SPATIAL
-        or out.dims[-1] < tuning.LEAST_FEATURES
     ):
         return None
     features = min(-(-out.dims[-1] // variant.columns) * variant.columns, tuning.MOST_FEATURES)
     depth = min(math.prod(w.dims[1:-1]), tuning.DEPTH)
+    is_partial = out.dims[-1] < variant.lanes
     dense = out.strides[-1] == ITEM
     if not channels_inside:
         if not dense or out.dims[1] < tuning.LEAST_RUN:
             return None
         plan = _vector_plan(variant, LeftLayout.DEPTH, depth, features, 0)
+    elif is_partial and depth < tuning.LEAST_PARTIAL_DEPTH:
+        return None
     else:
         buffered = 0 if dense else tuning.BUFFERED // features
         plan = _vector_plan(variant, LeftLayout.ROWS, depth, features, buffered)

@@ -300,7 +300,9 @@ def test_a_convolution_goes_by_panels_where_a_machine_knows_nothing_else() -> No
     assert predicted(IMAGES, replace(known, convolutions=(panels, image))).seconds > 1.0
 
 
-@pytest.mark.skipif(vector_micro_kernel() is None, reason="no vectors that fuse products and sums")
+@pytest.mark.skipif(
+    vector_micro_kernel(32) is None, reason="no vectors that fuse products and sums"
+)
 def test_a_convolution_goes_by_vectors_where_a_machine_knows_them() -> None:
     """And no tile unit. Sums of a whole block are stored once."""
     rows, depth, features = 4 * 16 * 16, 9 * 16, 32

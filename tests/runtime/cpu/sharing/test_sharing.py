@@ -234,7 +234,7 @@ ROWS_ALONE = (
 #: Only vector registers keep the bits of convolutions that are cut by images.
 OF_FEW_FEATURES = {"convolution of few features", "gradient of few features"}
 NEVER_CUT = ROWS_ALONE | (
-    set() if vector_micro_kernel() is not None and not has_tile_unit() else OF_FEW_FEATURES
+    set() if vector_micro_kernel(16) is not None and not has_tile_unit() else OF_FEW_FEATURES
 )
 
 

@@ -1,4 +1,4 @@
-"""Native code of small matrix products in vector registers: a few rows of broadcast numbers by two vectors of columns.
+"""Native code of small matrix products in vector registers: a few rows of broadcast numbers by one or two vectors.
 
 The numbers of rows and lanes depend on the processor's registers. A height is a number of rows multiplied at a time.
 """
@@ -15,7 +15,7 @@ from runtime.codegen.ir.values import Pointer, Vector, selected, splat, zeros
 from runtime.codegen.ir.vectors import first_lanes, intrinsic, masked_load, masked_store, prefetch
 from runtime.codegen.llvm.jit import host_has
 from runtime.cpu.kernels.convolution import tuning
-from runtime.program.records.convolution import ACROSS, LeftLayout, VectorMicroKernel
+from runtime.program.records.convolution import LeftLayout, VectorMicroKernel
 
 #: Bytes of a number.
 ITEM = 4
@@ -24,13 +24,20 @@ LINE = 64
 
 
 @cache
-def vector_micro_kernel() -> VectorMicroKernel | None:
-    """Return the host's micro-kernel; None if its vectors are short or it has no fused multiply-add."""
+def vector_micro_kernel(features: int) -> VectorMicroKernel | None:
+    """Return the host's micro-kernel for a result of so many columns: of one vector if they fit in one, else of two.
+
+    Returns None if vectors are short or the host has no fused multiply-add.
+    """
     if host_has("avx512f", "avx512vl"):
-        return VectorMicroKernel(16, tuning.AVX512_HEIGHTS)
-    if host_has("avx2", "fma"):
-        return VectorMicroKernel(8, tuning.AVX2_HEIGHTS)
-    return None
+        wide = VectorMicroKernel(16, tuning.AVX512_HEIGHTS)
+        narrow = VectorMicroKernel(16, tuning.AVX512_NARROW_HEIGHTS, across=1)
+    elif host_has("avx2", "fma"):
+        wide = VectorMicroKernel(8, tuning.AVX2_HEIGHTS)
+        narrow = VectorMicroKernel(8, tuning.AVX2_NARROW_HEIGHTS, across=1)
+    else:
+        return None
+    return narrow if features <= narrow.columns else wide
 
 
 def vector_type(variant: VectorMicroKernel) -> str:
@@ -62,22 +69,23 @@ def _add_product(module: Module, variant: VectorMicroKernel, left: LeftLayout, h
     """Add ``multiply{height}``, the product of so many rows."""
     f = internal_function(module, f"multiply{height}", *_PARAMETERS, "i1")
     a, b, depth, rows, at, *_ = f.parameters
-    kind, n = vector_type(variant), variant.lanes
+    kind, n, across = vector_type(variant), variant.lanes, variant.across
     row_step, depth_step = (tuning.PITCH, 1) if left is LeftLayout.ROWS else (1, n)
     results = []
     for i in range(height):
         results.append(rows.pointer(i).at(at))
         prefetch(results[-1], writes=True)
-        prefetch(results[-1].at(LINE), writes=True)
-    with f.repeat(0, a, b, *[zeros(f, kind)] * (height * ACROSS)) as each:
+        if across * n * ITEM > LINE:
+            prefetch(results[-1].at(LINE), writes=True)
+    with f.repeat(0, a, b, *[zeros(f, kind)] * (height * across)) as each:
         k, a_k, b_k, *sums = each.values
-        right = [b_k.element("float", v * n).load(kind, align=ITEM * n) for v in range(ACROSS)]
+        right = [b_k.element("float", v * n).load(kind, align=ITEM * n) for v in range(across)]
         for i in range(height):
             number = splat(a_k.element("float", i * row_step).load("float"), n)
             for v, columns_of_b in enumerate(right):
-                total = sums[i * ACROSS + v]
-                sums[i * ACROSS + v] = intrinsic("fma", number, columns_of_b, total)
-        following = a_k.element("float", depth_step), b_k.element("float", ACROSS * n)
+                total = sums[i * across + v]
+                sums[i * across + v] = intrinsic("fma", number, columns_of_b, total)
+        following = a_k.element("float", depth_step), b_k.element("float", across * n)
         each.again(k + 1, *following, *sums, when=(k + 1).ult(depth))
     _write_sums(f, variant, results, sums)
     f.finish()
@@ -92,7 +100,7 @@ def _write_sums(
 
     def results() -> Iterator[tuple[Pointer, Vector, int]]:
         for i, total in enumerate(sums):
-            row, v = divmod(i, ACROSS)
+            row, v = divmod(i, variant.across)
             yield rows[row].element("float", v * n), total, v
 
     with f.when(columns.compared("uge", variant.columns)) as is_full:
@@ -103,7 +111,7 @@ def _write_sums(
             for to, total, _ in results():
                 to.store(total, align=ITEM)
         is_full.otherwise()
-        masks = [first_lanes(columns - v * n, n) for v in range(ACROSS)]
+        masks = [first_lanes(columns - v * n, n) for v in range(variant.across)]
         old = [selected(add, mask, zeros(f, mask.type)) for mask in masks]
         for to, total, v in results():
             before = masked_load(to, kind, old[v], ITEM)

@@ -9,7 +9,7 @@ from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.values import Pointer, selected, splat, zeros
+from runtime.codegen.ir.values import Pointer, Vector, splat, zeros
 from runtime.codegen.ir.vectors import addresses, first_lanes, gathered, masked_load, numbers
 from runtime.codegen.record import Record
 from runtime.cpu.kernels.convolution import tuning
@@ -26,18 +26,24 @@ from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import (
     position_in,
     step,
 )
-from runtime.program.records.convolution import ACROSS, VectorMicroKernel
+from runtime.program.records.convolution import VectorMicroKernel
 
 _POSITION, _UNIT = f"[{POSITION} x i64]", f"[{UNIT} x i64]"
 
 
 def _pack_columns(
-    f: FunctionWriter, n: int, to: Pointer, source: Pointer, apart: Int, columns: Int
+    f: FunctionWriter,
+    variant: VectorMicroKernel,
+    to: Pointer,
+    source: Pointer,
+    apart: Int,
+    columns: Int,
 ) -> None:
-    """Pack a line of w as consecutive vectors of ``n`` lanes, with zeros behind the last column."""
-    kind = f"<{n} x float>"
+    """Pack a line of w as consecutive vectors, with zeros behind the last column."""
+    kind, n = vector_type(variant), variant.lanes
     vectors = [
-        (k * n, first_lanes(columns - k * n, n), to.element("float", k * n)) for k in range(ACROSS)
+        (k * n, first_lanes(columns - k * n, n), to.element("float", k * n))
+        for k in range(variant.across)
     ]
     with f.when(apart.equals(ITEM)) as dense:
         for first, mask, target in vectors:
@@ -93,7 +99,7 @@ def _add_pack_w_of_units(module: Module, variant: VectorMicroKernel, record: typ
                 j, from_tap, to_tap = tap.values
                 with f.repeat(0, from_tap, to_tap) as channel:
                     c, source, to = channel.values
-                    _pack_columns(f, variant.lanes, to, source, apart, columns - first)
+                    _pack_columns(f, variant, to, source, apart, columns - first)
                     following, after = c + 1, to.element("float", variant.columns)
                     more = following.ult(length)
                     channel.again(following, source.at(channel_bytes), after, when=more)
@@ -205,7 +211,7 @@ def _add_pack_w_of_positions(
         cursors = {0: Cursor(to_panel, variant.columns * ITEM)}
         with f.cursor_loop(depth, cursors) as (k, to):
             source = w_f.at(f.view(Position, table.element(_POSITION, k)).other)
-            _pack_columns(f, variant.lanes, to[0], source, apart, columns - first)
+            _pack_columns(f, variant, to[0], source, apart, columns - first)
         behind = first + variant.columns
         after = to[0].element("float", variant.columns)
         panels.again(behind, w_f.at(apart * variant.columns), after, when=behind.ult(columns))
@@ -232,20 +238,30 @@ def _add_pack_left(module: Module, variant: VectorMicroKernel, record: type[Reco
     """Add ``pack_left``(record, depth, first, count), which packs rows, by full vectors if the run is long enough."""
     f = internal_function(module, "pack_left", "i64", "i64", "i64", record=record)
     _, depth, first, count = f.parameters
-    rec, n, kind = f.record, variant.lanes, vector_type(variant)
-    left, met = rec.left, rec.met
+    rec, n = f.record, variant.lanes
     mask = first_lanes(count, n)
     with f.when((first + n).compared("ule", rec.run)) as is_full:
-        with f.loop(depth) as k:
-            start = met.pointer(k)
-            with f.when(~start.is_null()) as there:
-                loaded = start.element("float", first).load(kind, align=ITEM)
-            value = there.merged(loaded, zeros(f, kind))
-            left.element("float", k * n).store(value, align=ITEM * n)
+        _pack_runs(f, variant, depth, first, None)
         is_full.otherwise()
-        with f.loop(depth) as k:
-            start = met.pointer(k)
-            seen = selected(~start.is_null(), mask, zeros(f, mask.type))
-            value = masked_load(start.element("float", first), kind, seen, ITEM)
-            left.element("float", k * n).store(value, align=ITEM * n)
+        _pack_runs(f, variant, depth, first, mask)
     f.finish()
+
+
+def _pack_runs(
+    f: FunctionWriter, variant: VectorMicroKernel, depth: Int, first: Int, mask: Vector | None
+) -> None:
+    """Pack a vector of each run from its row ``first`` on, of as many rows as ``mask`` has ones; zeros of absent runs.
+
+    A masked load from a null address would be slow, though it loads nothing: some processors prepare for its fault.
+    """
+    n, kind = variant.lanes, vector_type(variant)
+    with f.loop(depth) as k:
+        start = f.record.met.pointer(k)
+        with f.when(~start.is_null()) as there:
+            run = start.element("float", first)
+            if mask is None:
+                loaded = run.load(kind, align=ITEM)
+            else:
+                loaded = masked_load(run, kind, mask, ITEM)
+        value = there.merged(loaded, zeros(f, kind))
+        f.record.left.element("float", k * n).store(value, align=ITEM * n)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import runtime.cpu.kernels.convolution.ir.vector_multiply_ir as vector_multiply_ir
 import runtime.cpu.kernels.convolution.panels as panel_convolution
 import runtime.cpu.kernels.convolution.vectors as vector_convolution
 import runtime.emit  # noqa: F401 - fills the lowerings
@@ -39,9 +40,14 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(params=["own", "short"], autouse=True)
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The host's vectors and those of AVX2, without the tile unit."""
-    found = vector_micro_kernel() if request.param == "own" else VectorMicroKernel(8, (6, 4))
-    for module in (panel_convolution, vector_convolution):
-        monkeypatch.setattr(module, "vector_micro_kernel", lambda: found)
+    if request.param == "short":
+        monkeypatch.setattr(
+            vector_multiply_ir,
+            "host_has",
+            lambda *names: "avx512f" not in names and host_has(*names),
+        )
+        for module in (panel_convolution, vector_convolution):
+            monkeypatch.setattr(module, "vector_micro_kernel", vector_micro_kernel.__wrapped__)
     monkeypatch.setattr(tuning, "MOST_SHARE", 1e9)  # arrays here are small
     with without_tile_unit():
         yield
@@ -83,14 +89,14 @@ WINDOWS = [
 
 
 @pytest.mark.parametrize(("window", "out"), WINDOWS)
-@pytest.mark.parametrize("features", [12, 33])
+@pytest.mark.parametrize("features", [5, 12, 33])
 def test_windows(window: str, out: str, features: int, bound: list[LeftLayout]) -> None:
     x, w, y = "f32[3,9,8,5]", f"f32[3,2,5,{features}]", f"f32[3,{out},{features}]"
     check(convolution(x, w, y, window, "b01f_01io->b01f"), bound, LeftLayout.ROWS)
 
 
 @pytest.mark.parametrize(("window", "out"), WINDOWS)
-@pytest.mark.parametrize(("rows", "features"), [(8, 12), (37, 51)])
+@pytest.mark.parametrize(("rows", "features"), [(8, 12), (19, 3), (37, 51)])
 def test_gradients_of_kernels(
     window: str, out: str, rows: int, features: int, bound: list[LeftLayout]
 ) -> None:
@@ -138,14 +144,14 @@ def test_blocks(x: str, w: str, y: str, window: str, bound: list[LeftLayout]) ->
     [
         (
             "2,8,15",
-            "3,5,45",
-            "2,6,45",
+            "3,5,51",
+            "2,6,51",
             "size=3",
             "b0f_0io->b0f",
             ", feature_group_count=3",
             LeftLayout.ROWS,
         ),
-        ("4,5", "5,13", "4,13", "", "bf_io->bf", "", LeftLayout.ROWS),
+        ("4,5", "5,19", "4,19", "", "bf_io->bf", "", LeftLayout.ROWS),
         (
             "2,4,5,6,3",
             "2,3,2,3,14",
@@ -164,7 +170,7 @@ def test_blocks(x: str, w: str, y: str, window: str, bound: list[LeftLayout]) ->
             "",
             LeftLayout.DEPTH,
         ),
-        ("1,1,9,1", "1,4,1,12", "1,1,6,12", "size=1x4", "b01f_01io->b01f", "", LeftLayout.ROWS),
+        ("1,1,9,1", "1,4,1,16", "1,1,6,16", "size=1x4", "b01f_01io->b01f", "", LeftLayout.ROWS),
     ],
 )
 def test_groups_and_ranks(
@@ -226,7 +232,13 @@ def test_parts_of_the_features_are_the_same_bits(
 
 
 def test_heights_leave_no_row_and_waste_few() -> None:
-    for own in (VectorMicroKernel(16, (14, 8)), VectorMicroKernel(8, (6, 4))):
+    heights_of = (
+        tuning.AVX512_HEIGHTS,
+        tuning.AVX2_HEIGHTS,
+        tuning.AVX512_NARROW_HEIGHTS,
+        tuning.AVX2_NARROW_HEIGHTS,
+    )
+    for own in (VectorMicroKernel(16, heights) for heights in heights_of):
         heights = own.next_heights()
         for rows in range(1, len(heights)):
             left, multiplied = rows, 0
@@ -238,6 +250,16 @@ def test_heights_leave_no_row_and_waste_few() -> None:
                 a * tall + b * low for a, b in np.ndindex(20, 20) if a * tall + b * low >= rows
             )
             assert multiplied == least
+
+
+def test_a_short_sum_of_few_features_is_left_to_blas() -> None:
+    """Vectors of sums would be partly empty, and stored under masks."""
+    text = convolution(
+        "f32[2,9,9,4]", "f32[1,1,4,7]", "f32[2,9,9,7]", "size=1x1", "b01f_01io->b01f"
+    )
+    (kernel,) = kernels_of(assert_agrees(text, rtol=1e-3))
+    assert isinstance(kernel, PanelConvolutionKernel)
+    assert kernel.vectors is None
 
 
 @pytest.mark.parametrize(("side", "taken"), [(6, False), (64, True)])
