@@ -19,6 +19,7 @@ import numpy as np
 
 import spmd
 from benchmarks.zoo.judge import Ran, judge
+from collectives.schedule.checker import check_schedule
 from launch.data.inputs import read_inputs, write_arrays
 from launch.entry import Entry
 from launch.execution import time_steps
@@ -26,6 +27,7 @@ from launch.imported_before import import_before_timing
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.target.machine_option import machine_for
+from runtime.buffers.checker.checker import check_buffers
 from runtime.interpreter import settings_for_compiling
 from spmd.analysis.cost import module_cost
 from spmd.errors import SpmdError
@@ -57,6 +59,8 @@ def run_case(folder: Path) -> dict[str, Any]:
     outputs = [np.asarray(x) for x in executable.run(*inputs)]
     write_arrays(folder / "outputs.npz", "out", outputs)
     times = time_steps(executable, executable.put(inputs), WARM_UP + STEPS)[WARM_UP:]
+    check_schedule(executable.module)
+    check_buffers(executable.module, executable.program)
     memory = executable.stats.figures()
     paths = [leaf["path"] or "result" for leaf in case["outputs"]]
     ran = Ran(module, entry, case["devices"], inputs, outputs)

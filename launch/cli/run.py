@@ -62,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="compare with the unpartitioned reference evaluator; exit 1, naming the first op that differs",
+        help="check the schedule and the buffers, and compare with the unpartitioned reference evaluator; exit 1, "
+        "naming the first op that differs",
     )
     parser.add_argument(
         "--backend",

@@ -124,7 +124,7 @@ def colocate(program: Program) -> Colocation:
             _colocate_branch_results(result, step)
     for step in all_steps(program.entry):
         if isinstance(step, WhileStep):
-            _colocate_inits(result, step)
+            _colocate_inits(result, step, writers)
         else:
             _share_in_place(result, step)
     return result
@@ -195,8 +195,8 @@ def _colocate_outputs(colocation: Colocation, writers: dict[Value, tuple[Step, i
             colocation.outputs[output.number] = target
             if value is parameter and view.is_entire:
                 continue
-            if _can_write_directly(colocation, view, program.entry) and _follows_parameter(
-                parameter, value, writers
+            if _can_write_directly(colocation, view, program.entry) and _follows(
+                parameter, parameter.last_read, value, writers
             ):
                 colocation.merge(target, colocation.groups[value])
                 continue
@@ -225,11 +225,14 @@ def _can_write_directly(colocation: Colocation, view: ValueView, region: object)
     return view.is_entire and view.value.region is region and colocation.is_alone(view.value)
 
 
-def _follows_parameter(
-    parameter: Value, value: Value, writers: dict[Value, tuple[Step, int]]
+def _follows(
+    value: Value, last_read: int, other: Value, writers: dict[Value, tuple[Step, int]]
 ) -> bool:
-    step, result = writers[value]
-    return _may_follow(parameter, parameter.last_read, step, result)
+    """Return whether a step writes ``other``, and may do so into the memory of ``value``, last read at ``last_read``."""
+    if other not in writers:
+        return False
+    step, result = writers[other]
+    return _may_follow(value, last_read, step, result)
 
 
 def _colocate_loop_state(
@@ -261,19 +264,45 @@ def _colocate_branch_results(colocation: Colocation, step: ConditionalStep) -> N
                 colocation.copies.append(Copy(view, result, branch.region.end, step))
 
 
-def _colocate_inits(colocation: Colocation, loop: WhileStep) -> None:
+def _colocate_inits(
+    colocation: Colocation, loop: WhileStep, writers: dict[Value, tuple[Step, int]]
+) -> None:
     """Let the loop start in the memory of its initial values if these have no other use; else copy them."""
     for i, carried in enumerate(loop.carried):
         source = colocation.groups[carried.init.value]
         target = colocation.groups[carried.value]
         if source is target:
             continue
-        if _can_share(source, loop, i, [i]) and target.kind is GroupKind.TEMPORARY:
+        may_share = _can_share(source, loop, i, [i]) and _is_free_before(
+            target, loop, source, writers
+        )
+        if may_share and target.kind is GroupKind.TEMPORARY:
             colocation.merge(source, target)
-        elif _can_share(source, loop, i, [i]) and target.kind is GroupKind.OUTPUT:
+        elif may_share and target.kind is GroupKind.OUTPUT:
             colocation.merge(target, source)
         else:
             colocation.copies.append(Copy(carried.init, carried.value, loop.position, loop))
+
+
+def _is_free_before(
+    target: Group, loop: WhileStep, source: Group, writers: dict[Value, tuple[Step, int]]
+) -> bool:
+    """Return whether what the memory of the loop's state holds before the loop is dead when ``source`` begins.
+
+    If the loop's result is the new state of a loop around it, or a result of a branch, it holds the old state
+    or what other branches write.
+    """
+    before = [value for value in target.values if value.start < loop.position]
+    if not before:
+        return True
+    around = loop.region.with_parents()
+    first = min(source.values, key=lambda value: value.start)
+    for value in before:
+        reads = [read for read in value.reads if read.position <= loop.position]
+        last = max((value.start, *(read.until_within(*around) for read in reads)))
+        if last >= first.start and not _follows(value, last, first, writers):
+            return False
+    return True
 
 
 def _can_share(source: Group, step: Step, result: int, over: Sequence[int]) -> bool:

@@ -32,15 +32,17 @@ class Region:
     start: int
     end: int = -1
     loop_end: int | None = None
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list, repr=False)
+
+    def with_parents(self) -> list[Region]:
+        """Return this region and those that it lies in, innermost first."""
+        regions = [self]
+        while (parent := regions[-1].parent) is not None:
+            regions.append(parent)
+        return regions
 
     def is_inside(self, other: Region) -> bool:
-        region: Region | None = self
-        while region is not None:
-            if region is other:
-                return True
-            region = region.parent
-        return False
+        return any(region is other for region in self.with_parents())
 
 
 @dataclass(eq=False, slots=True)
@@ -61,7 +63,7 @@ class Value:
     constant: NDArray | None = None
     parameter: int | None = None
     order: tuple[int, ...] | None = None
-    reads: list[Read] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list, repr=False)
     size: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -32,4 +32,5 @@ def compile_options(options: argparse.Namespace) -> CompileOptions:
         machine=machine,
         durations=durations,
         without=tuple(options.without),
+        check=getattr(options, "check", False),
     )

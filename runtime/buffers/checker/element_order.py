@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from spmd.hlo import HloInstruction, Opcode
-from spmd.ops.attrs import DimensionsAttrs, PadAttrs
+from spmd.ops.attrs import DimensionsAttrs, PadAttrs, SliceAttrs
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape
 
@@ -75,12 +75,14 @@ class Order:
             step *= size
         return True
 
-    def after(self, x: HloInstruction, user: HloInstruction) -> Order | None:
+    def after(self, x: HloInstruction, user: HloInstruction) -> Order | Window | None:
         """Return the order of ``user`` if ``x`` has this order; None if an element of it needs several of ``x``."""
         if stays_in_place(x, user):
             return self._reshaped(user.dims)
         if user.opcode is Opcode.TRANSPOSE:
             return Order(tuple(self.dims[d] for d in _dimensions(user)))
+        if self.is_own:
+            return Window(x.dims, (0,) * len(x.dims)).after(x, user)
         return None
 
     @property
@@ -118,6 +120,42 @@ class Order:
                 parts.insert(0, (taken, step))
             found.insert(0, tuple(parts))
         return Order(tuple(found))
+
+
+@dataclass(frozen=True)
+class Window:
+    """Location of elements that were cut out of an array of ``array`` sizes: element i is the array's i + ``shift``."""
+
+    array: tuple[int, ...]
+    shift: tuple[int, ...]
+    is_own: ClassVar[bool] = False
+
+    def after(self, x: HloInstruction, user: HloInstruction) -> Order | Window | None:
+        """Return the location of ``user``'s elements if those of ``x`` are here; None if an element needs several."""
+        if OPS[user.opcode].elementwise and x.dims == user.dims:
+            return self
+        moved = _moved(x, user)
+        if moved is None:
+            return None
+        shift = tuple(a + b for a, b in zip(self.shift, moved, strict=True))
+        if user.dims == self.array and not any(shift):
+            return Order.of(self.array)
+        return Window(self.array, shift)
+
+
+def _moved(x: HloInstruction, user: HloInstruction) -> tuple[int, ...] | None:
+    """Return by how much an element's index in ``x`` exceeds that in ``user``; None if it does not for all elements."""
+    if user.opcode is Opcode.SLICE:
+        attrs = user.attrs_as(SliceAttrs)
+        return attrs.starts if set(attrs.strides) <= {1} else None
+    if user.opcode is Opcode.PAD and user.operand(0) is x and user.operand(1) is not x:
+        pad = user.attrs_as(PadAttrs)
+        return None if any(pad.interior) else tuple(-low for low in pad.low)
+    if user.opcode is Opcode.CONCATENATE and user.operands.count(x) == 1:
+        (along,) = _dimensions(user)
+        before = sum(y.dims[along] for y in user.operands[: user.operands.index(x)])
+        return tuple(-before if d == along else 0 for d in range(len(x.dims)))
+    return None
 
 
 def _dimensions(user: HloInstruction) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import launch.checks.divergence
+import runtime.buffers.colocation
 import spmd
 from launch.checks.divergence import first_diverging_op, search
 from launch.cli import main
@@ -19,6 +20,7 @@ from runtime.compile import array_specs
 from runtime.executable import Executable
 from spmd.hlo import HloInstruction
 from tests.paths import CASES
+from tests.runtime.programs import FIRST_VALUE_READS_STATE
 
 GPT = CASES / "gpt_dp2tp2"
 UNEVEN_SUM = """
@@ -117,6 +119,18 @@ def test_a_search_that_fails_does_not_cost_the_report(
     assert "DIFFERS" in printed
     assert printed.count("the search for the first diverging op failed") == 1
     assert "at all" not in printed
+
+
+def test_buffers_that_are_shared_too_early_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wrong numbers whose cause lies in no instruction."""
+    path = tmp_path / "m.hlo"
+    path.write_text(FIRST_VALUE_READS_STATE.replace("constant(2)", "constant(40)"))  # not unrolled
+    assert main(["run", str(path), "--check"]) == 0
+    monkeypatch.setattr(runtime.buffers.colocation, "_is_free_before", lambda *_: True)
+    assert main(["run", str(path), "--check"]) == 1
+    assert "buffer checker: first_value_reads_state" in capsys.readouterr().err
 
 
 def test_a_kernel_that_errs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

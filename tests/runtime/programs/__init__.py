@@ -21,6 +21,12 @@ from tests.runtime.programs.control_flow import (
     SWAP_LOOP,
 )
 from tests.runtime.programs.exchange_loop import exchange_loop
+from tests.runtime.programs.inner_loops import (
+    FIRST_VALUE_OVER_PRODUCT,
+    FIRST_VALUE_OVER_STATE,
+    FIRST_VALUE_READS_STATE,
+    LOOP_IN_A_BRANCH,
+)
 from tests.runtime.programs.memory_spaces import SPACES, SPACES_BRANCHES, SPACES_LOOP
 from tests.runtime.programs.outputs import (
     DONATED,
@@ -43,6 +49,10 @@ ALIASING = {
     "swap_loop": SWAP_LOOP,
     "rotate_loop": ROTATE_LOOP,
     "nested_update": NESTED_UPDATE,
+    "first_value_reads_state": FIRST_VALUE_READS_STATE,
+    "first_value_over_product": FIRST_VALUE_OVER_PRODUCT,
+    "first_value_over_state": FIRST_VALUE_OVER_STATE,
+    "loop_in_a_branch": LOOP_IN_A_BRANCH,
     "outside_read": OUTSIDE_READ,
     "conditional": CONDITIONAL,
     "donated": DONATED,
@@ -68,6 +78,7 @@ __all__ = [
     "DONATED_SWAP",
     "DYING_OPERANDS",
     "ELEMENTWISE",
+    "FIRST_VALUE_READS_STATE",
     "NESTED_UPDATE",
     "OUTPUTS_OVER_TEMPORARIES",
     "OUTPUT_AS_SPACE",

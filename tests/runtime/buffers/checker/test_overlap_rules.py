@@ -30,6 +30,11 @@ STEADY = {
     "cut off by padding": "z = f32[] constant(0)\n  t = f32[4,4] transpose(p), dimensions={1,0}\n"
     "  c = f32[4,4] pad(t, z), padding=4_-4x0_0\n  ROOT r = f32[4,4] add(p, c)",
     "sliced whole": "ROOT r = f32[4,4] slice(p), slice={[0:4], [0:4]}",
+    "cut and joined": "a = f32[1,4] slice(p), slice={[0:1], [0:4]}\n  n = f32[1,4] abs(a)\n"
+    "  b = f32[3,4] slice(p), slice={[1:4], [0:4]}\n"
+    "  ROOT r = f32[4,4] concatenate(n, b), dimensions={0}",
+    "cut and padded": "z = f32[] constant(0)\n  a = f32[4,3] slice(p), slice={[0:4], [1:4]}\n"
+    "  ROOT r = f32[4,4] pad(a, z), padding=0_0x1_0",
     "what nobody needs": "t = f32[4,4] transpose(p), dimensions={1,0}\n  ROOT r = f32[4,4] abs(p)",
 }
 MOVED = {
@@ -45,6 +50,15 @@ MOVED = {
     "  s = f32[2,8] reshape(t)\n  u = f32[8,2] transpose(s), dimensions={1,0}\n  ROOT r = f32[4,4] reshape(u)",
     "cut off but for a row": "z = f32[] constant(0)\n  t = f32[4,4] transpose(p), dimensions={1,0}\n"
     "  c = f32[4,4] pad(t, z), padding=3_-3x0_0\n  ROOT r = f32[4,4] add(p, c)",
+    "cut and joined in another order": "a = f32[1,4] slice(p), slice={[0:1], [0:4]}\n"
+    "  b = f32[3,4] slice(p), slice={[1:4], [0:4]}\n"
+    "  ROOT r = f32[4,4] concatenate(b, a), dimensions={0}",
+    "joined with itself": "a = f32[2,4] slice(p), slice={[0:2], [0:4]}\n"
+    "  ROOT r = f32[4,4] concatenate(a, a), dimensions={0}",
+    "cut with strides": "z = f32[] constant(0)\n  a = f32[4,2] slice(p), slice={[0:4], [0:4:2]}\n"
+    "  ROOT r = f32[4,4] pad(a, z), padding=0_0x0_2",
+    "padded elsewhere": "z = f32[] constant(0)\n  a = f32[4,3] slice(p), slice={[0:4], [1:4]}\n"
+    "  ROOT r = f32[4,4] pad(a, z), padding=0_0x0_1",
     "later": "a = f32[4,4] abs(p)\n  ROOT r = f32[4,4] transpose(a), dimensions={1,0}",
 }
 
