@@ -228,7 +228,7 @@ def _can_write_directly(colocation: Colocation, view: ValueView, region: object)
 def _follows(
     value: Value, last_read: int, other: Value, writers: dict[Value, tuple[Step, int]]
 ) -> bool:
-    """Return whether a step writes ``other``, and may do so into the memory of ``value``, last read at ``last_read``."""
+    """Return whether a step writes ``other``, and may write it over ``value``, which is last read at ``last_read``."""
     if other not in writers:
         return False
     step, result = writers[other]

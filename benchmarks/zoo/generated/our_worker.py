@@ -30,7 +30,7 @@ def run_case(folder: Path) -> tuple[str, str]:
     """Return the outcome and what is said of it."""
     case = json.loads((folder / "case.json").read_text())
     module = spmd.load(folder / "module.hlo")
-    executable = spmd.compile(module, case["devices"])
+    executable = spmd.compile(module, case["devices"], options=spmd.CompileOptions(check=True))
     entry = Entry.of_executable(executable)
     inputs = read_inputs(folder / "inputs.npz", entry.inputs)
     outputs = [np.asarray(x) for x in executable.run(*inputs)]

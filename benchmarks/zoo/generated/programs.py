@@ -128,6 +128,8 @@ def step_of(dice: Random, pool: list[Any], meshes: Meshes, whole: int) -> Any:
         return regions.called(dice, pool, SMOOTH)
     if kind < 0.32:
         return manual.per_device(dice, pool, manual.Manual(meshes.all[0], whole))
+    if kind < 0.36:
+        return regions.nested(dice, pool, meshes.constrain)
     return dice.choice(PLAIN)(dice, pool)
 
 

@@ -59,6 +59,53 @@ def loop(dice: Random, pool: list[Any], constrain: Constrain) -> Any:
     return lax.associative_scan(pair, (jax.nn.sigmoid(x), x), axis=axis, reverse=backward)[1]
 
 
+def nested(dice: Random, pool: list[Any], constrain: Constrain) -> Any:
+    """A loop whose new state is what a loop in it gives, or a branch with one, beside other readings of the old."""
+    x = pick_single(dice, pool, 1)
+    if x is None or x.size > 512:
+        return None
+    readings = (
+        lambda v: v,
+        lambda v: jnp.roll(v, 1, -1),
+        lambda v: v[::-1] - v,
+        lambda v: jnp.cos(v) * jnp.mean(v),
+        lambda v: jnp.cumsum(v, 0) / len(v),
+    )
+    first, side, late = (dice.choice(readings) for _ in range(3))
+    trips, inner, kind, order = (
+        dice.randint(2, 9),
+        dice.randint(2, 9),
+        *dice.choices(range(4), k=2),
+    )
+    is_placed, own = dice.random() < 0.5, dice.getstate()
+
+    def looped(v: Any) -> Any:
+        if kind == 0:
+            return lax.fori_loop(0, inner, lambda k, c: jnp.sin(c) + k / 8, v)
+        if kind == 1:
+            going = lambda s: (s[0] < inner) & (jnp.sum(s[1]) < 50)  # noqa: E731
+            return lax.while_loop(going, lambda s: (s[0] + 1, jnp.abs(s[1]) * 0.7 + 0.1), (0, v))[1]
+        if kind == 2:
+            return lax.scan(lambda c, r: (jnp.tanh(c + r), None), v, v)[0]
+        some = lambda c: lax.fori_loop(0, inner, lambda _, y: jnp.sin(y), c)  # noqa: E731
+        return lax.cond(jnp.sum(v) > 0, some, lambda c: jnp.cos(c) - c[::-1], v)
+
+    def body(_: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
+        v, u = state
+        begun, beside = first(v), side(v) + u / 2
+        if is_placed:
+            again = Random()
+            again.setstate(own)
+            begun = constrain(again, begun)
+        found = looped(begun)
+        others = (beside, u - late(found), jnp.tanh(beside) * late(begun), u)
+        pair = (found, others[order])
+        return pair if order % 2 else (pair[1] / 2, pair[0])
+
+    last = lax.fori_loop(0, trips, body, (x, jnp.sin(x)))
+    return last[0] - last[1]
+
+
 def branch(dice: Random, pool: list[Any], ops: tuple[Op, ...]) -> Any:
     x = pick_float(dice, pool, 1)
     if x is None:
