@@ -38,9 +38,9 @@ def colocate_own_parts(colocation: Colocation) -> None:
             continue
         for number, (view, result) in enumerate(zip(step.operands, step.results, strict=True)):
             operand, target = colocation.groups[view.value], colocation.groups[result]
-            if not _dies_at(operand, step, number):
+            if not (_is_entire(colocation, view.value) and _dies_at(operand, step, number)):
                 continue
-            gathers = operand.size < target.size
+            gathers = view.value.size < result.size
             tile, full = (operand, target) if gathers else (target, operand)
             may_lie = (
                 _is_free(full, tile.start, step)
@@ -54,6 +54,11 @@ def colocate_own_parts(colocation: Colocation) -> None:
             ):
                 colocation.parts.update(dict.fromkeys(tile.values, parts))
                 colocation.merge(full, tile)
+
+
+def _is_entire(colocation: Colocation, value: Value) -> bool:
+    """Return whether ``value`` is no own part: memory behind that holds parts of other devices, which do not die."""
+    return value not in colocation.parts
 
 
 def _dies_at(group: Group, step: Step, operand: int) -> bool:

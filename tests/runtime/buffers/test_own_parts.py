@@ -6,6 +6,7 @@ import pytest
 
 from collectives.communicator.kinds.all_gather import AllGather
 from collectives.communicator.kinds.op import CollectiveOp
+from runtime.buffers.checker.checker import check_buffers
 from runtime.buffers.checker.overlap_rules import wrong_overlap
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.executable import Executable
@@ -119,6 +120,34 @@ def test_elsewhere(text: str) -> None:
     where = slices(compiled(text, keep_order=True))
     assert not where["c"].parts
     assert not where["g"].parts
+
+
+def test_what_is_gathered_of_a_part_does_not_lie_around_it() -> None:
+    """Of four parts that two devices gather two of; what they make is as large as half of the four."""
+    executable = compiled(
+        f"""HloModule again, num_partitions=4
+{SUM}
+ENTRY main {{
+  x = f32[1280] parameter(0)
+  y = f32[640,10] parameter(1)
+  e = f32[640,10] sine(y)
+  m = f32[640,10] exponential(y)
+  u = f32[640,10] add(e, m)
+  z = f32[] constant(0)
+  t = f32[640] reduce(u, z), dimensions={{1}}, to_apply=sum
+  c = f32[1280] cosine(x)
+  p = f32[320] reduce-scatter(c), channel_id=1, replica_groups={{{{3,1,2,0}}}}, use_global_device_ids=true, dimensions={{0}}, to_apply=sum
+  g = f32[640] all-gather(p), channel_id=2, replica_groups={{{{0,1}},{{2,3}}}}, use_global_device_ids=true, dimensions={{0}}
+  d = f32[640] reverse(g), dimensions={{0}}
+  ROOT o = f32[640] add(d, t)
+}}
+""",
+        keep_order=True,
+    )
+    where = slices(executable)
+    assert where["p"].overlaps(where["c"])
+    assert not where["g"].parts
+    check_buffers(executable.module, executable.program)
 
 
 PART = StridedView.dense(ArrayShape(PrimitiveType.F32, (32,)))
