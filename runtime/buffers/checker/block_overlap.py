@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from spmd.hlo import HloComputation, HloInstruction, Opcode
+
+_RESHAPES = (Opcode.BITCAST, Opcode.RESHAPE)
 
 
 def overlaps_but_for_a_block(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
-    """Return pairs (result, operand) that differ in one block, if nothing but its update reads the operand."""
+    """Return pairs (result, operand) that differ in one block, if nothing but updates that are results reads the
+    operand. Results that cannot lie there are copied from it before a block is written.
+    """
     root = fusion.to_apply.root
     results = root.operands if root.opcode is Opcode.TUPLE else (root,)
     parameters = fusion.to_apply.parameters
-    return frozenset(
-        (i, parameters.index(source))
-        for i, result in enumerate(results)
-        if (source := _updated(result)) in parameters
-    )
+    updates = [_update(result) for result in results]
+    pairs = set()
+    for i, update in enumerate(updates):
+        if update is None:
+            continue
+        source = _behind_reshapes(update.operand(0))
+        if source in parameters and _is_only_updated(source, updates):
+            pairs.add((i, parameters.index(source)))
+    return frozenset(pairs)
+
+
+def _is_only_updated(x: HloInstruction, updates: Sequence[HloInstruction | None]) -> bool:
+    """Return whether ``updates`` of ``x``, or of reshapes of it, are all that reads it."""
+    for user in x.users:
+        if user in updates:
+            if user.operand(0) is not x or user.operands.count(x) != 1:
+                return False
+        elif user.opcode not in _RESHAPES or not _is_only_updated(user, updates):
+            return False
+    return True
 
 
 def is_written_block(x: HloInstruction, update: HloInstruction, fused: HloComputation) -> bool:
@@ -28,25 +49,16 @@ def is_written_block(x: HloInstruction, update: HloInstruction, fused: HloComput
     return x is update.operand(1) and any(_update(result) is update for result in results)
 
 
-def _updated(result: HloInstruction) -> HloInstruction | None:
-    """Return the array of which ``result`` changes a block, if no other instruction reads it or a reshape of it."""
-    update = _update(result)
-    if update is None:
-        return None
-    source = update.operand(0)
-    return _behind_reshapes(source) if update.operands.count(source) == 1 else None
-
-
 def _update(result: HloInstruction) -> HloInstruction | None:
     """Return the update that alone makes ``result``, if no other instruction reads it."""
-    update = _behind_reshapes(result)
-    if update is None or update.opcode is not Opcode.DYNAMIC_UPDATE_SLICE:
+    while result.num_users <= 1 and result.opcode in _RESHAPES:
+        result = result.operand(0)
+    if result.num_users > 1 or result.opcode is not Opcode.DYNAMIC_UPDATE_SLICE:
         return None
-    return update
+    return result
 
 
-def _behind_reshapes(x: HloInstruction) -> HloInstruction | None:
-    """Skip reshapes of ``x``. Returns None if one of them, or the array found, has several readers."""
-    while x.num_users <= 1 and x.opcode in (Opcode.BITCAST, Opcode.RESHAPE):
+def _behind_reshapes(x: HloInstruction) -> HloInstruction:
+    while x.opcode in _RESHAPES:
         x = x.operand(0)
-    return x if x.num_users <= 1 else None
+    return x

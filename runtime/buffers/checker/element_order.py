@@ -52,6 +52,7 @@ SubDimension: TypeAlias = tuple[int, int]
 @dataclass(frozen=True)
 class Order:
     """Location of elements in the array that they come from: per dimension the fewest sub-dimensions, slowest first.
+    Repeated elements have a stride of 0.
 
     f32[2,6] transposed and seen as f32[3,4] has, for [6,2], ((6, 1),) and ((2, 6),); for [3,4], ((3, 2),) and
     ((2, 1), (2, 6)).
@@ -81,9 +82,28 @@ class Order:
             return self._reshaped(user.dims)
         if user.opcode is Opcode.TRANSPOSE:
             return Order(tuple(self.dims[d] for d in _dimensions(user)))
+        if user.opcode is Opcode.BROADCAST:
+            return self._repeated(user)
+        if user.opcode is Opcode.SLICE and (cut := self._cut(x, user)) is not None:
+            return cut
         if self.is_own:
             return Window(x.dims, (0,) * len(x.dims)).after(x, user)
         return None
+
+    def _repeated(self, user: HloInstruction) -> Order:
+        dims: list[tuple[SubDimension, ...]] = [((size, 0),) for size in user.dims]
+        for own, d in zip(self.dims, _dimensions(user), strict=True):
+            dims[d] = own
+        return Order(tuple(dims))
+
+    def _cut(self, x: HloInstruction, user: HloInstruction) -> Order | None:
+        """Return the order of a slice; None if it cuts a dimension of ``x`` along which elements are not repeated."""
+        dims: list[tuple[SubDimension, ...]] = []
+        for parts, size, left in zip(self.dims, x.dims, user.dims, strict=True):
+            if size != left and any(step for _, step in parts):
+                return None
+            dims.append(parts if size == left else ((left, 0),))
+        return Order(tuple(dims))
 
     @property
     def _sub_dimensions(self) -> list[SubDimension]:

@@ -35,6 +35,8 @@ STEADY = {
     "  ROOT r = f32[4,4] concatenate(n, b), dimensions={0}",
     "cut and padded": "z = f32[] constant(0)\n  a = f32[4,3] slice(p), slice={[0:4], [1:4]}\n"
     "  ROOT r = f32[4,4] pad(a, z), padding=0_0x1_0",
+    "repeated and cut": "b = f32[4,3,4] broadcast(p), dimensions={0,2}\n"
+    "  s = f32[4,1,4] slice(b), slice={[0:4], [1:2], [0:4]}\n  ROOT r = f32[4,4] reshape(s)",
     "what nobody needs": "t = f32[4,4] transpose(p), dimensions={1,0}\n  ROOT r = f32[4,4] abs(p)",
 }
 MOVED = {
@@ -42,6 +44,8 @@ MOVED = {
     "reversed": "ROOT r = f32[4,4] reverse(p), dimensions={0}",
     "repeated": "s = f32[1,4] slice(p), slice={[0:1], [0:4]}\n  v = f32[4] reshape(s)\n"
     "  ROOT r = f32[4,4] broadcast(v), dimensions={1}",
+    "repeated, and cut along itself": "b = f32[4,4,2] broadcast(p), dimensions={0,1}\n"
+    "  s = f32[4,2,2] slice(b), slice={[0:4], [1:3], [0:2]}\n  ROOT r = f32[4,4] reshape(s)",
     "as narrower bits": "b = u16[4,4,2] bitcast-convert(p)\n  n = u16[4,4,2] not(b)\n"
     "  ROOT r = f32[4,4] bitcast-convert(n)",
     "turned on two ways": "t = f32[4,4] transpose(p), dimensions={1,0}\n  a = f32[4,4] add(p, t)\n"
@@ -229,4 +233,57 @@ ENTRY e {{
     number = ArrayView(BufferSlice(2, 0, 4), StridedView.dense(ArrayShape(PrimitiveType.S32, ())))
     reads, results = (ARRAY, whole, number), (PLACE, BufferSlice(3, 0, 144))
     wrong = wrong_overlap(module.entry.root, reads, (), results)
+    assert (not wrong) is may_lie_there, wrong
+
+
+#: Of w, a block of which is changed in the first result.
+TWO_UPDATES = {
+    "changed in both": ("v = f32[9,4] dynamic-update-slice(w, m, i, i)", True),
+    "changed in one as a row": (
+        "f = f32[36] reshape(w)\n  h = f32[36] dynamic-update-slice(f, x, i)\n  v = f32[9,4] reshape(h)",
+        True,
+    ),
+    "read besides": ("v = f32[9,4] negate(w)", False),
+    "read as a row besides": (
+        "f = f32[36] reshape(w)\n  h = f32[36] negate(f)\n  v = f32[9,4] reshape(h)",
+        False,
+    ),
+    "read by what is written": (
+        "s = f32[4,4] slice(w), slice={[0:4], [0:4]}\n  v = f32[9,4] dynamic-update-slice(w, s, i, i)",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "may_lie_there"), TWO_UPDATES.values(), ids=TWO_UPDATES)
+def test_blocks_of_one_array_may_be_changed_in_several_results(
+    body: str, may_lie_there: bool
+) -> None:
+    """What is not written in place is copied before the first block is written."""
+    module = module_of(f"""HloModule m
+
+fused {{
+  m = f32[4,4] parameter(0)
+  w = f32[9,4] parameter(1)
+  i = s32[] parameter(2)
+  n = f32[4,4] negate(m)
+  x = f32[16] reshape(m)
+  u = f32[9,4] dynamic-update-slice(w, n, i, i)
+  {body}
+  ROOT r = (f32[9,4], f32[9,4]) tuple(u, v)
+}}
+
+ENTRY e {{
+  m = f32[4,4] parameter(0)
+  w = f32[9,4] parameter(1)
+  i = s32[] parameter(2)
+  ROOT f = (f32[9,4], f32[9,4]) fusion(m, w, i), kind=kLoop, calls=fused
+}}
+""")
+    place = BufferSlice(1, 0, 144)
+    whole = ArrayView(place, StridedView.dense(ArrayShape(PrimitiveType.F32, (9, 4))))
+    number = ArrayView(BufferSlice(2, 0, 4), StridedView.dense(ArrayShape(PrimitiveType.S32, ())))
+    wrong = wrong_overlap(
+        module.entry.root, (ARRAY, whole, number), (), (place, BufferSlice(3, 0, 144))
+    )
     assert (not wrong) is may_lie_there, wrong
