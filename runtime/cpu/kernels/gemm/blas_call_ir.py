@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runtime.codegen.elements.builder import Value
+from runtime.codegen.elements.complex_numbers import PARTS
 from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
@@ -26,7 +27,7 @@ from spmd.shape import PrimitiveType
 
 
 def gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
-    """Return IR with ``GEMM`` of f32 or f64: in registers, or BLAS's, whose sizes have ``product`` bits."""
+    """Return IR with ``GEMM``: in registers, or BLAS's, whose sizes have ``product`` bits."""
     return _gemm_ir(kind, product)
 
 
@@ -45,10 +46,11 @@ def transposing_gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> st
 
 
 def gemv_ir(kind: PrimitiveType, index_bits: int) -> str:
-    t, i = wide_type(kind), f"i{index_bits}"
+    i = f"i{index_bits}"
     f = FunctionWriter(GEMV, GemvRecord)
+    rec, (one, zero) = f.record, (_factor(f, kind, text) for text in ("1.0", "0.0"))
+    t = one.type
     f.declare(f"declare void @blas(i32, i32, {i}, {i}, {t}, ptr, {i}, ptr, {i}, {t}, ptr, {i})")
-    rec, (one, zero) = f.record, (Value(f, t, text) for text in ("1.0", "0.0"))
     rows, columns, lda = (x.resized(i) for x in (rec.rows, rec.columns, rec.lda))
     flags = (f.constant(ROW_MAJOR, "i32"), rec.transpose.resized("i32"))
     vector = (rec.vector, rec.vector_step.resized(i))
@@ -57,14 +59,26 @@ def gemv_ir(kind: PrimitiveType, index_bits: int) -> str:
     return f.end()
 
 
+def _factor(f: FunctionWriter, kind: PrimitiveType, real: str) -> Value:
+    """Return a factor as BLAS takes it: a complex one by its address."""
+    if not kind.is_complex:
+        return Value(f, wide_type(kind), real)
+    part = PARTS[kind].name
+    number = f.array(2, part)
+    for n, text in enumerate((real, "0.0")):
+        number.element(part, n).store(Value(f, part, text))
+    return number
+
+
 def _gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
     if isinstance(product, RegisterBlock):
         return small_gemm_ir(kind, product)
-    t, i = wide_type(kind), f"i{product}"
+    i = f"i{product}"
     f = FunctionWriter(GEMM, GemmRecord)
+    rec, (one, zero) = f.record, (_factor(f, kind, text) for text in ("1.0", "0.0"))
+    t = one.type
     types = f"i32, i32, i32, {i}, {i}, {i}, {t}, ptr, {i}, ptr, {i}, {t}, ptr, {i}"
     f.declare(f"declare void @blas({types})")
-    rec, (one, zero) = f.record, (Value(f, t, text) for text in ("1.0", "0.0"))
     flags = [x.resized("i32") for x in (rec.transpose_lhs, rec.transpose_rhs)]
     m, n, k = (x.resized(i) for x in (rec.m, rec.n, rec.k))
     lhs, rhs, result = (

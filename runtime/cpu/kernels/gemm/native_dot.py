@@ -64,11 +64,14 @@ def blas_product(
     (m, k), n = lhs.shape, rhs.shape[1]
     in_registers = _lies_by_row(rhs) and m > tuning.MOST_SUMMED and is_small(m, n, k)
     thin = None
-    if not in_registers and max(lhs.nbytes, rhs.nbytes) >= tuning.THIN_LEAST_BYTES:
+    if (
+        not (in_registers or kind.is_complex)
+        and max(lhs.nbytes, rhs.nbytes) >= tuning.THIN_LEAST_BYTES
+    ):
         from runtime.cpu.kernels.gemm.thin_dot import thin_product  # of large matrices alone
 
         thin = thin_product(kind, lhs, rhs, out)
-    special = thin or _transposing_product(kind, lhs, rhs, out)
+    special = thin or (None if kind.is_complex else _transposing_product(kind, lhs, rhs, out))
     if special is not None:
         return special
     arguments = _gemm_record(lhs, rhs, out)
@@ -276,7 +279,7 @@ def register_block(m: int, n: int, kind: PrimitiveType) -> RegisterBlock:
 
 # ---- code
 
-#: Product of f32 or f64: a small one in registers, or BLAS's.
+#: Product: a small one of f32 or f64 in registers, or BLAS's.
 Product: TypeAlias = RegisterBlock | BlasFunction
 
 
