@@ -118,7 +118,7 @@ def read_expected(
     expected = []
     for index, shape in enumerate(shapes):
         key = f"out{index}"
-        values, positions = _stored_output(stored, key, shape, path)
+        values, positions = _stored_output(stored, stored.name_of("out", index), shape, path)
         note = described[index] if index < len(described) else {}
         default = default_tolerance(shape.element_type, values)
         tolerance = Tolerance(

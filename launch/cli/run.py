@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
 
 
+#: Of files that users write.
+_POSITIONAL = " (or arr_0, arr_1, ..., as np.savez(F, a, b) names them)"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Run a module on the ranks of an MPI job (spmd launch, mpirun), else on devices of this process. "
@@ -36,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_program_arguments(parser)
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--inputs", type=Path, metavar="F.npz", help="inputs arg0, arg1, ...")
+    source.add_argument(
+        "--inputs", type=Path, metavar="F.npz", help=f"inputs arg0, arg1, ...{_POSITIONAL}"
+    )
     add_seed(source)
     parser.add_argument(
         "--outputs", type=Path, metavar="F.npz", help="write the outputs out0, out1, ..."
@@ -45,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--expect",
         type=Path,
         metavar="F.npz",
-        help="compare with these outputs of the same inputs; exit 1 if they differ",
+        help=f"compare with the outputs out0, out1, ... of the same inputs{_POSITIONAL}; exit 1 if they differ",
     )
     parser.add_argument(
         "--atol",

@@ -49,7 +49,8 @@ class FeedFile:
     @property
     def num_left(self) -> int:
         """Arrays that nothing has taken."""
-        return sum(name.startswith("infeed") for name in self._stored) - self.num_taken
+        kind = self._stored.name_of("infeed", 0)[:-1]
+        return sum(name.startswith(kind) for name in self._stored) - self.num_taken
 
     def next(self, site: FeedSite) -> list[Array]:
         return self.read_leaves(site.name, [spec.shape for spec in site.specs], site.tiles)
@@ -60,7 +61,7 @@ class FeedFile:
         """Return the next arrays, of the types of ``like``. ``expected``: what infeed ``name`` takes, for messages."""
         found = []
         for wanted, leaf in zip(expected, like, strict=True):
-            entry = f"infeed{self.num_taken}"
+            entry = self._stored.name_of("infeed", self.num_taken)
             if entry not in self._stored:
                 raise InputError(
                     f"{self.path}: {entry} ({wanted.without_layout()}, for {name}) is missing: "

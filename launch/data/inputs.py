@@ -1,7 +1,8 @@
 """Arrays of a program in .npz files: inputs arg0, arg1, ... and outputs out0, out1, ...
 
 NumPy has no bfloat16 and no 8-bit floats: a file holds their raw bits as unsigned integers, and the module's types
-say how to read them. Files are read without pickle.
+say how to read them. Files are read without pickle. Where no array has such a name, the arrays are arr_0, arr_1, ...,
+as np.savez names positional arguments.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def read_arrays(path: Path, prefix: str, shapes: Sequence[ArrayShape]) -> list[A
     stored = StoredArrays(path)
     arrays = []
     for index, shape in enumerate(shapes):
-        name = f"{prefix}{index}"
+        name = stored.name_of(prefix, index)
         if name not in stored:
             raise InputError(
                 f"{path}: {name} ({shape.without_layout()}) is missing; {_contents(stored)}"

@@ -49,6 +49,14 @@ class StoredArrays(Mapping[str, Array]):
         except (OSError, ValueError, struct.error, zipfile.BadZipFile) as error:
             raise self._unreadable(error) from error
 
+    def name_of(self, prefix: str, number: int) -> str:
+        """Return the name of array ``number`` of those with this prefix.
+
+        It is arr_N in a file of ``np.savez(F, a, b)``, which has no name with the prefix.
+        """
+        is_positional = "arr_0" in self and not any(name.startswith(prefix) for name in self)
+        return f"{'arr_' if is_positional else prefix}{number}"
+
     def digest(self) -> str:
         """Return a digest of the file's names and checksums; it reads no array."""
         listed = sorted((name, one.CRC, one.file_size) for name, one in self._members.items())

@@ -99,6 +99,15 @@ def test_bf16_bits_are_read_as_values(tmp_path: Path) -> None:
     assert not check_output(np.array([1.25], ml_dtypes.bfloat16), want).ok
 
 
+def test_positional_arrays_of_numpy_are_outputs(tmp_path: Path) -> None:
+    np.savez(tmp_path / "e.npz", np.zeros(2, np.float32), np.ones(2, np.float32))
+    wanted = read_expected(tmp_path / "e.npz", [F32, F32])
+    assert [(one.name, one.values.tolist()) for one in wanted] == [
+        ("out0", [0, 0]),
+        ("out1", [1, 1]),
+    ]
+
+
 def test_wrong_number_of_outputs_says_both(tmp_path: Path) -> None:
     np.savez(tmp_path / "e.npz", out0=np.ones(2, np.float32), out1=np.ones(2, np.float32))
     with pytest.raises(InputError, match="holds 2 outputs, the module has 1"):

@@ -42,9 +42,22 @@ def test_arrays_saved_directly_by_numpy_are_read(tmp_path: Path) -> None:
     assert got.tolist() == value.tolist()
 
 
+def test_positional_arrays_of_numpy_are_read(tmp_path: Path) -> None:
+    values = [np.full((2, 3), n, np.float32) for n in range(11)]
+    np.savez(tmp_path / "x.npz", *values)
+    got = read_inputs(tmp_path / "x.npz", [array(PrimitiveType.F32, 2, 3)] * 11)
+    assert [one[0, 0] for one in got] == list(range(11))
+
+
 @pytest.mark.parametrize(
     ("stored", "message"),
     [
+        ({"arr_0": np.zeros((2, 3), np.float64)}, r"arr_0 is float64\[2,3\], the module takes"),
+        ({"arr_1": np.zeros(2)}, r"arg0 \(f32\[2,3\]\) is missing; the file holds arr_1"),
+        (
+            {"arr_0": np.zeros(2), "arg1": np.zeros(2)},
+            r"arg0 \(f32\[2,3\]\) is missing; the file holds arg1, arr_0",
+        ),
         ({"arg1": np.zeros(2)}, r"arg0 \(f32\[2,3\]\) is missing; the file holds arg1"),
         (
             {"arg0": np.zeros((3, 2), np.float32)},
