@@ -136,7 +136,7 @@ ENTRY main {{
   z = f32[] constant(0)
   t = f32[640] reduce(u, z), dimensions={{1}}, to_apply=sum
   c = f32[1280] cosine(x)
-  p = f32[320] reduce-scatter(c), channel_id=1, replica_groups={{{{3,1,2,0}}}}, use_global_device_ids=true, dimensions={{0}}, to_apply=sum
+  p = f32[320] reduce-scatter(c), channel_id=1, replica_groups={{{{1,0,2,3}}}}, use_global_device_ids=true, dimensions={{0}}, to_apply=sum
   g = f32[640] all-gather(p), channel_id=2, replica_groups={{{{0,1}},{{2,3}}}}, use_global_device_ids=true, dimensions={{0}}
   d = f32[640] reverse(g), dimensions={{0}}
   ROOT o = f32[640] add(d, t)
