@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs, PadAttrs, SliceAttrs
@@ -46,7 +46,7 @@ def stays_in_place(x: HloInstruction, user: HloInstruction) -> bool:
 
 
 SubDimension: TypeAlias = tuple[int, int]
-"""Size, and the stride in elements of the first array."""
+"""Size, and the stride in elements of the first array; a reversed one has a negative stride."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,13 @@ class Order:
 
     f32[2,6] transposed and seen as f32[3,4] has, for [6,2], ((6, 1),) and ((2, 6),); for [3,4], ((3, 2),) and
     ((2, 1), (2, 6)).
+
+    offset: the location of the first element, which lies before the array where a concatenation or a pad puts other
+    elements first: the formula holds for the elements that come from the array.
     """
 
     dims: tuple[tuple[SubDimension, ...], ...]
+    offset: int = 0
 
     @staticmethod
     def of(dims: Sequence[int]) -> Order:
@@ -73,17 +77,24 @@ class Order:
             if own != step:
                 return False
             step *= size
-        return True
+        return self.offset == 0
 
-    def after(self, x: HloInstruction, user: HloInstruction) -> Order | Window | None:
+    def after(self, x: HloInstruction, user: HloInstruction) -> Order | None:
         """Return the order of ``user`` if ``x`` has this order; None if an element of it needs several of ``x``."""
-        if stays_in_place(x, user):
-            return self._reshaped(user.dims)
+        if stays_in_place(x, user) and user.opcode not in (Opcode.REVERSE, Opcode.SLICE):
+            return self if user.dims == x.dims else self._reshaped(user.dims)
         if user.opcode is Opcode.TRANSPOSE:
-            return Order(tuple(self.dims[d] for d in _dimensions(user)))
-        if self.is_own:
-            return Window(x.dims, (0,) * len(x.dims)).after(x, user)
-        return None
+            return Order(tuple(self.dims[d] for d in _dimensions(user)), self.offset)
+        if user.opcode is Opcode.REVERSE:
+            return self._reversed(_dimensions(user))
+        if user.opcode is Opcode.SLICE:
+            attrs = user.attrs_as(SliceAttrs)
+            return self._cut(user.dims, attrs.starts, attrs.strides)
+        if user.opcode is Opcode.DYNAMIC_SLICE:
+            starts = _only_starts(x, user)
+            return None if starts is None else self._cut(user.dims, starts)
+        before = _elements_before(x, user)
+        return None if before is None else self._cut(user.dims, [-n for n in before])
 
     @property
     def _sub_dimensions(self) -> list[SubDimension]:
@@ -98,6 +109,36 @@ class Order:
                 size *= found.pop()[0]
             found.append((size, step))
         return found
+
+    def _reversed(self, dimensions: Sequence[int]) -> Order:
+        parts = [part for d in dimensions for part in self.dims[d]]
+        offset = self.offset + sum((size - 1) * step for size, step in parts)
+        turned = (
+            tuple((size, -step) for size, step in each) if d in dimensions else each
+            for d, each in enumerate(self.dims)
+        )
+        return Order(tuple(turned), offset)
+
+    def _cut(
+        self, dims: Sequence[int], starts: Sequence[int], strides: Sequence[int] | None = None
+    ) -> Order | None:
+        """Return the order of a window of sizes ``dims``, which may reach beyond the array.
+
+        None if a dimension that is not kept whole has several sub-dimensions.
+        """
+        found, offset = [], self.offset
+        for parts, size, start, stride in zip(
+            self.dims, dims, starts, strides or (1,) * len(dims), strict=True
+        ):
+            if (start, stride, size) == (0, 1, math.prod(part[0] for part in parts)):
+                found.append(parts)
+                continue
+            if len(parts) > 1:
+                return None
+            step = parts[0][1] if parts else 0  # of a single element, any stride holds
+            found.append(((size, step if size == 1 else step * stride),))
+            offset += start * step
+        return Order(tuple(found), offset)
 
     def _reshaped(self, dims: Sequence[int]) -> Order | None:
         """Return the order with sizes ``dims``; None if a dimension would begin within a sub-dimension."""
@@ -119,43 +160,34 @@ class Order:
                     taken, step = taken * parts[0][0], parts.pop(0)[1]
                 parts.insert(0, (taken, step))
             found.insert(0, tuple(parts))
-        return Order(tuple(found))
+        return Order(tuple(found), self.offset)
 
 
-@dataclass(frozen=True)
-class Window:
-    """Location of elements that were cut out of an array of ``array`` sizes: element i is the array's i + ``shift``."""
-
-    array: tuple[int, ...]
-    shift: tuple[int, ...]
-    is_own: ClassVar[bool] = False
-
-    def after(self, x: HloInstruction, user: HloInstruction) -> Order | Window | None:
-        """Return the location of ``user``'s elements if those of ``x`` are here; None if an element needs several."""
-        if OPS[user.opcode].elementwise and x.dims == user.dims:
-            return self
-        moved = _moved(x, user)
-        if moved is None:
-            return None
-        shift = tuple(a + b for a, b in zip(self.shift, moved, strict=True))
-        if user.dims == self.array and not any(shift):
-            return Order.of(self.array)
-        return Window(self.array, shift)
-
-
-def _moved(x: HloInstruction, user: HloInstruction) -> tuple[int, ...] | None:
-    """Return by how much an element's index in ``x`` exceeds that in ``user``; None if it does not for all elements."""
-    if user.opcode is Opcode.SLICE:
-        attrs = user.attrs_as(SliceAttrs)
-        return attrs.starts if set(attrs.strides) <= {1} else None
+def _elements_before(x: HloInstruction, user: HloInstruction) -> tuple[int, ...] | None:
+    """Return how many other elements a concatenation or a pad puts before those of ``x``, by dimension; else None."""
     if user.opcode is Opcode.PAD and user.operand(0) is x and user.operand(1) is not x:
         pad = user.attrs_as(PadAttrs)
-        return None if any(pad.interior) else tuple(-low for low in pad.low)
+        return None if any(pad.interior) else pad.low
     if user.opcode is Opcode.CONCATENATE and user.operands.count(x) == 1:
         (along,) = _dimensions(user)
         before = sum(y.dims[along] for y in user.operands[: user.operands.index(x)])
-        return tuple(-before if d == along else 0 for d in range(len(x.dims)))
+        return tuple(before if d == along else 0 for d in range(len(x.dims)))
     return None
+
+
+def _only_starts(x: HloInstruction, user: HloInstruction) -> list[int] | None:
+    """Return where a dynamic slice of a pad ``x`` starts if it has elements of the padded array, if that is certain.
+
+    It is along dimensions that are kept whole, and where one element was padded and one is left.
+    """
+    if x.opcode is not Opcode.PAD or user.operand(0) is not x or x in user.operands[1:]:
+        return None
+    starts, pad = [], x.attrs_as(PadAttrs)
+    for whole, size, padded, low in zip(x.dims, user.dims, x.operand(0).dims, pad.low, strict=True):
+        if size != whole and (size, padded) != (1, 1):
+            return None
+        starts.append(0 if size == whole else low)
+    return starts
 
 
 def _dimensions(user: HloInstruction) -> tuple[int, ...]:
