@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeAlias
 
 from spmd.hlo import HloInstruction, Opcode
@@ -79,23 +80,6 @@ class Order:
             step *= size
         return self.offset == 0
 
-    def after(self, x: HloInstruction, user: HloInstruction) -> Order | None:
-        """Return the order of ``user`` if ``x`` has this order; None if an element of it needs several of ``x``."""
-        if stays_in_place(x, user) and user.opcode not in (Opcode.REVERSE, Opcode.SLICE):
-            return self if user.dims == x.dims else self._reshaped(user.dims)
-        if user.opcode is Opcode.TRANSPOSE:
-            return Order(tuple(self.dims[d] for d in _dimensions(user)), self.offset)
-        if user.opcode is Opcode.REVERSE:
-            return self._reversed(_dimensions(user))
-        if user.opcode is Opcode.SLICE:
-            attrs = user.attrs_as(SliceAttrs)
-            return self._cut(user.dims, attrs.starts, attrs.strides)
-        if user.opcode is Opcode.DYNAMIC_SLICE:
-            starts = _only_starts(x, user)
-            return None if starts is None else self._cut(user.dims, starts)
-        before = _elements_before(x, user)
-        return None if before is None else self._cut(user.dims, [-n for n in before])
-
     @property
     def _sub_dimensions(self) -> list[SubDimension]:
         return [part for parts in self.dims for part in parts if part[0] != 1]
@@ -110,7 +94,10 @@ class Order:
             found.append((size, step))
         return found
 
-    def _reversed(self, dimensions: Sequence[int]) -> Order:
+    def transposed(self, dimensions: Sequence[int]) -> Order:
+        return Order(tuple(self.dims[d] for d in dimensions), self.offset)
+
+    def reversed(self, dimensions: Sequence[int]) -> Order:
         parts = [part for d in dimensions for part in self.dims[d]]
         offset = self.offset + sum((size - 1) * step for size, step in parts)
         turned = (
@@ -119,7 +106,7 @@ class Order:
         )
         return Order(tuple(turned), offset)
 
-    def _cut(
+    def cut(
         self, dims: Sequence[int], starts: Sequence[int], strides: Sequence[int] | None = None
     ) -> Order | None:
         """Return the order of a window of sizes ``dims``, which may reach beyond the array.
@@ -140,7 +127,7 @@ class Order:
             offset += start * step
         return Order(tuple(found), offset)
 
-    def _reshaped(self, dims: Sequence[int]) -> Order | None:
+    def reshaped(self, dims: Sequence[int]) -> Order | None:
         """Return the order with sizes ``dims``; None if a dimension would begin within a sub-dimension."""
         if 0 in dims:
             return Order.of(dims)
@@ -163,16 +150,89 @@ class Order:
         return Order(tuple(found), self.offset)
 
 
-def _elements_before(x: HloInstruction, user: HloInstruction) -> tuple[int, ...] | None:
-    """Return how many other elements a concatenation or a pad puts before those of ``x``, by dimension; else None."""
-    if user.opcode is Opcode.PAD and user.operand(0) is x and user.operand(1) is not x:
+Window: TypeAlias = tuple[tuple[int, int], ...]
+"""First index and end along each dimension."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Elements of an array in a value: those in ``window``, if any, have the location that ``order`` gives."""
+
+    order: Order
+    window: Window
+
+    @staticmethod
+    def of(dims: Sequence[int]) -> Place:
+        """Return the place of all elements in the array itself."""
+        return Place(Order.of(dims), tuple((0, size) for size in dims))
+
+    def after(self, x: HloInstruction, user: HloInstruction) -> list[Place] | None:
+        """Return the places in ``user`` if ``x`` has this one; None if an element of it needs several of ``x``."""
+        if OPS[user.opcode].elementwise and x.dims == user.dims:
+            return [self]
+        if user.opcode is Opcode.TRANSPOSE:
+            order = self.order.transposed(_dimensions(user))
+            return [Place(order, tuple(self.window[d] for d in _dimensions(user)))]
+        if user.opcode is Opcode.REVERSE:
+            return [self._reversed(x.dims, _dimensions(user))]
+        if user.opcode is Opcode.SLICE:
+            attrs = user.attrs_as(SliceAttrs)
+            return self._cut(user.dims, attrs.starts, attrs.strides)
+        if user.opcode is Opcode.DYNAMIC_SLICE:
+            starts = _only_starts(x, user)
+            return None if starts is None else self._cut(user.dims, starts)
+        if user.opcode in (Opcode.CONCATENATE, Opcode.PAD):
+            return self._joined(x, user)
+        order = self.order.reshaped(user.dims) if stays_in_place(x, user) else None
+        return None if order is None else [Place(order, tuple((0, size) for size in user.dims))]
+
+    def _reversed(self, dims: Sequence[int], dimensions: Sequence[int]) -> Place:
+        window = tuple(
+            (size - end, size - first) if d in dimensions else (first, end)
+            for d, (size, (first, end)) in enumerate(zip(dims, self.window, strict=True))
+        )
+        return Place(self.order.reversed(dimensions), window)
+
+    def _cut(
+        self, dims: Sequence[int], starts: Sequence[int], strides: Sequence[int] | None = None
+    ) -> list[Place] | None:
+        """Return the place in a window of sizes ``dims``, which may reach beyond the value; none if it is empty."""
+        window = []
+        for (first, end), size, start, stride in zip(
+            self.window, dims, starts, strides or (1,) * len(dims), strict=True
+        ):
+            window.append(
+                (max(0, -(-(first - start) // stride)), min(size, -(-(end - start) // stride)))
+            )
+        if any(first >= end for first, end in window):
+            return []
+        order = self.order.cut(dims, starts, strides)
+        return None if order is None else [Place(order, tuple(window))]
+
+    def _joined(self, x: HloInstruction, user: HloInstruction) -> list[Place] | None:
+        found: list[Place] = []
+        for before in _elements_before(x, user):
+            cut = None if before is None else self._cut(user.dims, [-n for n in before])
+            if cut is None:
+                return None
+            found += cut
+        return found
+
+
+def _elements_before(x: HloInstruction, user: HloInstruction) -> list[tuple[int, ...] | None]:
+    """Return how many other elements a concatenation or a pad puts before those of ``x``, by dimension, each time it
+    is an operand; None where they are not side by side.
+    """
+    if user.opcode is Opcode.PAD:
         pad = user.attrs_as(PadAttrs)
-        return None if any(pad.interior) else pad.low
-    if user.opcode is Opcode.CONCATENATE and user.operands.count(x) == 1:
-        (along,) = _dimensions(user)
-        before = sum(y.dims[along] for y in user.operands[: user.operands.index(x)])
-        return tuple(before if d == along else 0 for d in range(len(x.dims)))
-    return None
+        return [None if any(pad.interior) or user.operand(1) is x else pad.low]
+    (along,) = _dimensions(user)
+    ends = [0, *accumulate(y.dims[along] for y in user.operands)]
+    return [
+        tuple(ends[i] if d == along else 0 for d in range(len(x.dims)))
+        for i, y in enumerate(user.operands)
+        if y is x
+    ]
 
 
 def _only_starts(x: HloInstruction, user: HloInstruction) -> list[int] | None:
