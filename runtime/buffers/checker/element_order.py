@@ -114,15 +114,16 @@ class Order:
         None if a dimension that is not kept whole has several sub-dimensions.
         """
         found, offset = [], self.offset
-        for parts, size, start, stride in zip(
-            self.dims, dims, starts, strides or (1,) * len(dims), strict=True
+        for d, (parts, size, start, stride) in enumerate(
+            zip(self.dims, dims, starts, strides or (1,) * len(dims), strict=True)
         ):
             if (start, stride, size) == (0, 1, math.prod(part[0] for part in parts)):
                 found.append(parts)
                 continue
             if len(parts) > 1:
                 return None
-            step = parts[0][1] if parts else 0  # of a single element, any stride holds
+            # For a single element any stride holds: the one that it has in an array of these sizes.
+            step = parts[0][1] if parts else math.prod(dims[d + 1 :])
             found.append(((size, step if size == 1 else step * stride),))
             offset += start * step
         return Order(tuple(found), offset)

@@ -45,6 +45,9 @@ STEADY = {
     "  i = u32[] partition-id()\n  k = s32[] convert(i)\n"
     "  d = f32[4,4,1] dynamic-slice(a, n, n, k), dynamic_slice_sizes={4,4,1}\n"
     "  ROOT r = f32[4,4] reshape(d)",
+    "rows cut, seen as lines, and joined": "a = f32[1,4] slice(p), slice={[0:1], [0:4]}\n"
+    "  b = f32[3,4] slice(p), slice={[1:4], [0:4]}\n  l = f32[4] reshape(a)\n  n = f32[4] abs(l)\n"
+    "  c = f32[1,4] reshape(n)\n  ROOT r = f32[4,4] concatenate(c, b), dimensions={0}",
     "cut and padded": "z = f32[] constant(0)\n  a = f32[4,3] slice(p), slice={[0:4], [1:4]}\n"
     "  ROOT r = f32[4,4] pad(a, z), padding=0_0x1_0",
     "what nobody needs": "t = f32[4,4] transpose(p), dimensions={1,0}\n  ROOT r = f32[4,4] abs(p)",
