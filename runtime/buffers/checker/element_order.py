@@ -180,7 +180,7 @@ class Place:
             attrs = user.attrs_as(SliceAttrs)
             return self._cut(user.dims, attrs.starts, attrs.strides)
         if user.opcode is Opcode.DYNAMIC_SLICE:
-            starts = _only_starts(x, user)
+            starts = self._only_starts(x, user)
             return None if starts is None else self._cut(user.dims, starts)
         if user.opcode in (Opcode.CONCATENATE, Opcode.PAD):
             return self._joined(x, user)
@@ -210,6 +210,20 @@ class Place:
         order = self.order.cut(dims, starts, strides)
         return None if order is None else [Place(order, tuple(window))]
 
+    def _only_starts(self, x: HloInstruction, user: HloInstruction) -> list[int] | None:
+        """Return where a dynamic slice starts if it has any of these elements, if that is certain.
+
+        It is along dimensions that are kept whole, and where they are one and one is left.
+        """
+        if user.operand(0) is not x or x in user.operands[1:]:
+            return None
+        starts = []
+        for whole, size, (first, end) in zip(x.dims, user.dims, self.window, strict=True):
+            if size != whole and (size, end - first) != (1, 1):
+                return None
+            starts.append(0 if size == whole else first)
+        return starts
+
     def _joined(self, x: HloInstruction, user: HloInstruction) -> list[Place] | None:
         found: list[Place] = []
         for before in _elements_before(x, user):
@@ -234,21 +248,6 @@ def _elements_before(x: HloInstruction, user: HloInstruction) -> list[tuple[int,
         for i, y in enumerate(user.operands)
         if y is x
     ]
-
-
-def _only_starts(x: HloInstruction, user: HloInstruction) -> list[int] | None:
-    """Return where a dynamic slice of a pad ``x`` starts if it has elements of the padded array, if that is certain.
-
-    It is along dimensions that are kept whole, and where one element was padded and one is left.
-    """
-    if x.opcode is not Opcode.PAD or user.operand(0) is not x or x in user.operands[1:]:
-        return None
-    starts, pad = [], x.attrs_as(PadAttrs)
-    for whole, size, padded, low in zip(x.dims, user.dims, x.operand(0).dims, pad.low, strict=True):
-        if size != whole and (size, padded) != (1, 1):
-            return None
-        starts.append(0 if size == whole else low)
-    return starts
 
 
 def _dimensions(user: HloInstruction) -> tuple[int, ...]:
