@@ -176,6 +176,7 @@ def _partition(compilation: Compilation, options: CompileOptions) -> HloModule:
     if is_partitioned(module, options):
         copy = clone_module(module)
         copy.num_partitions = compilation.devices // copy.replica_count
+        copy.states_partitions = True
         if copy.stage is Stage.LOGICAL:
             _drop_inner_shardings(copy)
         require_every_device(copy)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from collectives.passes.device_scalars import device_count, flag_by_device
+from collectives.passes.groups import states_devices
 from spmd.builder import Builder
 from spmd.device import CollectiveGroupMode
 from spmd.hlo.instruction import HloInstruction
@@ -63,7 +64,7 @@ def match_permutes(x: HloInstruction) -> Permute | None:
     attrs = x.attrs_as(CollectivePermuteAttrs)
     assert x.parent is not None
     module = x.parent.module
-    if module is None or device_count(module) == 1 or attrs.slice_sizes:
+    if module is None or not states_devices(module) or attrs.slice_sizes:
         return None
     mode = group_mode(x)
     ids = id_count(mode, module.num_partitions, module.replica_count)

@@ -8,8 +8,14 @@ from spmd.builder import ModuleScope
 from spmd.device import ReplicaGroups
 from spmd.device_groups import DeviceGroups
 from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
 from spmd.ops.attrs import CollectiveAttrs
 from spmd.ops.groups import find_participating_groups, group_mode
+
+
+def states_devices(module: HloModule) -> bool:
+    """Return whether the header states the number of devices; one that does not has the numbers of a single device."""
+    return module.states_partitions or module.num_partitions * module.replica_count > 1
 
 
 def known_groups(collective: HloInstruction) -> DeviceGroups | None:
@@ -19,7 +25,7 @@ def known_groups(collective: HloInstruction) -> DeviceGroups | None:
     """
     assert collective.parent is not None
     module = collective.parent.module
-    if module is None or module.num_partitions * module.replica_count == 1:
+    if module is None or not states_devices(module):
         return None
     groups = collective.attrs_as(CollectiveAttrs).replica_groups
     return find_participating_groups(

@@ -183,7 +183,12 @@ def _overwrites(
     inputs: Mapping[HloInstruction, int],
     starts: Sequence[ElementGraph],
 ) -> Iterator[tuple[int, int]]:
-    """Yield pairs (result, input): each element of the input is only read where that of the result is written."""
+    """Yield pairs (result, input): each element of the input is only read where that of the result is written.
+
+    There are none if a result is written in another order: to the buffer checker, all loops run in row-major order.
+    """
+    if not all(result.keeps_order for result in results):
+        return
     shapes: dict[int, ArrayShape] = {
         number: array_shape(instruction) for instruction, number in inputs.items()
     }
@@ -196,8 +201,7 @@ def _overwrites(
     for i, result in enumerate(results):
         for number, leaves in reads.items():
             if (
-                result.keeps_order
-                and shapes[number].byte_size == array_shape(result.root).byte_size
+                shapes[number].byte_size == array_shape(result.root).byte_size
                 and shapes[number].num_elements == array_shape(result.root).num_elements
                 and all(
                     access_map(leaf.path, shapes[number].dims) == written_map(piece.results[i])

@@ -46,6 +46,8 @@ _NEVER = (
 class ConstantFolding(Simplifier):
     """Replace an instruction whose operands are constants (or iotas and repeated constants) by its value.
 
+    The number of the partition, or of the replica, is a constant where there is one.
+
     max_bytes bounds every value that is computed on the way. A value whose elements are all equal becomes a broadcast
     scalar. Values are those of the reference evaluator (docs/numerics.md).
     """
@@ -58,6 +60,8 @@ class ConstantFolding(Simplifier):
         scope, known = ModuleScope(module), _Known(self.max_bytes)
 
         def rewrite(x: HloInstruction) -> HloInstruction | None:
+            if _is_only_id(x, module):
+                return builder_at(x, scope).full(x.array_shape, 0)
             value = None if x.opcode in _COMPACT else known.computed(x)
             if value is None:
                 return None
@@ -66,6 +70,15 @@ class ConstantFolding(Simplifier):
             return constant
 
         return rewrite
+
+
+def _is_only_id(x: HloInstruction, module: HloModule) -> bool:
+    """Return whether ``x`` is the number of the only partition, which the header must state, or of the only replica."""
+    if x.opcode is Opcode.REPLICA_ID:
+        return module.states_partitions and module.replica_count == 1
+    return (
+        x.opcode is Opcode.PARTITION_ID and module.states_partitions and module.num_partitions == 1
+    )
 
 
 def _constant(builder: Builder, shape: ArrayShape, value: NDArray) -> HloInstruction:

@@ -96,7 +96,8 @@ def factors(dice: Random, size: int) -> list[int]:
 def indices_below(dice: Random, pool: list[Any], size: int) -> Any:
     """Indices from 0 to `size` - 1: a constant, or data of the program.
 
-    Numbers at which functions saturate (0, 1/2, 1) are not cut off near a whole number: rounding would decide.
+    Whole numbers and their quarters, at which functions saturate, are not cut off near a whole number: rounding would
+    decide.
     """
     if dice.random() < 0.5:
         rng = np.random.default_rng(dice.randrange(1 << 30))
@@ -105,4 +106,4 @@ def indices_below(dice: Random, pool: list[Any], size: int) -> Any:
     if data is None:
         return jnp.arange(3) % size
     data = jnp.clip(jnp.abs(data.ravel()[:9].astype(jnp.float32)), 0, 1000)
-    return (4.7 * data + 0.4).astype(jnp.int32) % size
+    return (4.7 * data + 0.43).astype(jnp.int32) % size

@@ -88,7 +88,7 @@ def nested(dice: Random, pool: list[Any], constrain: Constrain) -> Any:
         if kind == 2:
             return lax.scan(lambda c, r: (jnp.tanh(c + r), None), v, v)[0]
         some = lambda c: lax.fori_loop(0, inner, lambda _, y: jnp.sin(y), c)  # noqa: E731
-        return lax.cond(jnp.sum(v) > 0, some, lambda c: jnp.cos(c) - c[::-1], v)
+        return lax.cond(jnp.sum(v) > 0.3, some, lambda c: jnp.cos(c) - c[::-1], v)
 
     def body(_: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
         v, u = state

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from itertools import accumulate
+from typing import TypeAlias
 
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs, PadAttrs, SliceAttrs
@@ -46,19 +47,22 @@ def stays_in_place(x: HloInstruction, user: HloInstruction) -> bool:
 
 
 SubDimension: TypeAlias = tuple[int, int]
-"""Size, and the stride in elements of the first array."""
+"""Size, and the stride in elements of the first array; a reversed one has a negative stride, repeated ones 0."""
 
 
 @dataclass(frozen=True)
 class Order:
     """Location of elements in the array that they come from: per dimension the fewest sub-dimensions, slowest first.
-    Repeated elements have a stride of 0.
 
     f32[2,6] transposed and seen as f32[3,4] has, for [6,2], ((6, 1),) and ((2, 6),); for [3,4], ((3, 2),) and
     ((2, 1), (2, 6)).
+
+    offset: the location of the first element, which lies before the array where a concatenation or a pad puts other
+    elements first: the formula holds for the elements that come from the array.
     """
 
     dims: tuple[tuple[SubDimension, ...], ...]
+    offset: int = 0
 
     @staticmethod
     def of(dims: Sequence[int]) -> Order:
@@ -74,36 +78,7 @@ class Order:
             if own != step:
                 return False
             step *= size
-        return True
-
-    def after(self, x: HloInstruction, user: HloInstruction) -> Order | Window | None:
-        """Return the order of ``user`` if ``x`` has this order; None if an element of it needs several of ``x``."""
-        if stays_in_place(x, user):
-            return self._reshaped(user.dims)
-        if user.opcode is Opcode.TRANSPOSE:
-            return Order(tuple(self.dims[d] for d in _dimensions(user)))
-        if user.opcode is Opcode.BROADCAST:
-            return self._repeated(user)
-        if user.opcode is Opcode.SLICE and (cut := self._cut(x, user)) is not None:
-            return cut
-        if self.is_own:
-            return Window(x.dims, (0,) * len(x.dims)).after(x, user)
-        return None
-
-    def _repeated(self, user: HloInstruction) -> Order:
-        dims: list[tuple[SubDimension, ...]] = [((size, 0),) for size in user.dims]
-        for own, d in zip(self.dims, _dimensions(user), strict=True):
-            dims[d] = own
-        return Order(tuple(dims))
-
-    def _cut(self, x: HloInstruction, user: HloInstruction) -> Order | None:
-        """Return the order of a slice; None if it cuts a dimension of ``x`` along which elements are not repeated."""
-        dims: list[tuple[SubDimension, ...]] = []
-        for parts, size, left in zip(self.dims, x.dims, user.dims, strict=True):
-            if size != left and any(step for _, step in parts):
-                return None
-            dims.append(parts if size == left else ((left, 0),))
-        return Order(tuple(dims))
+        return self.offset == 0
 
     @property
     def _sub_dimensions(self) -> list[SubDimension]:
@@ -119,7 +94,48 @@ class Order:
             found.append((size, step))
         return found
 
-    def _reshaped(self, dims: Sequence[int]) -> Order | None:
+    def transposed(self, dimensions: Sequence[int]) -> Order:
+        return Order(tuple(self.dims[d] for d in dimensions), self.offset)
+
+    def broadcast(self, dims: Sequence[int], dimensions: Sequence[int]) -> Order:
+        """Return the order of sizes ``dims``, where elements are repeated but along ``dimensions``."""
+        found: list[tuple[SubDimension, ...]] = [((size, 0),) for size in dims]
+        for parts, d in zip(self.dims, dimensions, strict=True):
+            found[d] = parts
+        return Order(tuple(found), self.offset)
+
+    def reversed(self, dimensions: Sequence[int]) -> Order:
+        parts = [part for d in dimensions for part in self.dims[d]]
+        offset = self.offset + sum((size - 1) * step for size, step in parts)
+        turned = (
+            tuple((size, -step) for size, step in each) if d in dimensions else each
+            for d, each in enumerate(self.dims)
+        )
+        return Order(tuple(turned), offset)
+
+    def cut(
+        self, dims: Sequence[int], starts: Sequence[int], strides: Sequence[int] | None = None
+    ) -> Order | None:
+        """Return the order of a window of sizes ``dims``, which may reach beyond the array.
+
+        None if a dimension that is not kept whole has several sub-dimensions.
+        """
+        found, offset = [], self.offset
+        for d, (parts, size, start, stride) in enumerate(
+            zip(self.dims, dims, starts, strides or (1,) * len(dims), strict=True)
+        ):
+            if (start, stride, size) == (0, 1, math.prod(part[0] for part in parts)):
+                found.append(parts)
+                continue
+            if len(parts) > 1:
+                return None
+            # For a single element any stride holds: the one that it has in an array of these sizes.
+            step = parts[0][1] if parts else math.prod(dims[d + 1 :])
+            found.append(((size, step if size == 1 else step * stride),))
+            offset += start * step
+        return Order(tuple(found), offset)
+
+    def reshaped(self, dims: Sequence[int]) -> Order | None:
         """Return the order with sizes ``dims``; None if a dimension would begin within a sub-dimension."""
         if 0 in dims:
             return Order.of(dims)
@@ -139,43 +155,111 @@ class Order:
                     taken, step = taken * parts[0][0], parts.pop(0)[1]
                 parts.insert(0, (taken, step))
             found.insert(0, tuple(parts))
-        return Order(tuple(found))
+        return Order(tuple(found), self.offset)
+
+
+Window: TypeAlias = tuple[tuple[int, int], ...]
+"""First index and end along each dimension."""
 
 
 @dataclass(frozen=True)
-class Window:
-    """Location of elements that were cut out of an array of ``array`` sizes: element i is the array's i + ``shift``."""
+class Place:
+    """Elements of an array in a value: those in ``window``, if any, have the location that ``order`` gives."""
 
-    array: tuple[int, ...]
-    shift: tuple[int, ...]
-    is_own: ClassVar[bool] = False
+    order: Order
+    window: Window
 
-    def after(self, x: HloInstruction, user: HloInstruction) -> Order | Window | None:
-        """Return the location of ``user``'s elements if those of ``x`` are here; None if an element needs several."""
+    @staticmethod
+    def of(dims: Sequence[int]) -> Place:
+        """Return the place of all elements in the array itself."""
+        return Place(Order.of(dims), tuple((0, size) for size in dims))
+
+    def after(self, x: HloInstruction, user: HloInstruction) -> list[Place] | None:
+        """Return the places in ``user`` if ``x`` has this one; None if an element of it needs several of ``x``."""
         if OPS[user.opcode].elementwise and x.dims == user.dims:
-            return self
-        moved = _moved(x, user)
-        if moved is None:
+            return [self]
+        if user.opcode is Opcode.TRANSPOSE:
+            order = self.order.transposed(_dimensions(user))
+            return [Place(order, tuple(self.window[d] for d in _dimensions(user)))]
+        if user.opcode is Opcode.BROADCAST:
+            window = [(0, size) for size in user.dims]
+            for own, d in zip(self.window, _dimensions(user), strict=True):
+                window[d] = own
+            return [Place(self.order.broadcast(user.dims, _dimensions(user)), tuple(window))]
+        if user.opcode is Opcode.REVERSE:
+            return [self._reversed(x.dims, _dimensions(user))]
+        if user.opcode is Opcode.SLICE:
+            attrs = user.attrs_as(SliceAttrs)
+            return self._cut(user.dims, attrs.starts, attrs.strides)
+        if user.opcode is Opcode.DYNAMIC_SLICE:
+            starts = self._only_starts(x, user)
+            return None if starts is None else self._cut(user.dims, starts)
+        if user.opcode in (Opcode.CONCATENATE, Opcode.PAD):
+            return self._joined(x, user)
+        order = self.order.reshaped(user.dims) if stays_in_place(x, user) else None
+        return None if order is None else [Place(order, tuple((0, size) for size in user.dims))]
+
+    def _reversed(self, dims: Sequence[int], dimensions: Sequence[int]) -> Place:
+        window = tuple(
+            (size - end, size - first) if d in dimensions else (first, end)
+            for d, (size, (first, end)) in enumerate(zip(dims, self.window, strict=True))
+        )
+        return Place(self.order.reversed(dimensions), window)
+
+    def _cut(
+        self, dims: Sequence[int], starts: Sequence[int], strides: Sequence[int] | None = None
+    ) -> list[Place] | None:
+        """Return the place in a window of sizes ``dims``, which may reach beyond the value; none if it is empty."""
+        window = []
+        for (first, end), size, start, stride in zip(
+            self.window, dims, starts, strides or (1,) * len(dims), strict=True
+        ):
+            window.append(
+                (max(0, -(-(first - start) // stride)), min(size, -(-(end - start) // stride)))
+            )
+        if any(first >= end for first, end in window):
+            return []
+        order = self.order.cut(dims, starts, strides)
+        return None if order is None else [Place(order, tuple(window))]
+
+    def _only_starts(self, x: HloInstruction, user: HloInstruction) -> list[int] | None:
+        """Return where a dynamic slice starts if it has any of these elements, if that is certain.
+
+        It is along dimensions that are kept whole, and where they are one and one is left.
+        """
+        if user.operand(0) is not x or x in user.operands[1:]:
             return None
-        shift = tuple(a + b for a, b in zip(self.shift, moved, strict=True))
-        if user.dims == self.array and not any(shift):
-            return Order.of(self.array)
-        return Window(self.array, shift)
+        starts = []
+        for whole, size, (first, end) in zip(x.dims, user.dims, self.window, strict=True):
+            if size != whole and (size, end - first) != (1, 1):
+                return None
+            starts.append(0 if size == whole else first)
+        return starts
+
+    def _joined(self, x: HloInstruction, user: HloInstruction) -> list[Place] | None:
+        found: list[Place] = []
+        for before in _elements_before(x, user):
+            cut = None if before is None else self._cut(user.dims, [-n for n in before])
+            if cut is None:
+                return None
+            found += cut
+        return found
 
 
-def _moved(x: HloInstruction, user: HloInstruction) -> tuple[int, ...] | None:
-    """Return by how much an element's index in ``x`` exceeds that in ``user``; None if it does not for all elements."""
-    if user.opcode is Opcode.SLICE:
-        attrs = user.attrs_as(SliceAttrs)
-        return attrs.starts if set(attrs.strides) <= {1} else None
-    if user.opcode is Opcode.PAD and user.operand(0) is x and user.operand(1) is not x:
+def _elements_before(x: HloInstruction, user: HloInstruction) -> list[tuple[int, ...] | None]:
+    """Return how many other elements a concatenation or a pad puts before those of ``x``, by dimension, each time it
+    is an operand; None where they are not side by side.
+    """
+    if user.opcode is Opcode.PAD:
         pad = user.attrs_as(PadAttrs)
-        return None if any(pad.interior) else tuple(-low for low in pad.low)
-    if user.opcode is Opcode.CONCATENATE and user.operands.count(x) == 1:
-        (along,) = _dimensions(user)
-        before = sum(y.dims[along] for y in user.operands[: user.operands.index(x)])
-        return tuple(-before if d == along else 0 for d in range(len(x.dims)))
-    return None
+        return [None if any(pad.interior) or user.operand(1) is x else pad.low]
+    (along,) = _dimensions(user)
+    ends = [0, *accumulate(y.dims[along] for y in user.operands)]
+    return [
+        tuple(ends[i] if d == along else 0 for d in range(len(x.dims)))
+        for i, y in enumerate(user.operands)
+        if y is x
+    ]
 
 
 def _dimensions(user: HloInstruction) -> tuple[int, ...]:

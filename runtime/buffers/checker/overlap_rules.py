@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.checker.block_overlap import is_written_block, overlaps_but_for_a_block
-from runtime.buffers.checker.element_order import Order, Window, is_read
+from runtime.buffers.checker.element_order import Place, is_read
 from runtime.buffers.checker.row_overlap import overlaps_by_rows
 from runtime.buffers.types import ArrayView, BufferSlice
 from spmd.hlo import HloComputation, HloInstruction, Opcode
@@ -27,6 +27,9 @@ _IN_PLACE = frozenset(
         Opcode.SCATTER,
     }
 )
+
+#: Most places that the elements of one operand have in one value: in more they are taken for moved.
+_MOST_PLACES = 32
 
 
 def wrong_overlap(
@@ -101,10 +104,13 @@ def _is_steady(
     """Return whether its elements reach the results at their own indices, wherever they are moved in between."""
     if not isinstance(parameter.shape, ArrayShape):
         return False
-    orders: dict[HloInstruction, Order | Window] = {parameter: Order.of(parameter.dims)}
+    roots = fused.root.operands if fused.root.opcode is Opcode.TUPLE else (fused.root,)
+    if parameter.shape.num_elements == 1 and all(x.array_shape.num_elements == 1 for x in roots):
+        return True
+    places = {parameter: {Place.of(parameter.dims)}}
     for inner in fused.instructions:
-        order = orders.get(inner)
-        if order is None or inner not in needed:
+        found = places.get(inner)
+        if not found or inner not in needed:
             continue
         is_result = inner is fused.root
         for user in inner.users:
@@ -113,9 +119,13 @@ def _is_steady(
             if user.opcode is Opcode.TUPLE or is_written_block(inner, user, fused):
                 is_result = True
                 continue
-            after = order.after(inner, user)
-            if after is None or orders.setdefault(user, after) != after:
+            for place in found:
+                after = place.after(inner, user)
+                if after is None:
+                    return False
+                places.setdefault(user, set()).update(after)
+            if len(places[user]) > _MOST_PLACES:
                 return False
-        if is_result and not order.is_own:
+        if is_result and not all(place.order.is_own for place in found):
             return False
     return True

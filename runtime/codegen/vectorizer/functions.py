@@ -15,6 +15,8 @@ _DEFINED = re.compile(r"define (?:internal |weak )?(.+?) @([\w.]+)\((.*?)\)(.*)\
 _CALLED = re.compile(r"call [^@]*@([\w.]+)\(")
 #: Operations that cost nothing.
 _FREE = frozenset(("insertvalue", "extractvalue", "bitcast", "getelementptr", "load"))
+#: Operations that take many cycles, which a vector's elements share.
+_SLOW = re.compile(r" = (?:fdiv|frem|[su]div|[su]rem) |@llvm\.sqrt\.")
 
 
 class NoVectorsError(Exception):
@@ -36,12 +38,13 @@ class Function:
 @dataclass(frozen=True, slots=True)
 class Needs:
     """Requirements of lines. weight: number of computing lines. size: bytes of the largest number. any_lanes: vectors
-    of any length are possible, not only those for which functions have variants.
+    of any length are possible, not only those for which functions have variants. slow: number of divisions and roots.
     """
 
     weight: int
     size: int
     any_lanes: bool
+    slow: int = 0
 
     def supports(self, lanes: int) -> bool:
         return self.any_lanes or lanes in LANES
@@ -77,16 +80,17 @@ class Functions:
 
     def about(self, lines: Iterable[str]) -> Needs:
         """Return the weight and vector sizes of ``lines`` and of the functions that they call."""
-        weight, size, is_free = 0, 1, True
+        weight, size, is_free, slow = 0, 1, True, 0
         for line in lines:
             called = _CALLED.findall(line) if "call " in line else ()
             if called and called[0] in self._of:
                 needs = self._about(called[0])
                 weight, size = weight + needs.weight, max(size, needs.size)
-                is_free = is_free and needs.any_lanes
+                is_free, slow = is_free and needs.any_lanes, slow + needs.slow
             elif (found := LINE.match(line.strip())) and found[2] not in _FREE:
                 weight += 1
-        return Needs(weight, size, is_free)
+                slow += _SLOW.search(line) is not None
+        return Needs(weight, size, is_free, slow)
 
     def _about(self, name: str) -> Needs:
         needs = self._needs.get(name)

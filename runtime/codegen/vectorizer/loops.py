@@ -32,9 +32,9 @@ _FOUR, _TWO = 5, 10
 #: Most lines of a body that is written twice, once without a mask for full vectors: masked stores
 #: are slower.
 _TWICE = 32
-#: Least lines of a body for each array in strides, whose elements are collected in registers one by one, without
-#: gathers and scatters.
-_PER_STRIDED = 3
+#: Least lines of a body for each array in strides, whose elements are collected in registers one by one without masks,
+#: and gathered and scattered with them, which takes longer than the scalar loads. A slow line counts for several.
+_PER_COLLECTED, _PER_GATHERED, _SLOW = 3, 8, 8
 #: Most lines, times registers per value, that are written without a loop if its length is known.
 _STRAIGHT = 64
 _PHI = re.compile(r"  (%\w+) = phi i64 \[ 0, %(\w+) \], \[ %next_k\d+, %(\w+) \]")
@@ -142,6 +142,10 @@ class _Module:
         if size > _LARGEST:
             raise NoVectorsError(loop.head)
         has_masks = self.target.has_masks
+        strided = loop.strided_accesses
+        least = strided * (_PER_GATHERED if has_masks else _PER_COLLECTED)
+        if needs.any_lanes and needs.weight + _SLOW * needs.slow < least:
+            return loop.scalar(loop.head, f"[ 0, %{loop.before} ]")
         lanes = self.target.register_bytes // (
             size if has_masks else max(min(size, 4), _in_memory(loop.body))
         )
@@ -156,9 +160,6 @@ class _Module:
             ]
         if loop.is_constant and int(loop.count) % lanes == 0:
             return self.full_rounds(loop, loop.count, lanes, loop.end)
-        strided = loop.strided_accesses
-        if not has_masks and needs.any_lanes and needs.weight < _PER_STRIDED * strided:
-            return loop.scalar(loop.head, f"[ 0, %{loop.before} ]")
         several = 1 if strided else max(self.side_by_side(needs.weight), loop.interleave)
         wide = lanes * several
         wide = next((n for n in (wide, lanes, 2 * lanes) if needs.supports(n)), lanes)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from runtime.buffers.checker.element_order import Order
+from runtime.buffers.checker.element_order import Order, Place
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo import HloInstruction, HloModule
 from spmd.text.parser import parse_module
@@ -24,43 +24,96 @@ def random_dims(rng: np.random.Generator, elements: int) -> tuple[int, ...]:
         factors = [f for f in range(2, elements + 1) if elements % f == 0]
         dims.append(int(rng.choice(factors)))
         elements //= dims[-1]
-    return (*dims, 1) if rng.random() < 0.2 else tuple(dims)
+    return (*dims, 1) if not dims or rng.random() < 0.2 else tuple(dims)
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_orders_are_numpy_s(seed: int) -> None:
-    """Of chains of both; an order that is given up may be any."""
+@pytest.mark.parametrize("seed", range(200))
+def test_places_are_numpy_s(seed: int) -> None:
+    """Of chains of operations that move elements; a chain that is given up may be any."""
     rng = np.random.default_rng(seed)
     elements = int(rng.choice([6, 10, 12, 24, 30, 36]))
     dims = random_dims(rng, elements)
     found = module(dims)
     b = Builder(found.entry, ModuleScope(found))
     x: HloInstruction = found.entry.parameters[0]
-    order: Order | None = Order.of(dims)
+    places = [Place.of(dims)]
     numbers = np.arange(elements).reshape(dims)
-    for _ in range(4):
-        if rng.random() < 0.5:
-            axes = tuple(map(int, rng.permutation(len(x.dims))))
-            user, numbers = b.transpose(x, axes), numbers.transpose(axes)
-        else:
-            shape = random_dims(rng, elements)
-            user, numbers = b.reshape(x, shape), numbers.reshape(shape)
-        assert order is not None
-        order = order.after(x, user)
-        if order is None:
+    for _ in range(5):
+        user, numbers = moved(rng, b, x, numbers)
+        after = [place.after(x, user) for place in places]
+        if None in after:
             return
-        assert listed(order) == numbers.reshape(-1).tolist()
-        assert order.is_own is bool((np.diff(numbers.reshape(-1)) == 1).all())
+        places = [place for some in after if some is not None for place in some]
+        assert_holds(places, numbers)
         x = user
 
 
-def listed(order: Order) -> list[int]:
-    """Of each element, in order, where it lay."""
-    found = np.zeros(1, np.int64)
-    for digits in order.dims:
-        for size, step in digits:
-            found = (found[:, None] + step * np.arange(size)).reshape(-1)
-    return [int(at) for at in found]
+def moved(
+    rng: np.random.Generator, b: Builder, x: HloInstruction, numbers: np.ndarray
+) -> tuple[HloInstruction, np.ndarray]:
+    """Move elements in a random way; others than those of the array are -1."""
+    d, kind = int(rng.integers(len(x.dims))), rng.integers(7)
+    if kind == 0:
+        axes = tuple(map(int, rng.permutation(len(x.dims))))
+        return b.transpose(x, axes), numbers.transpose(axes)
+    if kind == 1:
+        shape = random_dims(rng, numbers.size)
+        return b.reshape(x, shape), numbers.reshape(shape)
+    if kind == 2:
+        return b.reverse(x, (d,)), np.flip(numbers, d)
+    if kind == 3:
+        starts, limits, strides = [0] * x.array_shape.rank, list(x.dims), [1] * x.array_shape.rank
+        starts[d] = int(rng.integers(x.dims[d]))
+        limits[d] = int(rng.integers(starts[d] + 1, x.dims[d] + 1))
+        strides[d] = int(rng.integers(1, 3))
+        part = tuple(map(slice, starts, limits, strides))
+        return b.slice(x, starts, limits, strides), numbers[part]
+    if kind == 4:
+        low, high = map(int, rng.integers(-1, 3, 2))
+        if x.dims[d] + low + high <= 0:
+            low = high = 1
+        widths = [(max(low, 0), max(high, 0)) if k == d else (0, 0) for k in range(len(x.dims))]
+        wide = np.pad(numbers, widths, constant_values=-1)
+        kept = slice(max(-low, 0), wide.shape[d] - max(-high, 0))
+        lows, highs = ([n if k == d else 0 for k in range(len(x.dims))] for n in (low, high))
+        part = tuple(kept if k == d else slice(None) for k in range(len(x.dims)))
+        return b.pad(x, b.scalar(x.array_shape.element_type, 0), lows, highs), wide[part]
+    if kind == 5:
+        at, times = int(rng.integers(len(x.dims) + 1)), int(rng.integers(1, 4))
+        shape = (*x.dims[:at], times, *x.dims[at:])
+        kept = [k for k in range(len(shape)) if k != at]
+        return b.broadcast(x, kept, shape), np.repeat(np.expand_dims(numbers, at), times, at)
+    other = b.full(x.array_shape, 0)
+    parts = [(x, numbers), (other, np.full_like(numbers, -1)), (x, numbers)]
+    chosen = [parts[i] for i in rng.permutation(3)[: rng.integers(1, 4)]]
+    if all(y is other for y, _ in chosen):
+        chosen.append(parts[0])
+    return b.concatenate([y for y, _ in chosen], d), np.concatenate([n for _, n in chosen], d)
+
+
+def assert_holds(places: list[Place], numbers: np.ndarray) -> None:
+    """Check that each element has a place that says where it lay, and none that says otherwise for it alone."""
+    for index in np.ndindex(numbers.shape):
+        number = numbers[index]
+        if number < 0:
+            continue
+        inside = [
+            p for p in places if all(a <= i < e for i, (a, e) in zip(index, p.window, strict=True))
+        ]
+        assert number in [location(place.order, index) for place in inside]
+    if all(place.order.is_own for place in places) and places:
+        own = np.arange(numbers.size).reshape(numbers.shape)
+        assert ((numbers < 0) | (numbers == own)).all()
+
+
+def location(order: Order, index: tuple[int, ...]) -> int:
+    """Return where the element at ``index`` lay."""
+    at = order.offset
+    for i, parts in zip(index, order.dims, strict=True):
+        for size, step in reversed(parts):
+            at += i % size * step
+            i //= size
+    return at
 
 
 @pytest.mark.parametrize(
@@ -74,6 +127,5 @@ def test_a_reshape_of_what_lies_as_it_lay_is_known_wherever_dimensions_begin(
     found = module(before)
     x = found.entry.parameters[0]
     user = Builder(found.entry, ModuleScope(found)).reshape(x, after)
-    order = Order.of(before).after(x, user)
-    assert order is not None
-    assert order.is_own
+    (place,) = Place.of(before).after(x, user) or ()
+    assert place.order.is_own

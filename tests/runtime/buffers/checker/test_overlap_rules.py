@@ -33,6 +33,21 @@ STEADY = {
     "cut and joined": "a = f32[1,4] slice(p), slice={[0:1], [0:4]}\n  n = f32[1,4] abs(a)\n"
     "  b = f32[3,4] slice(p), slice={[1:4], [0:4]}\n"
     "  ROOT r = f32[4,4] concatenate(n, b), dimensions={0}",
+    "reversed twice": "a = f32[4,4] reverse(p), dimensions={0,1}\n  n = f32[4,4] abs(a)\n"
+    "  ROOT r = f32[4,4] reverse(n), dimensions={1,0}",
+    "one column with a stride": "z = f32[] constant(0)\n  a = f32[4,1] slice(p), slice={[0:4], [1:2:2]}\n"
+    "  ROOT r = f32[4,4] pad(a, z), padding=0_0x1_2",
+    "cut of the reversed": "z = f32[] constant(0)\n  a = f32[4,4] reverse(p), dimensions={1}\n"
+    "  c = f32[4,3] slice(a), slice={[0:4], [0:3]}\n  d = f32[4,3] reverse(c), dimensions={1}\n"
+    "  ROOT r = f32[4,4] pad(d, z), padding=0_0x1_0",
+    "padded, and cut where the device says": "z = f32[] constant(0)\n  n = s32[] constant(0)\n"
+    "  f = f32[4,4,1] reshape(p)\n  a = f32[4,4,2] pad(f, z), padding=0_0x0_0x0_1\n"
+    "  i = u32[] partition-id()\n  k = s32[] convert(i)\n"
+    "  d = f32[4,4,1] dynamic-slice(a, n, n, k), dynamic_slice_sizes={4,4,1}\n"
+    "  ROOT r = f32[4,4] reshape(d)",
+    "rows cut, seen as lines, and joined": "a = f32[1,4] slice(p), slice={[0:1], [0:4]}\n"
+    "  b = f32[3,4] slice(p), slice={[1:4], [0:4]}\n  l = f32[4] reshape(a)\n  n = f32[4] abs(l)\n"
+    "  c = f32[1,4] reshape(n)\n  ROOT r = f32[4,4] concatenate(c, b), dimensions={0}",
     "cut and padded": "z = f32[] constant(0)\n  a = f32[4,3] slice(p), slice={[0:4], [1:4]}\n"
     "  ROOT r = f32[4,4] pad(a, z), padding=0_0x1_0",
     "repeated and cut": "b = f32[4,3,4] broadcast(p), dimensions={0,2}\n"
@@ -59,6 +74,13 @@ MOVED = {
     "  ROOT r = f32[4,4] concatenate(b, a), dimensions={0}",
     "joined with itself": "a = f32[2,4] slice(p), slice={[0:2], [0:4]}\n"
     "  ROOT r = f32[4,4] concatenate(a, a), dimensions={0}",
+    "cut of the reversed, at another place": "z = f32[] constant(0)\n"
+    "  a = f32[4,4] reverse(p), dimensions={1}\n  c = f32[4,3] slice(a), slice={[0:4], [1:4]}\n"
+    "  d = f32[4,3] reverse(c), dimensions={1}\n  ROOT r = f32[4,4] pad(d, z), padding=0_0x1_0",
+    "padded, and cut where the device says, of several": "z = f32[] constant(0)\n"
+    "  n = s32[] constant(0)\n  a = f32[8,4] pad(p, z), padding=0_4x0_0\n"
+    "  i = u32[] partition-id()\n  k = s32[] convert(i)\n"
+    "  ROOT d = f32[4,4] dynamic-slice(a, k, n), dynamic_slice_sizes={4,4}",
     "cut with strides": "z = f32[] constant(0)\n  a = f32[4,2] slice(p), slice={[0:4], [0:4:2]}\n"
     "  ROOT r = f32[4,4] pad(a, z), padding=0_0x0_2",
     "padded elsewhere": "z = f32[] constant(0)\n  a = f32[4,3] slice(p), slice={[0:4], [1:4]}\n"
