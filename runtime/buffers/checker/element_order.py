@@ -179,8 +179,8 @@ class Place:
         if OPS[user.opcode].elementwise and x.dims == user.dims:
             return [self]
         if user.opcode is Opcode.TRANSPOSE:
-            order = self.order.transposed(_dimensions(user))
-            return [Place(order, tuple(self.window[d] for d in _dimensions(user)))]
+            turned = self.order.transposed(_dimensions(user))
+            return [Place(turned, tuple(self.window[d] for d in _dimensions(user)))]
         if user.opcode is Opcode.BROADCAST:
             window = [(0, size) for size in user.dims]
             for own, d in zip(self.window, _dimensions(user), strict=True):
