@@ -117,7 +117,7 @@ class ManualDevices:
             return before | {_UNNAMED}
         if target == SHARD_TO_FULL:
             return before if _is_partly_manual(instruction) else frozenset()
-        if differs_by_device(instruction):
+        if differs_by_device(instruction) and not _meets_nobody(instruction):
             return before | (self.axes or frozenset({_UNNAMED}))
         return before
 
@@ -129,6 +129,16 @@ class ManualDevices:
         if mesh is None:
             raise ShardingError(f"{sharding}: the module has no mesh @{sharding.mesh}")
         return mesh
+
+
+def _meets_nobody(instruction: HloInstruction) -> bool:
+    """Return whether it is a collective over groups of one device each, as over a mesh's axis of size one."""
+    if not isinstance(instruction.attrs, CollectiveAttrs):
+        return False
+    groups = instruction.attrs.replica_groups
+    if groups.groups:
+        return all(len(group) == 1 for group in groups.groups)
+    return groups.group_size(2) == 1
 
 
 def _is_partly_manual(instruction: HloInstruction) -> bool:

@@ -199,3 +199,13 @@ def test_gspmd_form_where_only_collectives_name_the_devices():
       a = f32[2] all-reduce(l), channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2}}, to_apply=add
       ROOT r = f32[2] custom-call(a), custom_call_target="SPMDShardToFullShape", sharding={replicated}"""
     assert evaluate(gspmd(body), np.array([1, 2], np.float32))[0].tolist() == [3, 6]
+
+
+@pytest.mark.parametrize("groups", ["{{0},{1},{2},{3},{4},{5}}", "[6,1]<=[6]"])
+def test_groups_of_one_device_are_no_region(groups):
+    """A region over axes of size one has no boundary calls; its collectives are in the unpartitioned program."""
+    body = f"""x = f32[4] parameter(0)
+      g = f32[4] all-gather(x), channel_id=1, replica_groups={groups}, dimensions={{0}}, use_global_device_ids=true
+      ROOT s = f32[4] all-reduce(g), channel_id=2, replica_groups={groups}, use_global_device_ids=true, to_apply=add"""
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(evaluate(module(body), x)[0], x)
