@@ -172,8 +172,8 @@ class Place:
         if OPS[user.opcode].elementwise and x.dims == user.dims:
             return [self]
         if user.opcode is Opcode.TRANSPOSE:
-            order = self.order.transposed(_dimensions(user))
-            return [Place(order, tuple(self.window[d] for d in _dimensions(user)))]
+            turned = self.order.transposed(_dimensions(user))
+            return [Place(turned, tuple(self.window[d] for d in _dimensions(user)))]
         if user.opcode is Opcode.REVERSE:
             return [self._reversed(x.dims, _dimensions(user))]
         if user.opcode is Opcode.SLICE:
