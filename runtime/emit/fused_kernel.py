@@ -62,6 +62,7 @@ def _loop(piece: LoopPiece, operands: Operands, starts: tuple[StartsStage, ...])
         starts,
         tuple(each.shifts for each in piece.results),
         piece.ranges,
+        piece.targets,
     )
 
 

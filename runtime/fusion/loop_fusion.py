@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -30,14 +31,15 @@ MAX_PIECES = 16
 
 @dataclass(frozen=True, slots=True)
 class LoopPiece:
-    """Loop over the indices of ``dims`` that lie in all ``ranges``. Result i of ``graph``'s program is written to
-    result i through the view ``results[i]``.
+    """Loop over the indices of ``dims`` that lie in all ``ranges``. Result i of ``graph``'s program is written through
+    the view ``results[i]`` to the fusion's result ``targets[i]``; without ``targets`` to result i.
     """
 
     dims: tuple[int, ...]
     graph: ElementGraph
     results: tuple[ResultView, ...]
     ranges: tuple[Range, ...] = ()
+    targets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +98,20 @@ def _over(
     full_box = tuple((0, size) for size in dims)
     order = post_order([result.base for result in results], inputs)
     some = _pieces(full_box, (), dims, results, views, inputs, starts, order)
-    pieces = tuple(itertools.islice(some, MAX_PIECES + 1))
-    if len(pieces) > MAX_PIECES:
+    boxed = tuple(itertools.islice(some, MAX_PIECES + 1))
+    if len(boxed) > MAX_PIECES:
         raise NoEmitterError(f"a loop is cut into at most {MAX_PIECES} pieces")
     scalars = starts.graphs(inputs)
     updates = tuple((n, x.updated) for n, x in enumerate(results) if x.updated is not None)
+    pieces = tuple(piece for _, piece in boxed)
     _require_unread(updates, pieces, scalars)
     overwrites = (*updates, *_overwrites(pieces, results, inputs, scalars))
+    groups = _neighbours(boxed)
+    if len(groups) < len(boxed):
+        pieces = tuple(
+            _joined(boxes, dims, results, views, inputs, starts, order) if len(boxes) > 1 else piece
+            for boxes, piece in groups
+        )
     return LoopFusion(pieces, overwrites, scalars, updates)
 
 
@@ -115,18 +124,14 @@ def _pieces(
     inputs: Mapping[HloInstruction, int],
     starts: Starts,
     order: Sequence[HloInstruction],
-) -> Iterator[LoopPiece]:
-    """Yield loops over ``box`` of the index space ``dims``, which is cut at the edges of concatenations and pads.
+) -> Iterator[tuple[Box, LoopPiece]]:
+    """Yield loops over ``box`` of the index space ``dims``, which is cut at the edges of concatenations and pads, with
+    the parts of ``box`` that they are over.
 
     ranges: of indices of the entire space. order: post order of what the results need.
     """
-    begins, ends = tuple(a for a, _ in box), tuple(b for _, b in box)
-    ones = (1,) * len(dims)
-    sizes = tuple(b - a for a, b in box)
-    inside: ViewPath = ()
-    if sizes != dims:
-        inside = (ViewOp(Opcode.SLICE, sizes, SliceAttrs(begins, ends, ones)),)
-    wanted = [(result.base, (*result.path(dims), *inside)) for result in results]
+    wanted, sizes = _wanted(box, dims, results)
+    begins = tuple(a for a, _ in box)
     here = tuple(_moved(each, begins, -1) for each in ranges)
     if any(each.first >= each.end for each in here):
         return
@@ -136,10 +141,67 @@ def _pieces(
         for smaller, narrower in _halves(cut, box, ranges):
             yield from _pieces(smaller, narrower, dims, results, views, inputs, starts, order)
         return
-    cut_views = tuple(
-        ResultView(each.view.slice(begins, ends, ones), each.shifts) for each in views
+    yield box, LoopPiece(sizes, graph, _cut_views(box, views), here)
+
+
+def _wanted(
+    box: Box, dims: tuple[int, ...], results: Sequence[Result]
+) -> tuple[list[tuple[HloInstruction, ViewPath]], tuple[int, ...]]:
+    """Return what the results are in ``box`` of the index space, and the sizes of the box."""
+    sizes = tuple(b - a for a, b in box)
+    inside: ViewPath = ()
+    if sizes != dims:
+        begins, ends = tuple(a for a, _ in box), tuple(b for _, b in box)
+        inside = (ViewOp(Opcode.SLICE, sizes, SliceAttrs(begins, ends, (1,) * len(dims))),)
+    return [(result.base, (*result.path(dims), *inside)) for result in results], sizes
+
+
+def _cut_views(box: Box, views: Sequence[ResultView]) -> tuple[ResultView, ...]:
+    begins, ends = tuple(a for a, _ in box), tuple(b for _, b in box)
+    ones = (1,) * len(box)
+    return tuple(ResultView(each.view.slice(begins, ends, ones), each.shifts) for each in views)
+
+
+def _neighbours(boxed: Sequence[tuple[Box, LoopPiece]]) -> list[tuple[list[Box], LoopPiece]]:
+    """Group pieces over equal boxes side by side, of one index along the dimensions in which they differ.
+
+    They read much of the same, as the components of a cross product or of a rotation do. The edges of a stencil do not.
+    """
+    groups: dict[object, list[tuple[Box, LoopPiece]]] = {}
+    for box, piece in boxed:
+        places = tuple(None if b - a == 1 else (a, b) for a, b in box)
+        key = (box, piece.ranges) if piece.ranges else places
+        groups.setdefault(key, []).append((box, piece))
+    found: list[tuple[list[Box], LoopPiece]] = []
+    for group in groups.values():
+        boxes = [box for box, _ in group]
+        ways = list(zip(*boxes, strict=True))
+        spans = [max(b for _, b in way) - min(a for a, _ in way) for way in ways]
+        if math.prod(spans) == len(boxes) * math.prod(group[0][1].dims):
+            found.append((boxes, group[0][1]))
+        else:
+            found += [([box], piece) for box, piece in group]
+    return found
+
+
+def _joined(
+    boxes: Sequence[Box],
+    dims: tuple[int, ...],
+    results: Sequence[Result],
+    views: Sequence[ResultView],
+    inputs: Mapping[HloInstruction, int],
+    starts: Starts,
+    order: Sequence[HloInstruction],
+) -> LoopPiece:
+    """Return one loop that writes the results' elements of all ``boxes``, which have equal sizes."""
+    wanted = [_wanted(box, dims, results) for box in boxes]
+    every = [each for some, _ in wanted for each in some]
+    return LoopPiece(
+        wanted[0][1],
+        element_graph(every, inputs, starts, (), order),
+        tuple(view for box in boxes for view in _cut_views(box, views)),
+        targets=tuple(range(len(results))) * len(boxes),
     )
-    yield LoopPiece(sizes, graph, cut_views, here)
 
 
 def _halves(

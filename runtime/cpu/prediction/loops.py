@@ -121,7 +121,7 @@ def merged(accesses: Sequence[Access]) -> tuple[Access, ...]:
 @WORK.register(LoopKernel)
 def loop_work(kernel: LoopKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
     leaves, count = dict.fromkeys(kernel.leaves), len(kernel.leaves)
-    results = zip(kernel.results, thunk.results, strict=True)
+    results = zip(kernel.results, [thunk.results[n] for n in kernel.written], strict=True)
     tracks = [track_of(leaf) for leaf in kernel.leaves]
     tracks += [track(view) for view in kernel.results]
     nest = nest_of(kernel.dims, tracks, count)

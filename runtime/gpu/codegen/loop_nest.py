@@ -68,7 +68,7 @@ def loop_nest(
         return None
     shifts = kernel.result_shifts or ((),) * len(kernel.results)
     accesses = [leaf_access(leaf, operands) for leaf in kernel.leaves]
-    for number, (view, own) in enumerate(zip(kernel.results, shifts, strict=True)):
+    for view, number, own in zip(kernel.results, kernel.written, shifts, strict=True):
         access = view_access(ArgumentKind.RESULT, number, results[number], view)
         accesses.append(
             GpuArrayAccess(access.argument, access.kind, access.start, access.strides, own)

@@ -41,12 +41,13 @@ class StartsStage:
 
 @dataclass(frozen=True)
 class LoopKernel(Kernel):
-    """Loop over all indices of ``dims``: result i, viewed as ``results[i]``, is result i of ``program``.
+    """Loop over all indices of ``dims``: result i of ``program`` is written through the view ``results[i]``.
 
-    Parameter i of the program is the element of leaf i. A result may share the memory of an operand that is read at
-    the same index at which the result is written. The last stage of ``starts`` gives the shifts of leaves and results;
-    ``result_shifts`` is empty if no result is shifted. The loop runs over the indices in all ``ranges``, whose starts
-    come from the last stage, too.
+    The view is one of the kernel's result ``targets[i]``; without ``targets`` of result i. Parameter i of the program
+    is the element of leaf i. A result may share the memory of an operand that is read at the same index at which the
+    result is written. The last stage of ``starts`` gives the shifts of leaves and results; ``result_shifts`` is empty
+    if no result is shifted. The loop runs over the indices in all ``ranges``, whose starts come from the last stage,
+    too.
     """
 
     dims: tuple[int, ...]
@@ -56,6 +57,12 @@ class LoopKernel(Kernel):
     starts: tuple[StartsStage, ...] = ()
     result_shifts: tuple[tuple[Shift, ...], ...] = ()
     ranges: tuple[Range, ...] = ()
+    targets: tuple[int, ...] = ()
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The number of the kernel's result that each result of the program is written to."""
+        return self.targets or tuple(range(len(self.results)))
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def _step(thunk: Thunk) -> _Step | None:
             return _Step(
                 kernel.program,
                 tuple(_Element.of(operands[leaf.operand], leaf.view) for leaf in leaves),
-                tuple(map(_Element.of, results, kernel.results)),
+                tuple(map(_Element.of, [results[n] for n in kernel.written], kernel.results)),
             )
     return None
 

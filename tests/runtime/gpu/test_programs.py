@@ -14,6 +14,7 @@ from runtime.gpu.errors import GpuFailedError, GpuMemoryError
 from runtime.gpu.work import GemmWork, Work
 from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
+from tests.runtime.fusion.test_stacked_components import program
 from tests.runtime.gpu.doubles.engines import Doubles, devices_of
 from tests.runtime.gpu.doubles.host_driver import HostDriver
 from tests.runtime.gpu.doubles.host_streams import HostStream
@@ -42,7 +43,12 @@ ENTRY main {
   ROOT r = f32[4,3] tanh(z)
 }
 """
-ONE_DEVICE = {"slice": SLICE, **ALIASING}
+ONE_DEVICE = {
+    "slice": SLICE,
+    "stacked": program("cross product and a sum"),
+    "outer product": program("outer product"),
+    **ALIASING,
+}
 MEETING = {
     "blocking": COLLECTIVES,
     "async": ASYNC_COLLECTIVES,

@@ -121,8 +121,8 @@ def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
     accesses = [leaf_access(leaf, arrays.operands) for leaf in kernel.leaves]
     shifts = kernel.result_shifts or ((),) * len(kernel.results)
     accesses += [
-        replace(access_of(view, array), shifts=moved)
-        for view, array, moved in zip(kernel.results, arrays.results, shifts, strict=True)
+        replace(access_of(view, arrays.results[n]), shifts=moved)
+        for view, n, moved in zip(kernel.results, kernel.written, shifts, strict=True)
     ]
     starts = starting_accesses(kernel.starts, arrays.operands)
     every = (*arrays.operands, *arrays.results)
