@@ -223,15 +223,18 @@ class Place:
         return None if order is None else [Place(order, tuple(window))]
 
     def _only_starts(self, x: HloInstruction, user: HloInstruction) -> list[int] | None:
-        """Return where a dynamic slice starts if it has any of these elements, if that is certain.
+        """Return where a dynamic slice starts if it has any of these elements, if that is certain or all the same.
 
-        It is along dimensions that are kept whole, and where they are one and one is left.
+        It is along dimensions that are kept whole or repeat elements, and where they are one and one is left.
         """
         if user.operand(0) is not x or x in user.operands[1:]:
             return None
         starts = []
-        for whole, size, (first, end) in zip(x.dims, user.dims, self.window, strict=True):
-            if size != whole and (size, end - first) != (1, 1):
+        for whole, size, (first, end), parts in zip(
+            x.dims, user.dims, self.window, self.order.dims, strict=True
+        ):
+            repeats = all(step == 0 for _, step in parts)
+            if size != whole and (size, end - first) != (1, 1) and not repeats:
                 return None
             starts.append(0 if size == whole else first)
         return starts
