@@ -197,7 +197,14 @@ class Place:
         if user.opcode in (Opcode.CONCATENATE, Opcode.PAD):
             return self._joined(x, user)
         order = self.order.reshaped(user.dims) if stays_in_place(x, user) else None
-        return None if order is None else [Place(order, tuple((0, size) for size in user.dims))]
+        return None if order is None else [Place(order, self._reshaped_window(x.dims, user.dims))]
+
+    def _reshaped_window(self, before: Sequence[int], after: Sequence[int]) -> Window:
+        """Return the window where a reshape adds or leaves out dimensions of size 1, else one around all elements."""
+        if [size for size in before if size != 1] != [size for size in after if size != 1]:
+            return tuple((0, size) for size in after)
+        wide = iter([own for own, size in zip(self.window, before, strict=True) if size != 1])
+        return tuple((0, 1) if size == 1 else next(wide) for size in after)
 
     def _reversed(self, dims: Sequence[int], dimensions: Sequence[int]) -> Place:
         window = tuple(

@@ -52,6 +52,11 @@ STEADY = {
     "  ROOT r = f32[4,4] pad(a, z), padding=0_0x1_0",
     "repeated and cut": "b = f32[4,3,4] broadcast(p), dimensions={0,2}\n"
     "  s = f32[4,1,4] slice(b), slice={[0:4], [1:2], [0:4]}\n  ROOT r = f32[4,4] reshape(s)",
+    "joined, and cut where others are": "a = f32[4,1] slice(p), slice={[0:4], [0:1]}\n"
+    "  c = f32[4,1,1] reshape(a)\n  z = f32[] constant(0)\n  o = f32[4,1,3] broadcast(z), dimensions={}\n"
+    "  j = f32[4,1,4] concatenate(c, o), dimensions={2}\n  s = f32[4,4] reshape(j)\n"
+    "  l = f32[4,1] slice(s), slice={[0:4], [1:2]}\n  v = f32[4] reshape(l)\n"
+    "  b = f32[4,4] broadcast(v), dimensions={0}\n  ROOT r = f32[4,4] add(s, b)",
     "what nobody needs": "t = f32[4,4] transpose(p), dimensions={1,0}\n  ROOT r = f32[4,4] abs(p)",
 }
 MOVED = {
@@ -59,6 +64,11 @@ MOVED = {
     "reversed": "ROOT r = f32[4,4] reverse(p), dimensions={0}",
     "repeated": "s = f32[1,4] slice(p), slice={[0:1], [0:4]}\n  v = f32[4] reshape(s)\n"
     "  ROOT r = f32[4,4] broadcast(v), dimensions={1}",
+    "joined, and cut where it is": "a = f32[4,1] slice(p), slice={[0:4], [0:1]}\n"
+    "  c = f32[4,1,1] reshape(a)\n  z = f32[] constant(0)\n  o = f32[4,1,3] broadcast(z), dimensions={}\n"
+    "  j = f32[4,1,4] concatenate(c, o), dimensions={2}\n  s = f32[4,4] reshape(j)\n"
+    "  l = f32[4,1] slice(s), slice={[0:4], [0:1]}\n  v = f32[4] reshape(l)\n"
+    "  b = f32[4,4] broadcast(v), dimensions={0}\n  ROOT r = f32[4,4] add(s, b)",
     "repeated, and cut along itself": "b = f32[4,4,2] broadcast(p), dimensions={0,1}\n"
     "  s = f32[4,2,2] slice(b), slice={[0:4], [1:3], [0:2]}\n  ROOT r = f32[4,4] reshape(s)",
     "as narrower bits": "b = u16[4,4,2] bitcast-convert(p)\n  n = u16[4,4,2] not(b)\n"
