@@ -39,7 +39,10 @@ def main() -> int:
     try:
         if interruptible:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        return command()
+        code = command()
+        if interruptible:  # what it does is done: its exit code stays while Python ends
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return code
     except KeyboardInterrupt:
         return INTERRUPTED
 
