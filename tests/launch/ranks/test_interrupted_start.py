@@ -57,3 +57,19 @@ def test_the_entry_point_imports_nothing_of_the_project() -> None:
         (sys.executable, "-c", program), capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "['launch.__main__']"
+
+
+def test_an_interrupt_while_python_ends_is_not_heard() -> None:
+    program = """
+import atexit, os, signal, sys
+from launch.__main__ import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv = ["spmd", "--version"]
+code = main()
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+sys.exit(code)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
