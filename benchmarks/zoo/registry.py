@@ -87,6 +87,8 @@ FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "mctx_muzero",
             "pgx_2048",
             "mjx_bodies",
+            "brax_pendulum",
+            "brax_ant",
             "jaxlie_poses",
             "exponax_kolmogorov",
         ),

@@ -169,8 +169,8 @@ def _neighbours(boxed: Sequence[tuple[Box, LoopPiece]]) -> list[tuple[list[Box],
     """
     groups: dict[object, list[tuple[Box, LoopPiece]]] = {}
     for box, piece in boxed:
-        places = tuple(None if b - a == 1 else (a, b) for a, b in box)
-        key = (box, piece.ranges) if piece.ranges else places
+        extents = tuple(None if b - a == 1 else (a, b) for a, b in box)
+        key = (box, piece.ranges) if piece.ranges else extents
         groups.setdefault(key, []).append((box, piece))
     found: list[tuple[list[Box], LoopPiece]] = []
     for group in groups.values():

@@ -117,7 +117,7 @@ class ManualDevices:
             return before | {_UNNAMED}
         if target == SHARD_TO_FULL:
             return before if _is_partly_manual(instruction) else frozenset()
-        if differs_by_device(instruction) and not _meets_nobody(instruction):
+        if differs_by_device(instruction) and not _has_groups_of_one(instruction):
             return before | (self.axes or frozenset({_UNNAMED}))
         return before
 
@@ -131,7 +131,7 @@ class ManualDevices:
         return mesh
 
 
-def _meets_nobody(instruction: HloInstruction) -> bool:
+def _has_groups_of_one(instruction: HloInstruction) -> bool:
     """Return whether it is a collective over groups of one device each, as over a mesh's axis of size one."""
     if not isinstance(instruction.attrs, CollectiveAttrs):
         return False

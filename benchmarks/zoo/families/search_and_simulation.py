@@ -12,6 +12,7 @@ import mctx
 import mujoco
 import numpy as np
 import pgx
+from brax import envs
 from jax import lax
 from mujoco import mjx
 from ott.geometry.pointcloud import PointCloud
@@ -130,6 +131,35 @@ def mjx_bodies(devices: int) -> Program:
     positions = np.asarray(described.qpos0, np.float32) + normal(1, 16, described.nq, scale=0.01)
     arrays = positions, normal(2, 16, described.nv, scale=0.1), normal(3, 16, described.nu)
     return Program(run, tuple(put(mesh, x, "world") for x in arrays), mesh)
+
+
+def brax_pendulum(devices: int) -> Program:
+    """Rollouts of brax's generalized coordinates: a loop over time, with loops that start in its state."""
+    return _rollout(devices, "inverted_pendulum", "generalized")
+
+
+def brax_ant(devices: int) -> Program:
+    """Rollouts of brax's springs: quaternions, joints and contacts of a body with many links."""
+    return _rollout(devices, "ant", "spring")
+
+
+def _rollout(devices: int, name: str, backend: str) -> Program:
+    mesh = mesh_of(devices, "world")
+    environment = envs.get_environment(name, backend=backend)
+
+    @jax.jit
+    def run(state: Any, actions: Any) -> Any:
+        def step(state: Any, action: Any) -> Any:
+            state = jax.vmap(environment.step)(state, action)
+            return state, (state.obs, state.reward)
+
+        state, trace = lax.scan(step, state, actions)
+        return state.pipeline_state.q, state.pipeline_state.qd, trace
+
+    state = jax.jit(jax.vmap(environment.reset))(jax.random.split(jax.random.key(0), 16))
+    placed = jax.tree.map(lambda x: put(mesh, np.asarray(x), "world"), state)
+    actions = np.tanh(normal(1, 4, 16, environment.action_size))
+    return Program(run, (placed, put(mesh, actions, None, "world")), mesh)
 
 
 def jaxlie_poses(devices: int) -> Program:

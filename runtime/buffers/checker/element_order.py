@@ -107,11 +107,11 @@ class Order:
     def reversed(self, dimensions: Sequence[int]) -> Order:
         parts = [part for d in dimensions for part in self.dims[d]]
         offset = self.offset + sum((size - 1) * step for size, step in parts)
-        turned = (
+        reversed_dims = (
             tuple((size, -step) for size, step in each) if d in dimensions else each
             for d, each in enumerate(self.dims)
         )
-        return Order(tuple(turned), offset)
+        return Order(tuple(reversed_dims), offset)
 
     def cut(
         self, dims: Sequence[int], starts: Sequence[int], strides: Sequence[int] | None = None
@@ -163,29 +163,29 @@ Window: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Elements of an array in a value: those in ``window``, if any, have the location that ``order`` gives."""
 
     order: Order
     window: Window
 
     @staticmethod
-    def of(dims: Sequence[int]) -> Place:
-        """Return the place of all elements in the array itself."""
-        return Place(Order.of(dims), tuple((0, size) for size in dims))
+    def of(dims: Sequence[int]) -> Location:
+        """Return the location of all elements in the array itself."""
+        return Location(Order.of(dims), tuple((0, size) for size in dims))
 
-    def after(self, x: HloInstruction, user: HloInstruction) -> list[Place] | None:
-        """Return the places in ``user`` if ``x`` has this one; None if an element of it needs several of ``x``."""
+    def after(self, x: HloInstruction, user: HloInstruction) -> list[Location] | None:
+        """Return the locations in ``user`` if ``x`` has this one; None if an element of it needs several of ``x``."""
         if OPS[user.opcode].elementwise and x.dims == user.dims:
             return [self]
         if user.opcode is Opcode.TRANSPOSE:
-            turned = self.order.transposed(_dimensions(user))
-            return [Place(turned, tuple(self.window[d] for d in _dimensions(user)))]
+            transposed = self.order.transposed(_dimensions(user))
+            return [Location(transposed, tuple(self.window[d] for d in _dimensions(user)))]
         if user.opcode is Opcode.BROADCAST:
             window = [(0, size) for size in user.dims]
             for own, d in zip(self.window, _dimensions(user), strict=True):
                 window[d] = own
-            return [Place(self.order.broadcast(user.dims, _dimensions(user)), tuple(window))]
+            return [Location(self.order.broadcast(user.dims, _dimensions(user)), tuple(window))]
         if user.opcode is Opcode.REVERSE:
             return [self._reversed(x.dims, _dimensions(user))]
         if user.opcode is Opcode.SLICE:
@@ -197,7 +197,9 @@ class Place:
         if user.opcode in (Opcode.CONCATENATE, Opcode.PAD):
             return self._joined(x, user)
         order = self.order.reshaped(user.dims) if stays_in_place(x, user) else None
-        return None if order is None else [Place(order, self._reshaped_window(x.dims, user.dims))]
+        return (
+            None if order is None else [Location(order, self._reshaped_window(x.dims, user.dims))]
+        )
 
     def _reshaped_window(self, before: Sequence[int], after: Sequence[int]) -> Window:
         """Return the window where a reshape adds or leaves out dimensions of size 1, else one around all elements."""
@@ -206,17 +208,17 @@ class Place:
         wide = iter([own for own, size in zip(self.window, before, strict=True) if size != 1])
         return tuple((0, 1) if size == 1 else next(wide) for size in after)
 
-    def _reversed(self, dims: Sequence[int], dimensions: Sequence[int]) -> Place:
+    def _reversed(self, dims: Sequence[int], dimensions: Sequence[int]) -> Location:
         window = tuple(
             (size - end, size - first) if d in dimensions else (first, end)
             for d, (size, (first, end)) in enumerate(zip(dims, self.window, strict=True))
         )
-        return Place(self.order.reversed(dimensions), window)
+        return Location(self.order.reversed(dimensions), window)
 
     def _cut(
         self, dims: Sequence[int], starts: Sequence[int], strides: Sequence[int] | None = None
-    ) -> list[Place] | None:
-        """Return the place in a window of sizes ``dims``, which may reach beyond the value; none if it is empty."""
+    ) -> list[Location] | None:
+        """Return the location in a window of sizes ``dims``, which may reach beyond the value; none if it is empty."""
         window = []
         for (first, end), size, start, stride in zip(
             self.window, dims, starts, strides or (1,) * len(dims), strict=True
@@ -227,7 +229,7 @@ class Place:
         if any(first >= end for first, end in window):
             return []
         order = self.order.cut(dims, starts, strides)
-        return None if order is None else [Place(order, tuple(window))]
+        return None if order is None else [Location(order, tuple(window))]
 
     def _only_starts(self, x: HloInstruction, user: HloInstruction) -> list[int] | None:
         """Return where a dynamic slice starts if it has any of these elements, if that is certain or all the same.
@@ -237,17 +239,17 @@ class Place:
         if user.operand(0) is not x or x in user.operands[1:]:
             return None
         starts = []
-        for whole, size, (first, end), parts in zip(
+        for before, size, (first, end), parts in zip(
             x.dims, user.dims, self.window, self.order.dims, strict=True
         ):
             repeats = all(step == 0 for _, step in parts)
-            if size != whole and (size, end - first) != (1, 1) and not repeats:
+            if size != before and (size, end - first) != (1, 1) and not repeats:
                 return None
-            starts.append(0 if size == whole else first)
+            starts.append(0 if size == before else first)
         return starts
 
-    def _joined(self, x: HloInstruction, user: HloInstruction) -> list[Place] | None:
-        found: list[Place] = []
+    def _joined(self, x: HloInstruction, user: HloInstruction) -> list[Location] | None:
+        found: list[Location] = []
         for before in _elements_before(x, user):
             cut = None if before is None else self._cut(user.dims, [-n for n in before])
             if cut is None:

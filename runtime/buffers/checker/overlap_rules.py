@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.checker.block_overlap import is_written_block, overlaps_but_for_a_block
-from runtime.buffers.checker.element_order import Place, is_read
+from runtime.buffers.checker.element_order import Location, is_read
 from runtime.buffers.checker.row_overlap import overlaps_by_rows
 from runtime.buffers.types import ArrayView, BufferSlice
 from spmd.hlo import HloComputation, HloInstruction, Opcode
@@ -28,8 +28,8 @@ _IN_PLACE = frozenset(
     }
 )
 
-#: Most places that the elements of one operand have in one value: in more they are taken for moved.
-_MOST_PLACES = 32
+#: Most locations that the elements of one operand have in one value: in more they are taken for moved.
+_MOST_LOCATIONS = 32
 
 
 def wrong_overlap(
@@ -107,9 +107,9 @@ def _is_steady(
     roots = fused.root.operands if fused.root.opcode is Opcode.TUPLE else (fused.root,)
     if parameter.shape.num_elements == 1 and all(x.array_shape.num_elements == 1 for x in roots):
         return True
-    places = {parameter: {Place.of(parameter.dims)}}
+    locations = {parameter: {Location.of(parameter.dims)}}
     for inner in fused.instructions:
-        found = places.get(inner)
+        found = locations.get(inner)
         if not found or inner not in needed:
             continue
         is_result = inner is fused.root
@@ -119,13 +119,13 @@ def _is_steady(
             if user.opcode is Opcode.TUPLE or is_written_block(inner, user, fused):
                 is_result = True
                 continue
-            for place in found:
-                after = place.after(inner, user)
+            for location in found:
+                after = location.after(inner, user)
                 if after is None:
                     return False
-                places.setdefault(user, set()).update(after)
-            if len(places[user]) > _MOST_PLACES:
+                locations.setdefault(user, set()).update(after)
+            if len(locations[user]) > _MOST_LOCATIONS:
                 return False
-        if is_result and not all(place.order.is_own for place in found):
+        if is_result and not all(location.order.is_own for location in found):
             return False
     return True

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from runtime.buffers.checker.element_order import Order, Place
+from runtime.buffers.checker.element_order import Location, Order
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo import HloInstruction, HloModule
 from spmd.text.parser import parse_module
@@ -36,15 +36,15 @@ def test_places_are_numpy_s(seed: int) -> None:
     found = module(dims)
     b = Builder(found.entry, ModuleScope(found))
     x: HloInstruction = found.entry.parameters[0]
-    places = [Place.of(dims)]
+    locations = [Location.of(dims)]
     numbers = np.arange(elements).reshape(dims)
     for _ in range(5):
         user, numbers = moved(rng, b, x, numbers)
-        after = [place.after(x, user) for place in places]
+        after = [location.after(x, user) for location in locations]
         if None in after:
             return
-        places = [place for some in after if some is not None for place in some]
-        assert_holds(places, numbers)
+        locations = [location for some in after if some is not None for location in some]
+        assert_holds(locations, numbers)
         x = user
 
 
@@ -91,22 +91,24 @@ def moved(
     return b.concatenate([y for y, _ in chosen], d), np.concatenate([n for _, n in chosen], d)
 
 
-def assert_holds(places: list[Place], numbers: np.ndarray) -> None:
-    """Check that each element has a place that says where it lay, and none that says otherwise for it alone."""
+def assert_holds(locations: list[Location], numbers: np.ndarray) -> None:
+    """Check that each element has a location that says where it lay, and none that says otherwise for it alone."""
     for index in np.ndindex(numbers.shape):
         number = numbers[index]
         if number < 0:
             continue
         inside = [
-            p for p in places if all(a <= i < e for i, (a, e) in zip(index, p.window, strict=True))
+            p
+            for p in locations
+            if all(a <= i < e for i, (a, e) in zip(index, p.window, strict=True))
         ]
-        assert number in [location(place.order, index) for place in inside]
-    if all(place.order.is_own for place in places) and places:
+        assert number in [offset_of(location.order, index) for location in inside]
+    if all(location.order.is_own for location in locations) and locations:
         own = np.arange(numbers.size).reshape(numbers.shape)
         assert ((numbers < 0) | (numbers == own)).all()
 
 
-def location(order: Order, index: tuple[int, ...]) -> int:
+def offset_of(order: Order, index: tuple[int, ...]) -> int:
     """Return where the element at ``index`` lay."""
     at = order.offset
     for i, parts in zip(index, order.dims, strict=True):
@@ -127,5 +129,5 @@ def test_a_reshape_of_what_lies_as_it_lay_is_known_wherever_dimensions_begin(
     found = module(before)
     x = found.entry.parameters[0]
     user = Builder(found.entry, ModuleScope(found)).reshape(x, after)
-    (place,) = Place.of(before).after(x, user) or ()
-    assert place.order.is_own
+    (location,) = Location.of(before).after(x, user) or ()
+    assert location.order.is_own
