@@ -80,6 +80,10 @@ class _Rows:
             return _runs(user.dims, spread) != _runs(self.dims, self.unreduced)
         if user.opcode is Opcode.PAD and x is user.operand(1):
             return _runs(user.dims, ()) != _runs(self.dims, self.unreduced)
+        if user.opcode is Opcode.TRANSPOSE and x.opcode is Opcode.BROADCAST:
+            order = user.attrs_as(DimensionsAttrs).dimensions
+            spread = tuple(map(order.index, x.attrs_as(DimensionsAttrs).dimensions))
+            return _runs(user.dims, spread) != _runs(self.dims, self.unreduced)
         return True
 
 

@@ -178,6 +178,15 @@ def test_rows_that_are_needed_elsewhere() -> None:
     assert wrong in rows_overlap("a = f32[4,4] abs(p)\n  ROOT r = (f32[4,4], f32[4,4]) tuple(a, d)")
 
 
+def test_row_values_that_are_transposed_after_they_were_repeated() -> None:
+    """All elements of the only row are divided by one number, in whatever order; of several rows, not by their own."""
+    turned = "t = f32[4,4] transpose(b), dimensions={1,0}\n  ROOT r = f32[4,4] divide(p, t)"
+    assert "writes its result" in rows_overlap(turned)
+    text = ROWS.format(axis="0,1", spread="", last=turned, shape="f32[4,4]")
+    root = module_of(text.replace("s = f32[4] reduce", "s = f32[] reduce")).entry.root
+    assert wrong_overlap(root, [ARRAY], [], [PLACE]) == ""
+
+
 OTHER_SIZES = """HloModule m
 
 add {{
