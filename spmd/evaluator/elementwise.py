@@ -152,6 +152,8 @@ _SHIFTS: dict[Opcode, Callable[[NDArray, NDArray, int], NDArray]] = {
     Opcode.SHIFT_RIGHT_ARITHMETIC: integer.shift_right_arithmetic,
     Opcode.SHIFT_RIGHT_LOGICAL: integer.shift_right_logical,
 }
+#: Functions of two integers that depend on their number of bits.
+_OF_BITS = {**_SHIFTS, Opcode.MULHI: integer.multiply_high}
 
 _COMPARE: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
     "EQ": np.equal,
@@ -203,11 +205,11 @@ def evaluate_bit_count(instruction: HloInstruction, operands: Operands) -> Value
     )
 
 
-@evaluates(*_SHIFTS)
-def evaluate_shift(instruction: HloInstruction, operands: Operands) -> Value:
+@evaluates(*_OF_BITS)
+def evaluate_of_bits(instruction: HloInstruction, operands: Operands) -> Value:
     kind = element_type(instruction)
     lhs, rhs = arrays_of(operands)
-    result = _SHIFTS[instruction.opcode](widen(lhs), widen(rhs), kind.bits)
+    result = _OF_BITS[instruction.opcode](widen(lhs), widen(rhs), kind.bits)
     return narrow(result, kind.numpy)
 
 

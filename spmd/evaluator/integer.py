@@ -88,6 +88,21 @@ def _in_range(by: NDArray, bits: int) -> NDArray:
     return np.asarray((by >= 0) & (by < bits))
 
 
+def multiply_high(x: NDArray, y: NDArray, bits: int) -> NDArray:
+    """Return the high half of the product, which has twice ``bits``."""
+    if bits < 64:
+        wide = np.dtype(f"{x.dtype.kind}8")
+        return np.asarray((x.astype(wide) * y.astype(wide)) >> wide.type(bits)).astype(x.dtype)
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    a, b = x.astype(np.uint64), y.astype(np.uint64)
+    crossed = (a >> half) * (b & low) + (((a & low) * (b & low)) >> half)
+    other = (a & low) * (b >> half) + (crossed & low)
+    high = (a >> half) * (b >> half) + (crossed >> half) + (other >> half)
+    if x.dtype.kind == "i":  # a negative factor was taken for one that is 2**64 larger
+        high -= np.where(x < 0, b, 0).astype(np.uint64) + np.where(y < 0, a, 0).astype(np.uint64)
+    return np.asarray(high).astype(x.dtype)
+
+
 def population_count(x: NDArray, bits: int) -> NDArray:
     """Count the one bits among the lowest ``bits``."""
     return np.asarray(np.bitwise_count(_low_bits(x, bits))).astype(x.dtype)

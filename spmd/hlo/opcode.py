@@ -86,6 +86,7 @@ class Opcode(Enum):
     MAP = "map"
     MAXIMUM = "maximum"
     MINIMUM = "minimum"
+    MULHI = "mulhi"
     MULTIPLY = "multiply"
     NEGATE = "negate"
     NOT = "not"

@@ -202,6 +202,7 @@ _ORDERED = operand_types(is_orderable, "ordered values")
 
 # add and multiply on pred mean or and and.
 _define(Opcode.ADD, Opcode.MULTIPLY, arity=2, commutative=True)
+_define(Opcode.MULHI, arity=2, verify=_INTEGERS, commutative=True)
 _define(Opcode.SUBTRACT, Opcode.DIVIDE, arity=2, verify=_NUMBERS)
 _define(Opcode.REMAINDER, arity=2, verify=_REAL)
 _define(Opcode.MAXIMUM, Opcode.MINIMUM, arity=2, verify=_ORDERED, commutative=True)

@@ -49,6 +49,7 @@ WITHOUT_ATTRIBUTES: Final = (
     Opcode.IS_FINITE,
     Opcode.MAXIMUM,
     Opcode.MINIMUM,
+    Opcode.MULHI,
     Opcode.MULTIPLY,
     Opcode.NEGATE,
     Opcode.NOT,

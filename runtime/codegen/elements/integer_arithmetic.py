@@ -93,6 +93,31 @@ def arithmetic_shift(signature: ElementSignature) -> str | None:
     return body_of(signature, shifted)
 
 
+@BODIES.register(Opcode.MULHI)
+def multiply_high(signature: ElementSignature) -> str | None:
+    """Compute the high half of the product in twice the bits."""
+    kind, t = signature.result, wide_type(signature.result)
+    width = int(t[1:])
+    wide, unused = f"i{2 * width}", width - kind.bits
+    extend, shift = ("sext", "ashr") if kind.is_signed_integer else ("zext", "lshr")
+    lines = []
+    for name in ("a", "b"):
+        # Bits above those of a narrow integer may be any.
+        lines += [
+            f"%{name}.up = shl {t} %{name}, {unused}",
+            f"%{name}.own = {shift} {t} %{name}.up, {unused}",
+            f"%{name}.wide = {extend} {t} %{name}.own to {wide}",
+        ]
+    return "\n  ".join(
+        [
+            *lines,
+            f"%product = mul {wide} %a.wide, %b.wide",
+            f"%high = {shift} {wide} %product, {kind.bits}",
+            f"%r = trunc {wide} %high to {t}",
+        ]
+    )
+
+
 @BODIES.register(Opcode.POPCNT)
 def population_count(signature: ElementSignature) -> str | None:
     kind = signature.result

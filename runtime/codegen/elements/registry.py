@@ -60,6 +60,7 @@ BODIES.import_at_need(
             Opcode.REDUCE_PRECISION,
         ),
         "runtime.codegen.elements.integer_arithmetic": (
+            Opcode.MULHI,
             Opcode.REMAINDER,
             Opcode.SHIFT_LEFT,
             Opcode.SHIFT_RIGHT_LOGICAL,

@@ -50,6 +50,7 @@ UNARY: dict[str, tuple[str, ...]] = {
 BINARY: dict[str, tuple[str, ...]] = {
     "add": ALL_TYPES,
     "multiply": ALL_TYPES,
+    "mulhi": _WHOLE,
     "subtract": NUMBERS,
     "divide": NUMBERS,
     "remainder": REAL,

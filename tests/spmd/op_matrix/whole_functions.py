@@ -59,6 +59,7 @@ BINARY: dict[str, WholeFunction] = {
     "add": lambda x, y, kind: x + y,
     "subtract": lambda x, y, kind: x - y,
     "multiply": lambda x, y, kind: x * y,
+    "mulhi": lambda x, y, kind: (x * y) >> INTEGERS[kind],
     "divide": divide,
     "remainder": remainder,
     "power": power,
