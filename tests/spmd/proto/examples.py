@@ -64,7 +64,7 @@ sine sinh sqrt tan tanh
 """
 _UNARY = "abs ceil copy floor negate round-nearest-afz round-nearest-even sign"
 _BINARY = "add atan2 divide maximum minimum multiply power remainder subtract"
-_BITS = "and or xor shift-left shift-right-arithmetic shift-right-logical"
+_BITS = "mulhi and or xor shift-left shift-right-arithmetic shift-right-logical"
 
 ELEMENTWISE = "\n".join(
     (
