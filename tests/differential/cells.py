@@ -39,6 +39,7 @@ IMPOSSIBLE: dict[tuple[str, str, str], str] = {
 NOT_COUNTED: dict[str, str] = {
     "partition-id": "a scalar",
     "replica-id": "a scalar",
+    "mulhi": "elementwise: split as multiply is, which is counted",
     "add-dependency": "its array stands still beside a token",
     "dynamic-reshape": "sizes known only at run time are taken out before",
     "set-dimension-size": "sizes known only at run time are taken out before",

@@ -97,6 +97,8 @@ def arithmetic_shift(signature: ElementSignature) -> str | None:
 def multiply_high(signature: ElementSignature) -> str | None:
     """Compute the high half of the product in twice the bits."""
     kind, t = signature.result, wide_type(signature.result)
+    if not kind.is_integer:
+        return None
     width = int(t[1:])
     wide, unused = f"i{2 * width}", width - kind.bits
     extend, shift = ("sext", "ashr") if kind.is_signed_integer else ("zext", "lshr")
