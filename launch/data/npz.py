@@ -32,6 +32,8 @@ class StoredArrays(Mapping[str, Array]):
         except (OSError, ValueError, zipfile.BadZipFile) as error:
             raise self._unreadable(error) from error
         self._members = {one.filename.removesuffix(".npy"): one for one in members}
+        #: By prefix: whether the file's arrays are named by position instead.
+        self._positional: dict[str, bool] = {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)
@@ -54,7 +56,13 @@ class StoredArrays(Mapping[str, Array]):
 
         It is arr_N in a file of ``np.savez(F, a, b)``, which has no name with the prefix.
         """
-        is_positional = "arr_0" in self and not any(name.startswith(prefix) for name in self)
+        is_positional = self._positional.get(prefix)
+        if (
+            is_positional is None
+        ):  # names alone: whether ``self`` has an array is found by reading it
+            names = self._members
+            is_positional = "arr_0" in names and not any(name.startswith(prefix) for name in names)
+            self._positional[prefix] = is_positional
         return f"{'arr_' if is_positional else prefix}{number}"
 
     def digest(self) -> str:

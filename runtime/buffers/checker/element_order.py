@@ -192,8 +192,7 @@ class Location:
             attrs = user.attrs_as(SliceAttrs)
             return self._cut(user.dims, attrs.starts, attrs.strides)
         if user.opcode is Opcode.DYNAMIC_SLICE:
-            starts = self._only_starts(x, user)
-            return None if starts is None else self._cut(user.dims, starts)
+            return self._cut_dynamically(x, user)
         if user.opcode in (Opcode.CONCATENATE, Opcode.PAD):
             return self._joined(x, user)
         order = self.order.reshaped(user.dims) if stays_in_place(x, user) else None
@@ -231,22 +230,25 @@ class Location:
         order = self.order.cut(dims, starts, strides)
         return None if order is None else [Location(order, tuple(window))]
 
-    def _only_starts(self, x: HloInstruction, user: HloInstruction) -> list[int] | None:
-        """Return where a dynamic slice starts if it has any of these elements, if that is certain or all the same.
+    def _cut_dynamically(self, x: HloInstruction, user: HloInstruction) -> list[Location] | None:
+        """Return the location in a dynamic slice, wherever it starts; None if that is not certain.
 
-        It is along dimensions that are kept whole or repeat elements, and where they are one and one is left.
+        It is certain along dimensions that are kept whole or repeat elements, and where ``window`` is one index and the
+        slice is, too.
         """
         if user.operand(0) is not x or x in user.operands[1:]:
             return None
-        starts = []
-        for before, size, (first, end), parts in zip(
+        starts, window = [], []
+        for before, size, own, parts in zip(
             x.dims, user.dims, self.window, self.order.dims, strict=True
         ):
-            repeats = all(step == 0 for _, step in parts)
-            if size != before and (size, end - first) != (1, 1) and not repeats:
+            is_one = (size, own[1] - own[0]) == (1, 1)
+            if size != before and not is_one and any(step for _, step in parts):
                 return None
-            starts.append(0 if size == before else first)
-        return starts
+            starts.append(0 if size == before else own[0])
+            window.append(own if size == before else (0, size))
+        order = self.order.cut(user.dims, starts)
+        return None if order is None else [Location(order, tuple(window))]
 
     def _joined(self, x: HloInstruction, user: HloInstruction) -> list[Location] | None:
         found: list[Location] = []

@@ -112,12 +112,14 @@ def _is_steady(
         found = locations.get(inner)
         if not found or inner not in needed:
             continue
-        is_result = inner is fused.root
+        is_root, is_block = inner in roots, False
         for user in inner.users:
             if user not in needed or not is_read(inner, user):
                 continue
-            if user.opcode is Opcode.TUPLE or is_written_block(inner, user, fused):
-                is_result = True
+            if user.opcode is Opcode.TUPLE:
+                continue
+            if is_written_block(inner, user, fused):
+                is_block = True
                 continue
             for location in found:
                 after = location.after(inner, user)
@@ -126,6 +128,9 @@ def _is_steady(
                 locations.setdefault(user, set()).update(after)
             if len(locations[user]) > _MOST_LOCATIONS:
                 return False
-        if is_result and not all(location.order.is_own for location in found):
+        # A root of another size has its elements elsewhere, whatever their numbers.
+        if is_root and inner.array_shape.num_elements != parameter.shape.num_elements:
+            return False
+        if (is_root or is_block) and not all(location.order.is_own for location in found):
             return False
     return True

@@ -16,7 +16,7 @@ _CALLED = re.compile(r"call [^@]*@([\w.]+)\(")
 #: Operations that cost nothing.
 _FREE = frozenset(("insertvalue", "extractvalue", "bitcast", "getelementptr", "load"))
 #: Operations that take many cycles, which a vector's elements share.
-_SLOW = re.compile(r" = (?:fdiv|frem|[su]div|[su]rem) |@llvm\.sqrt\.")
+_SLOW_OPERATION = re.compile(r" = (?:fdiv|frem|[su]div|[su]rem) |@llvm\.sqrt\.")
 
 
 class NoVectorsError(Exception):
@@ -89,7 +89,7 @@ class Functions:
                 is_free, slow = is_free and needs.any_lanes, slow + needs.slow
             elif (found := LINE.match(line.strip())) and found[2] not in _FREE:
                 weight += 1
-                slow += _SLOW.search(line) is not None
+                slow += _SLOW_OPERATION.search(line) is not None
         return Needs(weight, size, is_free, slow)
 
     def _about(self, name: str) -> Needs:

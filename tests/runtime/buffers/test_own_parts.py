@@ -123,7 +123,7 @@ def test_elsewhere(text: str) -> None:
 
 
 def test_what_is_gathered_of_a_part_does_not_lie_around_it() -> None:
-    """Of four parts that two devices gather two of; what they make is as large as half of the four."""
+    """A reduce-scatter leaves one of four parts, two devices gather two: half of the memory that the part lies in."""
     executable = compiled(
         f"""HloModule again, num_partitions=4
 {SUM}

@@ -29,7 +29,7 @@ def random_dims(rng: np.random.Generator, elements: int) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_places_are_numpy_s(seed: int) -> None:
-    """Of chains of operations that move elements; a chain that is given up may be any."""
+    """Chains of operations move elements as NumPy does; what is said of a chain that is given up is not checked."""
     rng = np.random.default_rng(seed)
     elements = int(rng.choice([6, 10, 12, 24, 30, 36]))
     dims = random_dims(rng, elements)

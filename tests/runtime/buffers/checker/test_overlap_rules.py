@@ -91,6 +91,12 @@ MOVED = {
     "  n = s32[] constant(0)\n  a = f32[8,4] pad(p, z), padding=0_4x0_0\n"
     "  i = u32[] partition-id()\n  k = s32[] convert(i)\n"
     "  ROOT d = f32[4,4] dynamic-slice(a, k, n), dynamic_slice_sizes={4,4}",
+    "repeated, padded in front, and cut where the device says": "z = f32[] constant(0)\n"
+    "  n = s32[] constant(0)\n  i = u32[] partition-id()\n  k = s32[] convert(i)\n"
+    "  t = f32[4,4] transpose(p), dimensions={1,0}\n  f = f32[16] reshape(t)\n"
+    "  b = f32[2,16] broadcast(f), dimensions={1}\n  a = f32[8,16] pad(b, z), padding=6_0x0_0\n"
+    "  d = f32[3,16] dynamic-slice(a, k, n), dynamic_slice_sizes={3,16}\n"
+    "  s = f32[1,16] slice(d), slice={[2:3], [0:16]}\n  ROOT r = f32[4,4] reshape(s)",
     "cut with strides": "z = f32[] constant(0)\n  a = f32[4,2] slice(p), slice={[0:4], [0:4:2]}\n"
     "  ROOT r = f32[4,4] pad(a, z), padding=0_0x0_2",
     "padded elsewhere": "z = f32[] constant(0)\n  a = f32[4,3] slice(p), slice={[0:4], [1:4]}\n"
@@ -123,6 +129,26 @@ def test_element_on_element(name: str) -> None:
 @pytest.mark.parametrize("name", MOVED)
 def test_needed_elsewhere(name: str) -> None:
     assert "writes its result" in overlap(MOVED[name])
+
+
+def test_a_root_of_more_elements_lies_elsewhere() -> None:
+    """Element n of f16[32] is in the middle of another element of f32[16]."""
+    text = """HloModule m
+
+fused {
+  p = f32[16] parameter(0)
+  z = f16[] constant(0)
+  c = f16[16] convert(p)
+  ROOT r = f16[32] pad(c, z), padding=0_16
+}
+
+ENTRY e {
+  p = f32[16] parameter(0)
+  ROOT f = f16[32] fusion(p), kind=kLoop, calls=fused
+}
+"""
+    read = ArrayView(PLACE, StridedView.dense(ArrayShape(PrimitiveType.F32, (16,))))
+    assert "writes its result" in wrong_overlap(module_of(text).entry.root, [read], [], [PLACE])
 
 
 ROWS = """HloModule m
