@@ -39,6 +39,8 @@ from spmd.shape import PrimitiveType
 #: Bounds on what one kernel computes per element, for the sake of compile time and registers.
 MAX_STEPS = 256
 MAX_LEAVES = 48
+#: Instructions that a program computes without reading another.
+SOURCES = frozenset({Opcode.CONSTANT, Opcode.IOTA})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,9 @@ class ElementGraph:
 #: An instruction seen through a path.
 Wanted: TypeAlias = tuple[HloInstruction, ViewPath]
 #: Key of a read of an instruction: the access map, or the path if strides cannot express it.
-_Key: TypeAlias = AccessMap | ViewPath
+Key: TypeAlias = AccessMap | ViewPath
 #: An instruction, read with one access map.
-_Read: TypeAlias = tuple[HloInstruction, _Key]
+_Read: TypeAlias = tuple[HloInstruction, Key]
 
 
 @dataclass
@@ -162,6 +164,57 @@ def post_order(
     return list(done)
 
 
+def read_key(
+    instruction: HloInstruction, path: ViewPath, inputs: Mapping[HloInstruction, int]
+) -> Key:
+    """Return the key of a read. A constant has one value at every index, unless it is an input (then any array)."""
+    if instruction.opcode is Opcode.CONSTANT and instruction not in inputs:
+        return ()
+    found = access_map(path, array_shape(instruction).dims)
+    return path if found is None else found
+
+
+def shown_operand(instruction: HloInstruction, path: ViewPath, starts: Starts) -> Wanted | None:
+    """Return the read that replaces an instruction that only renames or rearranges; None if it computes.
+
+    A concatenation or a pad rearranges in ways that the index decides (``piece_read``).
+    """
+    if renames(instruction):
+        return instruction.operand(0), path
+    if instruction.opcode is Opcode.DYNAMIC_SLICE:
+        numbers = starts.numbers(instruction, instruction.operands[1:])
+        op: ViewOp | None = ViewOp(instruction.opcode, instruction.dims, starts=numbers)
+    else:
+        op = view_op(instruction)
+    return None if op is None else (instruction.operand(0), (op, *path))
+
+
+def operand_reads(
+    instruction: HloInstruction, path: ViewPath, key: Key
+) -> Iterator[tuple[HloInstruction, ViewPath, Key]]:
+    """Yield the operand reads of ``instruction``, which computes, seen through ``path``, with their keys.
+
+    key: that of the read of the instruction. It is also the key of operands of equal sizes.
+    """
+    if not is_elementwise(instruction.opcode):
+        raise NoEmitterError(f"{instruction.opcode} is no element operation")
+    dims = array_shape(instruction).dims
+    for operand in instruction.operands:
+        shape = array_shape(operand)
+        if shape.dims == dims:
+            yield operand, path, key
+        elif not shape.dims:
+            everywhere = (repeated(dims), *path)
+            yield operand, everywhere, _scalar_key(key, everywhere)
+        else:
+            raise NoEmitterError(f"{instruction.name} has other sizes than its operands")
+
+
+def _scalar_key(key: Key, path: ViewPath) -> Key:
+    """Return the key of a read of a scalar through ``path``, next to a read with ``key``."""
+    return AccessMap((0,) * len(key.strides), 0) if isinstance(key, AccessMap) else path
+
+
 @dataclass
 class _Builder:
     """Builder of a graph. reads: the operand reads of each computing instruction, per demand.
@@ -174,7 +227,7 @@ class _Builder:
     starts: Starts
     order: Sequence[HloInstruction]
     ranges: Sequence[Range] = ()
-    demands: dict[HloInstruction, dict[_Key, ViewPath]] = field(default_factory=dict)
+    demands: dict[HloInstruction, dict[Key, ViewPath]] = field(default_factory=dict)
     reads: dict[_Read, list[_Read]] = field(default_factory=dict)
     same: dict[_Read, _Read] = field(default_factory=dict)
     leaves: list[Leaf] = field(default_factory=list)
@@ -197,18 +250,26 @@ class _Builder:
 
     def follow(self, read: _Read, path: ViewPath) -> None:
         """Demand the reads that the instruction of ``read``, seen through ``path``, needs."""
-        instruction, _ = read
-        if instruction in self.inputs or instruction.opcode in _SOURCES:
+        instruction, key = read
+        if instruction in self.inputs or instruction.opcode in SOURCES:
             return
-        seen = self.seen(instruction, path)
+        if is_piecewise(instruction):
+            seen: Wanted | None = piece_read(instruction, path, self.ranges)
+        else:
+            seen = shown_operand(instruction, path, self.starts)
         if seen is not None:
             self.same[read] = self.add_read(*seen)
         else:
-            reads = self.operand_reads(instruction, path)
-            self.reads[read] = [self.add_read(*each) for each in reads]
+            reads = operand_reads(instruction, path, key)
+            self.reads[read] = [self.add_at(*each) for each in reads]
 
     def add_read(self, instruction: HloInstruction, path: ViewPath) -> _Read:
-        key = self.key(instruction, path)
+        return self.add_at(instruction, path, read_key(instruction, path, self.inputs))
+
+    def add_at(self, instruction: HloInstruction, path: ViewPath, key: Key) -> _Read:
+        """Demand the read with ``key``, which is that of ``path``."""
+        if instruction.opcode is Opcode.CONSTANT and instruction not in self.inputs:
+            key = ()
         demands = self.demands.setdefault(instruction, {})
         if key not in demands:
             demands[key] = path
@@ -216,47 +277,11 @@ class _Builder:
         self.check_size()
         return instruction, key
 
-    def key(self, instruction: HloInstruction, path: ViewPath) -> _Key:
-        """Return the key of a read. A constant has one value at every index, unless it is an input (then any array)."""
-        if instruction.opcode is Opcode.CONSTANT and instruction not in self.inputs:
-            return ()
-        found = access_map(path, array_shape(instruction).dims)
-        return path if found is None else found
-
     def check_size(self) -> None:
         if self.size > 2 * MAX_STEPS or len(self.steps) > MAX_STEPS:
             raise NoEmitterError(f"a kernel computes at most {MAX_STEPS} values per element")
         if len(self.leaves) > MAX_LEAVES:
             raise NoEmitterError(f"a kernel reads at most {MAX_LEAVES} elements per index")
-
-    def operand_reads(self, instruction: HloInstruction, path: ViewPath) -> Iterator[Wanted]:
-        """Yield the operand reads of ``instruction``, which computes, seen through ``path``."""
-        if not is_elementwise(instruction.opcode):
-            raise NoEmitterError(f"{instruction.opcode} is no element operation")
-        dims = array_shape(instruction).dims
-        for operand in instruction.operands:
-            if array_shape(operand).dims == dims:
-                yield operand, path
-            elif array_shape(operand).rank == 0:
-                yield operand, (repeated(dims), *path)
-            else:
-                raise NoEmitterError(f"{instruction.name} has other sizes than its operands")
-
-    def seen(self, instruction: HloInstruction, path: ViewPath) -> Wanted | None:
-        """Return the read that replaces an instruction that only renames or rearranges; None if it computes."""
-        if is_piecewise(instruction):
-            return piece_read(instruction, path, self.ranges)
-        if renames(instruction):
-            return instruction.operand(0), path
-        op = self.view(instruction)
-        return None if op is None else (instruction.operand(0), (op, *path))
-
-    def view(self, instruction: HloInstruction) -> ViewOp | None:
-        """Return the view op by which an instruction shows its first operand, if it is a view."""
-        if instruction.opcode is not Opcode.DYNAMIC_SLICE:
-            return view_op(instruction)
-        starts = self.starts.numbers(instruction, instruction.operands[1:])
-        return ViewOp(instruction.opcode, instruction.dims, starts=starts)
 
     def register(self, read: _Read) -> int:
         while read in self.same:
@@ -310,9 +335,6 @@ class _Builder:
         kinds = tuple(array_shape(operand).element_type for operand, _ in reads)
         signature = ElementSignature(instruction.opcode, kinds, result, instruction.attrs)
         return element_operation(signature, tuple(map(self.register, reads)))
-
-
-_SOURCES = frozenset({Opcode.CONSTANT, Opcode.IOTA})
 
 
 def _in_order_of_use(

@@ -19,7 +19,7 @@ from runtime.fusion.cost.row_cost import row_cost
 from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS, post_order
 from runtime.fusion.element_operations import is_element_operation, is_elementwise, renames
 from runtime.fusion.emitters import LOOP, Emitted, emitted_region, emitter_of
-from runtime.fusion.loop_fusion import MAX_PIECES
+from runtime.fusion.loop_parts import MAX_PIECES
 from runtime.fusion.piecewise import is_piecewise
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusionPlan

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass
 
-from runtime.fusion.element_graph import ElementGraph, InputLeaf, Starts, element_graph, post_order
+from runtime.fusion.element_graph import (
+    ElementGraph,
+    InputLeaf,
+    Starts,
+    Wanted,
+    element_graph,
+    post_order,
+)
 from runtime.fusion.element_operations import array_shape
-from runtime.fusion.piecewise import CutError
+from runtime.fusion.loop_parts import Cutting, LoopPart, PartsRead
+from runtime.fusion.piecewise import is_piecewise
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.results import (
     Result,
@@ -19,14 +25,9 @@ from runtime.fusion.results import (
     result_candidates,
     written_map,
 )
-from runtime.fusion.view_path import ViewOp, ViewPath, access_map
+from runtime.fusion.view_path import access_map
 from runtime.program.strides import Range
-from spmd.hlo import HloInstruction, Opcode
-from spmd.ops.attrs import SliceAttrs
-from spmd.shape import ArrayShape
-
-#: Largest number of pieces; each has its own code.
-MAX_PIECES = 16
+from spmd.hlo import HloInstruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,6 @@ class LoopFusion:
     overwrites: tuple[tuple[int, int], ...]
     starts: tuple[ElementGraph, ...]
     updates: tuple[tuple[int, int], ...] = ()
-
-
-#: First index and end along each dimension.
-Box: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def loop_fusion(
@@ -95,137 +92,70 @@ def _over(
         if view is None:
             raise NoEmitterError(f"no strides say how {result.root.name} is written")
         views.append(view)
-    full_box = tuple((0, size) for size in dims)
     order = post_order([result.base for result in results], inputs)
-    some = _pieces(full_box, (), dims, results, views, inputs, starts, order)
-    boxed = tuple(itertools.islice(some, MAX_PIECES + 1))
-    if len(boxed) > MAX_PIECES:
-        raise NoEmitterError(f"a loop is cut into at most {MAX_PIECES} pieces")
+    wanted = [(result.base, result.path(dims)) for result in results]
+    full_part = LoopPart.full(dims)
+    cutting = Cutting(full_part, inputs, starts)
+    if any(is_piecewise(x) for x in order if x not in inputs):
+        cutting.follow(wanted, order)
+    pieces = tuple(
+        _piece(parts, wanted, views, inputs, starts, order)
+        for parts in _neighbours(list(full_part.pieces()))
+    )
     scalars = starts.graphs(inputs)
     updates = tuple((n, x.updated) for n, x in enumerate(results) if x.updated is not None)
-    pieces = tuple(piece for _, piece in boxed)
     _require_unread(updates, pieces, scalars)
-    overwrites = (*updates, *_overwrites(pieces, results, inputs, scalars))
-    groups = _neighbours(boxed)
-    if len(groups) < len(boxed):
-        pieces = tuple(
-            _joined(boxes, dims, results, views, inputs, starts, order) if len(boxes) > 1 else piece
-            for boxes, piece in groups
-        )
+    overwrites = (*updates, *_overwrites(pieces, cutting, results, views, scalars))
     return LoopFusion(pieces, overwrites, scalars, updates)
 
 
-def _pieces(
-    box: Box,
-    ranges: tuple[Range, ...],
-    dims: tuple[int, ...],
-    results: Sequence[Result],
-    views: Sequence[ResultView],
-    inputs: Mapping[HloInstruction, int],
-    starts: Starts,
-    order: Sequence[HloInstruction],
-) -> Iterator[tuple[Box, LoopPiece]]:
-    """Yield loops over ``box`` of the index space ``dims``, which is cut at the edges of concatenations and pads, with
-    the parts of ``box`` that they are over.
-
-    ranges: of indices of the entire space. order: post order of what the results need.
-    """
-    wanted, sizes = _wanted(box, dims, results)
-    begins = tuple(a for a, _ in box)
-    here = tuple(_moved(each, begins, -1) for each in ranges)
-    if any(each.first >= each.end for each in here):
-        return
-    try:
-        graph = element_graph(wanted, inputs, starts, here, order)
-    except CutError as cut:
-        for smaller, narrower in _halves(cut, box, ranges):
-            yield from _pieces(smaller, narrower, dims, results, views, inputs, starts, order)
-        return
-    yield box, LoopPiece(sizes, graph, _cut_views(box, views), here)
-
-
-def _wanted(
-    box: Box, dims: tuple[int, ...], results: Sequence[Result]
-) -> tuple[list[tuple[HloInstruction, ViewPath]], tuple[int, ...]]:
-    """Return what the results are in ``box`` of the index space, and the sizes of the box."""
-    sizes = tuple(b - a for a, b in box)
-    inside: ViewPath = ()
-    if sizes != dims:
-        begins, ends = tuple(a for a, _ in box), tuple(b for _, b in box)
-        inside = (ViewOp(Opcode.SLICE, sizes, SliceAttrs(begins, ends, (1,) * len(dims))),)
-    return [(result.base, (*result.path(dims), *inside)) for result in results], sizes
-
-
-def _cut_views(box: Box, views: Sequence[ResultView]) -> tuple[ResultView, ...]:
-    begins, ends = tuple(a for a, _ in box), tuple(b for _, b in box)
-    ones = (1,) * len(box)
-    return tuple(ResultView(each.view.slice(begins, ends, ones), each.shifts) for each in views)
-
-
-def _neighbours(boxed: Sequence[tuple[Box, LoopPiece]]) -> list[tuple[list[Box], LoopPiece]]:
-    """Group pieces over equal boxes side by side, of one index along the dimensions in which they differ.
+def _neighbours(parts: Sequence[LoopPart]) -> list[list[LoopPart]]:
+    """Group parts over equal boxes side by side, of one index along the dimensions in which they differ.
 
     They read much of the same, as the components of a cross product or of a rotation do. The edges of a stencil do not.
     """
-    groups: dict[object, list[tuple[Box, LoopPiece]]] = {}
-    for box, piece in boxed:
-        extents = tuple(None if b - a == 1 else (a, b) for a, b in box)
-        key = (box, piece.ranges) if piece.ranges else extents
-        groups.setdefault(key, []).append((box, piece))
-    found: list[tuple[list[Box], LoopPiece]] = []
+    groups: dict[object, list[LoopPart]] = {}
+    for part in parts:
+        extents = tuple([None if b - a == 1 else (a, b) for a, b in part.box])
+        key = (part.box, part.ranges) if part.ranges else extents
+        groups.setdefault(key, []).append(part)
+    found: list[list[LoopPart]] = []
     for group in groups.values():
-        boxes = [box for box, _ in group]
-        ways = list(zip(*boxes, strict=True))
+        ways = zip(*(part.box for part in group), strict=True)
         spans = [max(b for _, b in way) - min(a for a, _ in way) for way in ways]
-        if math.prod(spans) == len(boxes) * math.prod(group[0][1].dims):
-            found.append((boxes, group[0][1]))
+        if math.prod(spans) == len(group) * math.prod(group[0].sizes):
+            found.append(group)
         else:
-            found += [([box], piece) for box, piece in group]
-    return found
+            found += [[part] for part in group]
+    return found if len(found) < len(parts) else [[part] for part in parts]
 
 
-def _joined(
-    boxes: Sequence[Box],
-    dims: tuple[int, ...],
-    results: Sequence[Result],
+def _piece(
+    parts: Sequence[LoopPart],
+    wanted: Sequence[Wanted],
     views: Sequence[ResultView],
     inputs: Mapping[HloInstruction, int],
     starts: Starts,
     order: Sequence[HloInstruction],
 ) -> LoopPiece:
-    """Return one loop that writes the results' elements of all ``boxes``, which have equal sizes."""
-    wanted = [_wanted(box, dims, results) for box in boxes]
-    every = [each for some, _ in wanted for each in some]
+    """Return one loop that writes the elements of ``parts``, which have equal sizes; several of them have no ranges.
+
+    wanted: the results over the entire index space; order: their post order.
+    """
+    every = [(x, (*path, *part.inside)) for part in parts for x, path in wanted]
+    ranges = parts[0].own_ranges
     return LoopPiece(
-        wanted[0][1],
-        element_graph(every, inputs, starts, (), order),
-        tuple(view for box in boxes for view in _cut_views(box, views)),
-        targets=tuple(range(len(results))) * len(boxes),
+        parts[0].sizes,
+        element_graph(every, inputs, starts, ranges, order),
+        tuple([_cut_view(view, part) for part in parts for view in views]),
+        ranges,
+        tuple(range(len(wanted))) * len(parts) if len(parts) > 1 else (),
     )
 
 
-def _halves(
-    cut: CutError, box: Box, ranges: tuple[Range, ...]
-) -> Iterator[tuple[Box, tuple[Range, ...]]]:
-    """Yield both sides of the cut, which is relative to the box's begin."""
-    begins = tuple(a for a, _ in box)
-    if cut.within is not None:
-        others = tuple(each for each in ranges if not each.is_of(cut.within))
-        for first, end in ((cut.within.first, cut.at), (cut.at, cut.within.end)):
-            narrower = replace(cut.within, first=first, end=end)
-            yield box, (*others, _moved(narrower, begins, 1))
-        return
-    d = cut.dimension
-    assert d is not None, "a cut across no dimension is one of a range"
-    at = begins[d] + cut.at
-    for part in ((begins[d], at), (at, box[d][1])):
-        yield (*box[:d], part, *box[d + 1 :]), ranges
-
-
-def _moved(each: Range, begins: Sequence[int], sign: int) -> Range:
-    """Shift a range to indices that begin ``begins`` earlier (1), or later (-1)."""
-    way = 0 if each.dimension is None else sign * begins[each.dimension]
-    return replace(each, first=each.first + way, end=each.end + way)
+def _cut_view(view: ResultView, part: LoopPart) -> ResultView:
+    ones = (1,) * len(part.dims)
+    return ResultView(view.view.slice(part.begins, part.ends, ones), view.shifts)
 
 
 def _require_unread(
@@ -241,8 +171,9 @@ def _require_unread(
 
 def _overwrites(
     pieces: Sequence[LoopPiece],
+    cutting: Cutting,
     results: Sequence[Result],
-    inputs: Mapping[HloInstruction, int],
+    views: Sequence[ResultView],
     starts: Sequence[ElementGraph],
 ) -> Iterator[tuple[int, int]]:
     """Yield pairs (result, input): each element of the input is only read where that of the result is written.
@@ -251,23 +182,28 @@ def _overwrites(
     """
     if not all(result.keeps_order for result in results):
         return
-    shapes: dict[int, ArrayShape] = {
-        number: array_shape(instruction) for instruction, number in inputs.items()
-    }
+    shapes = {number: (x, array_shape(x)) for x, number in cutting.inputs.items()}
     before = {leaf.number for each in starts for leaf in each.leaves if isinstance(leaf, InputLeaf)}
-    reads: dict[int, list[tuple[InputLeaf, LoopPiece]]] = {}
-    for piece in pieces:
-        for leaf in piece.graph.leaves:
-            if isinstance(leaf, InputLeaf) and leaf.number not in before:
-                reads.setdefault(leaf.number, []).append((leaf, piece))
+    leaves = [x for piece in pieces for x in piece.graph.leaves if isinstance(x, InputLeaf)]
+    numbers = dict.fromkeys(leaf.number for leaf in leaves if leaf.number not in before)
     for i, result in enumerate(results):
-        for number, leaves in reads.items():
-            if (
-                shapes[number].byte_size == array_shape(result.root).byte_size
-                and shapes[number].num_elements == array_shape(result.root).num_elements
-                and all(
-                    access_map(leaf.path, shapes[number].dims) == written_map(piece.results[i])
-                    for leaf, piece in leaves
-                )
-            ):
+        written = array_shape(result.root)
+        for number in numbers:
+            x, shape = shapes[number]
+            if shape.byte_size != written.byte_size or shape.num_elements != written.num_elements:
+                continue
+            reads = cutting.reads_of(x) or [
+                PartsRead(leaf.path, {cutting.full_part: None})
+                for leaf in leaves
+                if leaf.number == number
+            ]
+            if all(_is_where_written(read, shape.dims, views[i]) for read in reads):
                 yield i, number
+
+
+def _is_where_written(read: PartsRead, dims: tuple[int, ...], view: ResultView) -> bool:
+    """Return whether an input of sizes ``dims`` is read at the indices at which ``view`` writes the same element."""
+    return access_map(read.path, dims) == written_map(view) or all(
+        access_map((*read.path, *part.inside), dims) == written_map(_cut_view(view, part))
+        for part in read.pieces()
+    )

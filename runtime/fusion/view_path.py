@@ -84,7 +84,7 @@ def repeated(dims: tuple[int, ...]) -> ViewOp:
 
 def shifts(path: ViewPath, view: StridedView) -> tuple[Shift, ...]:
     """Return the offsets that the dynamic slices of ``path`` add to ``through(path, view)``, which is at index 0."""
-    if all(op.opcode is not Opcode.DYNAMIC_SLICE for op in path):
+    if Opcode.DYNAMIC_SLICE not in [op.opcode for op in path]:
         return ()
     found = []
     for n, op in enumerate(path):
@@ -133,9 +133,7 @@ class AccessMap:
 
 def access_map(path: ViewPath, dims: tuple[int, ...]) -> AccessMap | None:
     """Return the access map of ``path`` over a dense array of sizes ``dims``; None if strides cannot express it."""
-    if not path:
-        return _identity_map(dims)
-    dense = StridedView.dense(ArrayShape(PrimitiveType.U8, dims))
+    dense = _dense(dims)
     view = through(path, dense)
     if view is None:
         return None
@@ -143,14 +141,14 @@ def access_map(path: ViewPath, dims: tuple[int, ...]) -> AccessMap | None:
 
 
 @lru_cache(maxsize=1024)
-def _identity_map(dims: tuple[int, ...]) -> AccessMap:
-    """Return the map that reads every element at its own index. It is the most frequent one."""
-    return AccessMap(moving_strides(StridedView.dense(ArrayShape(PrimitiveType.U8, dims))), 0)
+def _dense(dims: tuple[int, ...]) -> StridedView:
+    """Return the view of a dense array of bytes."""
+    return StridedView.dense(ArrayShape(PrimitiveType.U8, dims))
 
 
 def moving_strides(view: StridedView) -> tuple[int, ...]:
     """Return the strides, with 0 for dimensions of one element."""
-    return tuple(0 if n == 1 else s for n, s in zip(view.dims, view.strides, strict=True))
+    return tuple([0 if n == 1 else s for n, s in zip(view.dims, view.strides, strict=True)])
 
 
 def _dimensions(op: ViewOp) -> tuple[int, ...]:

@@ -97,13 +97,12 @@ class StridedView:
     def slice(
         self, starts: tuple[int, ...], limits: tuple[int, ...], steps: tuple[int, ...]
     ) -> StridedView:
-        offset = self.offset + sum(s * b for s, b in zip(starts, self.strides, strict=True))
-        dims = tuple(
-            max(0, -(-(limit - start) // step))
-            for start, limit, step in zip(starts, limits, steps, strict=True)
-        )
-        strides = tuple(b * step for b, step in zip(self.strides, steps, strict=True))
-        return StridedView(self.element_type, dims, strides, offset)
+        offset, dims, strides = self.offset, [], []
+        for start, limit, step, stride in zip(starts, limits, steps, self.strides, strict=True):
+            offset += start * stride
+            dims.append(max(0, -(-(limit - start) // step)))
+            strides.append(stride * step)
+        return StridedView(self.element_type, tuple(dims), tuple(strides), offset)
 
     def reverse(self, dimensions: tuple[int, ...]) -> StridedView:
         strides = list(self.strides)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from runtime.fusion.cost.cost_model import CostModel, KernelCost
+from runtime.fusion.cost.loop_edges import Edges, add_edges, piece_count
 from runtime.fusion.index_maps import Index, IndexMap, identity, operand_accesses, reshaped
-from runtime.fusion.loop_edges import Edges, add_edges, piece_count
 from spmd.cost.traffic import STRIDED
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.opdef import OPS

@@ -1,0 +1,198 @@
+"""Parts of a loop: its index space is cut where it begins to read another operand of a concatenation, or padding.
+
+All parts are followed at once, from the results to the inputs. An instruction is asked once for each of its reads, and
+not once for each part: what computes a stack of scalars is traversed once, however many scalars there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from runtime.fusion.element_graph import (
+    MAX_STEPS,
+    SOURCES,
+    Key,
+    Starts,
+    Wanted,
+    operand_reads,
+    read_key,
+    shown_operand,
+)
+from runtime.fusion.piecewise import CutError, is_piecewise, piece_read
+from runtime.fusion.refusal import NoEmitterError
+from runtime.fusion.view_path import ViewOp, ViewPath
+from runtime.program.strides import Range
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import SliceAttrs
+
+#: Largest number of pieces; each has its own code.
+MAX_PIECES = 16
+
+#: First index and end along each dimension.
+Box: TypeAlias = tuple[tuple[int, int], ...]
+
+
+@dataclass(eq=False, slots=True)
+class LoopPart:
+    """Part ``box`` of an index space of sizes ``dims``, at the indices that lie in all ``ranges`` of the entire space.
+
+    halves: the parts into which it is cut. values: number of reads that were found for it.
+    """
+
+    dims: tuple[int, ...]
+    box: Box
+    ranges: tuple[Range, ...] = ()
+    halves: tuple[LoopPart, ...] = ()
+    values: int = 0
+
+    @staticmethod
+    def full(dims: tuple[int, ...]) -> LoopPart:
+        return LoopPart(dims, tuple([(0, size) for size in dims]))
+
+    @property
+    def begins(self) -> tuple[int, ...]:
+        return tuple([begin for begin, _ in self.box])
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        return tuple([end for _, end in self.box])
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple([end - begin for begin, end in self.box])
+
+    @property
+    def inside(self) -> ViewPath:
+        """The path from the entire index space to this part."""
+        if self.sizes == self.dims:
+            return ()
+        ones = (1,) * len(self.dims)
+        return (ViewOp(Opcode.SLICE, self.sizes, SliceAttrs(self.begins, self.ends, ones)),)
+
+    @property
+    def own_ranges(self) -> tuple[Range, ...]:
+        """The ranges of indices that count from the part's begin."""
+        return tuple([_moved(each, self.begins, -1) for each in self.ranges])
+
+    def pieces(self) -> Iterator[LoopPart]:
+        """Yield the parts that are not cut, except those without indices."""
+        if self.halves:
+            for half in self.halves:
+                yield from half.pieces()
+        elif all(each.first < each.end for each in self.ranges):
+            yield self
+
+    def cut(self, cut: CutError) -> None:
+        """Cut this part into both sides of ``cut``, which counts from the part's begin."""
+        if cut.within is not None:
+            others = tuple(each for each in self.ranges if not each.is_of(cut.within))
+            self.halves = tuple(
+                replace(self, ranges=(*others, _moved(narrower, self.begins, 1)))
+                for narrower in (
+                    replace(cut.within, end=cut.at),
+                    replace(cut.within, first=cut.at),
+                )
+            )
+            return
+        d = cut.dimension
+        assert d is not None, "a cut across no dimension is one of a range"
+        begin, end = self.box[d]
+        at = begin + cut.at
+        self.halves = tuple(
+            replace(self, box=(*self.box[:d], side, *self.box[d + 1 :]))
+            for side in ((begin, at), (at, end))
+        )
+
+
+def _moved(each: Range, begins: Sequence[int], sign: int) -> Range:
+    """Shift a range to indices that begin ``begins`` earlier (1), or later (-1)."""
+    way = 0 if each.dimension is None else sign * begins[each.dimension]
+    return replace(each, first=each.first + way, end=each.end + way)
+
+
+@dataclass(frozen=True, slots=True)
+class PartsRead:
+    """Elements of an input that some parts of a loop read, through ``path`` from the entire index space."""
+
+    path: ViewPath
+    parts: dict[LoopPart, None]
+
+    def pieces(self) -> Iterator[LoopPart]:
+        for part in self.parts:
+            yield from part.pieces()
+
+
+@dataclass
+class Cutting:
+    """Search of the cuts of the loop over the index space of ``full_part``."""
+
+    full_part: LoopPart
+    inputs: Mapping[HloInstruction, int]
+    starts: Starts
+    _reads: dict[HloInstruction, dict[Key, PartsRead]] = field(default_factory=dict)
+
+    def follow(self, wanted: Sequence[Wanted], order: Sequence[HloInstruction]) -> None:
+        """Follow ``wanted``, whose post order is ``order``, to the inputs, and cut where a part must be.
+
+        Raises NoEmitterError if no cuts separate what is read, or too many do.
+        """
+        for instruction, path in wanted:
+            self._add(instruction, path, {self.full_part: None})
+        for instruction in reversed(order):
+            if instruction not in self.inputs and instruction.opcode not in SOURCES:
+                for key, read in list(self._reads.get(instruction, {}).items()):
+                    self._follow(instruction, key, read)
+
+    def reads_of(self, instruction: HloInstruction) -> list[PartsRead]:
+        """Return the reads of an input."""
+        return list(self._reads.get(instruction, {}).values())
+
+    def _follow(self, instruction: HloInstruction, key: Key, read: PartsRead) -> None:
+        if is_piecewise(instruction):
+            for part in list(read.parts):
+                self._follow_pieces(instruction, read.path, part)
+            return
+        shown = shown_operand(instruction, read.path, self.starts)
+        if shown is not None:
+            self._add(*shown, read.parts)
+            return
+        for operand, path, same in operand_reads(instruction, read.path, key):
+            self._add_at(operand, path, same, read.parts)
+
+    def _follow_pieces(self, instruction: HloInstruction, path: ViewPath, part: LoopPart) -> None:
+        for piece in list(part.pieces()):
+            try:
+                operand, (op, *_) = piece_read(
+                    instruction, (*path, *piece.inside), piece.own_ranges
+                )
+            except CutError as cut:
+                piece.cut(cut)
+                if sum(1 for _ in self.full_part.pieces()) > MAX_PIECES:
+                    raise NoEmitterError(f"a loop is cut into at most {MAX_PIECES} pieces") from cut
+                self._follow_pieces(instruction, path, piece)
+            else:
+                self._add(operand, (op, *path), {piece: None})
+
+    def _add(
+        self, instruction: HloInstruction, path: ViewPath, parts: dict[LoopPart, None]
+    ) -> None:
+        self._add_at(instruction, path, read_key(instruction, path, self.inputs), parts)
+
+    def _add_at(
+        self, instruction: HloInstruction, path: ViewPath, key: Key, parts: dict[LoopPart, None]
+    ) -> None:
+        """Add the read with ``key``, which is that of ``path``. If several paths lead there, the first is followed."""
+        reads = self._reads.setdefault(instruction, {})
+        read = reads.get(key)
+        if read is None:
+            read = reads[key] = PartsRead(path, {})
+        for part in parts:
+            if part not in read.parts:
+                read.parts[part] = None
+                part.values += 1
+                if part.values > 2 * MAX_STEPS:
+                    raise NoEmitterError(
+                        f"a kernel computes at most {MAX_STEPS} values per element"
+                    )
