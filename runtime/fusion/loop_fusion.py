@@ -108,10 +108,15 @@ def _over(
     overwrites = (*updates, *_overwrites(pieces, results, inputs, scalars))
     groups = _neighbours(boxed)
     if len(groups) < len(boxed):
-        pieces = tuple(
-            _joined(boxes, dims, results, views, inputs, starts, order) if len(boxes) > 1 else piece
-            for boxes, piece in groups
-        )
+        try:
+            pieces = tuple(
+                _joined(boxes, dims, results, views, inputs, starts, order)
+                if len(boxes) > 1
+                else piece
+                for boxes, piece in groups
+            )
+        except NoEmitterError:  # one loop would compute or read too much, as its parts do not
+            pass
     return LoopFusion(pieces, overwrites, scalars, updates)
 
 
