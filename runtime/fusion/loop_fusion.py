@@ -98,15 +98,19 @@ def _over(
     cutting = Cutting(full_part, inputs, starts)
     if any(is_piecewise(x) for x in order if x not in inputs):
         cutting.follow(wanted, order)
-    pieces = tuple(
-        _piece(parts, wanted, views, inputs, starts, order)
-        for parts in _neighbours(list(full_part.pieces()))
-    )
+    parts = list(full_part.pieces())
+    try:
+        groups = _neighbours(parts)
+        pieces = [_piece(group, wanted, views, inputs, starts, order) for group in groups]
+    except NoEmitterError:  # one loop would compute or read too much, as its parts do not
+        if len(parts) == 1:
+            raise
+        pieces = [_piece([part], wanted, views, inputs, starts, order) for part in parts]
     scalars = starts.graphs(inputs)
     updates = tuple((n, x.updated) for n, x in enumerate(results) if x.updated is not None)
     _require_unread(updates, pieces, scalars)
     overwrites = (*updates, *_overwrites(pieces, cutting, results, views, scalars))
-    return LoopFusion(pieces, overwrites, scalars, updates)
+    return LoopFusion(tuple(pieces), overwrites, scalars, updates)
 
 
 def _neighbours(parts: Sequence[LoopPart]) -> list[list[LoopPart]]:

@@ -114,3 +114,33 @@ def test_what_several_components_need_is_not_overwritten() -> None:
     want = evaluate(module_of(text), *inputs)
     for got, expected in zip(executable.run(*inputs), want, strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+def test_components_that_read_too_much_together_stay_loops_of_their_own() -> None:
+    """Each of three components adds 17 columns: one loop over all would read 51 elements per index."""
+    lines = ["x = f32[6,51] parameter(0)"]
+    for n in range(51):
+        lines.append(f"c{n} = f32[6,1] slice(x), slice={{[0:6], [{n}:{n + 1}]}}")
+    for part in range(3):
+        total = f"c{17 * part}"
+        for n in range(17 * part + 1, 17 * part + 17):
+            lines.append(f"t{n} = f32[6,1] add({total}, c{n})")
+            total = f"t{n}"
+    lines.append("ROOT r = f32[6,3] concatenate(t16, t33, t50), dimensions={1}")
+    body = "\n  ".join(lines)
+    text = f"""HloModule m
+fused {{
+  {body}
+}}
+ENTRY e {{
+  x = f32[6,51] parameter(0)
+  ROOT f = f32[6,3] fusion(x), kind=kLoop, calls=fused
+}}
+"""
+    executable = compiled(text)
+    (kernel,) = kernels(executable)
+    assert isinstance(kernel, PiecesKernel)
+    assert len(kernel.pieces) == 3
+    x = np.random.default_rng(2).standard_normal((6, 51)).astype(np.float32)
+    (got,) = executable.run(x)
+    np.testing.assert_array_equal(got, evaluate(module_of(text), x)[0])
