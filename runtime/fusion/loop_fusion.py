@@ -99,11 +99,11 @@ def _over(
     if any(is_piecewise(x) for x in order if x not in inputs):
         cutting.follow(wanted, order)
     parts = list(full_part.pieces())
+    groups = _neighbours(parts)
     try:
-        groups = _neighbours(parts)
         pieces = [_piece(group, wanted, views, inputs, starts, order) for group in groups]
     except NoEmitterError:  # one loop would compute or read too much, as its parts do not
-        if len(parts) == 1:
+        if len(groups) == len(parts):
             raise
         pieces = [_piece([part], wanted, views, inputs, starts, order) for part in parts]
     scalars = starts.graphs(inputs)
