@@ -7,7 +7,7 @@ until the plan is complete: ``make_fusions`` applies it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from runtime.fusion.collective_sides import CollectiveSides
@@ -47,8 +47,8 @@ class FusionGraph:
     limits: Limits = field(default_factory=Limits)
     #: Set if devices compute during communication; otherwise None.
     sides: CollectiveSides | None = None
-    #: Joined kernels, by the kinds of both, the values they share and the wanted values.
-    specs: dict[Hashable, FusedKernelSpec] = field(default_factory=dict)
+    #: Joined kernels, or None beyond the limits, by the kinds of both, the values they share and the wanted values.
+    specs: dict[Hashable, FusedKernelSpec | None] = field(default_factory=dict)
     position: dict[HloInstruction, int] = field(default_factory=dict)
     kernel_of: dict[HloInstruction, Kernel] = field(default_factory=dict)
     readers: dict[HloInstruction, dict[Kernel, None]] = field(default_factory=dict)
@@ -210,52 +210,64 @@ class FusionGraph:
 
     def is_fusion(self, kernel: Kernel) -> bool:
         """Return whether the kernel has more than one instruction, not counting views."""
-        return self._computing(kernel) > 1
+        return self._computing(kernel.members) > 1
 
-    def _computing(self, kernel: Kernel) -> int:
+    def _computing(self, members: Iterable[HloInstruction]) -> int:
         """Return the number of members that compute something."""
-        return sum(1 for x in kernel.members if not self._is_absorbable(x))
+        return sum([not self._is_absorbable(x) for x in members])
 
     def _made_of(
         self, one: Kernel, other: Kernel, wanted: tuple[int, ...]
     ) -> FusedKernelSpec | None:
-        """Join two kernels for ``wanted`` values: n is value n of ``other``, ~n is value n of ``one``.
+        """Join two kernels for ``wanted`` values, if the limits allow it: n is value n of ``other``, ~n of ``one``.
 
         The result is cached for kernels of the same kinds that share the same values.
         """
         shared = tuple(map(other.index_of.get, one.values))
         key = (one.kind.number, other.kind.number, shared, wanted)
-        spec = self.specs.get(key)
-        if spec is None:
+        if key not in self.specs:
             roots = tuple([other.values[n] if n >= 0 else one.values[~n] for n in wanted])
-            spec = self.specs[key] = self._spec(one, other, roots)
-        limits, cost = self.limits, spec.cost
-        if cost is None or spec.inputs > limits.inputs or cost.code > limits.code:
-            return None
-        if spec.members > limits.instructions:
-            made = spec.kernel(one, other, other.position)
-            return spec if self._computing(made) <= limits.instructions else None
-        return spec
+            self.specs[key] = self._spec(one, other, roots)
+        return self.specs[key]
 
     def _spec(
         self, one: Kernel, other: Kernel, roots: tuple[HloInstruction, ...]
-    ) -> FusedKernelSpec:
-        members = dict.fromkeys((*one.members, *other.members))
+    ) -> FusedKernelSpec | None:
+        both = dict.fromkeys((*one.members, *other.members))
         if one.kind.reduces or other.kind.reduces or len(one.roots) > 1 or roots != other.roots:
-            join = self._join(one, other, roots, members)
+            join = self._join(one, other, roots, both)
             kind = join.kind
-            return FusedKernelSpec(kind.cost, len(kind.inputs), len(kind.members), lambda: join)
+            if not self._is_within_limits(kind.members, kind.inputs):
+                return None
+            return self._within_code(kind.cost, lambda: join)
         # All that both compute is needed, so nothing has to be searched for.
-        inputs = {x: None for x in (*other.inputs, *one.inputs) if x not in members}
+        inputs = {x: None for x in (*other.inputs, *one.inputs) if x not in both}
+        if not self._is_within_limits(both, inputs):
+            return None
         cost = self.kinds.costs.of_loop(
             roots,
-            sorted(members, key=self.position.__getitem__),
+            sorted(both, key=self.position.__getitem__),
             inputs,
             flat=one.kind.flat and other.kind.flat and one.roots[0].dims in ((), roots[0].dims),
         )
-        return FusedKernelSpec(
-            cost, len(inputs), len(members), lambda: self._join(one, other, roots, members, cost)
+        return self._within_code(cost, lambda: self._join(one, other, roots, both, cost))
+
+    def _is_within_limits(
+        self, members: Collection[HloInstruction], inputs: Collection[HloInstruction]
+    ) -> bool:
+        """Return whether one kernel may have this many inputs and members that compute something."""
+        most = self.limits.instructions
+        return len(inputs) <= self.limits.inputs and (
+            len(members) <= most or self._computing(members) <= most
         )
+
+    def _within_code(
+        self, cost: KernelCost | None, make: Callable[[], Join]
+    ) -> FusedKernelSpec | None:
+        """Return the join with this cost; None if there is no cost, or more code than one kernel may have."""
+        if cost is None or cost.code > self.limits.code:
+            return None
+        return FusedKernelSpec(cost, make)
 
     def _join(
         self,

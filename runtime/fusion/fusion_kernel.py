@@ -55,16 +55,10 @@ class Join:
 
 
 class FusedKernelSpec:
-    """Join of two kernels. Its ``cost`` is known before its kind is: most joins that fusion considers are never made.
+    """Join of two kernels. Its ``cost`` is known before its kind is: most joins that are considered are never made."""
 
-    cost: None for a kernel with reductions along different rows. inputs, members: numbers of them.
-    """
-
-    def __init__(
-        self, cost: KernelCost | None, inputs: int, members: int, make: Callable[[], Join]
-    ) -> None:
-        self.cost, self.inputs, self.members = cost, inputs, members
-        self._make = make
+    def __init__(self, cost: KernelCost, make: Callable[[], Join]) -> None:
+        self.cost, self._make = cost, make
 
     @cached_property
     def join(self) -> Join:

@@ -19,6 +19,7 @@ from runtime.fusion.cost.row_cost import row_cost
 from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS, post_order
 from runtime.fusion.element_operations import is_element_operation, is_elementwise, renames
 from runtime.fusion.emitters import LOOP, Emitted, emitted_region, emitter_of
+from runtime.fusion.loop_fusion import has_small_loop
 from runtime.fusion.loop_parts import MAX_PIECES
 from runtime.fusion.piecewise import is_piecewise
 from runtime.fusion.refusal import NoEmitterError
@@ -130,23 +131,31 @@ class KernelKind:
         if not self.reduces:
             return None
         try:
-            return row_region(self.roots, {x: n for n, x in enumerate(self.inputs)})
+            return row_region(*self._region)
         except NoEmitterError:
             return None
 
     @cached_property
     def emitter(self) -> str | None:
-        """The emitter's name; None if there is none. For straight loops of moderate size it is known without a plan."""
-        if self.straight and not self.reduces:
-            cost = self.cost
-            if (
-                cost is not None
-                and cost.reads <= MAX_LEAVES
-                and cost.values <= MAX_STEPS
-                and cost.loops <= MAX_PIECES
-            ):
-                return LOOP
+        """The emitter's name; None if there is none. For loops of moderate size it is known without a plan."""
+        if not self.reduces and (self._has_straight_loop() or has_small_loop(*self._region)):
+            return LOOP
         return None if self.emitted is None else self.emitted.emitter
+
+    def _has_straight_loop(self) -> bool:
+        cost = self.cost
+        return (
+            self.straight
+            and cost is not None
+            and cost.reads <= MAX_LEAVES
+            and cost.values <= MAX_STEPS
+            and cost.loops <= MAX_PIECES
+        )
+
+    @property
+    def _region(self) -> tuple[tuple[HloInstruction, ...], dict[HloInstruction, int]]:
+        """The roots, and the inputs by number."""
+        return self.roots, {x: n for n, x in enumerate(self.inputs)}
 
     @cached_property
     def overwrites(self) -> frozenset[tuple[int, int]]:
@@ -197,7 +206,7 @@ class KernelKind:
     def emitted(self) -> Emitted | None:
         """The emitter and its plan; None if there is none."""
         try:
-            return emitted_region(self.roots, {x: n for n, x in enumerate(self.inputs)})
+            return emitted_region(*self._region)
         except NoEmitterError:
             return None
 

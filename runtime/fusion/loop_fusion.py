@@ -67,50 +67,145 @@ def loop_fusion(
     the value that the root shows through views, and these views are applied when results are written. For a root that
     updates a block of an input, it is the block's.
     """
-    starts = Starts()
-    candidates = [result_candidates(root, inputs, starts) for root in roots]
+    candidates, starts = _candidates(roots, inputs)
     try:
-        return _over(candidates[0][0], candidates, inputs, starts)
+        return _Loop.over(candidates[0][0], candidates, inputs, starts).plan()
     except NoEmitterError:
         if len(candidates[0]) == 1:
             raise
-        return _over(candidates[0][-1], candidates, inputs, starts)
+        return _Loop.over(candidates[0][-1], candidates, inputs, starts).plan()
 
 
-def _over(
-    first: Result,
-    candidates: Sequence[Sequence[Result]],
-    inputs: Mapping[HloInstruction, int],
-    starts: Starts,
-) -> LoopFusion:
-    dims = array_shape(first.base).dims
-    results = [first, *(matching_result(each, dims) for each in candidates[1:])]
-    starts = starts.copy()
-    views = []
-    for result in results:
-        view = result.view(dims)
-        if view is None:
-            raise NoEmitterError(f"no strides say how {result.root.name} is written")
-        views.append(view)
-    order = post_order([result.base for result in results], inputs)
-    wanted = [(result.base, result.path(dims)) for result in results]
-    full_part = LoopPart.full(dims)
-    cutting = Cutting(full_part, inputs, starts)
-    if any(is_piecewise(x) for x in order if x not in inputs):
-        cutting.follow(wanted, order)
-    parts = list(full_part.pieces())
-    groups = _neighbours(parts)
+def has_small_loop(roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]) -> bool:
+    """Return whether ``loop_fusion`` has a plan, without making it; False where only planning can tell.
+
+    Instructions with an emitter of their own are assumed.
+    """
     try:
-        pieces = [_piece(group, wanted, views, inputs, starts, order) for group in groups]
-    except NoEmitterError:  # one loop would compute or read too much, as its parts do not
-        if len(groups) == len(parts):
-            raise
-        pieces = [_piece([part], wanted, views, inputs, starts, order) for part in parts]
-    scalars = starts.graphs(inputs)
-    updates = tuple((n, x.updated) for n, x in enumerate(results) if x.updated is not None)
-    _require_unread(updates, pieces, scalars)
-    overwrites = (*updates, *_overwrites(pieces, cutting, results, views, scalars))
-    return LoopFusion(tuple(pieces), overwrites, scalars, updates)
+        candidates, starts = _candidates(roots, inputs)
+        return _Loop.over(candidates[0][0], candidates, inputs, starts).is_small
+    except NoEmitterError:
+        return False
+
+
+def _candidates(
+    roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
+) -> tuple[list[list[Result]], Starts]:
+    starts = Starts()
+    return [result_candidates(root, inputs, starts) for root in roots], starts
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """Loop over an index space before its pieces are known. ``views``: where each of ``results`` is written.
+
+    wanted: the results over the index space; order: their post order.
+    """
+
+    results: tuple[Result, ...]
+    views: tuple[ResultView, ...]
+    wanted: tuple[Wanted, ...]
+    order: Sequence[HloInstruction]
+    inputs: Mapping[HloInstruction, int]
+    starts: Starts
+    full_part: LoopPart
+
+    @staticmethod
+    def over(
+        first: Result,
+        candidates: Sequence[Sequence[Result]],
+        inputs: Mapping[HloInstruction, int],
+        starts: Starts,
+    ) -> _Loop:
+        """Return the loop over the indices of ``first``. Raises NoEmitterError if a result cannot be written there."""
+        dims = array_shape(first.base).dims
+        results = (first, *(matching_result(each, dims) for each in candidates[1:]))
+        views = []
+        for result in results:
+            view = result.view(dims)
+            if view is None:
+                raise NoEmitterError(f"no strides say how {result.root.name} is written")
+            views.append(view)
+        order = post_order([result.base for result in results], inputs)
+        wanted = tuple((result.base, result.path(dims)) for result in results)
+        part = LoopPart.full(dims)
+        return _Loop(results, tuple(views), wanted, order, inputs, starts.copy(), part)
+
+    def cutting(self) -> Cutting:
+        cutting = Cutting(self.full_part, self.inputs, self.starts)
+        cutting.follow(self.wanted, self.order)
+        return cutting
+
+    @property
+    def is_small(self) -> bool:
+        """True if strides say how everything is read and written, and all parts together are within the limits."""
+        return self.cutting().is_small and not (
+            self.starts.scalars or any(result.updated is not None for result in self.results)
+        )
+
+    def plan(self) -> LoopFusion:
+        cutting = None
+        if any(is_piecewise(x) for x in self.order if x not in self.inputs):
+            cutting = self.cutting()
+        parts = list(self.full_part.pieces())
+        groups = _neighbours(parts)
+        try:
+            pieces = [self.piece(group) for group in groups]
+        except NoEmitterError:  # one loop would compute or read too much, as its parts do not
+            if len(groups) == len(parts):
+                raise
+            pieces = [self.piece([part]) for part in parts]
+        scalars = self.starts.graphs(self.inputs)
+        updates = tuple((n, x.updated) for n, x in enumerate(self.results) if x.updated is not None)
+        _require_unread(updates, pieces, scalars)
+        overwrites = (*updates, *self.overwrites(pieces, cutting, scalars))
+        return LoopFusion(tuple(pieces), overwrites, scalars, updates)
+
+    def piece(self, parts: Sequence[LoopPart]) -> LoopPiece:
+        """Return one loop that writes the elements of ``parts``, which have equal sizes; several have no ranges."""
+        every = [(x, (*path, *part.inside)) for part in parts for x, path in self.wanted]
+        ranges = parts[0].own_ranges
+        return LoopPiece(
+            parts[0].sizes,
+            element_graph(every, self.inputs, self.starts, ranges, self.order),
+            tuple([_cut_view(view, part) for part in parts for view in self.views]),
+            ranges,
+            tuple(range(len(self.wanted))) * len(parts) if len(parts) > 1 else (),
+        )
+
+    def overwrites(
+        self, pieces: Sequence[LoopPiece], cutting: Cutting | None, starts: Sequence[ElementGraph]
+    ) -> Iterator[tuple[int, int]]:
+        """Yield pairs (result, input): each element of the input is only read where that of the result is written.
+
+        There are none if a result is written in another order: to the buffer checker, all loops run in row-major order.
+        """
+        if not all(result.keeps_order for result in self.results):
+            return
+        shapes = {number: (x, array_shape(x)) for x, number in self.inputs.items()}
+        before = {x.number for each in starts for x in each.leaves if isinstance(x, InputLeaf)}
+        leaves = [x for piece in pieces for x in piece.graph.leaves if isinstance(x, InputLeaf)]
+        numbers = dict.fromkeys(leaf.number for leaf in leaves if leaf.number not in before)
+        for i, result in enumerate(self.results):
+            written = array_shape(result.root)
+            for number in numbers:
+                x, shape = shapes[number]
+                if (shape.byte_size, shape.num_elements) != (
+                    written.byte_size,
+                    written.num_elements,
+                ):
+                    continue
+                reads = (
+                    [
+                        PartsRead(leaf.path, {self.full_part: None})
+                        for leaf in leaves
+                        if leaf.number == number
+                    ]
+                    if cutting is None
+                    else cutting.reads_of(x)
+                )
+                if all(_is_where_written(read, shape.dims, self.views[i]) for read in reads):
+                    yield i, number
 
 
 def _neighbours(parts: Sequence[LoopPart]) -> list[list[LoopPart]]:
@@ -134,29 +229,6 @@ def _neighbours(parts: Sequence[LoopPart]) -> list[list[LoopPart]]:
     return found if len(found) < len(parts) else [[part] for part in parts]
 
 
-def _piece(
-    parts: Sequence[LoopPart],
-    wanted: Sequence[Wanted],
-    views: Sequence[ResultView],
-    inputs: Mapping[HloInstruction, int],
-    starts: Starts,
-    order: Sequence[HloInstruction],
-) -> LoopPiece:
-    """Return one loop that writes the elements of ``parts``, which have equal sizes; several of them have no ranges.
-
-    wanted: the results over the entire index space; order: their post order.
-    """
-    every = [(x, (*path, *part.inside)) for part in parts for x, path in wanted]
-    ranges = parts[0].own_ranges
-    return LoopPiece(
-        parts[0].sizes,
-        element_graph(every, inputs, starts, ranges, order),
-        tuple([_cut_view(view, part) for part in parts for view in views]),
-        ranges,
-        tuple(range(len(wanted))) * len(parts) if len(parts) > 1 else (),
-    )
-
-
 def _cut_view(view: ResultView, part: LoopPart) -> ResultView:
     ones = (1,) * len(part.dims)
     return ResultView(view.view.slice(part.begins, part.ends, ones), view.shifts)
@@ -171,38 +243,6 @@ def _require_unread(
     read = {leaf.number for leaf in leaves if isinstance(leaf, InputLeaf)}
     if any(number in read for _, number in updates):
         raise NoEmitterError("a block is changed of what is read")
-
-
-def _overwrites(
-    pieces: Sequence[LoopPiece],
-    cutting: Cutting,
-    results: Sequence[Result],
-    views: Sequence[ResultView],
-    starts: Sequence[ElementGraph],
-) -> Iterator[tuple[int, int]]:
-    """Yield pairs (result, input): each element of the input is only read where that of the result is written.
-
-    There are none if a result is written in another order: to the buffer checker, all loops run in row-major order.
-    """
-    if not all(result.keeps_order for result in results):
-        return
-    shapes = {number: (x, array_shape(x)) for x, number in cutting.inputs.items()}
-    before = {leaf.number for each in starts for leaf in each.leaves if isinstance(leaf, InputLeaf)}
-    leaves = [x for piece in pieces for x in piece.graph.leaves if isinstance(x, InputLeaf)]
-    numbers = dict.fromkeys(leaf.number for leaf in leaves if leaf.number not in before)
-    for i, result in enumerate(results):
-        written = array_shape(result.root)
-        for number in numbers:
-            x, shape = shapes[number]
-            if shape.byte_size != written.byte_size or shape.num_elements != written.num_elements:
-                continue
-            reads = cutting.reads_of(x) or [
-                PartsRead(leaf.path, {cutting.full_part: None})
-                for leaf in leaves
-                if leaf.number == number
-            ]
-            if all(_is_where_written(read, shape.dims, views[i]) for read in reads):
-                yield i, number
 
 
 def _is_where_written(read: PartsRead, dims: tuple[int, ...], view: ResultView) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from runtime.fusion.element_graph import (
+    MAX_LEAVES,
     MAX_STEPS,
     SOURCES,
     Key,
@@ -22,7 +23,7 @@ from runtime.fusion.element_graph import (
 )
 from runtime.fusion.piecewise import CutError, is_piecewise, piece_read
 from runtime.fusion.refusal import NoEmitterError
-from runtime.fusion.view_path import ViewOp, ViewPath
+from runtime.fusion.view_path import AccessMap, ViewOp, ViewPath
 from runtime.program.strides import Range
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import SliceAttrs
@@ -148,6 +149,21 @@ class Cutting:
     def reads_of(self, instruction: HloInstruction) -> list[PartsRead]:
         """Return the reads of an input."""
         return list(self._reads.get(instruction, {}).values())
+
+    @property
+    def is_small(self) -> bool:
+        """True if strides express all reads, and those of all parts together are no more than one part may have."""
+        leaves = [
+            key
+            for x, reads in self._reads.items()
+            if x in self.inputs or x.opcode is Opcode.IOTA
+            for key in reads
+        ]
+        return (
+            all(isinstance(key, AccessMap) for key in leaves)
+            and len(leaves) <= MAX_LEAVES
+            and sum(map(len, self._reads.values())) <= MAX_STEPS
+        )
 
     def _follow(self, instruction: HloInstruction, key: Key, read: PartsRead) -> None:
         if is_piecewise(instruction):

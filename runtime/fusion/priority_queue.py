@@ -123,7 +123,7 @@ class _Queue:
         before = after = 0.0
         for reader in readers:
             spec = None if (producer, reader) in self.refused else graph.joined(producer, reader)
-            if spec is None or spec.cost is None:
+            if spec is None:
                 return None
             made.append(spec)
             before += reader.cost.seconds

@@ -37,7 +37,7 @@ def entry(body: str) -> HloComputation:
 
 def test_random_kernels() -> None:
     """Of instructions that each have an emitter, as those of a plan do."""
-    straight = flat = same = 0
+    straight = flat = same = small = 0
     for seed in range(300):
         (fused,) = (c for c in parse_module(random_fusion(seed)).computations if "fused" in c.name)
         kind = kind_of(fused)
@@ -45,16 +45,20 @@ def test_random_kernels() -> None:
             assert not is_element_operation(x) or emitter_of(x) == LOOP
         if not all(map(KernelKinds(kind.costs).has_emitter, members_of(fused))):
             continue
+        if kind.emitter == LOOP and "emitted" not in vars(kind):
+            small += not kind.straight
+            assert kind.emitted is not None
+            assert kind.emitted.emitter == LOOP
         if kind.straight and kind.emitter == LOOP:
             straight += 1
             assert kind.emitted is not None
-            assert kind.emitted.emitter == LOOP
             flat += kind.flat
             planned = frozenset(kind.emitted.plan.overwrites)
             assert kind.overwrites <= planned  # transposes that move nothing are not looked through
             same += kind.overwrites == planned
     assert straight > same > 0.8 * straight > 10
     assert flat
+    assert small > 5
 
 
 FLAT = """

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from runtime.fusion import loop_fusion
+from runtime.fusion.element_graph import ElementGraph, element_graph
+from runtime.fusion.emitters import LOOP, emitted
 from runtime.program.records.loop import LoopKernel, PiecesKernel
 from spmd.evaluator.evaluator import evaluate
 from tests.runtime.fusion.test_loop_fusions import kernels
@@ -102,6 +107,21 @@ def test_components_are_written_by_one_loop(name: str) -> None:
     inputs = [rng.standard_normal((6, 3)).astype(np.float32) for _ in range(2)]
     for got, want in zip(executable.run(*inputs), evaluate(module_of(text), *inputs), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_one_graph_is_made_of_each_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of components: the cuts are found without graphs."""
+    made = []
+
+    def counted(*arguments: Any) -> ElementGraph:
+        made.append(element_graph(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(loop_fusion, "element_graph", counted)
+    (fused,) = (c for c in module_of(program(name)).computations if c.name == "fused")
+    assert emitted(fused).emitter == LOOP
+    assert len(made) == STACKS[name][-1][0]
 
 
 def test_what_several_components_need_is_not_overwritten() -> None:
