@@ -84,7 +84,7 @@ class KernelKind:
             return self.costs.of_loop(self.roots, self.order, self.inputs, flat=self.flat)
         return None if self.region is None else row_cost(self.region, self.costs.model)
 
-    @property
+    @cached_property
     def order(self) -> list[HloInstruction]:
         """The members, operands first."""
         inputs = dict.fromkeys(self.inputs, 0)

@@ -40,6 +40,7 @@ class LoopPart:
     """Part ``box`` of an index space of sizes ``dims``, at the indices that lie in all ``ranges`` of the entire space.
 
     halves: the parts into which it is cut. values: number of reads that were found for it.
+    inside: the path from the entire index space to this part. own_ranges: the ranges, counted from the part's begin.
     """
 
     dims: tuple[int, ...]
@@ -47,35 +48,24 @@ class LoopPart:
     ranges: tuple[Range, ...] = ()
     halves: tuple[LoopPart, ...] = ()
     values: int = 0
+    begins: tuple[int, ...] = field(init=False)
+    ends: tuple[int, ...] = field(init=False)
+    sizes: tuple[int, ...] = field(init=False)
+    inside: ViewPath = field(init=False, default=())
+    own_ranges: tuple[Range, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.begins = tuple([begin for begin, _ in self.box])
+        self.ends = tuple([end for _, end in self.box])
+        self.sizes = tuple([end - begin for begin, end in self.box])
+        if self.sizes != self.dims:
+            attrs = SliceAttrs(self.begins, self.ends, (1,) * len(self.dims))
+            self.inside = (ViewOp(Opcode.SLICE, self.sizes, attrs),)
+        self.own_ranges = tuple([_moved(each, self.begins, -1) for each in self.ranges])
 
     @staticmethod
     def full(dims: tuple[int, ...]) -> LoopPart:
         return LoopPart(dims, tuple([(0, size) for size in dims]))
-
-    @property
-    def begins(self) -> tuple[int, ...]:
-        return tuple([begin for begin, _ in self.box])
-
-    @property
-    def ends(self) -> tuple[int, ...]:
-        return tuple([end for _, end in self.box])
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple([end - begin for begin, end in self.box])
-
-    @property
-    def inside(self) -> ViewPath:
-        """The path from the entire index space to this part."""
-        if self.sizes == self.dims:
-            return ()
-        ones = (1,) * len(self.dims)
-        return (ViewOp(Opcode.SLICE, self.sizes, SliceAttrs(self.begins, self.ends, ones)),)
-
-    @property
-    def own_ranges(self) -> tuple[Range, ...]:
-        """The ranges of indices that count from the part's begin."""
-        return tuple([_moved(each, self.begins, -1) for each in self.ranges])
 
     def pieces(self) -> Iterator[LoopPart]:
         """Yield the parts that are not cut, except those without indices."""

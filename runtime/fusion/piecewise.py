@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import ViewOp, ViewPath, repeated, shifts, through
@@ -95,25 +96,20 @@ def _shifted(dims: tuple[int, ...], starts: tuple[int, ...]) -> ViewOp:
     return ViewOp(Opcode.SLICE, dims, SliceAttrs(starts, limits, (1,) * len(dims)))
 
 
-@dataclass(frozen=True, slots=True)
 class _Line:
-    """Index along one dimension of what is read, over the index space, as the linear function ``view``."""
+    """Index along one dimension of what is read, over the index space, as the linear function ``view``.
 
-    view: StridedView
+    first, last: the least and the largest index.
+    """
 
-    @property
-    def first(self) -> int:
-        return self.view.offset + sum(
-            min(0, step * (size - 1))
-            for size, step in zip(self.view.dims, self.view.strides, strict=True)
-        )
-
-    @property
-    def last(self) -> int:
-        return self.view.offset + sum(
-            max(0, step * (size - 1))
-            for size, step in zip(self.view.dims, self.view.strides, strict=True)
-        )
+    def __init__(self, view: StridedView) -> None:
+        self.view = view
+        self.first = self.last = view.offset
+        for size, step in zip(view.dims, view.strides, strict=True):
+            if step > 0:
+                self.last += step * (size - 1)
+            else:
+                self.first += step * (size - 1)
 
     def is_within(self, start: int, limit: int) -> bool:
         """Return whether all indices lie in [``start``, ``limit``); true for an empty space."""
@@ -162,8 +158,7 @@ class _MovedLine:
 def _line(
     instruction: HloInstruction, path: ViewPath, d: int, ranges: Sequence[Range]
 ) -> _Line | _MovedLine:
-    ones = tuple(int(other == d) for other in range(len(instruction.dims)))
-    straight = StridedView(PrimitiveType.U8, instruction.dims, ones)
+    straight = _index_along(instruction.dims, d)
     view = through(path, straight)
     if view is None:
         raise NoEmitterError(f"no strides say where {instruction.name} is read")
@@ -179,3 +174,10 @@ def _line(
         along[0] if along else None, moved[0].start, moved[0].limit, 0, size + moved[0].limit
     )
     return _MovedLine(view.offset, next(filter(every.is_of, ranges), every))
+
+
+@lru_cache(maxsize=1024)
+def _index_along(dims: tuple[int, ...], d: int) -> StridedView:
+    """Return the view whose elements lie at the byte of their index along dimension ``d``."""
+    ones = tuple([int(other == d) for other in range(len(dims))])
+    return StridedView(PrimitiveType.U8, dims, ones)

@@ -119,25 +119,29 @@ def row_region(
     order = post_order(roots, operands)
     reduces = [x for x in order if x.opcode is Opcode.REDUCE and x not in operands]
     dims, axes = array_shape(reduces[0].operand(0)).dims, _axes(reduces[0])
-    levels: dict[HloInstruction, int] = {}
-    for x in order:
-        below = () if x in operands else x.operands
-        levels[x] = max((levels[y] for y in below), default=0) + (x in reduces)
-    region = RowRegion(tuple(roots), operands, tuple(order), tuple(reduces), dims, axes, levels)
     for reduce in reduces:
-        _require_reduction(reduce, region)
+        _require_reduction(reduce, dims, axes)
+    levels: dict[HloInstruction, int] = dict.fromkeys(operands, 0)
+    for x in order:
+        if x not in operands:
+            below = max([levels[y] for y in x.operands], default=0)
+            levels[x] = below + (x.opcode is Opcode.REDUCE)
+    region = RowRegion(tuple(roots), operands, tuple(order), tuple(reduces), dims, axes, levels)
     for root in roots:
         region.is_row_result(root)
     return region
 
 
-def _require_reduction(reduce: HloInstruction, region: RowRegion) -> None:
+def _require_reduction(
+    reduce: HloInstruction, dims: tuple[int, ...], axes: tuple[int, ...]
+) -> None:
+    """Require a plain reduction along ``axes`` of ``dims``."""
     if reduce.num_operands != 2 or reduction_kind(reduce.to_apply) is None:
         raise NoEmitterError(f"{reduce.name} combines elements in its own way")
-    if array_shape(reduce.operand(0)).dims != region.dims or _axes(reduce) != region.axes:
+    if array_shape(reduce.operand(0)).dims != dims or _axes(reduce) != axes:
         raise NoEmitterError(f"{reduce.name} reduces other dimensions than the first reduction")
     array_shape(reduce)
-    if math.prod(region.rows) == math.prod(region.dims):
+    if math.prod(n for d, n in enumerate(dims) if d not in axes) == math.prod(dims):
         raise NoEmitterError(f"{reduce.name} reduces nothing")
 
 

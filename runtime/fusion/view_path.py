@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from runtime.program.strides import Shift, StridedView
 from spmd.hlo import NO_ATTRS, Attrs, HloInstruction, Opcode
@@ -77,6 +77,7 @@ def is_bijective(op: ViewOp) -> bool:
     return op.opcode in _INVERSES and op.opcode is not Opcode.DYNAMIC_UPDATE_SLICE
 
 
+@lru_cache(maxsize=1024)
 def repeated(dims: tuple[int, ...]) -> ViewOp:
     """Return the broadcast of a scalar to ``dims``."""
     return ViewOp(Opcode.BROADCAST, dims, DimensionsAttrs(()))
@@ -122,8 +123,7 @@ def backwards(op: ViewOp, view: StridedView, dims: tuple[int, ...]) -> StridedVi
     return _INVERSES[op.opcode](op, view, dims)
 
 
-@dataclass(frozen=True, slots=True)
-class AccessMap:
+class AccessMap(NamedTuple):
     """Access map: the element of a row-major array that is read at each index. Equal reads have equal maps."""
 
     strides: tuple[int, ...]

@@ -39,6 +39,8 @@ class _ElementUse:
     points: float
 
 
+#: Instructions whose index decides which operand is read.
+_PIECEWISE = frozenset({Opcode.CONCATENATE, Opcode.PAD})
 #: The fraction of the loop's indices at which each use of an instruction takes place.
 _Uses: TypeAlias = dict[_ElementUse, float]
 
@@ -52,13 +54,30 @@ class _OperandUse(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """Way in which one use reads an array. slowdown: by strides.
+    """Way in which one use of all elements reads an array, of which it touches ``touched`` bytes.
 
+    slowdown: by strides. first, again: seconds of reading each byte once, and again.
     run: number of the last loop dimensions that move through the array in its order, or not at all.
     """
 
     slowdown: float
     run: int
+    touched: float
+    first: float
+    again: float
+
+
+@dataclass(eq=False, slots=True)
+class _Instruction:
+    """What is known of an instruction ``x`` in a loop space. seconds: those of one element.
+
+    operand_uses: uses of operands by each use; readings: ways of reading it in memory.
+    """
+
+    x: HloInstruction
+    seconds: float
+    operand_uses: dict[_ElementUse, tuple[_OperandUse, ...]] = field(default_factory=dict)
+    readings: dict[_ElementUse, _Reading] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -71,10 +90,7 @@ class LoopSpace:
     cost_model: CostModel
     sizes: tuple[int, ...]
     _uses: dict[tuple[IndexMap, int | None], _ElementUse] = field(default_factory=dict)
-    _operand_uses: dict[tuple[HloInstruction, _ElementUse], tuple[_OperandUse, ...]] = field(
-        default_factory=dict
-    )
-    _readings: dict[tuple[tuple[int, ...], _ElementUse], _Reading] = field(default_factory=dict)
+    _instructions: dict[HloInstruction, _Instruction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._points = math.prod(map(float, self.sizes))
@@ -107,12 +123,17 @@ class LoopSpace:
             return self._points
         return self._points / max(self.sizes[inner], 1)
 
-    def operand_uses(self, x: HloInstruction, use: _ElementUse) -> tuple[_OperandUse, ...]:
-        """Return the uses of operands by ``x``, of which ``use`` is made."""
-        key = (x, use)
-        found = self._operand_uses.get(key)
+    def instruction(self, x: HloInstruction) -> _Instruction:
+        found = self._instructions.get(x)
         if found is None:
-            found = self._operand_uses[key] = tuple(self._operand_uses_of(x, use))
+            found = self._instructions[x] = _Instruction(x, self.cost_model.element(x))
+        return found
+
+    def operand_uses(self, one: _Instruction, use: _ElementUse) -> tuple[_OperandUse, ...]:
+        """Return the uses of operands by an instruction of which ``use`` is made."""
+        found = one.operand_uses.get(use)
+        if found is None:
+            found = one.operand_uses[use] = tuple(self._operand_uses_of(one.x, use))
         return found
 
     def _operand_uses_of(self, x: HloInstruction, use: _ElementUse) -> Iterable[_OperandUse]:
@@ -124,14 +145,18 @@ class LoopSpace:
         for operand, access in zip(x.operands, operand_accesses(x, use.map), strict=True):
             yield _OperandUse(operand, self.use(access.map, use.inner), access.share)
 
-    def reading(self, dims: tuple[int, ...], use: _ElementUse) -> _Reading:
-        """Return how ``use`` reads an array of ``dims``."""
-        key = (dims, use)
-        found = self._readings.get(key)
+    def reading(self, one: _Instruction, use: _ElementUse) -> _Reading:
+        """Return how ``use`` reads an instruction that is in memory."""
+        found = one.readings.get(use)
         if found is None:
-            run = _trailing_run(use, dims, self.sizes, self._wide)
-            found = self._readings[key] = _Reading(_slowdown(dims, use), run)
+            found = one.readings[use] = self._reading_of(one.x, use)
         return found
+
+    def _reading_of(self, x: HloInstruction, use: _ElementUse) -> _Reading:
+        run = _trailing_run(use, x.dims, self.sizes, self._wide)
+        slowdown = _slowdown(x.dims, use)
+        touched, first, again = _traffic(self.cost_model, x, use.points, use.times)
+        return _Reading(slowdown, run, touched, first, again)
 
     def rows(self, run: int) -> float:
         """Return how often the innermost loop begins, if the last ``run`` wide dimensions form one loop."""
@@ -199,17 +224,22 @@ def _loop_cost(
             continue
         if opcode is Opcode.IOTA:
             counting += len(uses)
-        elif opcode in (Opcode.CONCATENATE, Opcode.PAD):
+        elif opcode in _PIECEWISE:
             for use in uses:
                 add_edges(edges, x, use.map)
-        if each := cost_model.element(x):
+        one = space.instruction(x)
+        if one.seconds:
             times = sum([use.times * share for use, share in uses.items()])
-            compute += times * each
+            compute += times * one.seconds
             evaluations += times
             code += len(uses)
         for use, share in uses.items():
-            for operand, there, part in space.operand_uses(x, use):
-                _add_use(uses_of.setdefault(operand, {}), there, share * part)
+            for operand, there, part in space.operand_uses(one, use):
+                known = uses_of.get(operand)
+                if known is None:
+                    uses_of[operand] = {there: share * part}
+                else:
+                    _add_use(known, there, share * part)
     reads = {x: uses_of[x] for x in inputs if x in uses_of}
     memory, read, run = _memory(space, reads)
     written = [float(block.shape.byte_size) for block in blocks]
@@ -237,25 +267,39 @@ def _memory(space: LoopSpace, reads: Mapping[HloInstruction, _Uses]) -> tuple[fl
     """Return the seconds of all reads, the bytes that they touch, and how many loop dimensions are contiguous in all
     arrays.
     """
-    cost_model = space.cost_model
     seconds = read = 0.0
     run = space.longest_run
     for x, uses in reads.items():
-        dims = x.dims
-        readings = [space.reading(dims, use) for use in uses]
-        run = min([run, *(each.run for each in readings)])
-        if not dims:
+        one = space.instruction(x)
+        readings = [space.reading(one, use) for use in uses]
+        run = min([run, *[each.run for each in readings]])
+        if not x.dims:
             continue
-        item = x.array_shape.element_type.byte_size
-        points = sum([use.points * share for use, share in uses.items()])
-        touched = min(points, x.array_shape.num_elements)
-        read += touched * item
-        slowdown = sum([each.slowdown for each in readings]) / max(len(readings), 1)
-        seconds += cost_model.array(touched * item) * slowdown
-        again = sum([use.times * share for use, share in uses.items()]) - touched
-        if again > 0:
-            seconds += cost_model.again(again * item, x.shape.byte_size)
+        if len(uses) == 1 and 1.0 in uses.values():
+            ((slowdown, _, touched, first, again),) = readings
+        else:
+            points = sum([use.points * share for use, share in uses.items()])
+            times = sum([use.times * share for use, share in uses.items()])
+            touched, first, again = _traffic(space.cost_model, x, points, times)
+            slowdown = sum([each.slowdown for each in readings]) / max(len(readings), 1)
+        read += touched
+        seconds += first * slowdown
+        seconds += again
     return seconds, read, run
+
+
+def _traffic(
+    cost_model: CostModel, x: HloInstruction, points: float, times: float
+) -> tuple[float, float, float]:
+    """Return the bytes of ``x`` that ``times`` reads of ``points`` indices touch, and the seconds: first, and again."""
+    item = x.array_shape.element_type.byte_size
+    elements = min(points, x.array_shape.num_elements)
+    again = times - elements
+    return (
+        elements * item,
+        cost_model.array(elements * item),
+        cost_model.again(again * item, x.shape.byte_size) if again > 0 else 0.0,
+    )
 
 
 def _slowdown(dims: tuple[int, ...], use: _ElementUse) -> float:
