@@ -69,7 +69,7 @@ class _Reading(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Instruction:
-    """What is known of an instruction ``x`` in a loop space. seconds: those of one element.
+    """Costs and reads of an instruction ``x`` in a loop space. seconds: those of one element.
 
     operand_uses: uses of operands by each use; readings: ways of reading it in memory.
     """
