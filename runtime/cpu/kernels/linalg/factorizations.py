@@ -6,6 +6,7 @@ library's build; programs get s32.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ def _room_of(
     assert function is not None, "it was asked for before"
     call = _Call(function, 1, [], asks=True)
     _BINDERS[kernel.routine](kernel, arrays, call)
-    call.action()()
+    call.ask()
     if kernel.routine is Routine.GESDD:  # which does not report these
         m, n = operands[0].dims[-2:]
         least, most = min(m, n), max(m, n)
@@ -127,6 +128,13 @@ class _Call:
         """Append the workspace and its size."""
         self.work(array)
         self.sizes(-1 if self.asks else array.size)
+
+    def ask(self) -> None:
+        """Call the routine from Python: that one call is made before any code for it is compiled."""
+        addresses = [argument.array.ctypes.data for argument in self.arguments]
+        kinds = [ctypes.c_void_p] * len(addresses) + [ctypes.c_int64] * self.characters
+        routine = ctypes.CFUNCTYPE(None, *kinds)(self.function.address)
+        routine(*addresses, *[1] * self.characters)
 
     def action(self) -> NativeAction:
         addresses = [argument.array.ctypes.data for argument in self.arguments]
