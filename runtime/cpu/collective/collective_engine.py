@@ -218,11 +218,10 @@ class NativeSteps:
         return int(self._header.ctypes.data)
 
     def _link(self) -> None:
-        """Wait for the steps' code and write its addresses into the records."""
-        both = (self._program.steps, self._program.alternate)
-        for table, steps in zip(self._tables, both, strict=True):
-            for record, step in zip(table, steps, strict=False):
-                record[0] = self._engine.function_of(step)
+        """Wait for the steps' code and write its addresses into the records. Both tables have the same functions."""
+        functions = [self._engine.function_of(step) for step in self._program.steps]
+        for table in self._tables:
+            table[: len(functions), 0] = functions
 
     @property
     def run(self) -> int:
