@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache, lru_cache
 from typing import Any, TypeAlias
@@ -121,7 +121,7 @@ def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
     accesses = [leaf_access(leaf, arrays.operands) for leaf in kernel.leaves]
     shifts = kernel.result_shifts or ((),) * len(kernel.results)
     accesses += [
-        replace(access_of(view, arrays.results[n]), shifts=moved)
+        access_of(view, arrays.results[n], moved)
         for view, n, moved in zip(kernel.results, kernel.written, shifts, strict=True)
     ]
     starts = starting_accesses(kernel.starts, arrays.operands)
@@ -158,15 +158,15 @@ class ArrayAccess:
     shifts: tuple[Shift, ...] = ()
 
 
-def access_of(view: StridedView, array: NDArray) -> ArrayAccess:
-    return ArrayAccess(array.ctypes.data + view.offset, view.strides, view.element_type.byte_size)
+def access_of(view: StridedView, array: NDArray, shifts: tuple[Shift, ...] = ()) -> ArrayAccess:
+    first, item = array.ctypes.data + view.offset, view.element_type.byte_size
+    return ArrayAccess(first, view.strides, item, shifts=shifts)
 
 
 def leaf_access(leaf: LoopLeaf, operands: Sequence[NDArray]) -> ArrayAccess:
     if isinstance(leaf, Numbers):
         return ArrayAccess(leaf.view.offset, leaf.view.strides, 1, True, leaf.shifts)
-    access = access_of(leaf.view, operands[leaf.operand])
-    return replace(access, shifts=leaf.shifts)
+    return access_of(leaf.view, operands[leaf.operand], leaf.shifts)
 
 
 #: Programs that compute starts, with the accesses of their parameters.
