@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -235,7 +236,7 @@ class DigitPermutation(Move):
         return source, k
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class LinePairs(SourceTargetPairs):
     """Ids 0..N-1 in lines, all of which have the same ``move``.
 
@@ -278,6 +279,14 @@ class LinePairs(SourceTargetPairs):
     def ends(self) -> Ids:
         check_device_count(len(self))
         return self._ends_of(0, len(self))
+
+    def _ends(self) -> tuple[Pair, ...]:
+        return self._computed_ends
+
+    @cached_property
+    def _computed_ends(self) -> tuple[Pair, ...]:
+        """The result of ``_ends``, which passes ask for whenever they look up what they know of a permute."""
+        return SourceTargetPairs._ends(self)
 
     def _ends_of(self, start: int, stop: int) -> Ids:
         """Return sources and targets of the pairs ``start`` to ``stop`` (exclusive)."""

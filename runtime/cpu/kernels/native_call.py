@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
-from runtime.codegen.record import Address, Record, Word, record
+from runtime.codegen.record import Address, Record, Word, record, word_count, word_index
 from spmd.literal import NDArray
 
 _VOID_OF_RECORD = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -18,17 +18,22 @@ _VOID_OF_RECORD = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 class NativeCall:
     """Call of ``void function(ptr record)``, which raises nothing and touches no Python object.
 
-    ``alive``: the record and the arrays whose addresses it holds.
+    ``alive``: the record and the arrays whose addresses it holds. callees: addresses of fields of the record, and the
+    calls whose functions' addresses belong there. They are written when ``function`` is asked for: a kernel is bound
+    without waiting for its code, so that other kernels are compiled meanwhile.
     """
 
     code: NativeLibrary
     name: str
     record: int
     alive: tuple[object, ...]
+    callees: tuple[tuple[int, NativeCall], ...] = ()
 
     @property
     def function(self) -> int:
-        """The function's address; waits until the code is compiled."""
+        """The function's address; waits until its code and that of the callees is compiled."""
+        for field, call in self.callees:
+            ctypes.c_int64.from_address(field).value = call.function
         return self.code.address(self.name)
 
 
@@ -144,11 +149,13 @@ def repeated(
     """
     if count == 1:
         return tuple(calls)
-    inner = [CallRecord(call.function, call.record) for call in calls]
+    inner = [CallRecord(0, call.record) for call in calls]
     moving = [MoveRecord(word, step) for word, step in moves if step]
     record = RepeatRecord(count, len(inner), len(moving), inner, moving).to_array()
-    code = repeat_code()
-    return (NativeCall(code, REPEAT, record.ctypes.data, (record, tuple(calls))),)
+    at = record.ctypes.data
+    first, size = word_index(RepeatRecord, "calls"), word_count(CallRecord)
+    callees = tuple((at + 8 * (first + size * n), call) for n, call in enumerate(calls))
+    return (NativeCall(repeat_code(), REPEAT, at, (record,), callees),)
 
 
 @cache

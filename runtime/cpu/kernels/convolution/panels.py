@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from runtime.codegen.record import word_index
 from runtime.cpu.kernels.convert import converting
 from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables
 from runtime.cpu.kernels.convolution.ir.panel_ir import (
@@ -108,22 +109,22 @@ def _by_tiles(
         np.expand_dims(w, tuple(d - 1 for d in missing)),
         np.expand_dims(out, missing),
     )
-    otherwise = call.function, call.record
     record: ImageRecord | GradientRecord
     tables: Sequence[NDArray] = ()
     if isinstance(tiles, ImageTiles):
         shape = geometry(kernel.window, x.shape, out.shape)
         assert shape is not None, "the lowering asked for it"
-        record, tables = image_record(tiles, shape, planar, scratch, otherwise)
+        record, tables = image_record(tiles, shape, planar, scratch, call.record)
         code, function = image_code(), CONVOLVE_IMAGE
     else:
         sparse = gradient_geometry(kernel.window, x.shape, out.shape)
         assert sparse is not None, "the lowering asked for it"
         sparse = replace(sparse, group_pairs=tiles.interleaved_pairs)
-        record = gradient_record(tiles, sparse, planar, scratch, otherwise)
+        record = gradient_record(tiles, sparse, planar, scratch, call.record)
         code, function = gradient_code(), CONVOLVE_GRADIENT
-    action = native_call(code, function, record.to_array(), (*arrays, scratch, *tables))
-    return NativeAction([replace(one, alive=(*one.alive, by_panels)) for one in action.calls])
+    (made,) = native_call(code, function, record.to_array(), (*arrays, scratch, *tables)).calls
+    fallback = made.record + 8 * word_index(type(record), "otherwise")
+    return NativeAction([replace(made, callees=((fallback, call),))])
 
 
 #: Offset in the input in bytes, then three padded coordinates.

@@ -98,9 +98,10 @@ def gradient_record(
     shape: GradientGeometry,
     arrays: tuple[NDArray, NDArray, NDArray],
     scratch: NDArray,
-    otherwise: tuple[int, int],
+    otherwise_record: int,
 ) -> GradientRecord:
-    """Return the record of x, w and out, with two spatial dimensions. ``otherwise``: fallback code and its record."""
+    """Return the record of x, w and out, with two spatial dimensions. otherwise_record: of the fallback, whose
+    function the record gets later."""
     x, w, out = arrays
     rows, columns = shape.rows, shape.columns
     channels = min(tiles.channels, out.shape[1])
@@ -133,8 +134,8 @@ def gradient_record(
         out=out.ctypes.data,
         left=scratch.ctypes.data,
         plane=scratch.ctypes.data + left_bytes,
-        otherwise=otherwise[0],
-        otherwise_record=otherwise[1],
+        otherwise=0,
+        otherwise_record=otherwise_record,
         x_image_bytes=x.strides[-1],
         w_image_bytes=w.strides[3],
         group_pairs=shape.group_pairs,

@@ -94,11 +94,11 @@ def image_record(
     plain: Geometry,
     arrays: tuple[NDArray, NDArray, NDArray],
     scratch: NDArray,
-    otherwise: tuple[int, int],
+    otherwise_record: int,
 ) -> tuple[ImageRecord, list[NDArray]]:
     """Return the record of x, w and out, with two spatial dimensions, and the tables to which it points.
 
-    ``otherwise``: fallback code for too large numbers, and its record.
+    otherwise_record: the record of the fallback for too large numbers; its function is written later.
     """
     x, w, out = arrays
     pieces = plain.channels // tiles.channels
@@ -144,8 +144,8 @@ def image_record(
         out=out.ctypes.data,
         planes=scratch.ctypes.data,
         packed=scratch.ctypes.data + PARTS * part_bytes,
-        otherwise=otherwise[0],
-        otherwise_record=otherwise[1],
+        otherwise=0,
+        otherwise_record=otherwise_record,
         plane_bytes=PARTS * part_bytes,
         part_bytes=part_bytes,
         row_bytes=2 * shape.row_elements,
