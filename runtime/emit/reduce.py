@@ -5,6 +5,7 @@ from __future__ import annotations
 from runtime.emit.fused_kernel import kernel_of
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
+from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.plan_cache import cached_plan_alone
 from runtime.fusion.row_fusion import RowFusionPlan
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
@@ -33,12 +34,12 @@ def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | 
     return ProgramReduceKernel(program, axes)
 
 
-def native_reduce(instruction: HloInstruction) -> RowFusionPlan | None:
+def native_reduce(instruction: HloInstruction) -> LoopFusion | RowFusionPlan | None:
     """Return the reduction as a fusion of one instruction; None if it has no emitter."""
     found = cached_plan_alone(instruction)
     if found is None:
         return None
-    assert isinstance(found.plan, RowFusionPlan)
+    assert isinstance(found.plan, LoopFusion | RowFusionPlan)
     return found.plan
 
 

@@ -12,47 +12,20 @@ from runtime.program.strides import (
     MOST_STRIDE,
     VECTOR_LENGTH,
     StridedView,
-    long_one_last,
-    merged_dims,
 )
 
 #: Neighbouring rows that are few if they exceed the caches, since each goes over the memory of all of them again.
 FEW_FROM_MEMORY = 4
 #: Bytes in which a row may lie to be found in a cache by its neighbours.
 CACHED_BYTES = 2 << 20
-#: Most elements of a row for which a vector of neighbouring rows is computed at a time (Zen 5: norms of rows of 2
-#: take 0.4 of the time, of rows of 4 0.7, of rows of 6 the same).
-SHORT_ROW = 4
 
 
 def runs_along_rows(fusion: RowFusion, leaves: Sequence[PassLeaves]) -> bool:
     """Return whether the innermost loop runs along a row, not over one element of neighbouring rows.
 
-    Mostly it runs where memory does. Both exceptions are for vectors that would be mostly empty.
+    Mostly it runs where memory does. The exception is for vectors that would be mostly empty.
     """
-    if fusion.along_rows:
-        return fusion.row_length > SHORT_ROW or not _has_neighbours(fusion, leaves)
-    return _reads_in_strides(fusion, leaves)
-
-
-def _has_neighbours(fusion: RowFusion, leaves: Sequence[PassLeaves]) -> bool:
-    """Return whether a loop over rows is long enough to fill vectors."""
-    if fusion.cached:  # scratch holds one row
-        return False
-    counted = fusion.counted
-    strides = [
-        [view.strides[d] for d in counted]
-        if len(view.dims) == len(fusion.dims)
-        else list(view.strides)
-        for view in (*_views(leaves), *fusion.results)
-    ]
-    sizes, merged = merged_dims([fusion.dims[d] for d in counted], strides)
-    return any(sizes[d] >= VECTOR_LENGTH for d in long_one_last(sizes, merged)[-1:])
-
-
-def _views(leaves: Sequence[PassLeaves]) -> list[StridedView]:
-    every = [leaf for each in leaves for leaf in (*each.elements, *each.inits, *each.rows)]
-    return [leaf.view for leaf in every if isinstance(leaf, Numbers | OperandElements)]
+    return fusion.along_rows or _reads_in_strides(fusion, leaves)
 
 
 def _reads_in_strides(fusion: RowFusion, leaves: Sequence[PassLeaves]) -> bool:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from runtime.fusion.element_operations import (
     array_shape,
+    combination,
     element_operation,
     is_elementwise,
     renames,
     splat_constant,
+    terms,
 )
 from runtime.fusion.piecewise import is_piecewise, piece_read
 from runtime.fusion.refusal import NoEmitterError
@@ -165,7 +167,7 @@ def post_order(
 
 
 def read_key(
-    instruction: HloInstruction, path: ViewPath, inputs: Mapping[HloInstruction, int]
+    instruction: HloInstruction, path: ViewPath, inputs: Collection[HloInstruction] = ()
 ) -> Key:
     """Return the key of a read. A constant has one value at every index, unless it is an input (then any array)."""
     if instruction.opcode is Opcode.CONSTANT and instruction not in inputs:
@@ -196,6 +198,10 @@ def operand_reads(
 
     key: that of the read of the instruction. It is also the key of operands of equal sizes.
     """
+    if instruction.opcode is Opcode.REDUCE:
+        for operand, there in terms(instruction, path):
+            yield operand, there, read_key(operand, there)
+        return
     if not is_elementwise(instruction.opcode):
         raise NoEmitterError(f"{instruction.opcode} is no element operation")
     dims = array_shape(instruction).dims
@@ -320,8 +326,16 @@ class _Builder:
             if instruction in self.inputs:
                 self.registers[read] = self.leaf_of[read]
             elif read not in self.same:
-                self.registers[read] = len(self.leaves) + len(self.steps)
-                self.steps.append(self.step(read))
+                self.steps += self.steps_of(read)
+                self.registers[read] = len(self.leaves) + len(self.steps) - 1
+
+    def steps_of(self, read: _Read) -> list[ScalarStep]:
+        """Return the steps that compute ``read``, the last of which gives its value."""
+        instruction, _ = read
+        if instruction.opcode is not Opcode.REDUCE:
+            return [self.step(read)]
+        registers = [self.register(each) for each in self.reads[read]]
+        return [*combination(instruction, registers, len(self.leaves) + len(self.steps))]
 
     def step(self, read: _Read) -> ScalarStep:
         instruction, _ = read

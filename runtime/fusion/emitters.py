@@ -7,10 +7,11 @@ cannot be read with its strides, is copied first (``Lowering.layouts``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from runtime.fusion.element_operations import array_shape
+from runtime.fusion.element_operations import FEW, array_shape
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
 from runtime.fusion.products.product_fusion import (
     ProductFusion,
@@ -64,13 +65,15 @@ def emitted(fused: HloInstruction | HloComputation) -> Emitted:
     """Return the emitter and its plan. Raises NoEmitterError if there is none."""
     if isinstance(fused, HloInstruction):
         if fused.opcode is not Opcode.FUSION:
-            return emitted_region((fused,), {x: fused.operands.index(x) for x in fused.operands})
+            inputs = {x: fused.operands.index(x) for x in fused.operands}
+            return as_loop_if_short(emitted_region((fused,), inputs), (fused,), inputs)
         fused = fused.to_apply
     for parameter in fused.parameters:
         array_shape(parameter)
     root = fused.root
     roots = root.operands if root.opcode is Opcode.TUPLE else (root,)
-    return emitted_region(roots, {p: i for i, p in enumerate(fused.parameters)})
+    inputs = {p: i for i, p in enumerate(fused.parameters)}
+    return as_loop_if_short(emitted_region(roots, inputs), roots, inputs)
 
 
 def emitted_region(
@@ -93,3 +96,17 @@ def emitted_region(
     if not plan.fusion.along_rows:
         raise NoEmitterError("passes over rows that do not lie in memory one after the other")
     return Emitted("row", plan)
+
+
+def as_loop_if_short(
+    found: Emitted, roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
+) -> Emitted:
+    """Return a loop over the results in place of ``found``, if that is a plan of rows so short that a loop is faster.
+
+    What the loop writes is what the rows are computed of at the same indices.
+    """
+    if not isinstance(found.plan, RowFusionPlan) or not 0 < found.plan.fusion.row_length <= FEW:
+        return found
+    with suppress(NoEmitterError):
+        return Emitted(LOOP, loop_fusion(roots, inputs))
+    return found

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.fusion.element_graph import post_order
-from runtime.fusion.emitters import LOOP, PRODUCT, Emitted
+from runtime.fusion.emitters import LOOP, PRODUCT, Emitted, as_loop_if_short
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.plan_cache import store
@@ -75,7 +75,9 @@ class FusionPlan:
 def _fused_kernel(kernel: Kernel) -> FusedKernel:
     emitted = kernel.kind.emitted
     assert emitted is not None, "kernels are only joined where there is an emitter"
-    return FusedKernel(kernel.roots, kernel.inputs, kernel.position, emitted)
+    inputs = {x: n for n, x in enumerate(kernel.inputs)}
+    final = as_loop_if_short(emitted, kernel.roots, inputs)
+    return FusedKernel(kernel.roots, kernel.inputs, kernel.position, final)
 
 
 def make_fusions(plan: FusionPlan, fuel: Fuel) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,6 +46,9 @@ def stays_in_place(x: HloInstruction, user: HloInstruction) -> bool:
         return wide == sorted(wide)
     return user.opcode is Opcode.REVERSE and all(seen.dims[d] == 1 for d in _dimensions(user))
 
+
+#: Most elements of a reduction that are followed one by one.
+_FEW = 8
 
 SubDimension: TypeAlias = tuple[int, int]
 """Size, and the stride in elements of the first array; a reversed one has a negative stride, repeated ones 0."""
@@ -195,6 +199,8 @@ class Location:
             return self._cut_dynamically(x, user)
         if user.opcode in (Opcode.CONCATENATE, Opcode.PAD):
             return self._joined(x, user)
+        if user.opcode is Opcode.REDUCE:
+            return self._reduced(x, user)
         order = self.order.reshaped(user.dims) if stays_in_place(x, user) else None
         return (
             None if order is None else [Location(order, self._reshaped_window(x.dims, user.dims))]
@@ -257,6 +263,30 @@ class Location:
             if cut is None:
                 return None
             found += cut
+        return found
+
+    def _reduced(self, x: HloInstruction, user: HloInstruction) -> list[Location] | None:
+        """Return the locations in a reduction: those of every element that is combined there, if these are few."""
+        if user.num_operands != 2 or user.operand(0) is not x or user.operand(1) is x:
+            return None
+        axes = _dimensions(user)
+        if math.prod(x.dims[d] for d in axes) > _FEW:
+            return None
+        others = [d for d in range(len(x.dims)) if d not in axes]
+        found: list[Location] = []
+        for indices in itertools.product(*(range(x.dims[d]) for d in axes)):
+            at = dict(zip(axes, indices, strict=True))
+            sizes = [1 if d in at else size for d, size in enumerate(x.dims)]
+            cut = self._cut(sizes, [at.get(d, 0) for d in range(len(x.dims))])
+            if cut is None:
+                return None
+            found += [
+                Location(
+                    Order(tuple(each.order.dims[d] for d in others), each.order.offset),
+                    tuple(each.window[d] for d in others),
+                )
+                for each in cut
+            ]
         return found
 
 

@@ -34,7 +34,7 @@ _FOUR, _TWO = 5, 10
 _TWICE = 32
 #: Least lines of a body for each array in strides, whose elements are collected in registers one by one without masks,
 #: and gathered and scattered with them, which takes longer than the scalar loads. A slow line counts for several.
-_PER_COLLECTED, _PER_GATHERED, _SLOW = 3, 8, 8
+_PER_COLLECTED, _PER_GATHERED, _SLOW = 3, 8, 12
 #: Most lines, times registers per value, that are written without a loop if its length is known.
 _STRAIGHT = 64
 _PHI = re.compile(r"  (%\w+) = phi i64 \[ 0, %(\w+) \], \[ %next_k\d+, %(\w+) \]")

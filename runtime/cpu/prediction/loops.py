@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.loop.loop import ArrayAccess, crossed_accesses
+from runtime.cpu.kernels.loop.unrolling import unrolled
 from runtime.cpu.prediction.work import (
     WORK,
     Access,
@@ -120,6 +121,7 @@ def merged(accesses: Sequence[Access]) -> tuple[Access, ...]:
 
 @WORK.register(LoopKernel)
 def loop_work(kernel: LoopKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
+    kernel = unrolled(kernel)
     leaves, count = dict.fromkeys(kernel.leaves), len(kernel.leaves)
     results = zip(kernel.results, [thunk.results[n] for n in kernel.written], strict=True)
     tracks = [track_of(leaf) for leaf in kernel.leaves]

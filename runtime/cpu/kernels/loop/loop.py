@@ -21,6 +21,7 @@ from runtime.codegen.starts import (
     without_constants,
 )
 from runtime.cpu.kernels.copy.copy import copying, transpose_code, transpose_name
+from runtime.cpu.kernels.loop.unrolling import FEW, unrolled
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.loop import (
@@ -69,6 +70,8 @@ class Step(Enum):
 class LoopVariant:
     """Variant of a loop's code. leaves, results: stride kinds. counted: leaves that are iota numbers (s64). rank >= 1.
 
+    apart: of strided leaves, then results, the stride in bytes if it is a few elements, else 0; empty if
+    all are 0.
     crossed: leaves, then results, that are contiguous along the dimension before the innermost one, and transposed tile
     by tile; empty if there are none. ranges: dimensions with a limited range (None: the range decides on all of the
     loop), with the numbers of the starts that limit it.
@@ -80,6 +83,7 @@ class LoopVariant:
     results: tuple[Step, ...]
     counted: tuple[bool, ...]
     starts: StartsVariant
+    apart: tuple[int, ...] = ()
     crossed: tuple[bool, ...] = ()
     ranges: tuple[tuple[int | None, int], ...] = ()
 
@@ -118,6 +122,7 @@ def transposed_widths(variant: LoopVariant) -> list[int]:
 
 @CPU_KERNELS.binds(LoopKernel)
 def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
+    kernel = unrolled(kernel)
     accesses = [leaf_access(leaf, arrays.operands) for leaf in kernel.leaves]
     shifts = kernel.result_shifts or ((),) * len(kernel.results)
     accesses += [
@@ -279,6 +284,10 @@ def _plan(
         Step.PACKED if across else _step(own[-1], track, sizes)
         for own, track, across in zip(strides, tracks, crossed, strict=True)
     ]
+    apart = [
+        own[-1] if step is Step.STRIDED and 0 < own[-1] <= FEW * track.item else 0
+        for step, own, track in zip(steps, strides, tracks, strict=True)
+    ]
     variant = LoopVariant(
         program,
         len(sizes),
@@ -286,6 +295,7 @@ def _plan(
         tuple(steps[count:]),
         tuple(track.counts for track in tracks[:count]),
         starts,
+        tuple(apart) if any(apart) else (),
         tuple(crossed) if any(crossed) else (),
         tuple((None if d is None else positions[order.index(d)], start) for d, start in ranged),
     )

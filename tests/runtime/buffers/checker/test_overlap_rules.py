@@ -57,6 +57,8 @@ STEADY = {
     "  j = f32[4,1,4] concatenate(c, o), dimensions={2}\n  s = f32[4,4] reshape(j)\n"
     "  l = f32[4,1] slice(s), slice={[0:4], [1:2]}\n  v = f32[4] reshape(l)\n"
     "  b = f32[4,4] broadcast(v), dimensions={0}\n  ROOT r = f32[4,4] add(s, b)",
+    "repeated, and a few summed": "b = f32[4,2,4] broadcast(p), dimensions={0,2}\n"
+    "  z = f32[] constant(0)\n  ROOT r = f32[4,4] reduce(b, z), dimensions={1}, to_apply=add",
     "what nobody needs": "t = f32[4,4] transpose(p), dimensions={1,0}\n  ROOT r = f32[4,4] abs(p)",
 }
 MOVED = {
@@ -101,12 +103,25 @@ MOVED = {
     "  ROOT r = f32[4,4] pad(a, z), padding=0_0x0_2",
     "padded elsewhere": "z = f32[] constant(0)\n  a = f32[4,3] slice(p), slice={[0:4], [1:4]}\n"
     "  ROOT r = f32[4,4] pad(a, z), padding=0_0x0_1",
+    "repeated, and several of its own summed": "b = f32[4,4,4] broadcast(p), dimensions={0,1}\n"
+    "  z = f32[] constant(0)\n  ROOT r = f32[4,4] reduce(b, z), dimensions={1}, to_apply=add",
+    "repeated transposed, and a few summed": "t = f32[4,4] transpose(p), dimensions={1,0}\n"
+    "  b = f32[4,2,4] broadcast(t), dimensions={0,2}\n  z = f32[] constant(0)\n  ROOT r = f32[4,4] reduce(b, z), dimensions={1}, to_apply=add",
+    "the start of a sum": "f = f32[16] reshape(p)\n  o = f32[1] slice(f), slice={[0:1]}\n"
+    "  z = f32[] reshape(o)\n  b = f32[4,2,4] broadcast(p), dimensions={0,2}\n"
+    "  ROOT r = f32[4,4] reduce(b, z), dimensions={1}, to_apply=add",
     "later": "a = f32[4,4] abs(p)\n  ROOT r = f32[4,4] transpose(a), dimensions={1,0}",
 }
 
 
 def overlap(body: str) -> str:
     text = f"""HloModule m
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}}
 
 fused {{
   p = f32[4,4] parameter(0)

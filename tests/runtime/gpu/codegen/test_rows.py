@@ -35,14 +35,14 @@ REDUCERS = (reducer("maximum", P.F32), reducer("add", P.F32))
 def run(
     text: str, *, edges: bool = False, rtol: float = 2e-6, target: PtxTarget = SMALL
 ) -> Executable:
-    """``rtol``: of sums in another order."""
+    """``rtol``: of sums in another order. Rows of a few elements are loops."""
     with both_ways(target, rtol) as compared:
         executable = compiled(text)
         for seed in range(2):
             inputs = (edge_inputs if edges else random_inputs)(executable.module, seed)
             with np.errstate(all="ignore"):
                 executable.run(*inputs)
-    assert compared.run["RowKernel"] == 2
+    assert compared.run["RowKernel"] + compared.run["LoopKernel"] == 2
     return executable
 
 
