@@ -158,6 +158,10 @@ class FusionGraph:
             self._joined[both] = self._made_of(producer, reader, reader.kind.root_indices)
         return self._joined[both]
 
+    def is_tried(self, producer: Kernel, reader: Kernel) -> bool:
+        """Return whether ``joined`` knows these two already."""
+        return (producer, reader) in self._joined
+
     def merged(self, one: Kernel, other: Kernel, position: int) -> Kernel | None:
         """Return one kernel for both results, if the limits allow it; results that only these two read are dropped."""
         both = {one, other}

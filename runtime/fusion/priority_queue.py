@@ -7,30 +7,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from runtime.fusion.fusion_graph import FusionGraph
-from runtime.fusion.fusion_kernel import FusedKernelSpec, Kernel
+from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
 
 #: Largest number of readers into which a producer is copied.
 MAX_READERS = 16
 #: Savings below this fraction of the kernels' time are noise and do not justify duplication.
 WORTH = 1e-3
+#: Fraction of the kernels' time by which rounding may change what a fusion saves.
+ROUNDING = 1e-9
 
 
 @dataclass(slots=True)
 class _Candidate:
-    """Fusion of ``producer`` into its ``readers``; ``made`` has the new kernel of each. ``saved``: seconds."""
+    """Fusion of ``producer`` into its ``readers``. ``unknown``: those with which its cost is not known yet."""
 
     producer: Kernel
     readers: list[Kernel]
-    made: list[FusedKernelSpec]
-    saved: float
+    unknown: list[Kernel]
 
 
 def fuse_producers(graph: FusionGraph, profile: LiveProfile, *, duplicate: bool = True) -> int:
     """Fuse producers into their readers. Returns their number. duplicate: also into several readers.
 
-    A heap holds the candidates by time saved. A candidate is computed again when one of its kernels has changed; stale
-    heap entries are skipped, so that a graph of n kernels of bounded degree takes n log n.
+    A heap holds the candidates by the most time that they may save. The cost of a new kernel is computed when its
+    candidate is the first of all: most have changed before. Then the candidate is put there again, as when one of its
+    kernels has changed; stale heap entries are skipped, so that a graph of n kernels of bounded degree takes n log n.
     """
     return _Queue(graph, profile, MAX_READERS if duplicate else 1).run()
 
@@ -95,56 +97,70 @@ class _Queue:
         while self.heap:
             _, _, number = heapq.heappop(self.heap)
             candidate = self.current.pop(number, None)
-            if candidate is not None and self.fuse(candidate):
-                fused += 1
+            if candidate is None:
+                continue
+            if candidate.unknown:
+                self.graph.joined(candidate.producer, candidate.unknown[0])
+                self.consider(candidate.producer)
+            else:
+                fused += self.fuse(candidate)
         return fused
 
     def consider(self, producer: Kernel) -> None:
-        """Replace the candidate of ``producer`` by a new one, if there is one."""
+        """Replace the candidate of ``producer`` by a new one, if it may save time."""
         self.forget(producer)
-        candidate = self.candidate(producer)
-        if candidate is None:
+        readers = self.readers(producer)
+        if not readers:
             return
-        self._next += 1
-        self.number_of[producer], self.current[self._next] = self._next, candidate
-        heapq.heappush(self.heap, (-candidate.saved, producer.position, self._next))
+        unknown = []
+        before = after = 0.0
+        for reader in readers:
+            before += reader.cost.seconds
+            if self.graph.is_tried(producer, reader):
+                spec = self.graph.joined(producer, reader)
+                if spec is None:
+                    return
+                after += spec.cost.seconds
+            else:
+                after += least_seconds(producer, reader)
+                unknown.append(reader)
+        before += producer.cost.seconds
+        saved = before - after
+        if unknown:
+            saved += ROUNDING * before
+        if saved > (WORTH * before if len(readers) > 1 else 0.0):
+            self._next += 1
+            candidate = _Candidate(producer, readers, unknown)
+            self.number_of[producer], self.current[self._next] = self._next, candidate
+            heapq.heappush(self.heap, (-saved, producer.position, self._next))
 
     def forget(self, producer: Kernel) -> None:
         self.current.pop(self.number_of.pop(producer, -1), None)
 
-    def candidate(self, producer: Kernel) -> _Candidate | None:
+    def readers(self, producer: Kernel) -> list[Kernel]:
+        """Return the readers into which ``producer`` may be fused: all, or none."""
         graph = self.graph
         if graph.is_read_outside(producer) or graph.most_readers(producer) > self.most_readers:
-            return None
+            return []
         readers = graph.readers_of(producer)
-        if not 0 < len(readers) <= self.most_readers:
-            return None
-        made = []
-        before = after = 0.0
-        for reader in readers:
-            spec = None if (producer, reader) in self.refused else graph.joined(producer, reader)
-            if spec is None:
-                return None
-            made.append(spec)
-            before += reader.cost.seconds
-            after += spec.cost.seconds
-        before += producer.cost.seconds
-        saved = before - after
-        if saved <= (WORTH * before if len(readers) > 1 else 0.0):
-            return None
-        return _Candidate(producer, readers, made, saved)
+        if len(readers) > self.most_readers or any((producer, x) in self.refused for x in readers):
+            return []
+        return readers
 
     def fuse(self, candidate: _Candidate) -> bool:
         """Fuse, if every new kernel has an emitter and memory allows it. Returns whether it did."""
         producer = candidate.producer
-        for reader, spec in zip(candidate.readers, candidate.made, strict=True):
-            if spec.kind.emitter is None:
+        made = []
+        for reader in candidate.readers:
+            spec = self.graph.joined(producer, reader)
+            if spec is None or spec.kind.emitter is None:
                 self.refused.add((producer, reader))
                 return False
+            made.append(spec)
         old = (producer, *candidate.readers)
         fused = [
             spec.kernel(producer, reader, reader.position)
-            for reader, spec in zip(candidate.readers, candidate.made, strict=True)
+            for reader, spec in zip(candidate.readers, made, strict=True)
         ]
         if not self.profile.allows(old, fused):
             return False
@@ -162,3 +178,8 @@ class _Queue:
     def neighbours(self, kernels: Iterable[Kernel]) -> list[Kernel]:
         """Return the producers of their inputs: the candidates of these have changed."""
         return list(dict.fromkeys(p for kernel in kernels for p in self.graph.producers_of(kernel)))
+
+
+def least_seconds(producer: Kernel, reader: Kernel) -> float:
+    """Return the least seconds of ``reader`` with ``producer`` inside it: the loops of a reduction stay."""
+    return (producer if producer.kind.reduces else reader).cost.least

@@ -18,12 +18,14 @@ NEIGHBOURS = 4.0
 class KernelCost:
     """Cost of one execution. seconds: from dispatch to end. bytes_read, bytes_written: each touched byte once.
 
+    least: no kernel that also computes some of the inputs takes fewer seconds.
     evaluations: elements computed, over all computing instructions; code: number of their occurrences in the code.
     reads: occurrences in the code that read elements of inputs, or iota. values: occurrences of all values. loops: the
     most loops, one after the other, that the kernel consists of.
     """
 
     seconds: float
+    least: float
     compute_seconds: float
     bytes_read: float
     bytes_written: float

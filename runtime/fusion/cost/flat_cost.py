@@ -31,6 +31,7 @@ def flat_cost(
     memory = sum(map(cost_model.array, written)) + sum(map(cost_model.array, read))
     return KernelCost(
         cost_model.kernel(max(compute, memory), 1.0),
+        cost_model.kernel(compute, 1.0),
         compute,
         sum(read),
         sum(written),

@@ -241,13 +241,14 @@ def _loop_cost(
                 else:
                     _add_use(known, there, share * part)
     reads = {x: uses_of[x] for x in inputs if x in uses_of}
-    memory, read, run = _memory(space, reads)
+    memory, read, (run, next_run) = _memory(space, reads)
     written = [float(block.shape.byte_size) for block in blocks]
     memory += sum(map(cost_model.array, written))
     leaves = sum(map(len, reads.values()))
     pieces = piece_count(edges, space.sizes)
     return KernelCost(
         cost_model.kernel(max(compute, memory), space.rows(run), pieces),
+        cost_model.kernel(compute, space.rows(next_run), pieces),
         compute,
         read,
         sum(written),
@@ -263,16 +264,18 @@ def _add_use(uses: _Uses, use: _ElementUse, share: float) -> None:
     uses[use] = min(1.0, uses.get(use, 0.0) + share)
 
 
-def _memory(space: LoopSpace, reads: Mapping[HloInstruction, _Uses]) -> tuple[float, float, int]:
-    """Return the seconds of all reads, the bytes that they touch, and how many loop dimensions are contiguous in all
-    arrays.
+def _memory(
+    space: LoopSpace, reads: Mapping[HloInstruction, _Uses]
+) -> tuple[float, float, list[int]]:
+    """Return the seconds of all reads, the bytes that they touch, and how many loop dimensions are contiguous: in all
+    arrays, and in all except the one that has the fewest.
     """
     seconds = read = 0.0
-    run = space.longest_run
+    runs = [space.longest_run] * 2
     for x, uses in reads.items():
         one = space.instruction(x)
         readings = [space.reading(one, use) for use in uses]
-        run = min([run, *[each.run for each in readings]])
+        runs.append(min([each.run for each in readings]))
         if not x.dims:
             continue
         if len(uses) == 1 and 1.0 in uses.values():
@@ -285,7 +288,7 @@ def _memory(space: LoopSpace, reads: Mapping[HloInstruction, _Uses]) -> tuple[fl
         read += touched
         seconds += first * slowdown
         seconds += again
-    return seconds, read, run
+    return seconds, read, sorted(runs)[:2]
 
 
 def _traffic(

@@ -50,8 +50,13 @@ class _Passes:
         memory += sum(map(cost_model.array, written))
         keeping = region.points * sum(x.array_shape.element_type.byte_size for x in cached)
         memory += cost_model.again(2 * keeping, self._row_bytes(cached))
-        seconds = cost_model.kernel(max(self.compute, memory), self._beginnings())
-        return KernelCost(seconds, self.compute, read, sum(written), self.evaluations, self.code)
+        rows = self._beginnings()
+        seconds = cost_model.kernel(max(self.compute, memory), rows)
+        # With more members, later passes may find more values kept.
+        least = cost_model.kernel(self.compute if len(region.pass_roots) == 1 else 0.0, rows)
+        return KernelCost(
+            seconds, least, self.compute, read, sum(written), self.evaluations, self.code
+        )
 
     def _add(self, times: float, each: float) -> None:
         if each:

@@ -13,9 +13,10 @@ from collectives.schedule.checker import check_schedule
 from runtime.compile import build_executable, schedule_module
 from runtime.fusion.cost.cost_model import KernelCost
 from runtime.fusion.fusion_graph import FusionGraph
-from runtime.fusion.fusion_kernel import FusedKernelSpec
+from runtime.fusion.fusion_kernel import FusedKernelSpec, Kernel
 from runtime.fusion.kernel_kinds import KernelCosts
 from runtime.fusion.priority_fusion import PriorityFusion
+from runtime.fusion.priority_queue import least_seconds
 from runtime.schedule.exact_memory import device_bytes
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
@@ -325,6 +326,25 @@ def test_the_work_grows_with_the_program(counted: Counter[str]) -> None:
         fused(chain(length), PriorityFusion(max_instructions=16))
         counts.append(counted["tried"])
     assert counts[1] < 6 * counts[0]
+
+
+def test_no_kernel_takes_less_than_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of fusions depends on it: what may save most is tried first."""
+    joined = FusionGraph.joined
+    tried = []
+
+    def noted(graph: FusionGraph, producer: Kernel, reader: Kernel) -> FusedKernelSpec | None:
+        spec = joined(graph, producer, reader)
+        tried.append(
+            spec is None or least_seconds(producer, reader) <= spec.cost.seconds * 1.000001
+        )
+        return spec
+
+    monkeypatch.setattr(FusionGraph, "joined", noted)
+    for seed in SEEDS:
+        fused(random_program(seed))
+    assert tried
+    assert all(tried)
 
 
 def test_elementwise_regions_are_not_compared(counted: Counter[str]) -> None:
