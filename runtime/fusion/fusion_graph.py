@@ -16,6 +16,7 @@ from runtime.fusion.element_operations import is_elementwise, is_plain
 from runtime.fusion.fusion_kernel import FusedKernelSpec, Join, Kernel
 from runtime.fusion.kernel_kinds import KernelKinds
 from runtime.fusion.products.sliced_products import slices_read
+from runtime.fusion.row_region import have_common_rows
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs
@@ -238,16 +239,21 @@ class FusionGraph:
         self, one: Kernel, other: Kernel, roots: tuple[HloInstruction, ...]
     ) -> FusedKernelSpec | None:
         both = dict.fromkeys((*one.members, *other.members))
-        if one.kind.reduces or other.kind.reduces or len(one.roots) > 1 or roots != other.roots:
+        if len(one.roots) > 1 or roots != other.roots:
             join = self._join(one, other, roots, both)
-            kind = join.kind
-            if not self._is_within_limits(kind.members, kind.inputs):
+            if not self._is_within_limits(join.kind.members, join.kind.inputs):
                 return None
-            return self._within_code(kind.cost, lambda: join)
+            return self._within_code(join.kind.cost, lambda: join)
         # All that both compute is needed, so nothing has to be searched for.
         inputs = {x: None for x in (*other.inputs, *one.inputs) if x not in both}
         if not self._is_within_limits(both, inputs):
             return None
+        regions = [kernel.kind.region for kernel in (one, other) if kernel.kind.reduces]
+        if regions:
+            if not have_common_rows(regions, roots):
+                return None
+            join = self._join(one, other, roots, both)
+            return self._within_code(join.kind.cost, lambda: join)
         cost = self.kinds.costs.of_loop(
             roots,
             sorted(both, key=self.position.__getitem__),

@@ -132,6 +132,17 @@ def row_region(
     return region
 
 
+def have_common_rows(regions: Sequence[RowRegion | None], roots: Sequence[HloInstruction]) -> bool:
+    """Return whether one region may compute the reductions of ``regions``, and ``roots``, with no look inside."""
+    first = regions[0]
+    return first is not None and all(
+        each is not None
+        and (each.dims, each.axes) == (first.dims, first.axes)
+        and all(root.array_shape.num_elements in (first.points, first.row_count) for root in roots)
+        for each in regions
+    )
+
+
 def _require_reduction(
     reduce: HloInstruction, dims: tuple[int, ...], axes: tuple[int, ...]
 ) -> None:
