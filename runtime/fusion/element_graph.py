@@ -153,16 +153,15 @@ def post_order(
 ) -> list[HloInstruction]:
     """Return the instructions that ``roots`` need, operands first; inputs are leaves."""
     done: dict[HloInstruction, None] = {}
-    stack = [(root, False) for root in reversed(roots)]
+    begun: set[HloInstruction] = set()
+    stack = [*reversed(roots)]
     while stack:
-        instruction, seen = stack.pop()
-        if instruction in done:
-            continue
-        if seen or instruction in inputs:
-            done[instruction] = None
-            continue
-        stack.append((instruction, True))
-        stack.extend((operand, False) for operand in reversed(instruction.operands))
+        instruction = stack[-1]
+        if instruction not in begun and instruction not in done and instruction not in inputs:
+            begun.add(instruction)
+            stack += reversed(instruction.operands)
+        else:
+            done[stack.pop()] = None
     return list(done)
 
 
