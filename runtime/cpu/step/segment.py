@@ -72,7 +72,7 @@ class Stop(IntEnum):
     FINISHED = 0
     BLOCKED = 1  # at a wait for late ranks
     PYTHON = 2  # at a row that Python runs
-    INTERRUPTED = 3  # after JUMPS jumps: call again
+    INTERRUPTED = 3  # at a jump, after some time: call again
     FAILED = 4  # at a collective's row, see STATUS
 
 

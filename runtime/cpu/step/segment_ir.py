@@ -3,7 +3,8 @@
 Loops and branches are rows with a relative jump distance, so nothing nests, and tables can be concatenated. A
 collective over shared memory is two rows, its start and its wait, on the header of its steps (shared_memory_ir.py). A
 wait that blocks advances all collectives in flight (in_flight_ir.py) and leaves the table. So does a row that needs
-Python, and every JUMPS-th jump, since signals are delivered to Python code only. The table stores its current row.
+Python, and a jump after INTERVAL_NANOSECONDS, since signals are delivered to Python code only. The table stores its
+current row.
 """
 
 from __future__ import annotations
@@ -48,8 +49,10 @@ from runtime.cpu.step.segment import (
 )
 from runtime.cpu.step.work_sharing_ir import SHARE, add_shares
 
-#: Jumps after which the code returns; a trip of a loop is one.
-JUMPS = 128
+#: Jumps after which the code looks at the clock; a trip of a loop is one.
+JUMPS = 32
+#: Time from one look to that at which the code returns. Returning costs microseconds.
+INTERVAL_NANOSECONDS = 1_000_000
 
 _ROW = f"[{word_count(RowRecord)} x i64]"
 
@@ -75,8 +78,8 @@ class _Segment:
         f, rec = self.f, self.f.record
         count, position, open_share = rec.rows, rec.position, rec.open_share
         rows = self.table.element("i64", HEADER_WORDS)
-        with f.repeat(rec.row, JUMPS) as rounds:
-            i, jumps = rounds.values
+        with f.repeat(rec.row, JUMPS, 0) as rounds:
+            i, jumps, until = rounds.values
             rounds.leave(i.compared("uge", count))
             self.row, self.number = i, f.view(RowRecord, rows.element(_ROW, i))
             function, record, number = self.number.function, self.number.record, self.number.number
@@ -109,11 +112,16 @@ class _Segment:
             f.begin(cases[PYTHON])
             self.stop(Stop.PYTHON)
             f.begin(self.next)
-            rounds.again(following, jumps)
+            rounds.again(following, jumps, until)
             f.begin(cases[JUMP])
             there, left = i + self.number.away, jumps - 1
             with f.when(left.differs(0)):
-                rounds.again(there, left)
+                rounds.again(there, left, until)
+            present = now(f)
+            with f.when(until.equals(0)):
+                rounds.again(there, JUMPS, present + INTERVAL_NANOSECONDS)
+            with f.when(present < until):
+                rounds.again(there, JUMPS, until)
             self.table.element("i64", ROW).store(there)
             f.ret(Stop.INTERRUPTED)
         self.table.element("i64", ROW).store(count)

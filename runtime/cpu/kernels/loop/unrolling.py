@@ -18,7 +18,7 @@ from spmd.shape import PrimitiveType
 
 #: Most elements side by side, and the fewest of the loop over them (Zen 5: 9 instead of 4 takes 0.95 of a step of MJX,
 #: 1.3 of the time of a column times [1000000,8]).
-FEW, LEAST = 4, 4
+FEW, LEAST = 4, 2
 #: Most elements that a loop reads, and most steps of its program.
 _MOST_LEAVES, _MOST_STEPS = 48, 256
 #: Most cached kernels; a program has some hundred.

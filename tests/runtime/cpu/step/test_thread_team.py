@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+import spmd
 from runtime.cpu.loopback import LoopbackDevices
 from runtime.cpu.step.segment import SegmentRow
 from runtime.cpu.step.worker import Worker, WorkerStop, WorkerWord, team_code
@@ -149,6 +150,43 @@ def test_an_interrupt_ends_a_wait() -> None:
     with pytest.raises(KeyboardInterrupt):
         run()
     timer.join()
+
+
+ENDLESS = """HloModule m
+condition {
+  s = (s32[], f32[8]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  end = s32[] constant(2147483647)
+  ROOT more = pred[] compare(n, end), direction=LT
+}
+body {
+  s = (s32[], f32[8]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  next = s32[] add(n, one)
+  x = f32[8] get-tuple-element(s), index=1
+  y = f32[8] tanh(x)
+  ROOT t = (s32[], f32[8]) tuple(next, y)
+}
+ENTRY e {
+  zero = s32[] constant(0)
+  x = f32[8] parameter(0)
+  s = (s32[], f32[8]) tuple(zero, x)
+  ROOT w = (s32[], f32[8]) while(s), condition=condition, body=body
+}
+"""
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_ends_a_loop_of_native_rows() -> None:
+    executable = spmd.compile(spmd.parse(ENDLESS), 1)
+    timer = threading.Timer(0.2, _thread.interrupt_main)
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        executable.run(np.ones(8, np.float32))
+    timer.join()
+    assert time.monotonic() - begin < 10
 
 
 def test_threads_end_with_their_devices(monkeypatch: pytest.MonkeyPatch) -> None:
