@@ -11,14 +11,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from runtime.cpu.kernels.loop.loop import MOST_SIDE_BY_SIDE
 from runtime.program.records.loop import LoopKernel, LoopLeaf, Numbers
 from runtime.program.scalar_program import ScalarOp, ScalarProgram, ScalarStep
 from runtime.program.strides import StridedView, in_streaming_order, merged_dims
 from spmd.shape import PrimitiveType
 
-#: Most elements side by side, and the fewest of the loop over them (Zen 5: 9 instead of 4 takes 0.95 of a step of MJX,
-#: 1.3 of the time of a column times [1000000,8]).
-FEW, LEAST = 4, 2
+#: Fewest elements of the loop over those side by side.
+LEAST = 2
 #: Most elements that a loop reads, and most steps of its program.
 _MOST_LEAVES, _MOST_STEPS = 48, 256
 #: Most cached kernels; a program has some hundred.
@@ -57,7 +57,7 @@ def _short_last(kernel: LoopKernel) -> list[int]:
     order = in_streaming_order(kernel.dims, tracks, len(kernel.leaves))
     strides = [[track.strides[d] for d in order] for track in tracks]
     sizes, _ = merged_dims([kernel.dims[d] for d in order], strides)
-    if len(sizes) < 2 or sizes[-1] > FEW or sizes[-2] < LEAST:
+    if len(sizes) < 2 or sizes[-1] > MOST_SIDE_BY_SIDE or sizes[-2] < LEAST:
         return []
     last: list[int] = []
     while math.prod(kernel.dims[d] for d in last) < sizes[-1]:
