@@ -57,9 +57,8 @@ class StoredArrays(Mapping[str, Array]):
         It is arr_N in a file of ``np.savez(F, a, b)``, which has no name with the prefix.
         """
         is_positional = self._positional.get(prefix)
-        if (
-            is_positional is None
-        ):  # names alone: whether ``self`` has an array is found by reading it
+        if is_positional is None:
+            # Names alone are asked for: whether ``self`` has an array is found by reading it.
             names = self._members
             is_positional = "arr_0" in names and not any(name.startswith(prefix) for name in names)
             self._positional[prefix] = is_positional

@@ -41,10 +41,11 @@ class Emitted:
 def emitter_of(fused: HloInstruction | HloComputation) -> str | None:
     """Return the emitter of a fusion, of a fused computation, or of an instruction as if it were fused alone.
 
-    "loop": one loop over the index space of all results. "reduce": reductions along the same dimensions of one index
-    space, of computed values, and what is computed of their results. "row": the same, and what is computed at all
-    indices from their results, such as softmax. "product": a matrix product with one of these three as its epilogue, or
-    with slices as its operands. None: there is no emitter; ``why_not`` returns the reason.
+    "loop": one loop over the index space of all results, which may combine a few elements each. "reduce": reductions
+    along the same dimensions of one index space, of computed values, and what is computed of their results. "row": the
+    same, and what is computed at all indices from their results, such as softmax. "product": a matrix product with one
+    of these three as its epilogue, or with slices as its operands. None: there is no emitter; ``why_not`` returns the
+    reason.
     """
     try:
         return emitted(fused).emitter
@@ -63,17 +64,23 @@ def why_not(fused: HloInstruction | HloComputation) -> str:
 
 def emitted(fused: HloInstruction | HloComputation) -> Emitted:
     """Return the emitter and its plan. Raises NoEmitterError if there is none."""
+    roots, inputs = _region_of(fused)
+    return as_loop_if_short(emitted_region(roots, inputs), roots, inputs)
+
+
+def _region_of(
+    fused: HloInstruction | HloComputation,
+) -> tuple[Sequence[HloInstruction], dict[HloInstruction, int]]:
+    """Return the results of a fusion, of a fused computation or of an instruction alone, and the inputs by number."""
     if isinstance(fused, HloInstruction):
         if fused.opcode is not Opcode.FUSION:
-            inputs = {x: fused.operands.index(x) for x in fused.operands}
-            return as_loop_if_short(emitted_region((fused,), inputs), (fused,), inputs)
+            return (fused,), {x: fused.operands.index(x) for x in fused.operands}
         fused = fused.to_apply
     for parameter in fused.parameters:
         array_shape(parameter)
     root = fused.root
     roots = root.operands if root.opcode is Opcode.TUPLE else (root,)
-    inputs = {p: i for i, p in enumerate(fused.parameters)}
-    return as_loop_if_short(emitted_region(roots, inputs), roots, inputs)
+    return roots, {p: i for i, p in enumerate(fused.parameters)}
 
 
 def emitted_region(

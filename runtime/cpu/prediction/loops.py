@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.loop.loop import ArrayAccess, crossed_accesses
+from runtime.cpu.kernels.loop.loop import ArrayAccess, crossed_accesses, track, track_of
 from runtime.cpu.kernels.loop.unrolling import unrolled
 from runtime.cpu.prediction.work import (
     WORK,
@@ -20,7 +20,6 @@ from runtime.cpu.prediction.work import (
 )
 from runtime.program.records.loop import (
     LoopKernel,
-    LoopLeaf,
     NativeElementwiseKernel,
     Numbers,
     PiecesKernel,
@@ -54,15 +53,6 @@ class Nest:
         if self.crossed[number]:
             return TRANSPOSED
         return stride_slowdown(self.strides[number][-1], item)
-
-
-def track(view: StridedView, *, counts: bool = False) -> ArrayAccess:
-    """Return the access of a view over all indices, independent of its address; iota numbers have no memory."""
-    return ArrayAccess(0, view.strides, 1 if counts else view.element_type.byte_size, counts)
-
-
-def track_of(leaf: LoopLeaf) -> ArrayAccess:
-    return track(leaf.view, counts=isinstance(leaf, Numbers))
 
 
 def nest_of(dims: Sequence[int], tracks: Sequence[ArrayAccess], inputs: int) -> Nest:

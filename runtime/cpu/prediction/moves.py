@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.prediction.loops import nest_of, program_busy, track
+from runtime.cpu.kernels.loop.loop import track
+from runtime.cpu.prediction.loops import nest_of, program_busy
 from runtime.cpu.prediction.work import (
     WORK,
     Access,

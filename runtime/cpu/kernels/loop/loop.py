@@ -180,6 +180,15 @@ def leaf_access(leaf: LoopLeaf, operands: Sequence[NDArray]) -> ArrayAccess:
     return access_of(leaf.view, operands[leaf.operand], leaf.shifts)
 
 
+def track(view: StridedView, *, counts: bool = False) -> ArrayAccess:
+    """Return the access of a view over all indices, independent of its address; iota numbers have no memory."""
+    return ArrayAccess(0, view.strides, 1 if counts else view.element_type.byte_size, counts)
+
+
+def track_of(leaf: LoopLeaf) -> ArrayAccess:
+    return track(leaf.view, counts=isinstance(leaf, Numbers))
+
+
 #: Programs that compute starts, with the accesses of their parameters.
 Starting: TypeAlias = Sequence[tuple[ScalarProgram, Sequence[ArrayAccess]]]
 

@@ -197,7 +197,8 @@ class _Loop:
     def position(self, i: int, row: Position, stride: IntLike, k: Int) -> Position:
         """Return the position of element ``k`` of a row."""
         step = self.steps[i]
-        stride = (self.variant.apart and self.variant.apart[i]) or stride
+        if self.variant.apart and self.variant.apart[i]:
+            stride = self.variant.apart[i]
         if isinstance(row, Int):
             return row + (k if step is Step.PACKED else k * stride)
         return row.element(self.types[i], k) if step is Step.PACKED else row.at(k * stride)

@@ -9,27 +9,17 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
 
-from runtime.cpu.kernels.loop.loop import MOST_SIDE_BY_SIDE
-from runtime.program.records.loop import LoopKernel, LoopLeaf, Numbers
+from runtime.cpu.kernels.loop.loop import MOST_SIDE_BY_SIDE, track, track_of
+from runtime.program.records.loop import LoopKernel, LoopLeaf
 from runtime.program.scalar_program import ScalarOp, ScalarProgram, ScalarStep
 from runtime.program.strides import StridedView, in_streaming_order, merged_dims
 from spmd.shape import PrimitiveType
 
-#: Fewest elements of the loop over those side by side.
-LEAST = 2
 #: Most elements that a loop reads, and most steps of its program.
 _MOST_LEAVES, _MOST_STEPS = 48, 256
 #: Most cached kernels; a program has some hundred.
 _MOST_KERNELS = 4096
-
-
-class _Track(NamedTuple):
-    """Strides in bytes, and the size of an element, as ``in_streaming_order`` needs them."""
-
-    strides: tuple[int, ...]
-    item: int
 
 
 @lru_cache(_MOST_KERNELS)
@@ -49,24 +39,16 @@ def _short_last(kernel: LoopKernel) -> list[int]:
     """Return the dimensions of the innermost loop, if it is to be unrolled."""
     if kernel.ranges or 0 in kernel.dims:
         return []
-    tracks = [
-        _Track(leaf.view.strides, 1 if isinstance(leaf, Numbers) else _item(leaf.view))
-        for leaf in kernel.leaves
-    ]
-    tracks += [_Track(view.strides, _item(view)) for view in kernel.results]
+    tracks = [*map(track_of, kernel.leaves), *map(track, kernel.results)]
     order = in_streaming_order(kernel.dims, tracks, len(kernel.leaves))
-    strides = [[track.strides[d] for d in order] for track in tracks]
+    strides = [[each.strides[d] for d in order] for each in tracks]
     sizes, _ = merged_dims([kernel.dims[d] for d in order], strides)
-    if len(sizes) < 2 or sizes[-1] > MOST_SIDE_BY_SIDE or sizes[-2] < LEAST:
+    if len(sizes) < 2 or sizes[-1] > MOST_SIDE_BY_SIDE:
         return []
     last: list[int] = []
     while math.prod(kernel.dims[d] for d in last) < sizes[-1]:
         last.append(order.pop())
     return last
-
-
-def _item(view: StridedView) -> int:
-    return view.element_type.byte_size
 
 
 def _without(kernel: LoopKernel, d: int) -> LoopKernel:
