@@ -5,14 +5,12 @@ Only this file and ``parallel_compile.py`` import llvmlite.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
-from queue import PriorityQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite.binding import Linkage
@@ -31,14 +29,6 @@ from runtime.codegen.vectorizer.target import vector_target
 _LEFT_OUT = "-disable-lsr"
 
 
-class _Job(NamedTuple):
-    """Work of a thread. Those with the least ``order``, then with the least ``number``, are done first."""
-
-    order: int
-    number: int
-    work: Callable[[], None]
-
-
 class IrCompiler:
     """Compiler for a processor: LLVM's name of it, and features."""
 
@@ -52,14 +42,10 @@ class IrCompiler:
         self._layout = str(self._machine.target_data)
         self._of_thread = threading.local()
         self._threads = ThreadPoolExecutor(_cores(), "spmd-codegen")
-        self._waiting: PriorityQueue[_Job] = PriorityQueue()
-        self._numbers = itertools.count()
 
     def start(self, ir: str, passes: Passes) -> Callable[[], bytes]:
         """Begin to compile on another thread, and return what waits for the object file."""
-        code: Future[bytes] = Future()
-        self._submit(len(ir), partial(_settle, code, partial(self.emit, ir, passes)))
-        return code.result
+        return self._threads.submit(self.emit, ir, passes).result
 
     def start_shared(
         self, ir: str, passes: Passes, cache: ObjectCache, key: str
@@ -69,17 +55,8 @@ class IrCompiler:
         Ranks of a node compile the same kernels at the same time, so each makes some of them.
         """
         code: Future[bytes] = Future()
-        make = partial(self.emit, ir, passes)
-        self._submit(len(ir), partial(self._share, code, cache, key, make))
+        self._threads.submit(self._share, code, cache, key, partial(self.emit, ir, passes))
         return code.result
-
-    def _submit(self, size: int, work: Callable[[], None]) -> None:
-        """Do ``work`` on another thread. The largest that waits is done first, so that all threads end together."""
-        self._waiting.put(_Job(-size, next(self._numbers), work))
-        self._threads.submit(self._do_largest)
-
-    def _do_largest(self) -> None:
-        self._waiting.get_nowait().work()
 
     def _share(
         self, code: Future[bytes], cache: ObjectCache, key: str, make: Callable[[], bytes]
@@ -89,8 +66,9 @@ class IrCompiler:
             _settle(code, partial(_cached_or_made, cache, key, make))
         else:
             others = partial(cache.awaited, key)
-            later = partial(_settle, code, lambda: others() or _cached_or_made(cache, key, make))
-            self._submit(0, later)
+            self._threads.submit(
+                _settle, code, lambda: others() or _cached_or_made(cache, key, make)
+            )
 
     def emit(self, ir: str, passes: Passes) -> bytes:
         """Return optimized machine code; may run on any thread. Raises CodegenError if LLVM rejects ``ir``."""
@@ -109,23 +87,8 @@ class IrCompiler:
             ir, passes = written, Passes.TIDY
         module = self._parsed(ir)
         machine = self._machine_of_thread(passes.codegen_level)
-        self._run_pipeline(passes, machine, module, variants=VARIANTS in ir)
+        _run_pipeline(passes, machine, module, variants=VARIANTS in ir)
         return module, machine
-
-    def _run_pipeline(self, passes: Passes, machine: Any, module: Any, *, variants: bool) -> None:
-        """Run the passes on the calling thread, which must own ``machine`` and ``module``.
-
-        variants: some of the module's functions have variants for vectors. Vectorized loops call these, so they are
-        inlined only after that.
-        """
-        builder = llvm.create_pass_builder(machine, _options(passes))
-        is_as_written = passes in (Passes.TIDY, Passes.CALL)
-        if not is_as_written:
-            run_passes(builder.getModulePassManager(), module, builder)
-        if variants:
-            _drop_when_inlined(module)
-        if is_as_written or variants:
-            run_passes(self._tidying_of_thread(), module, builder)
 
     def _parsed(self, ir: str) -> Any:
         """Parse and verify ``ir`` in its own context, so that modules can be compiled concurrently.
@@ -146,12 +109,6 @@ class IrCompiler:
         if level not in machines:
             machines[level] = self._target_machine(level)
         return machines[level]
-
-    def _tidying_of_thread(self) -> Any:
-        of_thread = self._of_thread.__dict__
-        if "tidying" not in of_thread:
-            of_thread["tidying"] = _tidying()
-        return of_thread["tidying"]
 
     def _target_machine(self, level: int = 3) -> Any:
         cpu, features = self._processor
@@ -192,7 +149,22 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-@cache
+def _run_pipeline(passes: Passes, machine: Any, module: Any, *, variants: bool) -> None:
+    """Run the passes on the calling thread, which must own ``machine`` and ``module``.
+
+    variants: some of the module's functions have variants for vectors. Vectorized loops call these, so they are
+    inlined only after that.
+    """
+    builder = llvm.create_pass_builder(machine, _options(passes))
+    is_as_written = passes in (Passes.TIDY, Passes.CALL)
+    if not is_as_written:
+        run_passes(builder.getModulePassManager(), module, builder)
+    if variants:
+        _drop_when_inlined(module)
+    if is_as_written or variants:
+        run_passes(_tidying(), module, builder)
+
+
 def _options(passes: Passes) -> Any:
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = True

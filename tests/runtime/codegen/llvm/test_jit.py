@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -118,27 +117,6 @@ def test_all_passes_give_code_that_does_what_the_ir_says(passes: Passes) -> None
 def test_passes_differ() -> None:
     jit = Jit()
     assert len({jit.compiler.emit(SUM, passes) for passes in Passes}) == len(Passes)
-
-
-def test_the_largest_code_that_waits_is_compiled_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = Jit().compiler
-    monkeypatch.setattr(compiler, "_threads", ThreadPoolExecutor(1))
-    begun, may_go_on, made = threading.Event(), threading.Event(), list[str]()
-
-    def emit(ir: str, _passes: Passes) -> bytes:
-        begun.set()
-        assert may_go_on.wait(60)
-        made.append(ir)
-        return b""
-
-    monkeypatch.setattr(compiler, "emit", emit)
-    waits = [compiler.start("first", Passes.TIDY)]
-    assert begun.wait(60)
-    waits += [compiler.start(ir, Passes.TIDY) for ir in ("bb", "dddd", "ccc", "ee")]
-    may_go_on.set()
-    for wait in waits:
-        wait()
-    assert made == ["first", "dddd", "ccc", "bb", "ee"]
 
 
 def test_c_functions_have_the_types_that_llvmlite_declares() -> None:
