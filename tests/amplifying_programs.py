@@ -114,6 +114,45 @@ ENTRY main {{
 }}
 """
 
+#: Results of f16, many of which end in zeros though they were rounded; another program takes the root first.
+_NARROW = """HloModule narrow
+ENTRY main {
+  x = f32[2048] parameter(0)
+  t = f32[2048] tanh(x)
+  h = f16[2048] convert(t)
+  square = f16[2048] multiply(h, h)
+  k = f16[] constant(1)
+  one = f16[2048] broadcast(k), dimensions={}
+  more = f16[2048] add(square, one)
+  r = f16[2048] rsqrt(more)
+  wide = f32[2048] convert(r)
+  s = f32[2048] tanh(wide)
+  k2 = f32[] constant(2)
+  two = f32[2048] broadcast(k2), dimensions={}
+  ROOT out = f32[2048] multiply(s, two)
+}
+"""
+
+#: The sums of six softmax rows are 6 or one of its neighbours, those of the quarters are exact.
+_WHOLE_SUM = f"""HloModule whole_sum
+{_PLUS}
+ENTRY main {{
+  x = f32[40,6,8] parameter(0)
+  quarters = f32[40,6,8] parameter(1)
+  zero = f32[] constant(0)
+  e = f32[40,6,8] exponential(x)
+  below = f32[40,6] reduce(e, zero), dimensions={{2}}, to_apply=plus
+  wide = f32[40,6,8] broadcast(below), dimensions={{0,1}}
+  rows = f32[40,6,8] divide(e, wide)
+  turned = f32[40,6,8] reverse(rows), dimensions={{}}
+  sum = f32[40] reduce(turned, zero), dimensions={{1,2}}, to_apply=plus
+  all = f32[40] reduce(quarters, zero), dimensions={{1,2}}, to_apply=plus
+  a = s32[40] convert(sum)
+  b = s32[40] convert(all)
+  ROOT both = (s32[40], s32[40]) tuple(a, b)
+}}
+"""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -213,3 +252,22 @@ PROGRAMS = {
         (_add(0, 9, 3000), _swap(0, 1, 2)),
     ),
 }
+
+NARROW = Program(
+    _NARROW,
+    (np.concatenate([[0.0], np.linspace(0.1, 3.2, 2047)]).astype(np.float32),),
+    (("rsqrt(more)", "divide(one, root)"), ("  r = ", "  root = f16[2048] sqrt(more)\n  r = ")),
+    (
+        ("add(square, one)", "subtract(one, square)"),
+        ("multiply(h, h)", "maximum(h, h)"),
+        ("tanh(wide)", "sine(wide)"),
+    ),
+    (_add(0, 0, 6e-4), _add(0, 9, 1e-2), _swap(0, 20, 1200)),
+)
+WHOLE_SUM = Program(
+    _WHOLE_SUM,
+    (_normal(40, 6, 8), np.arange(1920, dtype=np.float32).reshape(40, 6, 8) / 4),
+    (("reverse(rows), dimensions={}", "reverse(rows), dimensions={1,2}"),),
+    (("divide(e, wide)", "divide(wide, e)"), ("reduce(quarters, zero)", "reduce(rows, zero)")),
+    (_add(0, 0, 2), _add(1, 0, 1), _add(1, 0, -1)),
+)

@@ -7,9 +7,7 @@ with noise of different seeds show by how much.
 The sign of the noise is a hash of the value and the seed, as a real rounding error is a function of the operands: equal
 values get equal noise, so that copies of one value on several devices, or computed twice, stay equal, and symmetric
 matrices stay symmetric. The rounding of a sum depends on its position, so the noise of sums depends on the position as
-well. Values that look exact (integers, few significant bits, zeros, infinities, NaN) get no noise, except results
-of transcendental functions: no such result is exact unless the operand is zero, and tanh(9) = 1 may be the number below
-1 elsewhere.
+well. Exact results (exactness.py) get no noise.
 
 D. S. Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997.
 """
@@ -24,9 +22,10 @@ import numpy as np
 from spmd.analysis.cost import op_cost
 from spmd.custom_call import custom_call
 from spmd.evaluator.device import Device, Steps
+from spmd.evaluator.exactness import MANTISSA, exact_elements, has_few_bits
 from spmd.evaluator.op_tables import OpTables
 from spmd.evaluator.registry import EVALUATORS, IN_STEPS, Evaluate, EvaluateInSteps
-from spmd.evaluator.value import NDArray, Operands, Value, array_of
+from spmd.evaluator.value import NDArray, Operands, Value
 from spmd.hlo.collective_opcodes import REDUCING_COLLECTIVES
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -68,27 +67,6 @@ _ROUNDED = _SUMS | frozenset(
     }
 )  # fmt: skip
 
-#: Functions whose results are transcendental if operands are neither 0 nor infinite, though they may round to 1.
-_TRANSCENDENTAL = frozenset(
-    {
-        Opcode.ACOS, Opcode.ACOSH, Opcode.ASIN, Opcode.ASINH, Opcode.ATANH, Opcode.COSH, Opcode.COSINE, Opcode.ERF,
-        Opcode.EXPONENTIAL, Opcode.EXPONENTIAL_MINUS_ONE, Opcode.LOG, Opcode.LOG_PLUS_ONE, Opcode.LOGISTIC, Opcode.SINE,
-        Opcode.SINH, Opcode.TAN, Opcode.TANH,
-    }
-)  # fmt: skip
-
-#: For each type, its mantissa bits, and the number of trailing zeros from which a value counts as exact; 8-bit floats
-#: have too few bits for this test.
-_MANTISSA = {
-    PrimitiveType.F64: (52, 16),
-    PrimitiveType.F32: (23, 8),
-    PrimitiveType.F16: (10, 2),
-    PrimitiveType.BF16: (7, 2),
-    PrimitiveType.F8E5M2: (2, 0),
-    PrimitiveType.F8E4M3: (3, 0),
-    PrimitiveType.F8E4M3FN: (3, 0),
-    PrimitiveType.F8E3M4: (4, 0),
-}
 #: One in so many elements of a 16-bit type is rounded to another neighbour by an error in f32 (a power of two).
 _NARROW_EVERY = 64
 #: A sum of more terms than the square of this is off by more than one rounding, by the square root of their number.
@@ -134,9 +112,9 @@ class RoundingNoise:
             if instruction.opcode in _SUMS:
                 operands = tuple(self._perturbed(operand, ulps, placed) for operand in operands)
             value = evaluate(instruction, operands)
-            if instruction.opcode in _TRANSCENDENTAL:
-                return perturb(array_of(value), self, ulps, placed, _proper(array_of(operands[0])))
-            return self._perturbed(value, ulps, placed)
+            if not isinstance(value, np.ndarray):
+                return self._perturbed(value, ulps, placed)
+            return perturb(value, self, ulps, placed, exact_elements(instruction, operands, value))
 
         return noisy
 
@@ -172,30 +150,25 @@ class RoundingNoise:
 
 
 def perturb(
-    x: NDArray, noise: RoundingNoise, ulps: int, placed: bool, inexact: NDArray | None = None
+    x: NDArray, noise: RoundingNoise, ulps: int, placed: bool, exact: NDArray | None = None
 ) -> NDArray:
-    """Move each element of `x` that does not look exact up or down by `ulps` units in the last place.
+    """Move each element of `x` that is not exact up or down by `ulps` units in the last place.
 
-    `placed`: the direction depends on the element's position too. `inexact`: elements that always move. Integers and
-    pred are returned unchanged, and without `excess` 8-bit floats too.
+    `placed`: the direction depends on the element's position too. `exact`: which elements are exact; if None, those
+    that look so. Integers and pred are returned unchanged, and without `excess` 8-bit floats too.
     """
     if x.dtype.kind == "c":
         parts = np.ascontiguousarray(x).reshape(-1).view(x.real.dtype)
         return perturb(parts, noise, ulps, placed).view(x.dtype).reshape(x.shape)
     kind = PrimitiveType.from_numpy(x.dtype)
-    if kind not in _MANTISSA or x.size == 0 or (kind.bits == 8 and not noise.excess):
+    if kind not in MANTISSA or x.size == 0 or (kind.bits == 8 and not noise.excess):
         return x
-    mantissa, zeros = _MANTISSA[kind]
     raw = np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}")
     word = raw.dtype.type
-    infinity = ((1 << (kind.bits - 1 - mantissa)) - 1) << mantissa
+    infinity = ((1 << (kind.bits - 1 - MANTISSA[kind])) - 1) << MANTISSA[kind]
     magnitude = raw & word((1 << (kind.bits - 1)) - 1)
     moved = (magnitude > ulps) & (magnitude < infinity - ulps)
-    if zeros:
-        wide = x if kind.bits >= 32 else x.astype(np.float32)
-        seems = (raw & word((1 << zeros) - 1)) != 0
-        seems &= (np.rint(wide) != wide) | (np.abs(wide) >= 2.0**mantissa)
-        moved &= seems if inexact is None or kind.bits < 32 else seems | inexact
+    moved &= ~(has_few_bits(x) if exact is None else exact)
     keys = raw
     if placed:
         keys = raw ^ _hashes(
@@ -207,11 +180,6 @@ def perturb(
     up = (signs >> signs.dtype.type(8 * signs.dtype.itemsize - 1)).astype(np.bool_)
     shifted = np.where(up, raw + word(ulps), raw - word(ulps))
     return np.where(moved, shifted, raw).view(x.dtype).reshape(x.shape)
-
-
-def _proper(x: NDArray) -> NDArray:
-    """Return where elements are neither zero nor infinite nor NaN."""
-    return np.asarray(np.isfinite(x) & (x != 0))
 
 
 def _hashes(raw: NDArray, seed: int) -> NDArray:
@@ -236,7 +204,7 @@ def _is_rounded(instruction: HloInstruction) -> bool:
     shape = instruction.shape
     if not isinstance(shape, ArrayShape):
         return False
-    return shape.element_type in _MANTISSA and shape.element_type.bits <= 16
+    return shape.element_type in MANTISSA and shape.element_type.bits <= 16
 
 
 def _relative_error(instruction: HloInstruction) -> int:

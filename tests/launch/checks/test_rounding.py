@@ -16,7 +16,7 @@ from spmd.evaluator.op_tables import REGISTERED
 from spmd.evaluator.rounding_noise import RoundingNoise
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.text.parser import parse_module
-from tests.amplifying_programs import PROGRAMS, Program
+from tests.amplifying_programs import NARROW, PROGRAMS, WHOLE_SUM, Program
 
 
 def changed(program: Program, *replacements: tuple[str, str]) -> list[Array]:
@@ -29,7 +29,12 @@ def changed(program: Program, *replacements: tuple[str, str]) -> list[Array]:
 
 
 def judged(
-    program: Program, got: Sequence[Array], *, want: Sequence[Array] | None = None, seconds=60.0
+    program: Program,
+    got: Sequence[Array],
+    *,
+    want: Sequence[Array] | None = None,
+    seconds: float = 60.0,
+    excess: bool = False,
 ) -> tuple[Judgement, int]:
     """The judgement of `got` beside `want` (the reference's own outputs), and how many samples it took."""
     module = parse_module(program.text)
@@ -47,7 +52,7 @@ def judged(
     checks = [check_output(g, w) for g, w in zip(got, expected, strict=True)]
     assert not all(check.ok for check in checks), "nothing to judge"
     judgement = judge_rounding(
-        got, expected, checks, sample, excess=False, seconds=seconds, show=lambda _: None
+        got, expected, checks, sample, excess=excess, seconds=seconds, show=lambda _: None
     )
     return judgement, sum(noise is not None for noise in taken)
 
@@ -152,3 +157,42 @@ def test_no_sample_begins_after_the_limit() -> None:
     assert samples == 1
     assert "--timeout" in found.note
     assert found.checks[0].verdict is Verdict.DIFFERS
+
+
+#: Programs whose rounded results look exact by their bits.
+LOOK_EXACT = {"narrow": NARROW, "whole sum": WHOLE_SUM}
+
+
+@pytest.mark.parametrize("name", LOOK_EXACT)
+def test_rounded_results_that_look_exact_are_excused_in_another_form(name: str) -> None:
+    program = LOOK_EXACT[name]
+    other = changed(program, *program.other_order)
+    for got, want in ((other, None), (changed(program), other)):
+        found, _ = judged(program, got, want=want, excess=True)
+        assert verdicts(found) <= {Verdict.AGREES, Verdict.ROUNDING}
+
+
+WRONG_EXACT = [(name, change) for name, program in LOOK_EXACT.items() for change in program.wrong]
+
+
+@pytest.mark.parametrize(("name", "change"), WRONG_EXACT)
+def test_a_wrong_program_whose_results_look_exact_differs(
+    name: str, change: tuple[str, str]
+) -> None:
+    program = LOOK_EXACT[name]
+    found, _ = judged(program, changed(program, change), excess=True)
+    assert Verdict.DIFFERS in verdicts(found)
+
+
+DAMAGE_EXACT = [
+    (name, k) for name, program in LOOK_EXACT.items() for k in range(len(program.damage))
+]
+
+
+@pytest.mark.parametrize(("name", "number"), DAMAGE_EXACT)
+def test_one_wrong_element_beside_results_that_look_exact_differs(name: str, number: int) -> None:
+    """Also an element that is exact, by no more than the noise of its neighbours."""
+    program = LOOK_EXACT[name]
+    got = changed(program, *program.other_order)
+    program.damage[number](got)
+    assert Verdict.DIFFERS in verdicts(judged(program, got, excess=True)[0])

@@ -148,3 +148,58 @@ def test_a_badly_conditioned_factorization_moves_by_its_condition(rng):
     (exact, _), (noisy, _) = run(body, (a + a.T) / 2)
     difference = np.abs(noisy - exact).max() / np.abs(exact).max()
     assert 1e-14 < difference < 1e-7
+
+
+def noisy_results(body: str, kind: str, *arrays: np.ndarray, seeds: int = 12) -> list[np.ndarray]:
+    """Results of a module's only output under noise, one for each seed, 16-bit ones as if kept in f32 elsewhere."""
+    text = f"HloModule m\n{PLUS.replace('f32', kind)}\nENTRY e {{ {body} }}"
+    module = parse_module(text)
+    noises = (RoundingNoise(seed, 1, excess=True) for seed in range(seeds))
+    return [evaluate(module, *arrays, tables=noise.tables())[0] for noise in noises]
+
+
+@pytest.mark.parametrize(("kind", "numpy"), [("f16", np.float16), ("bf16", ml_dtypes.bfloat16)])
+def test_a_16_bit_result_that_was_rounded_moves_though_its_last_bits_are_zeros(kind, numpy):
+    """Of all 16-bit results a quarter have two zeros at their end; only those are exact that lost next to nothing."""
+    body = f"x = {kind}[8] parameter(0) ROOT r = {kind}[8] rsqrt(x)"
+    x = np.linspace(1, 4, 3001).astype(numpy)
+    exact = 1 / np.sqrt(x.astype(np.float64))
+    results = exact.astype(numpy)
+    lost = np.abs(results.astype(np.float64) - exact) * 2.0 ** {"f16": 11, "bf16": 8}[kind]
+    x = x[(results.view(np.uint16) & 3 == 0) & (lost > 0.1)][:6]
+    x = np.concatenate([x, np.array([1, 4], numpy)])
+    base = (1 / np.sqrt(x.astype(np.float64))).astype(numpy).view(np.int16).astype(int)
+    seen = np.stack(noisy_results(body, kind, x))
+    for k in range(6):
+        assert set((seen[:, k].view(np.int16) - base[k]).tolist()) == {-1, 1}
+    assert (seen[:, 6:] == np.array([1, 0.5], numpy)).all()
+
+
+def test_16_bit_numbers_that_fit_or_saturate_stay():
+    """tanh(9) rounds to 1 in every program, tanh(4) need not."""
+    body = "x = f32[4] parameter(0) ROOT r = f16[4] convert(x)"
+    x = np.array([0.75, np.tanh(9), 0.09765625, np.tanh(4)], np.float32)
+    seen = np.stack(noisy_results(body, "f16", x))
+    assert (seen[:, :3] == np.array([0.75, 1, 0.09765625])).all()
+    assert len(np.unique(seen[:, 3])) == 2
+
+
+def test_a_sum_of_rounded_terms_moves_though_it_is_a_whole_number(rng):
+    """Rows of a softmax add up to 1, or to a neighbour of it; rows of whole numbers and of quarters are exact."""
+    body = """x = f32[6,8] parameter(0) z = f32[] constant(0)
+      ROOT r = f32[6] reduce(x, z), dimensions={1}, to_apply=plus"""
+    e = np.exp(rng.standard_normal((64, 8)).astype(np.float32))
+    e /= e.sum(1, keepdims=True)
+    rounded = e[e.astype(np.float64).sum(1) != 1][:3]
+    exact = rng.integers(-40, 40, (3, 8)).astype(np.float32) / 4
+    seen = np.stack(noisy_results(body, "f32", np.concatenate([rounded, exact]), seeds=30))
+    assert (seen[:, 3:] == exact.sum(1)).all()
+    for k in range(3):
+        assert seen[:, k].min() < 1 < seen[:, k].max()
+
+
+def test_a_scalar_sum_that_is_a_whole_number_moves():
+    body = """x = f32[10] parameter(0) z = f32[] constant(0)
+      ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=plus"""
+    seen = {float(s) for s in noisy_results(body, "f32", np.full(10, 0.1, np.float32))}
+    assert min(seen) < 1 < max(seen)
