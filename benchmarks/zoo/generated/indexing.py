@@ -9,7 +9,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from benchmarks.zoo.generated.dice import axis_of, indices_below, is_float, is_ordered, pick
+from benchmarks.zoo.generated.dice import (
+    axis_of,
+    coarse,
+    indices_below,
+    is_float,
+    is_ordered,
+    pick,
+)
 
 
 def gather(dice: Random, pool: list[Any]) -> Any:
@@ -63,8 +70,7 @@ def counting(dice: Random, pool: list[Any]) -> Any:
     if x is None:
         return None
     flat, kind = x.ravel(), dice.randrange(6)
-    # What differs by rounding alone is to be equal.
-    whole = jnp.floor(2.2 * flat.astype(jnp.float32) + 0.4)
+    whole = coarse(flat.astype(jnp.float32))
     if kind == 0:
         return jnp.searchsorted(jnp.sort(whole), whole[:7], side=dice.choice(("left", "right")))
     if kind == 1:
@@ -72,9 +78,9 @@ def counting(dice: Random, pool: list[Any]) -> Any:
     if kind == 2:
         return jax.nn.one_hot(jnp.clip(whole[:40], 0, 5).astype(jnp.int32), 5)
     if kind == 3:
-        return jnp.nonzero(flat > 0.1, size=6, fill_value=-1)[0]
+        return jnp.nonzero(flat > 0.1373, size=6, fill_value=-1)[0]
     if kind == 4:
-        return jnp.digitize(flat, jnp.array([-1.1, 0.1, 0.7]))
+        return jnp.digitize(flat, jnp.array([-1.13, 0.1373, 0.713]))
     return jnp.unique(whole[:20].astype(jnp.int32), size=8, fill_value=99)
 
 
@@ -86,7 +92,7 @@ def ordering(dice: Random, pool: list[Any]) -> Any:
     if kind == 0:
         return jnp.sort(x, axis, descending=dice.random() < 0.5)
     if kind == 1:
-        keys, values = lax.sort((x, jnp.flip(x, axis)), dimension=axis, num_keys=1)
+        keys, values = lax.sort((coarse(x), jnp.flip(x, axis)), dimension=axis, num_keys=1)
         return keys - values
     if kind == 2:
         values, _ = lax.top_k(x, dice.randint(1, x.shape[-1]))
@@ -94,9 +100,11 @@ def ordering(dice: Random, pool: list[Any]) -> Any:
     if kind == 3:
         return jnp.median(x.astype(jnp.float32), axis)
     if kind == 4:
-        return jnp.argsort(x, axis, stable=True)
+        return jnp.argsort(coarse(x), axis, stable=True)
     return (
-        lax.approx_max_k(x, 1)[0] if is_float(x) and x.dtype.itemsize == 4 else jnp.argmin(x, axis)
+        lax.approx_max_k(x, 1)[0]
+        if is_float(x) and x.dtype.itemsize == 4
+        else jnp.argmin(coarse(x), axis)
     )
 
 

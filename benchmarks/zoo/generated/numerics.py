@@ -12,6 +12,7 @@ from jax import lax
 
 from benchmarks.zoo.generated.dice import (
     axis_of,
+    coarse,
     constant,
     is_complex,
     is_float,
@@ -32,7 +33,7 @@ def reduction(dice: Random, pool: list[Any]) -> Any:
     functions = (
         lambda: jnp.sum(x, axes, keepdims=keep), lambda: jnp.max(x, axes, keepdims=keep),
         lambda: jnp.min(x, axes, keepdims=keep), lambda: jnp.mean(x, axes, keepdims=keep),
-        lambda: jnp.argmax(x, axes[0], keepdims=keep), lambda: jnp.any(x > 0.5, axes, keepdims=keep),
+        lambda: jnp.argmax(coarse(x), axes[0], keepdims=keep), lambda: jnp.any(x > 0.537, axes, keepdims=keep),
         lambda: jnp.var(single, axes, keepdims=keep), lambda: jax.nn.logsumexp(single, axes, keepdims=keep),
         lambda: jnp.sqrt(1 + jnp.sum(jnp.square(single), axes, keepdims=keep)),
         lambda: jnp.prod(jnp.tanh(single) + 0.5, axes, keepdims=keep), lambda: jax.nn.softmax(single, axes[0]),
@@ -165,9 +166,8 @@ def random_numbers(dice: Random, pool: list[Any]) -> Any:
     key = jax.random.key(dice.randrange(100))
     x = pick(dice, pool, is_ordered)
     if x is not None and dice.random() < 0.4:
-        key = jax.random.fold_in(
-            key, jnp.clip(jnp.sum(x.astype(jnp.float32)), 0, 9).astype(jnp.int32)
-        )
+        total = jnp.clip(jnp.sum(x.astype(jnp.float32)), 0, 9)
+        key = jax.random.fold_in(key, coarse(total).astype(jnp.int32))
     shape = tuple(dice.choice((3, 8, 5)) for _ in range(dice.randint(1, 2)))
     kind = dice.randrange(7)
     if kind == 0:

@@ -45,7 +45,7 @@ def loop(dice: Random, pool: list[Any], constrain: Constrain) -> Any:
         shift = lambda k, v: placed(jnp.sin(v) + k * jnp.roll(v, 1, 0))  # noqa: E731
         return lax.fori_loop(0, trips, shift, x)
     if kind == 2:
-        going = lambda s: (s[0] < trips) & (jnp.sum(s[1]) < 50)  # noqa: E731
+        going = lambda s: (s[0] < trips) & (jnp.sum(s[1]) < 50.37)  # noqa: E731
         return lax.while_loop(going, lambda s: (s[0] + 1, placed(s[1] * 0.5 + 1)), (0, x))[1]
     if kind == 3:
         fill = lambda k, v: v.at[k % len(v)].set(jnp.cos(v[(k + 1) % len(v)]))  # noqa: E731
@@ -83,12 +83,12 @@ def nested(dice: Random, pool: list[Any], constrain: Constrain) -> Any:
         if kind == 0:
             return lax.fori_loop(0, inner, lambda k, c: jnp.sin(c) + k / 8, v)
         if kind == 1:
-            going = lambda s: (s[0] < inner) & (jnp.sum(s[1]) < 50)  # noqa: E731
+            going = lambda s: (s[0] < inner) & (jnp.sum(s[1]) < 50.37)  # noqa: E731
             return lax.while_loop(going, lambda s: (s[0] + 1, jnp.abs(s[1]) * 0.7 + 0.1), (0, v))[1]
         if kind == 2:
             return lax.scan(lambda c, r: (jnp.tanh(c + r), None), v, v)[0]
         some = lambda c: lax.fori_loop(0, inner, lambda _, y: jnp.sin(y), c)  # noqa: E731
-        return lax.cond(jnp.sum(v) > 0.3, some, lambda c: jnp.cos(c) - c[::-1], v)
+        return lax.cond(jnp.sum(v) > 0.3173, some, lambda c: jnp.cos(c) - c[::-1], v)
 
     def body(_: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
         v, u = state
@@ -145,7 +145,7 @@ def clipped(x: Any) -> Any:
     return x
 
 
-clipped.defvjp(lambda x: (x, x), lambda x, g: (jnp.clip(g, -0.5, 0.5) * jnp.sign(x),))
+clipped.defvjp(lambda x: (x, x), lambda x, g: (jnp.clip(g, -0.5, 0.5) * jnp.sign(x - 0.037),))
 
 
 def gradient(dice: Random, pool: list[Any], ops: tuple[Op, ...]) -> Any:
@@ -175,7 +175,7 @@ def mapped(dice: Random, pool: list[Any], ops: tuple[Op, ...]) -> Any:
         return None
     axis, function = axis_of(dice, x), composed(dice, ops, dice.randint(1, 3))
     if dice.random() < 0.2:
-        going = lambda v: jnp.sum(v) < 5  # noqa: E731
+        going = lambda v: jnp.sum(v) < 5.37  # noqa: E731
         function = lambda r: lax.while_loop(going, lambda v: jnp.abs(v) + 1, r)  # noqa: E731
     return jax.vmap(function, in_axes=axis)(x)
 

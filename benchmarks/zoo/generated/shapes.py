@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from benchmarks.zoo.generated.dice import axis_of, factors, is_ordered, pick
+from benchmarks.zoo.generated.dice import axis_of, coarse, factors, is_ordered, pick
 
 
 def reshape(dice: Random, pool: list[Any]) -> Any:
@@ -57,7 +57,8 @@ def dynamic(dice: Random, pool: list[Any], x: Any, axis: int) -> Any:
     data = pick(dice, pool, is_ordered)
     if data is None:
         return None
-    where, size = jnp.argmax(data.ravel()[: x.shape[axis] + 3]).astype(jnp.int32), x.shape[axis]
+    size = x.shape[axis]
+    where = jnp.argmax(coarse(data.ravel()[: size + 3])).astype(jnp.int32)
     if dice.random() < 0.5:
         return lax.dynamic_slice_in_dim(x, where, dice.randint(1, size), axis)
     part = lax.slice_in_dim(x, 0, dice.randint(1, size), 1, axis)
