@@ -24,6 +24,7 @@ from collectives.communicator.steps.shared_buffers import (
     MEMORY_ALIGNMENT,
     Buffers,
     addresses_of,
+    aligned,
     private_memory,
 )
 from collectives.communicator.steps.shared_steps import CollectiveProgram
@@ -106,10 +107,14 @@ class ProcessMemory:
         _require_consistency(members)
         through_slots = _go_through_slots(members)
         slot_bytes = members[0].buffers.operand_bytes if through_slots else 0
-        memories, control = [], []
-        for member in members:
-            control.append(private_memory(MEMORY_ALIGNMENT + 2 * slot_bytes))
-            memories.append(_memory_of(member.buffers, control[-1], slot_bytes, through_slots))
+        # One piece of memory, in which the slots of members lie at equal distances, as ``join_copies`` wants them.
+        stride = MEMORY_ALIGNMENT + aligned(2 * slot_bytes)
+        control = private_memory(len(members) * stride)
+        (start,) = addresses_of([control])
+        memories = [
+            _memory_of(member.buffers, start + index * stride, slot_bytes, through_slots)
+            for index, member in enumerate(members)
+        ]
         programs: list[CollectiveProgram] = []
         staging: list[list[Array]] = []
         for index, member in enumerate(members):
@@ -137,10 +142,8 @@ def _go_through_slots(members: list[MemberCollective]) -> bool:
     return not all(one.collective.can_run_in_place(one.buffers) for one in members)
 
 
-def _memory_of(
-    buffers: Buffers, control: Array, slot_bytes: int, through_slots: bool
-) -> MemberMemory:
-    (start,) = addresses_of([control])
+def _memory_of(buffers: Buffers, start: int, slot_bytes: int, through_slots: bool) -> MemberMemory:
+    """Return the memory of a member whose counter is at address ``start``, before its slots."""
     slot = start + MEMORY_ALIGNMENT
     slots = (slot, slot + slot_bytes) if through_slots else ()
     return MemberMemory(start, addresses_of(buffers.operands), addresses_of(buffers.results), slots)

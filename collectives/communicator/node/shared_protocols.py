@@ -36,6 +36,7 @@ from collectives.communicator.steps.shared_steps import (
     Signal,
     Step,
     copies,
+    join_copies,
 )
 
 
@@ -125,7 +126,7 @@ def _through_slots(
     yield from copies(own.operands, operands[index], buffers.operands)
     yield Signal(own.counter, 1)
     yield from _await(collective, members, peers, 1)
-    yield from collective.shared_transfer(Ends(index, buffers, operands, own.results))
+    yield from join_copies(collective.shared_transfer(Ends(index, buffers, operands, own.results)))
 
 
 def _in_place(

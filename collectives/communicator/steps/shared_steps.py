@@ -12,8 +12,8 @@ code of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -253,6 +253,38 @@ def copy_rows(
         rows, row_bytes = 1, rows * row_bytes
     if rows and row_bytes and source != target:
         yield CopyRows(source, target, rows, row_bytes, source_stride, target_stride)
+
+
+def join_copies(steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield the steps, where copies of one row each that follow at equal distances are rows of one copy.
+
+    So a member that gathers from equally distant slots has one copy however many members there are.
+    """
+    waiting: CopyRows | None = None
+    for step in steps:
+        joined = _joined(waiting, step) if waiting is not None else None
+        if joined is None and waiting is not None:
+            yield waiting
+        if isinstance(step, CopyRows):
+            waiting = joined or step
+        else:
+            waiting = None
+            yield step
+    if waiting is not None:
+        yield waiting
+
+
+def _joined(before: CopyRows, step: Step) -> CopyRows | None:
+    """Return a copy of the rows of ``before`` and, as its next row, that of ``step``; None if it is not such a row."""
+    if not isinstance(step, CopyRows) or step.rows != 1 or step.row_bytes != before.row_bytes:
+        return None
+    rows = before.rows
+    between = step.source - before.source, step.target - before.target
+    strides = before.source_stride, before.target_stride
+    if rows > 1 and between != (rows * strides[0], rows * strides[1]):
+        return None
+    source_stride, target_stride = strides if rows > 1 else between
+    return replace(before, rows=rows + 1, source_stride=source_stride, target_stride=target_stride)
 
 
 def copies(sources: Addresses, targets: Addresses, arrays: Sequence[Array]) -> Iterator[Step]:

@@ -196,7 +196,9 @@ class NativeSteps:
         assert len(program.steps) == len(program.alternate)
         self._program = program
         self._lists: list[Int64Array] = []
-        self._tables = [self._table(steps) for steps in (program.steps, program.alternate)]
+        table = self._table(program.steps)
+        is_one = program.alternate is program.steps
+        self._tables = [table, table if is_one else self._table(program.alternate)]
         count = len(program.steps)
         this, following = (table.ctypes.data for table in self._tables)
         signals = program.signals

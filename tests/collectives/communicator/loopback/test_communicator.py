@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,10 +12,16 @@ from bound_collectives import run_collective
 from collective_scenarios import SCENARIOS
 from loopback_ranks import run_ranks
 
+from collectives.communicator.kinds.all_gather import AllGather
 from collectives.communicator.kinds.all_reduce import AllReduce
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.steps.engine import CollectiveEngine
-from runtime.cpu.collective.collective_engine import native_step_engine
+from collectives.communicator.steps.shared_steps import CollectiveProgram
+from runtime.cpu.collective.collective_engine import (
+    NativeStepEngine,
+    NativeSteps,
+    native_step_engine,
+)
 from spmd.device import ReductionKind
 from spmd.errors import CollectiveTimeoutError, RunError
 
@@ -27,6 +34,34 @@ ENGINES = pytest.mark.parametrize("engine", [None, native_step_engine()], ids=["
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario(name: str, size: int, engine: CollectiveEngine | None) -> None:
     run_ranks(size, SCENARIOS[name], 60, engine)
+
+
+class CollectingEngine(NativeStepEngine):
+    """The native engine, which notes the programs that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.programs: list[CollectiveProgram] = []
+
+    def load(self, programs: Sequence[CollectiveProgram]) -> list[NativeSteps]:
+        self.programs += programs
+        return super().load(programs)
+
+
+def test_a_small_all_gather_has_as_many_steps_on_eight_devices_as_on_two() -> None:
+    def program(comm: LoopbackCommunicator) -> list[float]:
+        whole = np.zeros(comm.size)
+        gather = AllGather(tuple(range(comm.size)), 0)
+        run_collective(comm, gather, "gather", [np.array([1.0 + comm.rank])], [whole])
+        return whole.tolist()
+
+    counts = []
+    for size in (2, 8):
+        engine = CollectingEngine()
+        assert run_ranks(size, program, 60, engine) == [[1.0 + k for k in range(size)]] * size
+        counts.append({len(one.steps) for one in engine.programs})
+    assert counts[0] == counts[1]
+    assert len(counts[0]) == 1
 
 
 def test_a_finished_group_leaves_its_memory_to_its_members() -> None:
