@@ -175,6 +175,13 @@ def read_key(
     return path if found is None else found
 
 
+def counting_line(iota: HloInstruction) -> StridedView:
+    """Return the elements of an iota as the offsets of a view: a stride of one along the dimension that is counted."""
+    shape, along = array_shape(iota), iota.attrs_as(IotaAttrs).dimension
+    steps = tuple(int(d == along) for d in range(shape.rank))
+    return StridedView(shape.element_type, shape.dims, steps)
+
+
 def shown_operand(instruction: HloInstruction, path: ViewPath, starts: Starts) -> Wanted | None:
     """Return the read that replaces an instruction that only renames or rearranges; None if it computes.
 
@@ -309,14 +316,12 @@ class _Builder:
                     f"no strides say how {instruction.name} is read after a reshape"
                 )
             return InputLeaf(self.inputs[instruction], shape.element_type, path)
-        along = instruction.attrs_as(IotaAttrs).dimension
-        steps = tuple(int(d == along) for d in range(shape.rank))
-        counting = through(path, StridedView(shape.element_type, shape.dims, steps))
+        line = counting_line(instruction)
+        counting = through(path, line)
         if counting is None:
             raise NoEmitterError(
                 f"{instruction.name} is no straight line of numbers after a reshape"
             )
-        line = StridedView(shape.element_type, shape.dims, steps)
         return CountLeaf(counting, shifts(path, line))
 
     def make_steps(self, instruction: HloInstruction) -> None:

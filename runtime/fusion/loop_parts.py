@@ -17,13 +17,14 @@ from runtime.fusion.element_graph import (
     Key,
     Starts,
     Wanted,
+    counting_line,
     operand_reads,
     read_key,
     shown_operand,
 )
 from runtime.fusion.piecewise import CutError, is_piecewise, piece_read
 from runtime.fusion.refusal import NoEmitterError
-from runtime.fusion.view_path import AccessMap, ViewOp, ViewPath
+from runtime.fusion.view_path import AccessMap, ViewOp, ViewPath, through
 from runtime.program.strides import Range
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import SliceAttrs
@@ -144,13 +145,13 @@ class Cutting:
     def is_small(self) -> bool:
         """True if strides express all reads, and those of all parts together are no more than one part may have."""
         leaves = [
-            key
+            _is_strided(x, key, read.path, is_input=x in self.inputs)
             for x, reads in self._reads.items()
             if x in self.inputs or x.opcode is Opcode.IOTA
-            for key in reads
+            for key, read in reads.items()
         ]
         return (
-            all(isinstance(key, AccessMap) for key in leaves)
+            all(leaves)
             and len(leaves) <= MAX_LEAVES
             and sum(map(len, self._reads.values())) <= MAX_STEPS
         )
@@ -202,3 +203,10 @@ class Cutting:
                     raise NoEmitterError(
                         f"a kernel computes at most {MAX_STEPS} values per element"
                     )
+
+
+def _is_strided(x: HloInstruction, key: Key, path: ViewPath, *, is_input: bool) -> bool:
+    """Return whether strides say how ``x``, an input or an iota, is read through ``path``, whose key is ``key``."""
+    if is_input:
+        return isinstance(key, AccessMap)
+    return through(path, counting_line(x)) is not None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import pytest
 
 from runtime.fusion.cost.cost_model import CostModel
@@ -9,6 +12,7 @@ from runtime.fusion.element_graph import post_order
 from runtime.fusion.element_operations import is_element_operation
 from runtime.fusion.emitters import LOOP, emitted, emitter_of
 from runtime.fusion.kernel_kinds import KernelCosts, KernelKind, KernelKinds
+from runtime.fusion.loop_fusion import has_small_loop, loop_fusion
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.machine.named import machine_named
 from spmd.text.parser import parse_module
@@ -61,6 +65,28 @@ def test_random_kernels() -> None:
     assert small > 5
 
 
+def test_two_results_that_seem_to_have_a_small_loop_have_one() -> None:
+    """Of equally many elements, in whatever sizes: kernels of such results are joined."""
+    has_emitter = KernelKinds(KernelCosts(CostModel(machine_named()))).has_emitter
+    joined = 0
+    for seed in range(2700, 3000):
+        (fused,) = (c for c in parse_module(random_fusion(seed)).computations if "fused" in c.name)
+        members = members_of(fused)
+        if not all(map(has_emitter, members)):
+            continue
+        arrays = [x for x in members if x.dims and x.opcode is not Opcode.CONSTANT]
+        inputs = {p: n for n, p in enumerate(fused.parameters)}
+        for one, other in itertools.pairwise(sorted(arrays, key=_size)):
+            if _size(one) == _size(other) and has_small_loop((one, other), inputs):
+                loop_fusion((one, other), inputs)
+                joined += one.dims != other.dims
+    assert joined > 20
+
+
+def _size(x: HloInstruction) -> int:
+    return math.prod(x.dims)
+
+
 FLAT = """
   p = f32[4,6] parameter(0)
   q = f32[4,6] parameter(1)
@@ -98,6 +124,22 @@ def test_of_reshapes_a_plan_is_made(last: str) -> None:
     kind = kind_of(fused)
     assert not kind.straight
     assert kind.emitter == emitted(fused).emitter
+
+
+def test_numbers_that_no_line_gives_after_a_reshape_have_no_loop() -> None:
+    """Index vectors of two shapes, as scatters have, whose kernels were joined: i0 counts 0, 1, 0, 1 along 8."""
+    fused = entry(
+        "  p = s32[1,8,1] parameter(0)\n"
+        "  q = s32[1,4,2,1] reshape(p)\n"
+        "  i0 = s32[1,4,2,1] iota(), iota_dimension=2\n"
+        "  i1 = s32[1,8,1] iota(), iota_dimension=1\n"
+        "  a = s32[1,8,2] concatenate(i1, p), dimensions={2}\n"
+        "  b = s32[1,4,2,2] concatenate(i0, q), dimensions={3}\n"
+        "  ROOT r = (s32[1,8,2], s32[1,4,2,2]) tuple(a, b)"
+    )
+    kind = kind_of(fused)
+    assert emitter_of(fused) is None
+    assert kind.emitter is None
 
 
 def test_an_array_constant_that_is_an_input_is_read_like_any_other() -> None:
