@@ -112,8 +112,13 @@ def as_loop_if_short(
 
     What the loop writes is what the rows are computed of at the same indices.
     """
-    if not isinstance(found.plan, RowFusionPlan) or not 0 < found.plan.fusion.row_length <= FEW:
+    if not has_short_rows(found):
         return found
     with suppress(NoEmitterError):
         return Emitted(LOOP, loop_fusion(roots, inputs))
     return found
+
+
+def has_short_rows(found: Emitted) -> bool:
+    """Return whether it is a plan of rows of so few elements that beginning a row takes longer than the row."""
+    return isinstance(found.plan, RowFusionPlan) and 0 < found.plan.fusion.row_length <= FEW

@@ -18,7 +18,14 @@ from runtime.fusion.cost.loop_cost import LoopSpaces, written_block
 from runtime.fusion.cost.row_cost import row_cost
 from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS, post_order
 from runtime.fusion.element_operations import is_element_operation, is_elementwise, renames
-from runtime.fusion.emitters import LOOP, Emitted, emitted_region, emitter_of
+from runtime.fusion.emitters import (
+    LOOP,
+    Emitted,
+    as_loop_if_short,
+    emitted_region,
+    emitter_of,
+    has_short_rows,
+)
 from runtime.fusion.loop_fusion import has_small_loop
 from runtime.fusion.loop_parts import MAX_PIECES
 from runtime.fusion.piecewise import is_piecewise
@@ -204,11 +211,21 @@ class KernelKind:
 
     @cached_property
     def emitted(self) -> Emitted | None:
-        """The emitter and its plan; None if there is none."""
+        """The emitter and its plan; None if there is none, or only one of short rows, which several loops beat.
+
+        So it is where results are rows of a few elements and what is computed of each row, too.
+        """
         try:
-            return emitted_region(*self._region)
+            found = emitted_region(*self._region)
         except NoEmitterError:
             return None
+        is_joined = len(self.roots) > 1
+        if is_joined and has_short_rows(found) and has_short_rows(self._final(found)):
+            return None
+        return found
+
+    def _final(self, found: Emitted) -> Emitted:
+        return as_loop_if_short(found, *self._region)
 
 
 @dataclass

@@ -142,6 +142,24 @@ def test_numbers_that_no_line_gives_after_a_reshape_have_no_loop() -> None:
     assert kind.emitter is None
 
 
+def test_rows_of_three_and_their_sums_are_not_written_by_one_kernel() -> None:
+    """Neither can one loop do it, as it can where all results are sums."""
+    rows = (
+        "  p = f32[64,3] parameter(0)\n"
+        "  a = f32[64,3] multiply(p, p)\n"
+        "  z = f32[] constant(0)\n"
+        "  s = f32[64] reduce(a, z), dimensions={1}, to_apply=add\n"
+        "  t = f32[64] sqrt(s)\n"
+    )
+    add = "add { x = f32[] parameter(0)\n y = f32[] parameter(1)\n ROOT r = f32[] add(x, y) }\n"
+    for root, emitter in (
+        ("(f32[64,3], f32[64]) tuple(a, t)", None),
+        ("(f32[64], f32[64]) tuple(s, t)", "reduce"),
+    ):
+        text = f"HloModule t\n{add}ENTRY e {{\n{rows}  ROOT r = {root}\n}}\n"
+        assert kind_of(parse_module(text).entry).emitter == emitter
+
+
 def test_an_array_constant_that_is_an_input_is_read_like_any_other() -> None:
     """Transposed it is not what it was, so two elements are read."""
     fused = entry(
