@@ -2,7 +2,7 @@
 locally.
 
     window        result tile k needs x[k*t'*stride - low, + (t' - 1)*stride + window); positions outside x hold what
-                  the op pads with (the init value, zero)
+                  adds nothing (the reduction's neutral element, zero)
     contraction   a filter gradient split along the image: device k holds gradient tile k and needs
                   x[k*t*dilation - low, + (t - 1)*dilation + (results - 1)*stride + 1); its sum is partial
 
@@ -26,6 +26,7 @@ from partitioner.ops.halo import (
     trimmed,
 )
 from partitioner.ops.reduce import is_trivial, window_rule
+from partitioner.ops.scan_windows import partition_scan
 from partitioner.partition.candidates import OpPlan
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.generic import emit_local, local_operands
@@ -33,6 +34,7 @@ from partitioner.registry import partition
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConvolutionAttrs, WindowAttrs
+from spmd.ops.reduction import reduction_kind
 from spmd.ops.window import Window, WindowDimension
 
 
@@ -40,6 +42,9 @@ from spmd.ops.window import Window, WindowDimension
 def partition_reduce_window(
     context: PartitionContext, reduce: HloInstruction
 ) -> tuple[ShardedValue, ...]:
+    scanned = partition_scan(context, reduce)
+    if scanned is not None:
+        return scanned
     window = reduce.attrs_as(WindowAttrs).window
     count = reduce.num_operands // 2
     sizes = result_leaf_dims(reduce)[0]
@@ -65,10 +70,25 @@ def partition_reduce_window(
     operands = local_operands(context, reduce, rule, plan)
     for (i, d), halo in windows.items():
         value = _value(reduce, plan, operands, i)
-        operands[i] = exchange(context, value, d, halo, operands[count + i])
+        operands[i] = exchange(
+            context, value, d, halo, _outside(context, reduce, operands[count + i])
+        )
     split_dims = [d for i, d in windows if i == 0]
     local = _local_window(window, range(len(sizes)), split_dims, local_windows(plan))
     return emit_local(context, reduce, plan, operands, WindowAttrs(local))
+
+
+def _outside(
+    context: PartitionContext, reduce: HloInstruction, init: HloInstruction
+) -> HloInstruction:
+    """Return what a window combines for positions outside the array, which is nothing: it starts from ``init`` once.
+
+    A reducer whose neutral element is not known is taken to start from it.
+    """
+    kind = reduction_kind(reduce.to_apply)
+    if kind is None:
+        return init
+    return context.builder.identity(kind, init.array_shape.element_type)
 
 
 @partition(Opcode.CONVOLUTION)
