@@ -1,6 +1,6 @@
 """Random logical modules x shardings x meshes.
 
-``generate(seed)`` gives the same program for the same seed, everywhere; ``programs()`` offers them to hypothesis.
+``generate(seed)`` gives the same program for the same seed, everywhere.
 Values that decide (indices, comparisons, sort keys) are the same bits however a program is partitioned, and nearly all
 sums are exact, so that results can be compared for equality: see tests/differential/generator/writer.py.
 """
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
 from spmd.builder import Builder
 from spmd.hlo import HloInstruction, HloModule
@@ -142,10 +141,6 @@ def _other_mesh(w: Writer) -> OtherMesh:
         axes = dict(zip(OTHER_AXES, w.choose(ways), strict=False))
         return OtherMesh(axes, _any_order(w))
     return OtherMesh(dict(zip(OTHER_AXES, w.choose(others), strict=False)), w.order)
-
-
-def programs() -> st.SearchStrategy[Program]:
-    return st.integers(0, 2**32 - 1).map(generate)
 
 
 def _depends_on(hlo: HloInstruction, source: HloInstruction) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 import spmd
 from partitioner.reshard import search
@@ -12,7 +11,7 @@ from tests.differential.equivalence import NotEquivalentError, check_partitioned
 from tests.differential.fuzz import failure
 from tests.differential.generator.table import OPERATIONS
 from tests.mutants.patching import clear_caches
-from tests.strategies import Program, generate, programs
+from tests.strategies import generate
 
 #: Seeds of one `make test`; `python -m tests.differential.fuzz --count 5000` runs more.
 SEEDS = 150
@@ -47,16 +46,6 @@ def test_random_programs(start: int) -> None:
     assert failures == {}
 
 
-@settings(
-    max_examples=40,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-@given(programs())
-def test_programs_drawn_by_hypothesis(program: Program) -> None:
-    assert failure(program.module, program.num_devices, program.seed) is None
-
-
 def test_random_programs_resharded_through_finer_views(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans over prime parts of axes pay off for large arrays alone: here they are taken wherever there is one."""
     monkeypatch.setattr(search, "FINER_SEARCH_BYTES", -1e9)
@@ -80,16 +69,18 @@ def test_a_seed_is_a_program() -> None:
 
 def test_programs_hold_every_operation() -> None:
     """Each entry of the table gets written: none is forgotten by a condition that never holds."""
-    opcodes = {
-        i.opcode.value for seed in range(300) for i in generate(seed).module.all_instructions()
-    }
     wanted = {
         "all-gather", "all-reduce", "all-to-all", "broadcast", "call", "clamp", "collective-permute", "compare",
         "concatenate", "conditional", "convert", "convolution", "custom-call", "divide", "dot", "dynamic-slice",
         "dynamic-update-slice", "gather", "iota", "pad", "partition-id", "reduce", "reduce-scatter", "reduce-window",
         "reshape", "reverse", "scatter", "select", "slice", "sort", "transpose", "tuple", "while",
     }  # fmt: skip
-    assert wanted - opcodes == set()
+    missing = wanted
+    for seed in range(300):
+        missing = missing - {i.opcode.value for i in generate(seed).module.all_instructions()}
+        if not missing:
+            break
+    assert missing == set()
     assert len(OPERATIONS) >= 30
 
 

@@ -17,6 +17,8 @@ TYPES = {"f32": 1e-4, "f64": 1e-10, "c64": 1e-4, "c128": 1e-10}
 LETTERS = dict(zip(TYPES, "sdcz", strict=True))
 #: (matrices, rows): alone and in batches, around the sizes of warps and of blocks.
 SIZES = [(1, 1), (3, 5), (1, 33), (2, 40), (70, 6), (1, 130)]
+#: (matrices, rows, right-hand sides) of triangular systems.
+SYSTEMS = [(2, 4, 3), (1, 5, 1), (1, 67, 40), (70, 3, 2), (3, 33, 9)]
 
 OnGpu = Callable[[Executable], Executable]
 
@@ -114,7 +116,7 @@ def check_potrf(on_gpu: OnGpu, kind: str) -> None:
 
 def check_triangular_solve(on_gpu: OnGpu, kind: str) -> None:
     """Both sides, triangles and diagonals, transposed or not, of matrices as they lie and of transposed ones."""
-    for count, size, columns in ((2, 4, 3), (1, 5, 1), (1, 67, 40), (70, 3, 2), (3, 33, 9)):
+    for count, size, columns in SYSTEMS:
         _check_systems(on_gpu, kind, count, size, columns)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,22 +42,37 @@ NAMES = (
 STEPS = 3
 
 
+@contextmanager
+def nccl_of(
+    host: LoopbackCommunicator, driver: HostDriver, world: World
+) -> Iterator[NcclCommunicator]:
+    """A rank's communicator. Its watchdog ends with the context: as long as the process, it would take time from all
+    later tests.
+    """
+    memory = DriverMemory(driver)
+    comm = NcclCommunicator(host, world.api(host.rank, memory), memory, timeout_seconds=60)
+    try:
+        yield comm
+    finally:
+        comm.leave()
+
+
+@contextmanager
 def on_rank(
     executable: Executable, host: LoopbackCommunicator, driver: HostDriver, world: World | None
-) -> RankExecutable:
+) -> Iterator[RankExecutable]:
     """``executable`` on this rank's own GPU; ``world``: of NCCL, else collectives go through the host."""
+    with ExitStack() as stack:
 
-    def collectives() -> NcclCollectives | None:
-        if world is None:
-            return None
-        memory = DriverMemory(driver)
-        api = world.api(host.rank, memory)
-        return NcclCollectives(NcclCommunicator(host, api, memory, timeout_seconds=60))
+        def collectives() -> NcclCollectives | None:
+            if world is None:
+                return None
+            return NcclCollectives(stack.enter_context(nccl_of(host, driver, world)))
 
-    executable.engine = GpuEngine(
-        lambda _: driver, lambda _: ptx_of_all, GpuOptions(), collectives
-    )  # fmt: skip
-    return RankExecutable.of(executable, host)
+        executable.engine = GpuEngine(
+            lambda _: driver, lambda _: ptx_of_all, GpuOptions(), collectives
+        )  # fmt: skip
+        yield RankExecutable.of(executable, host)
 
 
 @pytest.mark.parametrize("way", ["nccl", "host"])
@@ -68,13 +85,13 @@ def test_case(name: str, way: str, cases: Path) -> None:
 
     def program(host: LoopbackCommunicator) -> None:
         driver = HostDriver()
-        executable = on_rank(case.executable(), host, driver, world)
-        for _ in range(STEPS):  # one by one, captured, replayed
-            outputs = executable.run(*inputs, gather="all")
-            assert isinstance(outputs, list)
-            for got, want in zip(outputs, wanted, strict=True):
-                result = check_output(got, want)
-                assert result.ok, result
+        with on_rank(case.executable(), host, driver, world) as executable:
+            for _ in range(STEPS):  # one by one, captured, replayed
+                outputs = executable.run(*inputs, gather="all")
+                assert isinstance(outputs, list)
+                for got, want in zip(outputs, wanted, strict=True):
+                    result = check_output(got, want)
+                    assert result.ok, result
         assert ("a collective" in driver.launched) == (world is not None)
 
     run_ranks(case.devices, program, 120)
@@ -90,9 +107,8 @@ def test_scenario(name: str) -> None:
 
     def program(host: LoopbackCommunicator) -> None:
         driver = HostDriver()
-        memory = DriverMemory(driver)
-        api = world.api(host.rank, memory)
-        SCENARIOS[name](OnGpu(NcclCommunicator(host, api, memory, timeout_seconds=60), driver))
+        with nccl_of(host, driver, world) as comm:
+            SCENARIOS[name](OnGpu(comm, driver))
 
     run_ranks(2, program, 60)
 
@@ -147,11 +163,11 @@ def test_group_modes() -> None:
     saved, world = save_bytes(compiled), World(4)
 
     def program(host: LoopbackCommunicator) -> None:
-        executable = on_rank(load_bytes(saved, "modes"), host, HostDriver(), world)
-        for _ in range(STEPS):
-            executable.run()
-            (device,) = executable._local.devices
-            assert [array.view().tobytes() for array in device.outputs] == wanted[host.rank]
+        with on_rank(load_bytes(saved, "modes"), host, HostDriver(), world) as executable:
+            for _ in range(STEPS):
+                executable.run()
+                (device,) = executable._local.devices
+                assert [array.view().tobytes() for array in device.outputs] == wanted[host.rank]
 
     run_ranks(4, program, 60)
     assert (3, 0) in world.made

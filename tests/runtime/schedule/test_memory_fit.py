@@ -146,7 +146,7 @@ def test_the_least_limit_can_be_met_and_one_byte_less_cannot() -> None:
 
 def test_activations_of_all_layers_are_not_held_at_once() -> None:
     """Two values of each layer wait for the backward pass; recomputed from every second layer's or so, far fewer."""
-    text = training_step(12)
+    text = training_step(8)
     value = 64 * 32 * 8
     unlimited = total(build_executable(module_of(text)).program.assignment)
     assert unlimited - least(text) > 6 * value

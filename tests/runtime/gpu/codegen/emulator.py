@@ -37,15 +37,11 @@ class DivergenceError(AssertionError):
     """Threads that should meet do not come to the same place."""
 
 
-def _emulation(entry: str, parameters: int) -> str:
-    loads = "\n".join(
-        f"  %at{n} = getelementptr ptr, ptr %arguments, i64 {n}\n  %p{n} = load ptr, ptr %at{n}"
-        for n in range(parameters)
-    )
-    call = f"call void @{entry}({', '.join(f'ptr %p{n}' for n in range(parameters))})"
-    return f"""
+#: The intrinsics, and threads in turn: one library for all kernels.
+_SCHEDULER = f"""
 @gpu.thread = global i32 0
 @gpu.block = global i32 0
+@gpu.kernel = global ptr null
 @gpu.arguments = global ptr null
 @gpu.status = global ptr null
 @gpu.turns = global ptr null
@@ -57,26 +53,13 @@ declare i32 @getcontext(ptr)
 declare i32 @swapcontext(ptr, ptr)
 declare void @makecontext(ptr, ptr, i32, ...)
 
-define internal i32 @gpu.read.ptx.sreg.tid.x() {{
+define i32 @gpu.read.ptx.sreg.tid.x() {{
   %t = load i32, ptr @gpu.thread
   ret i32 %t
 }}
-define internal i32 @gpu.read.ptx.sreg.ctaid.x() {{
+define i32 @gpu.read.ptx.sreg.ctaid.x() {{
   %b = load i32, ptr @gpu.block
   ret i32 %b
-}}
-define internal bfloat @gpu.f2bf16.rn(float %x) alwaysinline {{
-  %bits = bitcast float %x to i32
-  %high = lshr i32 %bits, 16
-  %odd = and i32 %high, 1
-  %half = add i32 %odd, 32767
-  %near = add i32 %bits, %half
-  %cut = lshr i32 %near, 16
-  %nan = fcmp uno float %x, %x
-  %r = select i1 %nan, i32 32767, i32 %cut
-  %short = trunc i32 %r to i16
-  %y = bitcast i16 %short to bfloat
-  ret bfloat %y
 }}
 
 define internal ptr @gpu.context(i32 %t) {{
@@ -97,7 +80,7 @@ define internal void @gpu.wait(i32 %status) noinline {{
   %ignored = call i32 @swapcontext(ptr %c, ptr @gpu.main)
   ret void
 }}
-define internal void @gpu.barrier0() noinline {{
+define void @gpu.barrier0() noinline {{
   call void @gpu.wait(i32 {AT_BARRIER})
   ret void
 }}
@@ -119,34 +102,28 @@ define internal i32 @gpu.exchanged(i32 %x, i32 %lane) noinline {{
   %y = load i32, ptr %other
   ret i32 %y
 }}
-define internal i32 @gpu.shfl.sync.bfly.i32(i32 %mask, i32 %x, i32 %way, i32 %most) noinline {{
+define i32 @gpu.shfl.sync.bfly.i32(i32 %mask, i32 %x, i32 %way, i32 %most) noinline {{
   %t = load i32, ptr @gpu.thread
   %lane = and i32 %t, {WARP - 1}
   %other = xor i32 %lane, %way
   %y = call i32 @gpu.exchanged(i32 %x, i32 %other)
   ret i32 %y
 }}
-define internal i32 @gpu.shfl.sync.idx.i32(i32 %mask, i32 %x, i32 %lane, i32 %most) noinline {{
+define i32 @gpu.shfl.sync.idx.i32(i32 %mask, i32 %x, i32 %lane, i32 %most) noinline {{
   %y = call i32 @gpu.exchanged(i32 %x, i32 %lane)
   ret i32 %y
 }}
 
-define internal void @gpu.run() noinline {{
-  %arguments = load ptr, ptr @gpu.arguments
-{loads}
-  {call}
-  ret void
-}}
 define internal void @gpu.body() noinline {{
-  call void @gpu.run()
+  %kernel = load ptr, ptr @gpu.kernel
+  %arguments = load ptr, ptr @gpu.arguments
+  call void %kernel(ptr %arguments)
   call void @gpu.wait(i32 {DONE})
   ret void
 }}
 
-define ptr @gpu_shared() {{
-  ret ptr addrspacecast (ptr addrspace(3) @shared to ptr)
-}}
-define void @gpu_prepare(ptr %arguments, ptr %status, ptr %turns, ptr %slots, ptr %contexts) {{
+define void @gpu_prepare(ptr %kernel, ptr %arguments, ptr %status, ptr %turns, ptr %slots, ptr %contexts) {{
+  store ptr %kernel, ptr @gpu.kernel
   store ptr %arguments, ptr @gpu.arguments
   store ptr %status, ptr @gpu.status
   store ptr %turns, ptr @gpu.turns
@@ -158,11 +135,13 @@ define void @gpu_prepare(ptr %arguments, ptr %status, ptr %turns, ptr %slots, pt
 define void @gpu_simple_block(i32 %block, i32 %threads) {{
 entry:
   store i32 %block, ptr @gpu.block
+  %kernel = load ptr, ptr @gpu.kernel
+  %arguments = load ptr, ptr @gpu.arguments
   br label %round
 round:
   %t = phi i32 [ 0, %entry ], [ %next, %round ]
   store i32 %t, ptr @gpu.thread
-  call void @gpu.run()
+  call void %kernel(ptr %arguments)
   %next = add i32 %t, 1
   %more = icmp ult i32 %next, %threads
   br i1 %more, label %round, label %end
@@ -221,8 +200,54 @@ end:
 }}
 """
 
+#: The intrinsics that call the scheduler, as kernels declare them.
+_INTRINSICS = {
+    "gpu.read.ptx.sreg.tid.x": "declare i32 @gpu.read.ptx.sreg.tid.x()",
+    "gpu.read.ptx.sreg.ctaid.x": "declare i32 @gpu.read.ptx.sreg.ctaid.x()",
+    "gpu.barrier0": "declare void @gpu.barrier0()",
+    "gpu.shfl.sync.bfly.i32": "declare i32 @gpu.shfl.sync.bfly.i32(i32, i32, i32, i32)",
+    "gpu.shfl.sync.idx.i32": "declare i32 @gpu.shfl.sync.idx.i32(i32, i32, i32, i32)",
+}
 
-_EXPORTS = ("gpu_shared", "gpu_prepare", "gpu_simple_block", "gpu_begin", "gpu_turn")
+
+@cache
+def _scheduler() -> NativeLibrary:
+    exports = ("gpu_prepare", "gpu_simple_block", "gpu_begin", "gpu_turn", *_INTRINSICS)
+    return host_jit().compile(_SCHEDULER, exports, passes=Passes.CALL)
+
+
+def _emulation(entry: str, parameters: int) -> str:
+    """What stands beside a kernel: its call, and the intrinsic that is inlined."""
+    loads = "\n".join(
+        f"  %at{n} = getelementptr ptr, ptr %arguments, i64 {n}\n  %p{n} = load ptr, ptr %at{n}"
+        for n in range(parameters)
+    )
+    call = f"call void @{entry}({', '.join(f'ptr %p{n}' for n in range(parameters))})"
+    return f"""
+define internal bfloat @gpu.f2bf16.rn(float %x) alwaysinline {{
+  %bits = bitcast float %x to i32
+  %high = lshr i32 %bits, 16
+  %odd = and i32 %high, 1
+  %half = add i32 %odd, 32767
+  %near = add i32 %bits, %half
+  %cut = lshr i32 %near, 16
+  %nan = fcmp uno float %x, %x
+  %r = select i1 %nan, i32 32767, i32 %cut
+  %short = trunc i32 %r to i16
+  %y = bitcast i16 %short to bfloat
+  ret bfloat %y
+}}
+
+define ptr @gpu_shared() {{
+  ret ptr addrspacecast (ptr addrspace(3) @shared to ptr)
+}}
+
+define void @gpu_run(ptr %arguments) {{
+{loads}
+  {call}
+  ret void
+}}
+"""
 
 
 @cache
@@ -230,7 +255,7 @@ def _compiled(ir: str, entry: str, parameters: int) -> tuple[NativeLibrary, int]
     """And how many bytes of shared memory a block has."""
     lines = [line for line in ir.splitlines() if not line.startswith(("declare", "!"))]
     declared = [x for x in ir.splitlines() if x.startswith("declare") and "@llvm.nvvm." not in x]
-    text = "\n".join([*declared, *lines])
+    text = "\n".join([*declared, *_INTRINSICS.values(), *lines])
     text = text.replace("@llvm.nvvm.", "@gpu.").replace("ptx_kernel ", "internal ")
     # Other threads write it, too; nobody writes beyond it.
     shared = re.search(r"@shared = internal addrspace\(3\) global \[(\d+) x i8\] poison", text)
@@ -241,7 +266,9 @@ def _compiled(ir: str, entry: str, parameters: int) -> tuple[NativeLibrary, int]
         text += f"\n{_shared(0)}, align 16\n"
     emulation = _emulation(entry, parameters)
     # Most kernels run once, over small arrays: making better code takes longer than it saves.
-    return host_jit().compile(text + emulation, _EXPORTS, passes=Passes.CALL), size
+    symbols = dict.fromkeys(_INTRINSICS, _scheduler())
+    exports = ("gpu_shared", "gpu_run")
+    return host_jit().compile(text + emulation, exports, symbols, passes=Passes.CALL), size
 
 
 def _shared(size: int) -> str:
@@ -278,20 +305,22 @@ def _run_grid(source: KernelSource, pointers: list[int], library: NativeLibrary)
     turns, slots = np.zeros(threads, np.int32), np.zeros((threads, 2), np.int32)
     contexts = np.zeros(threads * CONTEXT + 64, np.uint8)
     first = contexts.ctypes.data + -contexts.ctypes.data % 64
-    prepare = library.function("gpu_prepare", None, ptr, ptr, ptr, ptr, ptr)
-    prepare(*(a.ctypes.data for a in (arguments, status, turns, slots)), first)
+    scheduler = _scheduler()
+    prepare = scheduler.function("gpu_prepare", None, *[ptr] * 6)
+    data = (a.ctypes.data for a in (arguments, status, turns, slots))
+    prepare(library.address("gpu_run"), *data, first)
     body = source.ir
     if (
         "call void @llvm.nvvm.barrier0" not in body
         and "@llvm.nvvm.shfl.sync" not in body.split("define ptx_kernel")[1]
     ):
-        simple = library.function("gpu_simple_block", None, i32, i32)
+        simple = scheduler.function("gpu_simple_block", None, i32, i32)
         for block in range(source.blocks):
             simple(block, threads)
         return
     stacks = np.empty(threads * STACK, np.uint8)
-    begin = library.function("gpu_begin", None, i32, i32, ptr)
-    turn = library.function("gpu_turn", None, i32, i32)
+    begin = scheduler.function("gpu_begin", None, i32, i32, ptr)
+    turn = scheduler.function("gpu_turn", None, i32, i32)
     for block in range(source.blocks):
         begin(block, threads, stacks.ctypes.data)
         # In either order: what threads that do not wait for each other do must not depend on it.

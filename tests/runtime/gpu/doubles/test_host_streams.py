@@ -125,10 +125,10 @@ def _steps(count: int, *, nccl: bool) -> list[list[np.ndarray]]:
     world = World(size) if nccl else None
 
     def program(host: LoopbackCommunicator) -> list[np.ndarray]:
-        executable = on_rank(load_bytes(saved), host, HostDriver(), world)
-        inputs = random_inputs(executable.module, host.rank)
-        for _ in range(count):
-            (outputs,) = executable.run_devices([inputs])
+        with on_rank(load_bytes(saved), host, HostDriver(), world) as executable:
+            inputs = random_inputs(executable.module, host.rank)
+            for _ in range(count):
+                (outputs,) = executable.run_devices([inputs])
         return outputs
 
     return run_ranks(size, program, 60)
