@@ -24,6 +24,8 @@ class Registry(Generic[K, V]):
         self._entries: dict[K, V] = {}
         #: Keys that a module registers which is imported when one of them is asked for.
         self._modules: dict[K, str] = {}
+        #: The modules of these that are known to have run to their end.
+        self._imported: set[str] = set()
 
     def import_at_need(self, modules: Mapping[str, Iterable[K]]) -> None:
         """Name the modules that register these keys. Each is imported when one of its keys is first asked for."""
@@ -53,16 +55,25 @@ class Registry(Generic[K, V]):
         self._entries[key] = value
 
     def get(self, key: K) -> V | None:
-        found = self._entries.get(key)
-        if found is None and key in self._modules:
-            import_module(self._modules[key])
-            return self._entries.get(key)
-        return found
+        self._import_module_of(key)
+        return self._entries.get(key)
 
     def __getitem__(self, key: K) -> V:
-        if key not in self._entries and key in self._modules:
-            import_module(self._modules[key])
+        self._import_module_of(key)
         return self._entries[key]
+
+    def _import_module_of(self, key: K) -> None:
+        """Import the module that registers ``key``, or wait for the thread that imports it.
+
+        A key is there before its module has run to the end, and with it all that the value uses.
+        """
+        name = self._modules.get(key)
+        if name is None or name in self._imported:
+            return
+        module = import_module(name)
+        # This thread's own import of it may have led here.
+        if not getattr(module.__spec__, "_initializing", False):
+            self._imported.add(name)
 
     def __contains__(self, key: K) -> bool:
         return key in self._entries or key in self._modules

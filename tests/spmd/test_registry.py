@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -50,6 +54,11 @@ print(json.dumps(differ))
 """
 
 
+#: Of the module that a test writes.
+LATER: Registry[str, Callable[[], int]] = Registry("later values")
+BEGUN, GO_ON = Event(), Event()
+
+
 @pytest.mark.parametrize("package", REGISTRIES)
 def test_modules_have_the_keys_that_they_are_named_for(package: str) -> None:
     places = [f"{module}:{name}" for module, name in REGISTRIES[package]]
@@ -91,6 +100,29 @@ def test_a_module_is_imported_when_one_of_its_keys_is_asked_for() -> None:
     assert registry.get("four") is None
     with pytest.raises(ModuleNotFoundError):
         registry.get("two")
+
+
+def test_another_thread_waits_for_the_end_of_a_modules_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a module registers may use what is defined below it."""
+    name = "module_that_registers_early"
+    (tmp_path / f"{name}.py").write_text(
+        "from tests.spmd.test_registry import BEGUN, GO_ON, LATER\n"
+        "LATER.add('value', lambda: defined_below)\n"
+        "BEGUN.set()\n"
+        "assert GO_ON.wait(30)\n"
+        "defined_below = 7\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    LATER.import_at_need({name: ("value",)})
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(lambda: LATER["value"]())
+        assert BEGUN.wait(30)
+        second = threads.submit(lambda: LATER["value"]())
+        assert not wait([second], timeout=0.2).done
+        GO_ON.set()
+        assert (first.result(30), second.result(30)) == (7, 7)
 
 
 def test_a_second_entry_is_refused() -> None:
