@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from runtime.cpu.kernels.linalg import tridiagonal
 from runtime.cpu.kernels.linalg.factorizations import scratch_shapes
 from runtime.cpu.libraries.lapack import LETTERS, lapack_function, potrf_function
 from runtime.emit.linear_algebra import dense_triangles, emit_kernel, triangular_solve_kernel
@@ -17,6 +18,7 @@ from runtime.program.records.linalg import (
     FactorizationKernel,
     Routine,
     TriangularSolveKernel,
+    TridiagonalSolveKernel,
 )
 from runtime.program.records.sort import SortKernel
 from runtime.program.thunks import Thunk
@@ -58,10 +60,18 @@ def _copied(call: HloInstruction) -> Kernel | None:
     return CopyKernel() if isinstance(call.shape, ArrayShape) else None
 
 
+def _gtsv(call: HloInstruction) -> Kernel | None:
+    shape = call.operand(3).array_shape
+    if not shape.num_elements or lapack_function("gtsv", shape.element_type) is None:
+        return None
+    return TridiagonalSolveKernel()
+
+
 _KERNELS: dict[str, KernelOf] = {"TopK": _top_k, ALLOCATE_BUFFER: _uninitialized}
 _KERNELS |= {"MoveToHost": _copied, "MoveToDevice": _copied}
 _KERNELS |= {f"lapack_{letter}potrf_ffi": _potrf for letter in LETTERS.values()}
 _KERNELS |= {f"lapack_{letter}trsm_ffi": _trsm for letter in LETTERS.values()}
+_KERNELS |= {f"lapack_{letter}gtsv_ffi": _gtsv for letter in LETTERS.values()}
 
 
 def _factorization(routine: Routine, flag: str = "") -> KernelOf:
@@ -112,6 +122,8 @@ def scratch(call: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
         operands = tuple(operand.array_shape for operand in call.operands)
         results = tuple(as_array(leaf) for _, leaf in leaves(call.shape))
         return scratch_shapes(kernel, operands, results)
+    if isinstance(kernel, TridiagonalSolveKernel):
+        return tridiagonal.scratch_shapes(call.operand(3).array_shape)
     return sort_scratch_of(kernel) if isinstance(kernel, SortKernel) else ()
 
 

@@ -21,6 +21,7 @@ CPU_KERNELS.import_at_need(
         "runtime.cpu.kernels.gemm.product_epilogue": ("ProductEpilogueKernel",),
         "runtime.cpu.kernels.gemm.sliced_product": ("SlicedProductKernel",),
         "runtime.cpu.kernels.linalg.factorizations": ("FactorizationKernel",),
+        "runtime.cpu.kernels.linalg.tridiagonal": ("TridiagonalSolveKernel",),
         "runtime.cpu.kernels.linalg.linear_algebra": ("CholeskyKernel", "TriangularSolveKernel"),
         "runtime.cpu.kernels.loop.loop": (
             "LoopKernel",

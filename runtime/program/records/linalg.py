@@ -58,3 +58,12 @@ class FactorizationKernel(Kernel):
 
     routine: Routine
     flag: str = ""
+
+
+@dataclass(frozen=True)
+class TridiagonalSolveKernel(Kernel):
+    """results of LAPACK's gtsv of operands (dl, d, du, b): (dl, d, du, x, info), as JAX's custom call has them.
+
+    The diagonals [.., n] below, on and above the main one are overwritten; the first element of dl and the last of du
+    have no meaning. b and x are [.., n, k]. Nothing is empty.
+    """

@@ -6,19 +6,16 @@ library's build; programs get s32.
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from runtime.cpu.kernels.convert import converting
 from runtime.cpu.kernels.copy.copy import copying
-from runtime.cpu.kernels.linalg.fortran_call_ir import FUNCTION, fortran_code
-from runtime.cpu.kernels.native_call import NativeAction, NativeCall, in_order, repeated
-from runtime.cpu.libraries.blas import BlasFunction
+from runtime.cpu.kernels.linalg.fortran_call import FortranCall
+from runtime.cpu.kernels.native_call import in_order
 from runtime.cpu.libraries.lapack import lapack_function
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.linalg import FactorizationKernel, Routine
@@ -80,7 +77,7 @@ def _room_of(
     kind = operands[0].element_type
     function = lapack_function(kernel.routine.name_for(kind), kind)
     assert function is not None, "it was asked for before"
-    call = _Call(function, 1, [], asks=True)
+    call = FortranCall(function, 1, asks=True)
     _BINDERS[kernel.routine](kernel, arrays, call)
     call.ask()
     if kernel.routine is Routine.GESDD:  # which does not report these
@@ -91,69 +88,13 @@ def _room_of(
     return int(work[0].real), int(reals[0]), int(integers[0])
 
 
-@dataclass(frozen=True, slots=True)
-class _Argument:
-    """Argument of the first matrix, and the distance in bytes to that of the next one."""
-
-    array: NDArray
-    step: int = 0
-
-
-@dataclass
-class _Call:
-    """Arguments of a routine for ``count`` matrices, during collection. asks: only queries the workspace size."""
-
-    function: BlasFunction
-    count: int
-    arguments: list[_Argument]
-    characters: int = 0
-    asks: bool = False
-
-    def flag(self, value: str) -> None:
-        self.characters += 1
-        self.arguments.append(_Argument(np.array(ord(value), np.uint8)))
-
-    def sizes(self, *values: int) -> None:
-        dtype = np.int64 if self.function.index_bits == 64 else np.int32
-        self.arguments += [_Argument(np.array(value, dtype)) for value in values]
-
-    def each(self, array: NDArray) -> None:
-        """Append ``array``, which has one part for each matrix."""
-        self.arguments.append(_Argument(array, array.nbytes // self.count))
-
-    def work(self, array: NDArray) -> None:
-        self.arguments.append(_Argument(array))
-
-    def room(self, array: NDArray) -> None:
-        """Append the workspace and its size."""
-        self.work(array)
-        self.sizes(-1 if self.asks else array.size)
-
-    def ask(self) -> None:
-        """Call the routine from Python: that one call is made before any code for it is compiled."""
-        addresses = [argument.array.ctypes.data for argument in self.arguments]
-        kinds = [ctypes.c_void_p] * len(addresses) + [ctypes.c_int64] * self.characters
-        routine = ctypes.CFUNCTYPE(None, *kinds)(self.function.address)
-        routine(*addresses, *[1] * self.characters)
-
-    def action(self) -> NativeAction:
-        addresses = [argument.array.ctypes.data for argument in self.arguments]
-        record = np.array([self.function.address, *addresses], np.int64)
-        at = record.ctypes.data
-        code = fortran_code(len(self.arguments), self.characters)
-        alive = (record, tuple(argument.array for argument in self.arguments))
-        calls = (NativeCall(code, FUNCTION, at, alive),)
-        moves = [(at + 8 * (i + 1), x.step) for i, x in enumerate(self.arguments)]
-        return NativeAction(repeated(self.count, calls, moves))
-
-
 @CPU_KERNELS.binds(FactorizationKernel)
 def bind_factorization(kernel: FactorizationKernel, arrays: KernelArrays) -> Action:
     operand = arrays.operands[0]
     kind = PrimitiveType.from_numpy(operand.dtype)
     function = lapack_function(kernel.routine.name_for(kind), kind)
     assert function is not None, "it was asked for before"
-    call = _Call(function, math.prod(operand.shape[:-2]), [])
+    call = FortranCall(function, math.prod(operand.shape[:-2]))
     columns = _by_columns(arrays.scratch[0], operand.shape)
     after = _BINDERS[kernel.routine](kernel, arrays, call)
     return in_order(copying(operand, columns), call.action(), *after)
@@ -165,7 +106,7 @@ def _by_columns(scratch: NDArray, dims: Sequence[int]) -> NDArray:
     return scratch.reshape(-1)[: math.prod(dims)].reshape(*batch, n, m).swapaxes(-1, -2)
 
 
-def _getrf(_: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Action]:
+def _getrf(_: FactorizationKernel, arrays: KernelArrays, call: FortranCall) -> list[Action]:
     columns, pivots, infos, *_room = arrays.scratch
     lu, *others = arrays.results
     m, n = lu.shape[-2:]
@@ -179,18 +120,18 @@ def _getrf(_: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Ac
     return [copying(_by_columns(columns, lu.shape), lu), *converted]
 
 
-def _geqrf(_: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Action]:
+def _geqrf(_: FactorizationKernel, arrays: KernelArrays, call: FortranCall) -> list[Action]:
     qr, tau = arrays.results
     return _reflectors(qr, tau, qr.shape[-2:], arrays, call)
 
 
-def _orgqr(_: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Action]:
+def _orgqr(_: FactorizationKernel, arrays: KernelArrays, call: FortranCall) -> list[Action]:
     (q,), (_qr, tau) = arrays.results, arrays.operands
     return _reflectors(q, tau, (*q.shape[-2:], tau.shape[-1]), arrays, call)
 
 
 def _reflectors(
-    result: NDArray, tau: NDArray, sizes: Sequence[int], arrays: KernelArrays, call: _Call
+    result: NDArray, tau: NDArray, sizes: Sequence[int], arrays: KernelArrays, call: FortranCall
 ) -> list[Action]:
     """Collect the arguments of a routine with reflectors' factors ``tau``; return the copy to ``result``."""
     columns, infos, work, *_room = arrays.scratch
@@ -203,7 +144,7 @@ def _reflectors(
     return [copying(_by_columns(columns, result.shape), result)]
 
 
-def _syevd(kernel: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Action]:
+def _syevd(kernel: FactorizationKernel, arrays: KernelArrays, call: FortranCall) -> list[Action]:
     columns, infos, work, reals, integers = arrays.scratch
     vectors, values, info = arrays.results
     n = vectors.shape[-1]
@@ -222,7 +163,7 @@ def _syevd(kernel: FactorizationKernel, arrays: KernelArrays, call: _Call) -> li
     return [back, converting(infos.reshape(info.shape), info)]
 
 
-def _gesdd(kernel: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Action]:
+def _gesdd(kernel: FactorizationKernel, arrays: KernelArrays, call: FortranCall) -> list[Action]:
     """Collect the arguments of gesdd. The first result is the operand, since LAPACK leaves nothing useful there."""
     columns, left, right, infos, work, reals, integers = arrays.scratch
     a, values, u, vh, info = arrays.results

@@ -1,0 +1,75 @@
+"""Calls of a Fortran routine, matrix by matrix: their arguments, collected one by one."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from runtime.cpu.kernels.linalg.fortran_call_ir import FUNCTION, fortran_code
+from runtime.cpu.kernels.native_call import NativeAction, NativeCall, repeated
+from runtime.cpu.libraries.blas import BlasFunction
+from spmd.literal import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """Argument of the first matrix: the byte ``offset`` of ``array``, and the distance in bytes to that of the next."""
+
+    array: NDArray
+    step: int = 0
+    offset: int = 0
+
+    @property
+    def address(self) -> int:
+        return int(self.array.ctypes.data) + self.offset
+
+
+@dataclass
+class FortranCall:
+    """Arguments of a routine for ``count`` matrices, during collection. asks: only queries the workspace size."""
+
+    function: BlasFunction
+    count: int
+    asks: bool = False
+    characters: int = 0
+    arguments: list[_Argument] = field(default_factory=list)
+
+    def flag(self, value: str) -> None:
+        self.characters += 1
+        self.arguments.append(_Argument(np.array(ord(value), np.uint8)))
+
+    def sizes(self, *values: int) -> None:
+        dtype = np.int64 if self.function.index_bits == 64 else np.int32
+        self.arguments += [_Argument(np.array(value, dtype)) for value in values]
+
+    def each(self, array: NDArray, first: int = 0) -> None:
+        """Append ``array``, which has one part for each matrix, from element ``first`` of it on."""
+        step = array.nbytes // self.count
+        self.arguments.append(_Argument(array, step, first * array.itemsize))
+
+    def work(self, array: NDArray) -> None:
+        self.arguments.append(_Argument(array))
+
+    def room(self, array: NDArray) -> None:
+        """Append the workspace and its size."""
+        self.work(array)
+        self.sizes(-1 if self.asks else array.size)
+
+    def ask(self) -> None:
+        """Call the routine from Python: that one call is made before any code for it is compiled."""
+        addresses = [argument.address for argument in self.arguments]
+        kinds = [ctypes.c_void_p] * len(addresses) + [ctypes.c_int64] * self.characters
+        routine = ctypes.CFUNCTYPE(None, *kinds)(self.function.address)
+        routine(*addresses, *[1] * self.characters)
+
+    def action(self) -> NativeAction:
+        addresses = [argument.address for argument in self.arguments]
+        record = np.array([self.function.address, *addresses], np.int64)
+        at = record.ctypes.data
+        code = fortran_code(len(self.arguments), self.characters)
+        alive = (record, tuple(argument.array for argument in self.arguments))
+        calls = (NativeCall(code, FUNCTION, at, alive),)
+        moves = [(at + 8 * (i + 1), x.step) for i, x in enumerate(self.arguments)]
+        return NativeAction(repeated(self.count, calls, moves))
