@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from runtime.cpu.kernels.linalg import tridiagonal
 from runtime.cpu.kernels.linalg.factorizations import scratch_shapes
 from runtime.cpu.libraries.lapack import LETTERS, lapack_function, potrf_function
 from runtime.emit.linear_algebra import dense_triangles, emit_kernel, triangular_solve_kernel
@@ -29,7 +29,7 @@ from spmd.hlo import HloInstruction, Opcode
 from spmd.host_callback import callback_index, callback_signature
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.custom_call import ALLOCATE_BUFFER
-from spmd.shape import ArrayShape, as_array, as_tuple, leaves
+from spmd.shape import ArrayShape, PrimitiveType, as_array, as_tuple, leaves
 
 #: The kernel of a call; None where there is none for its types.
 KernelOf: TypeAlias = Callable[[HloInstruction], "Kernel | None"]
@@ -123,8 +123,18 @@ def scratch(call: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
         results = tuple(as_array(leaf) for _, leaf in leaves(call.shape))
         return scratch_shapes(kernel, operands, results)
     if isinstance(kernel, TridiagonalSolveKernel):
-        return tridiagonal.scratch_shapes(call.operand(3).array_shape)
+        return _tridiagonal_scratch(call.operand(3).array_shape)
     return sort_scratch_of(kernel) if isinstance(kernel, SortKernel) else ()
+
+
+def _tridiagonal_scratch(sides: ArrayShape) -> tuple[ArrayShape, ArrayShape]:
+    """Return the shapes of the column-major right sides, and of infos as the library writes them."""
+    function = lapack_function("gtsv", sides.element_type)
+    assert function is not None, "it was asked for before"
+    index = PrimitiveType.S64 if function.index_bits == 64 else PrimitiveType.S32
+    *batch, n, count = sides.dims
+    columns = ArrayShape(sides.element_type, (*batch, count, n))
+    return columns, ArrayShape(index, (math.prod(batch),))
 
 
 def emit_custom_call(call: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:

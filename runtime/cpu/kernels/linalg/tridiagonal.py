@@ -11,17 +11,7 @@ from runtime.cpu.kernels.native_call import in_order
 from runtime.cpu.libraries.lapack import lapack_function
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.linalg import TridiagonalSolveKernel
-from spmd.shape import ArrayShape, PrimitiveType
-
-
-def scratch_shapes(sides: ArrayShape) -> tuple[ArrayShape, ArrayShape]:
-    """Return the shapes of the column-major right sides, and of infos as the library writes them."""
-    function = lapack_function("gtsv", sides.element_type)
-    assert function is not None, "it was asked for before"
-    index = PrimitiveType.S64 if function.index_bits == 64 else PrimitiveType.S32
-    *batch, n, count = sides.dims
-    columns = ArrayShape(sides.element_type, (*batch, count, n))
-    return columns, ArrayShape(index, (math.prod(batch),))
+from spmd.shape import PrimitiveType
 
 
 @CPU_KERNELS.binds(TridiagonalSolveKernel)
