@@ -219,13 +219,10 @@ class KernelKind:
             found = emitted_region(*self._region)
         except NoEmitterError:
             return None
-        is_joined = len(self.roots) > 1
-        if is_joined and has_short_rows(found) and has_short_rows(self._final(found)):
+        has_several = len(self.roots) > 1
+        if has_several and has_short_rows(as_loop_if_short(found, *self._region)):
             return None
         return found
-
-    def _final(self, found: Emitted) -> Emitted:
-        return as_loop_if_short(found, *self._region)
 
 
 @dataclass

@@ -54,7 +54,7 @@ print(json.dumps(differ))
 """
 
 
-#: Of the module that a test writes.
+#: The registry that a module fills which a test writes, and the events by which the two wait for each other.
 LATER: Registry[str, Callable[[], int]] = Registry("later values")
 BEGUN, GO_ON = Event(), Event()
 

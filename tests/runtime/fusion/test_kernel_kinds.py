@@ -66,7 +66,7 @@ def test_random_kernels() -> None:
 
 
 def test_two_results_that_seem_to_have_a_small_loop_have_one() -> None:
-    """Of equally many elements, in whatever sizes: kernels of such results are joined."""
+    """Kernels of results with equally many elements are joined, whatever their sizes are."""
     has_emitter = KernelKinds(KernelCosts(CostModel(machine_named()))).has_emitter
     joined = 0
     for seed in range(2700, 3000):

@@ -160,7 +160,7 @@ def noisy_results(body: str, kind: str, *arrays: np.ndarray, seeds: int = 12) ->
 
 @pytest.mark.parametrize(("kind", "numpy"), [("f16", np.float16), ("bf16", ml_dtypes.bfloat16)])
 def test_a_16_bit_result_that_was_rounded_moves_though_its_last_bits_are_zeros(kind, numpy):
-    """Of all 16-bit results a quarter have two zeros at their end; only those are exact that lost next to nothing."""
+    """A quarter of all 16-bit results end in two zero bits; those that lost next to nothing are exact, others are not."""
     body = f"x = {kind}[8] parameter(0) ROOT r = {kind}[8] rsqrt(x)"
     x = np.linspace(1, 4, 3001).astype(numpy)
     exact = 1 / np.sqrt(x.astype(np.float64))
