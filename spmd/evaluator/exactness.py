@@ -42,7 +42,7 @@ _ZEROS = {
 _UNITS = {PrimitiveType.F32: 0.0, PrimitiveType.F16: 2.0**-6, PrimitiveType.BF16: 2.0**-6}
 
 #: Functions whose results are transcendental if operands are neither 0 nor infinite, though they may round to 1.
-_TRANSCENDENTAL = frozenset(
+TRANSCENDENTAL = frozenset(
     {
         Opcode.ACOS, Opcode.ACOSH, Opcode.ASIN, Opcode.ASINH, Opcode.ATANH, Opcode.COSH, Opcode.COSINE, Opcode.ERF,
         Opcode.EXPONENTIAL, Opcode.EXPONENTIAL_MINUS_ONE, Opcode.LOG, Opcode.LOG_PLUS_ONE, Opcode.LOGISTIC, Opcode.SINE,
@@ -78,7 +78,7 @@ def exact_elements(
     arrays = [x for x in operands if isinstance(x, np.ndarray)]
     if len(arrays) < len(operands):
         return exact
-    if instruction.opcode in _TRANSCENDENTAL and kind.bits >= 32:
+    if instruction.opcode in TRANSCENDENTAL and kind.bits >= 32:
         return np.asarray(exact & ~(np.isfinite(arrays[0]) & (arrays[0] != 0)))
     if kind not in _UNITS:
         return exact

@@ -57,6 +57,19 @@ def test_a_result_of_a_function_is_exact_at_zero_alone(kind):
     assert seen == {1 - eps / 2, 1 + eps}
 
 
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_results_of_a_function_that_round_to_one_number_move_apart(kind):
+    """XLA CPU's tanh is the number below 1 at 17 and 1 at 23: what the noise of the one is says nothing of the other."""
+    text = f"HloModule m\nENTRY e {{ x = {kind}[4] parameter(0) ROOT t = {kind}[4] tanh(x) }}"
+    x = np.array([37, 43, 57, 43], {"f32": np.float32, "f64": np.float64}[kind])
+    module, seen = parse_module(text), set()
+    for seed in range(12):
+        (tanh,) = evaluate_partitions(module, [[x]], RoundingNoise(seed, 1).tables())[0]
+        assert tanh[1] == tanh[3]
+        seen.add(tuple(tanh[:2] < 1))
+    assert len(seen) == 4
+
+
 @pytest.mark.parametrize(
     "kind", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float8_e3m4]
 )
