@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import tempfile
@@ -51,12 +50,6 @@ def pytest_configure(config: pytest.Config) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
     config.add_cleanup(remove)
-
-
-def pytest_collection_finish() -> None:
-    """Keep modules and tests, which live to the end, out of every later collection of garbage."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")
