@@ -216,8 +216,8 @@ def test_the_environment_may_object(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert program_cache.program_cache({}) is None
 
 
-def bench(folder: Path, *launcher: str) -> dict[str, object]:
-    command = [sys.executable, "-m", "launch", *launcher, "bench", str(CASE / "module.hlo")]
+def bench(folder: Path, module: Path, *launcher: str) -> dict[str, object]:
+    command = [sys.executable, "-m", "launch", *launcher, "bench", str(module)]
     environment = {k: v for k, v in os.environ.items() if k != "SPMD_PROGRAM_CACHE"}
     environment[cache_folder.VARIABLE] = str(folder)
     done = subprocess.run(
@@ -234,18 +234,20 @@ def bench(folder: Path, *launcher: str) -> dict[str, object]:
 
 
 def test_bench_says_whether_the_program_was_compiled(tmp_path: Path) -> None:
-    assert bench(tmp_path / "c")["cached"] is False
-    assert bench(tmp_path / "c")["cached"] is True
-    (tmp_path / "c").chmod(0o770)  # others may write here
-    assert bench(tmp_path / "c")["cached"] is False
+    folder, module = tmp_path / "c", tmp_path / "small.hlo"
+    module.write_text(TEXT)
+    assert bench(folder, module)["cached"] is False
+    assert bench(folder, module)["cached"] is True
+    folder.chmod(0o770)  # others may write here
+    assert bench(folder, module)["cached"] is False
 
 
 @needs_mpi
 def test_ranks_take_what_their_first_finds(tmp_path: Path) -> None:
-    folder = tmp_path / "c"
-    ranks = ("launch", "-n", "4", "--")
-    assert bench(folder)["cached"] is False
-    assert bench(folder, *ranks)["cached"] is True, "ranks run the program of one process"
+    folder, module, ranks = tmp_path / "c", tmp_path / "small.hlo", ("launch", "-n", "2", "--")
+    module.write_text(TEXT)
+    assert bench(folder, module)["cached"] is False
+    assert bench(folder, module, *ranks)["cached"] is True, "ranks run the program of one process"
     for path in folder.iterdir():
         path.write_bytes(path.read_bytes()[:-1])
-    assert bench(folder, *ranks)["cached"] is False
+    assert bench(folder, module, *ranks)["cached"] is False
