@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runtime.executable import Executable
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, array_leaves
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from runtime.arrays.sharded_arrays import ShardedArrays
 from runtime.arrays.slots import NO_ARRAY, DeviceArray
 from runtime.executable import Executable
+from spmd.lazy_dataclass import dataclass
 
 
 class StepLoop:

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +20,7 @@ from pathlib import Path
 from launch.ranks.rank_environment import end_with_parent, temporary_directory
 from launch.ranks.startup import ONE_NODE, segments_directories
 from spmd.errors import SpmdError
+from spmd.lazy_dataclass import dataclass
 
 #: One thread per rank unless the caller says otherwise: ranks, not BLAS threads, fill the cores.
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")

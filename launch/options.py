@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from launch.collective_groups import COLLECTIVE_GROUPS
 from spmd.errors import SpmdError
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.named import machine_named
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from launch.cache.digest import digest_of, full_digest_of
 from launch.saved_argument import MAGIC, STANDARD_INPUT, is_executable, is_saved
 from spmd.errors import HloParseError
 from spmd.hlo import HloModule
+from spmd.lazy_dataclass import dataclass
 from spmd.proto.writer import serialize_hlo_proto
 from spmd.text.sources.dump_directory import dumped_module, split_choice
 from spmd.text.sources.load import load, parse_bytes

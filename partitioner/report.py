@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from partitioner.partition.shard_state import ShardState
 from spmd.hlo import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
 

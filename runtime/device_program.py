@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView, BufferAssignment
 from runtime.program.thunks import InfeedThunk, OutfeedThunk, ThunkSequence, traverse
 from spmd.errors import RunError
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape
 

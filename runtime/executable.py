@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
@@ -32,6 +32,7 @@ from runtime.interpreter import settings_for_compiling
 from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks import KernelThunk, traverse
 from spmd.errors import RunError
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, leaves
 

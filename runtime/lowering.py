@@ -6,7 +6,6 @@ The records are defined in ``runtime/emit/<family>.py``; ``runtime/emit/__init__
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from collectives.communicator.group import Group
@@ -14,6 +13,7 @@ from runtime.buffers.types import ArrayView
 from runtime.program.strides import StridedView
 from runtime.program.thunks import Thunk
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.registry import Registry
 from spmd.shape import ArrayShape
 

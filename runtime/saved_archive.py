@@ -19,10 +19,10 @@ import json
 import struct
 from binascii import crc32
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from spmd.errors import SpmdError
+from spmd.lazy_dataclass import dataclass
 
 FORMAT = "spmd-executable"
 VERSION = 5

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from runtime.program.thunks import ThunkSequence
 from runtime.saved_archive import Archive, SavedExecutableError, read_archive
 from runtime.saved_records import NotARecordError, read_records, write_records
 from spmd import __version__
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, PrimitiveType
 

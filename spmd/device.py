@@ -6,12 +6,12 @@ A device is an integer; with replicas, device = replica * num_partitions + parti
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
 from spmd.errors import UnsupportedError
+from spmd.lazy_dataclass import dataclass
 from spmd.limits import MAX_DEVICES
 
 

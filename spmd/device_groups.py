@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import TypeAlias, overload
@@ -17,6 +16,7 @@ import numpy as np
 
 from spmd.device import IotaTile
 from spmd.iota import recognise_iota, strides_of
+from spmd.lazy_dataclass import dataclass
 
 Group: TypeAlias = tuple[int, ...]
 Ids: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]

@@ -7,8 +7,9 @@ A message says what was expected, what was found and where. The command line pri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
+
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

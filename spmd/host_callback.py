@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from spmd.errors import RunError
 from spmd.hlo.host_functions import Callback
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.shape import ArrayShape, TokenShape, leaves

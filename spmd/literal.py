@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from spmd.errors import ShapeError
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, Shape, TupleShape
 
 NDArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]

@@ -9,10 +9,11 @@ A bitcast is defined by this order alone. Reference: XLA's "Tiled layout".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from spmd.errors import UnsupportedError
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, Layout
 from spmd.tiled_size import tiles_of
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from spmd.errors import PackageError, ShapeError, UnsupportedError
+from spmd.lazy_dataclass import dataclass
 
 #: The youngest of the element types that are used here: ml_dtypes 0.6 has it.
 if not hasattr(ml_dtypes, "uint1"):

@@ -8,13 +8,13 @@ until ``device_ids`` is asked for.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
 from spmd.device import IotaTile
 from spmd.errors import ShardingError, UnsupportedError
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, Shape, TupleShape, leaves
 
 

@@ -10,13 +10,13 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from spmd.device import IotaTile, check_device_count
+from spmd.lazy_dataclass import dataclass
 
 Pair: TypeAlias = tuple[int, int]
 Ids: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]

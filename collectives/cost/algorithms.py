@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from collectives.communicator.kinds.op import LinkTraffic
 from collectives.cost.estimator import CollectiveTime, LinkUse
 from collectives.cost.placement import Pattern, Span
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

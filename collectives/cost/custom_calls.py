@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from collectives.cost.estimator import CostError
 from spmd.analysis.attention_cost import FUSED_ATTENTION
@@ -14,6 +14,7 @@ from spmd.analysis.cost import op_cost
 from spmd.custom_call import custom_call
 from spmd.hlo.instruction import HloInstruction
 from spmd.json_fields import read_fields
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.custom_call import ALLOCATE_BUFFER
 from spmd.ops.opdef import OpCost

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from spmd.errors import SpmdError
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 
 
 class CostError(SpmdError):

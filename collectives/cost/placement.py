@@ -11,13 +11,14 @@ Devices stand in circles by their ids: circle of the narrowest exchange = id // 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from collectives.cost.estimator import CostError
 from spmd.device_groups import DeviceGroups, Ids
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import Exchange, MachineDescription
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.ops.groups import device_ends, group_key, participating_groups

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from collectives.cost.collective_bytes import collective_of
 from collectives.cost.estimator import CollectiveTime, CostError, Estimator, LinkUse
 from spmd.hlo.instruction import HloInstruction
 from spmd.json_fields import read_fields
+from spmd.lazy_dataclass import dataclass
 
 MAX_BYTES = 1 << 30
 #: Of one execution.

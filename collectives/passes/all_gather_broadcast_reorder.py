@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from collectives.passes.all_gather_matching import Gather, gather_like, match_gather
@@ -10,6 +9,7 @@ from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.passes.algebraic.match import splat
 from spmd.passes.instruction_pass import OpExpander

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from collectives.passes.all_gather_matching import gather_like, match_gather
@@ -12,6 +11,7 @@ from collectives.passes.groups import known_groups
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs
 from spmd.passes.interface import register_pass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar, Final
 
 from collectives.passes.all_gather_matching import Gather, match_gather, moved_members
@@ -13,6 +13,7 @@ from collectives.passes.rearrangements import PLACING, bits_of, line_of, one_way
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs, DimensionsAttrs
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import is_pinned

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from collectives.passes.device_scalars import device_count
 from collectives.passes.groups import known_groups
@@ -11,6 +11,7 @@ from spmd.builder import Builder
 from spmd.device_groups import DeviceGroups
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs
 from spmd.ops.checks import one_or_tuple, result_elements
 from spmd.shape import ArrayShape, Shape, as_array

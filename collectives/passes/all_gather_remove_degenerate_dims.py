@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from collectives.passes.all_gather_matching import gather_like, match_gathers, reshaped
@@ -11,6 +10,7 @@ from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.checks import result_elements
 from spmd.passes.instruction_pass import OpExpander
 from spmd.passes.interface import UNSCHEDULED, register_pass

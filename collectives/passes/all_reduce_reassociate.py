@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from collectives.passes.reassociation import Reassociation
@@ -10,6 +9,7 @@ from collectives.passes.reduced import OPERATIONS, moves_exactly, widens_floats
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.interface import register_pass
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from spmd.analysis.live_buffers import running_computations
@@ -12,6 +12,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import NO_ANNOTATIONS, HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import NO_ATTRS, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import AsyncAttrs, ParameterAttrs
 from spmd.ops.in_place_permute import in_place
 from spmd.passes.fuel import Fuel, FueledPass

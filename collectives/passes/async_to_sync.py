@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from collectives.cost.custom_calls import CallCost
@@ -21,6 +21,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode_roles import WEIGHTLESS, wrapped
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import MACHINE_OPTION, PassResult, register_pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from collectives.passes.collective_permute_matching import Permute, match_permute
@@ -12,6 +11,7 @@ from spmd.builder import Builder
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 from spmd.passes.algebraic.match import used_once
 from spmd.passes.loop_peeling import CountedLoop, begin_with, peel_first

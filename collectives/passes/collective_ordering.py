@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from collectives.schedule.group_overlap import GroupClass, GroupOverlap
@@ -11,6 +10,7 @@ from spmd.analysis.live_buffers import running_computations
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Final
 
 from collectives.passes.collective_cse import CollectiveCse, RetainedCollectives
@@ -12,6 +12,7 @@ from collectives.passes.rearrangements import PLACING, bits_of, line_of, one_way
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import SliceAttrs
 from spmd.passes.interface import register_pass
 

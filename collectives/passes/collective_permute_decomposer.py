@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from collectives.passes.collective_permute_cycle_decomposer import closing_pairs
@@ -13,6 +13,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ChannelAttrs
 from spmd.ops.send_recv import PAIRS_ATTRIBUTE
 from spmd.passes.instruction_pass import Edit, InstructionPass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from collectives.passes.device_scalars import device_count, flag_by_device
@@ -12,6 +12,7 @@ from spmd.builder import Builder
 from spmd.device import CollectiveGroupMode
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.ops.checks import one_or_tuple
 from spmd.ops.groups import group_mode, id_count

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 from spmd.passes.algebraic.match import splat, used_once
 from spmd.passes.instruction_pass import Simplifier, Simplify

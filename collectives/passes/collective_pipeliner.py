@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from collectives.passes.pipelined_gathers import gather_ahead, gathers_to_move
@@ -10,6 +9,7 @@ from collectives.passes.pipelined_reductions import reduce_later, reductions_to_
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder
 from spmd.hlo.module import Stage
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import match_counted

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DotAttrs
 from spmd.ops.dot import free_dims
 from spmd.shape import PrimitiveType

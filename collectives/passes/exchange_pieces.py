@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from collectives.passes.dot_dimensions import type_of_terms
 from collectives.passes.exchange_region import ExchangeRegion, is_summed_wider
 from spmd.builder import Builder
 from spmd.hlo.instruction import Annotations, HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs, DotAttrs
 from spmd.passes.pieces import operand_part, piece_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from collectives.passes.exchange_pieces import ExchangePieces
@@ -15,6 +15,7 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import MACHINE_OPTION, UNSCHEDULED, register_pass

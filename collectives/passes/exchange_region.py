@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from collectives.passes.dot_dimensions import Role, dot_dimensions, type_of_terms
@@ -20,6 +20,7 @@ from collectives.passes.windowed_cost import PRODUCTS
 from spmd.analysis.split_rules import Along, length_along, ways_to_split
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs, DotAttrs
 from spmd.ops.groups import group_key
 from spmd.passes.rewrite import is_pinned

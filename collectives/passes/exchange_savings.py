@@ -8,7 +8,7 @@ result) show for other regions that they cannot save enough.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 
 from collectives.passes.exchange_pieces import ExchangePieces, WrittenPieces
@@ -16,6 +16,7 @@ from collectives.passes.exchange_region import ExchangeRegion
 from collectives.passes.windowed_cost import PRODUCTS, WindowedCostModel
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass

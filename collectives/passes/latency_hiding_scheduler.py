@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from collectives.cost.custom_calls import CallCost
@@ -11,6 +11,7 @@ from collectives.cost.roofline import RooflineEstimator
 from collectives.schedule.latency_hiding import LatencyOptions, schedule_for_latency
 from collectives.schedule.overlap_limits import OverlapLimits
 from spmd.hlo.module import HloModule, Stage
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
 from spmd.passes.interface import MACHINE_OPTION, HloPass, PassResult, register_pass

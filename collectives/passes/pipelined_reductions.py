@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from collectives.passes.pipelined_gathers import determined_by_trip
 from spmd.analysis.side_effects import SideEffects
@@ -11,6 +10,7 @@ from spmd.builder import Builder
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.loop_peeling import CountedLoop, begin_with, peel_first
 from spmd.passes.loop_values import copy_cones
 from spmd.passes.rewrite import is_pinned

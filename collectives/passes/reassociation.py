@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from collectives.passes.reduced import (
@@ -20,6 +19,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.reduction import reduction_kind
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.rewrite import builder_at, is_pinned, replace_and_prune

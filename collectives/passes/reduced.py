@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from collectives.passes.reducing import Reducing, reducing
@@ -11,6 +11,7 @@ from spmd.builder import Builder
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import Literal
 from spmd.ops.reduction import OPERATION, identity_value, on_type, reduction_kind
 from spmd.passes.algebraic.match import constant_array

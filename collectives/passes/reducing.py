@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 from collectives.passes.combining import marks
 from collectives.passes.groups import known_groups
@@ -11,6 +10,7 @@ from spmd.device import ReductionKind
 from spmd.device_groups import DeviceGroups
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs
 from spmd.ops.reduction import reduction_kind
 from spmd.passes.rewrite import is_pinned

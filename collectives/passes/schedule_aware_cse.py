@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.analysis.live_bytes import ModuleBytes
@@ -13,6 +12,7 @@ from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.common_subexpression_elimination import is_mergeable, value_key
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass

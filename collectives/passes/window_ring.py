@@ -5,13 +5,13 @@ device has at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from collectives.passes.device_scalars import position_scalar
 from collectives.passes.groups import known_groups
 from spmd.builder import Builder
 from spmd.device_groups import DeviceGroups
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs, DotAttrs
 from spmd.shape import PrimitiveType
 from spmd.source_target_pairs import LinePairs, ListedPairs, Rotation, SourceTargetPairs

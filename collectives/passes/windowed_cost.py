@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from collectives.cost.independence import independent_seconds
 from collectives.cost.intervals import Interval, shared
@@ -16,6 +15,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import CALLERS
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.shape import ArrayShape
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, TypeAlias
 
 from collectives.passes.window_ring import Piece, pieces_of
@@ -14,6 +14,7 @@ from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.passes.instruction_pass import Simplifier, Simplify
 from spmd.passes.interface import MACHINE_OPTION, UNSCHEDULED, register_pass

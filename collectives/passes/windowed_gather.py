@@ -6,8 +6,6 @@ members that have multiplied by the same array would no longer have the same: so
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from collectives.passes.dot_dimensions import DotDimension, Role, dot_dimensions
 from collectives.passes.window_ring import (
     Piece,
@@ -21,6 +19,7 @@ from collectives.passes.window_ring import (
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs, DotAttrs
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import ArrayShape

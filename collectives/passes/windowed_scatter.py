@@ -5,14 +5,13 @@ Sums of narrow floats travel in f32 and are rounded at the end, as a reduce-scat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from collectives.passes.dot_dimensions import DotDimension, dot_dimensions, type_of_terms
 from collectives.passes.window_ring import Piece, WindowRing, part_of, part_of_product, ring_of
 from spmd.builder import Builder
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs, DotAttrs
 from spmd.ops.reduction import reduction_kind
 from spmd.passes.rewrite import is_pinned

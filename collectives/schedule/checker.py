@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
@@ -24,6 +23,7 @@ from collectives.passes.device_scalars import values_by_device
 from spmd.errors import CheckFailed
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.collective_opcodes import START_AND_DONE, SYNCHRONOUS_COLLECTIVES
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectivePermuteAttrs, ConditionalAttrs
 from spmd.ops.groups import device_groups, device_pairs, group_key
 

@@ -8,7 +8,7 @@ If the present order is within the memory limit, so is the new one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from collectives.cost.collective_bytes import collective_of
@@ -29,6 +29,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode_roles import CALLERS
+from spmd.lazy_dataclass import dataclass
 
 Orders: TypeAlias = Mapping[HloComputation, Sequence[HloInstruction]]
 

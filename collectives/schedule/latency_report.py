@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from collectives.schedule.overlap_limits import OverlapLimits
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
 
 from collectives.schedule.slowed_work import LoadedTransfer
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from collectives.schedule.group_overlap import GroupOverlap
 from collectives.schedule.headroom import Headroom
@@ -29,6 +28,7 @@ from collectives.schedule.overlap_limits import InFlight, OverlapLimits
 from collectives.schedule.schedule_graph import NodeKind, ScheduleGraph
 from collectives.schedule.slowed_work import end_of_work
 from collectives.schedule.window_costs import Communication
+from spmd.lazy_dataclass import dataclass
 
 #: Candidates looked at where the first ones may not run: those behind them seldom may, either.
 _MOST_LOOKED_AT = 24

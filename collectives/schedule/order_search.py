@@ -8,7 +8,7 @@ Orders are compared on the timeline; one that holds more bytes than there may be
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from itertools import product
@@ -24,6 +24,7 @@ from collectives.schedule.window_costs import WindowCosts
 from spmd.analysis.live_buffers import Buffer, LiveBuffers
 from spmd.analysis.live_bytes import live_bytes
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 
 #: Rounds of passes; orders that a round begins with; instructions that all passes place together, at most.
 MOST_ROUNDS = 3

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import product
 
 from collectives.schedule.group_overlap import GroupOverlap
 from collectives.schedule.window_costs import Communication
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 
 #: Limit for collectives by messages: one sends bytes while the latency of another passes.

@@ -7,7 +7,6 @@ attribute ``_scheduling_group_id``, as XLA has it) are one node: they stay toget
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from collectives.schedule.links import Transfer
@@ -20,6 +19,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import WEIGHTLESS
+from spmd.lazy_dataclass import dataclass
 
 #: Ops that overwrite an operand: its other readers must come first, or it is copied.
 _IN_PLACE = frozenset({Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER, Opcode.WHILE, Opcode.FUSION})

@@ -4,8 +4,9 @@ step."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from spmd.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collectives.schedule.latency_report import CollectiveReport, LatencyReport

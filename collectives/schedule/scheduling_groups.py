@@ -10,12 +10,12 @@ A start and its done are in one group. Groups are per computation, as in XLA.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from collectives.schedule.phases import is_done, is_start
 from spmd.errors import SpmdError
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 
 SCHEDULING_GROUP = "_scheduling_group_id"
 

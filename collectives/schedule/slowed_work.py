@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from spmd.lazy_dataclass import dataclass
 
 #: Work goes on at this part of its speed at least, whatever the transfers take.
 _LEAST_SPEED = 0.05

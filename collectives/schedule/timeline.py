@@ -11,13 +11,13 @@ program at the same speed here: what lies between devices is the simulator's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from collectives.schedule.links import Links
 from collectives.schedule.phases import is_blocking, is_done, is_start
 from collectives.schedule.slowed_work import end_of_work
 from collectives.schedule.window_costs import WindowCosts
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

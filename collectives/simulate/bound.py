@@ -8,13 +8,14 @@ critical path    operands before users, collectives as on free links; a loop's t
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from collectives.cost.estimator import Estimator
 from collectives.schedule.phases import is_blocking, is_done, is_start
 from spmd.analysis.executions import counted_trips
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.opcode_roles import wrapped
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

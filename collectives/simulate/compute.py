@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ out, one of which stands for all others: so much less must come before it and af
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from collectives.cost.estimator import Estimator
@@ -19,6 +19,7 @@ from spmd.analysis.split_rules import Along, length_along
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.opcode_roles import WEIGHTLESS, wrapped
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs, ParameterAttrs, TupleIndexAttrs
 from spmd.ops.groups import group_size
 from spmd.shape import ArrayShape, Shape, TupleShape

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
 
 from collectives.simulate.compute import Compute
 from collectives.simulate.ports import Meter, Port, Transfer
 from collectives.simulate.steps import Loop, Series, Step, Steps, Work
+from spmd.lazy_dataclass import dataclass
 
 
 class Total(Enum):

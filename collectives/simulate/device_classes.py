@@ -9,7 +9,6 @@ one class on 8 devices and on 16,384; a permute along a line without its ends ma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from collectives.simulate.steps import Site
 from spmd.device_groups import DeviceGroups
 from spmd.hlo import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.ops.groups import device_ends, group_key, participating_groups
 

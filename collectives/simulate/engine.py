@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from collectives.simulate.compute import Done
 from collectives.simulate.device import Execution, Frame, SimulatedDevice, Total
@@ -18,6 +18,7 @@ from collectives.simulate.periods import Periods
 from collectives.simulate.ports import Port, Transfer, begin, finish
 from collectives.simulate.steps import Loop, Program, Series, Start, Wait, Work
 from collectives.simulate.timeline import Row, Slice, Timeline
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from collectives.cost.estimator import Estimator
 from collectives.simulate.cut_graph import COMPUTE, CutGraph, Node
@@ -26,6 +26,7 @@ from collectives.simulate.one_machine import Job, least_end
 from collectives.simulate.program import program_of
 from collectives.simulate.remembered import RememberedEstimator
 from spmd.hlo import HloModule
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

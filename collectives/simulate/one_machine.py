@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from collectives.simulate.device import Execution, Frame, Key, SimulatedDevice
 from collectives.simulate.timeline import Skip, Timeline
+from spmd.lazy_dataclass import dataclass
 
 #: Trips after which the same state may come again.
 LONGEST_PERIOD = 4

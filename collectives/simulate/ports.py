@@ -10,8 +10,10 @@ through others.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
+
+from spmd.lazy_dataclass import dataclass
 
 #: Limits of a transfer's rate: the name of an exchange, and the keys of the other transfers on it.
 LimitedBy: TypeAlias = tuple[tuple[str, Hashable], ...]

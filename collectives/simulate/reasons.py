@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
 from collectives.schedule.phases import is_done
 from collectives.simulate.steps import Site
 from spmd.hlo import HloInstruction
+from spmd.lazy_dataclass import dataclass
 
 #: The last producer of a collective's operands and the first user of its result, in its computation's schedule.
 Neighbours: TypeAlias = tuple[HloInstruction | None, HloInstruction | None]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from collectives.cost.estimator import CollectiveTime, Estimator
 from spmd.hlo import HloInstruction
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from collectives.simulate.bound import Bound
 from collectives.simulate.least_step import LeastStep
 from collectives.simulate.reasons import Cause
 from collectives.simulate.timeline import Slice
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from collectives.cost.estimator import Estimator
 from collectives.cost.independence import independent_seconds
@@ -23,6 +23,7 @@ from collectives.simulate.steps import Program, Series, Site
 from collectives.simulate.timeline import Timeline
 from spmd.analysis.live_bytes import peak_bytes
 from spmd.hlo import HloComputation, HloInstruction, HloModule
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.ops.groups import group_size
 

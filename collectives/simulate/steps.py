@@ -7,7 +7,6 @@ for each *pace*, one of the estimators that the program was made with.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from collectives.cost.estimator import CollectiveTime
@@ -16,6 +15,7 @@ from spmd.analysis.wire import result_bytes
 from spmd.hlo import HloComputation, HloInstruction
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.opcode_roles import wrapped
+from spmd.lazy_dataclass import dataclass
 
 #: Seconds of each execution of instructions in a step, by name, where they are known one by one.
 Series: TypeAlias = Mapping[str, Sequence[float]]

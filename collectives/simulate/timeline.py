@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
+
+from spmd.lazy_dataclass import dataclass
 
 
 class Row(Enum):

@@ -11,7 +11,6 @@ import functools
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import metadata
 
 from launch.cache import PROGRAM_CACHE_VARIABLE
@@ -24,6 +23,7 @@ from runtime.codegen.llvm.object_cache import ObjectCache, key_of
 from runtime.executable import Executable
 from runtime.saved_program import load_bytes
 from spmd.errors import SpmdError
+from spmd.lazy_dataclass import dataclass
 
 #: Other packages that convert bytes to a module.
 _READERS = ("jaxlib",)

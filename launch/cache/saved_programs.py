@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from launch.cache import PROGRAM_CACHE_VARIABLE
 from launch.cache.cache_folder import keep_objects
@@ -25,6 +24,7 @@ from runtime.saved_program import (
     program_target,
     trust,
 )
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -23,6 +23,7 @@ from runtime.lowering import Device
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.convolution import PanelConvolutionKernel, PhaseConvolutionKernel
 from runtime.program.thunks import KernelThunk
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, ConvolutionParts
 from spmd.machine.description import MOST_SLOWDOWN, MemoryLevel, byte_seconds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import runtime.cpu.kernels  # noqa: F401 - fills the library
 from launch.calibration.memory import Arena
@@ -14,6 +13,7 @@ from runtime.codegen.ir.element_operations import has_operation
 from runtime.cpu.kernels.loop.loop import ArrayAccess, bind_loop
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MemoryLevel, Rates
 from spmd.shape import PrimitiveType
 

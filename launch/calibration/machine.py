@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from launch.calibration.convolutions import ConvolutionOptions, convolution_classes, layer_probes
 from launch.calibration.loops import (
@@ -30,6 +30,7 @@ from launch.calibration.programs import (
     exchange_probes,
 )
 from runtime.cpu.libraries.blas import BlasThreads
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 
 #: Number of times that each probe is timed: a disturbance of some seconds affects one round only.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +22,7 @@ from launch.pipeline import compile_module
 from launch.ranks.rank_executable import RankExecutable
 from launch.ranks.shared_compile import compile_on_first
 from runtime.arrays.sharded_arrays import ShardedArrays
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.machine.description import Exchange, MachineDescription
 from spmd.machine.fit import nonnegative_fit

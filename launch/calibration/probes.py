@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
 from launch.calibration.memory import Arena
 from launch.calibration.timing import Action, Samples, cores, each_at_once, tried
+from spmd.lazy_dataclass import dataclass
 
 #: On each core that took part, of one round.
 OfCores: TypeAlias = tuple[Samples, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 
 from launch.calibration.memory import UNCACHED_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
@@ -13,6 +13,7 @@ from runtime.cpu.kernels.gemm.choose import plan_dot, unit_of
 from runtime.cpu.kernels.gemm.tile_types import PANEL, TILE_TYPES, TileTypes, most_depth
 from runtime.cpu.prediction.work import TIMED_BYTES
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.machine.description import MOST_SLOWDOWN, MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -17,6 +16,7 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from runtime.cpu.prediction.work import TIMED_BYTES
 from runtime.executable import Executable
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MOST_SLOWDOWN, Exchange, MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
 from spmd.text.parser import parse_module

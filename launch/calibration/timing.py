@@ -11,9 +11,10 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from threading import Barrier
 from typing import TypeVar
+
+from spmd.lazy_dataclass import dataclass
 
 #: Ready to be done; one for each core.
 Action = Callable[[], object]

@@ -7,7 +7,7 @@ of its result over that of its operands, both by the largest element. Of large a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from spmd.evaluator.op_tables import OpTables
 from spmd.evaluator.registry import Evaluate, EvaluateInSteps
 from spmd.evaluator.value import Operands, PerDevice, Value, flatten
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import leaves
 
 #: Elements of an array that are compared, and the number of results of the first evaluation that are stored.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.evaluator.manual_mesh import differs_by_device
 from spmd.hlo import EntryLayout, HloInstruction, HloModule, Opcode
 from spmd.hlo.clone import clone_module
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, TupleShape, as_array, leaves
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from launch.checks.expect import Expected, check_output, default_tolerance
@@ -14,6 +13,7 @@ from runtime.compile import array_specs
 from spmd.errors import CheckFailed, SpmdError
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule, Stage
+from spmd.lazy_dataclass import dataclass
 from spmd.verifier import verify
 
 #: Outputs that a message names.

@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from launch.data.feed_files import FeedOptions, GivingFeed
@@ -20,6 +20,7 @@ from spmd.evaluator.op_tables import REGISTERED, OnTrip, OpTables
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.hlo.clone import clone_module
 from spmd.host_feed import HostFeed
+from spmd.lazy_dataclass import dataclass
 from spmd.text.stage import device_count
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from launch.checks.expect import Expected, OutputCheck, Verdict, compare_elements, distance, widened
 from launch.data.inputs import Array
 from spmd.evaluator.rounding_noise import RoundingNoise
+from spmd.lazy_dataclass import dataclass
 
 #: Evaluations with noise: at most, at least before giving up, and in a row that explained nothing before giving up.
 MOST_SAMPLES = 40

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from launch.checks.amplification import Amplification, amplifiers
 from launch.checks.expect import Expected, OutputCheck, Verdict
@@ -16,6 +16,7 @@ from launch.ranks.messages import one_line
 from spmd.evaluator.op_tables import REGISTERED, OpTables
 from spmd.evaluator.rounding_noise import RoundingNoise
 from spmd.host_feed import HostFeed
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from launch.ranks.world import open_world
 from launch.report.environment import describe_environment
 from launch.target.calibrated import calibration_path, keep_calibration, machine_here
 from spmd.errors import SpmdError
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.machine.reader import MachineError, read_machine, write_machine
 from spmd.output_file import write_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import collectives.passes.all_passes  # noqa: F401 - passes of no pipeline are known by name, too
@@ -32,6 +32,7 @@ from runtime.compile import build_executable
 from runtime.executable import Executable
 from spmd.hlo import HloModule
 from spmd.hlo.clone import clone_module
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.passes.interface import PASSES, HloPass
 from spmd.passes.options import parse_passes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from launch.ranks.messages import report_note
 from launch.ranks.rank_environment import timeout_seconds, world_of_environment
 from launch.saved_argument import load_saved, trust_code_in
 from runtime.executable import Executable
+from spmd.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator

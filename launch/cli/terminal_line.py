@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from spmd.lazy_dataclass import dataclass
 
 #: Work that takes less than this many seconds is not spoken of.
 _SHORT = 1.0

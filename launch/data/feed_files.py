@@ -7,7 +7,6 @@ in every trip, and the next of several steps goes on where the last one ended.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +25,7 @@ from runtime.executable import Executable
 from spmd.errors import SpmdError
 from spmd.hlo.opcode import Opcode
 from spmd.host_feed import HostFeed, Item, array_leaves, fed_shape, flat_item
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from collectives.communicator.group import describe_group
 from collectives.communicator.interface import Communicator
@@ -13,6 +13,7 @@ from collectives.communicator.steps.device_steps import version_text
 from launch.ranks.rank_environment import local_rank_of_environment
 from runtime.gpu.errors import NoGpuError
 from spmd.errors import RunError
+from spmd.lazy_dataclass import dataclass
 
 COLLECTIVES_VARIABLE = "SPMD_GPU_COLLECTIVES"
 """``nccl``: through NCCL, also where ranks share a GPU; ``host``: through the hosts; unset: whichever is best."""

@@ -11,12 +11,12 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from collectives.communicator.liveness.process_state import ProcessId
 from spmd.errors import CheckFailed, RunError, SpmdError
+from spmd.lazy_dataclass import dataclass
 
 #: "1": a defect is reported with its traceback.
 TRACEBACK_VARIABLE = "SPMD_TRACEBACK"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -18,6 +17,7 @@ from runtime.cpu.executor import LoadedDevice
 from runtime.executable import Executable, Gather
 from runtime.local_devices import LocalDevices
 from spmd.errors import RunError
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(kw_only=True)

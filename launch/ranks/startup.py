@@ -6,7 +6,6 @@ import functools
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from launch.ranks.rank_environment import (
@@ -19,6 +18,7 @@ from launch.ranks.rank_environment import (
     tie_to_launcher,
 )
 from launch.ranks.watchdog import Watchdog
+from spmd.lazy_dataclass import dataclass
 
 SEGMENTS_VARIABLE = "OMPI_MCA_btl_sm_backing_directory"
 

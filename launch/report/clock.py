@@ -18,10 +18,10 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from collectives.communicator.interface import Communicator
+from spmd.lazy_dataclass import dataclass
 
 #: Rounds in which the ranks of one clock arrive last, and the most rounds of all clocks.
 ROUNDS, MOST_ROUNDS = 1000, 4000

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from partitioner.explain.placement import Placement
 from partitioner.spmd_partitioner import SpmdPartitioner
+from spmd.lazy_dataclass import dataclass
 
 #: Reshards of fewer bytes than this are not worth an annotation.
 LEAST_BYTES = 4096.0

@@ -10,7 +10,7 @@ import dataclasses
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from collectives.communicator.loopback.communicator import LoopbackWorld
@@ -22,6 +22,7 @@ from runtime.cpu.prediction.step import StepPredictor
 from runtime.device_program import DeviceProgram
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.thunks import KernelThunk, traverse
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 
 #: A kernel is run until this many seconds have passed, at most so many times, each of so many runs. The least

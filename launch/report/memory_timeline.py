@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -14,6 +13,7 @@ from runtime.executable import Executable
 from spmd.analysis.source_lines import SourceLines
 from spmd.hlo import HloInstruction, HloModule
 from spmd.hlo.collective_opcodes import KIND
+from spmd.lazy_dataclass import dataclass
 
 #: Buffers of the peak that a picture names.
 MOST_NAMED = 40

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from launch.report.clock import ONE_CLOCK, ClockLine, ClockOffset, clock_offsets
 from runtime.device_program import RETAINED_STEPS
 from runtime.executable import Executable
 from runtime.timeline.timestamps import RecordedStep
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

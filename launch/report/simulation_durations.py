@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from collectives.cost.estimator import CostError, Estimator
 from collectives.cost.profiled import MAX_BYTES, Durations, ProfiledEstimator, read_durations
@@ -23,6 +23,7 @@ from spmd.analysis.live_buffers import running_computations
 from spmd.hlo import HloInstruction, HloModule
 from spmd.hlo.opcode_roles import CALLERS, wrapped
 from spmd.json_fields import JsonFields, read_json
+from spmd.lazy_dataclass import dataclass
 
 _MICROSECONDS = (0.0, 1e15)
 _NUMBER = (0, 1 << 24)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from launch.options import CompileOptions
@@ -14,6 +13,7 @@ from runtime.compile import build_executable
 from runtime.executable import Executable
 from spmd.analysis.cost import ModuleCost, module_cost
 from spmd.hlo import HloModule
+from spmd.lazy_dataclass import dataclass
 
 COUNTED_STAGES = ("logical", "partitioned", "optimized")
 

@@ -8,7 +8,6 @@ it is complete on its peers; a counter shows the bytes in flight. Other data for
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from launch.report.clock import ONE_CLOCK, ClockLine
@@ -22,6 +21,7 @@ from runtime.executable import Executable
 from runtime.timeline.events import CollectiveEvent, Event, Stream, events_of
 from spmd.analysis.source_lines import SourceLines
 from spmd.hlo import HloModule
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 
 _COMPUTE = 0

@@ -8,7 +8,7 @@ those of one node do, only the passes that reduce communication or waiting run.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from collectives.passes.all_passes import COLLECTIVE_COMBINING, COLLECTIVE_SIMPLIFICATION
 from collectives.passes.async_creation import AsyncCreation
@@ -21,6 +21,7 @@ from collectives.passes.windowed_einsum import WindowedEinsum
 from collectives.schedule.latency_report import LatencyReport
 from launch.collective_groups import CollectiveGroup
 from launch.options import CompileOptions
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.passes.all_passes import SIMPLIFICATION
 from spmd.passes.pipeline import Pipeline

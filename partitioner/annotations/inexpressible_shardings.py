@@ -12,7 +12,7 @@ The same holds for devices in an order that no axes describe. The tiles are put 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from partitioner.devices.axes import Axes, DeviceAxes, common_axes
 from partitioner.devices.coordinate import device_coordinate
@@ -25,6 +25,7 @@ from spmd.builder import Builder
 from spmd.device import IotaTile
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.sharding import HloSharding, TileAssignment
 from spmd.source_target_pairs import ListedPairs

@@ -11,7 +11,7 @@ Two notations exist: ``xla.sdy.GlobalToLocalShape`` / ``LocalToGlobalShape`` ove
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from partitioner.annotations.reader import (
     SDY_IN_SHARDINGS,
@@ -24,6 +24,7 @@ from partitioner.devices.axes import Axes, DimAxes
 from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.custom_call import custom_call_target
 from spmd.shape import ArrayShape, leaves
 from spmd.text.sharding.shardy_text import parse_sharding_per_value

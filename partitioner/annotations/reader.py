@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes, common_axes
 from partitioner.devices.axis_precedence import by_precedence, shardings_by_precedence
 from spmd.errors import ShardingError, UnsupportedError
 from spmd.hlo import Annotations, HloInstruction, HloModule, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.mesh import AxisRef, Mesh, TensorSharding
 from spmd.shape import ArrayShape, Shape, leaves
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType

@@ -14,11 +14,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from spmd.device import IotaTile, ReplicaGroups
 from spmd.errors import ShardingError
 from spmd.iota import recognise_iota, strides_of
+from spmd.lazy_dataclass import dataclass
 from spmd.mesh import AxisRef, Mesh
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignment
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from partitioner.explain.annotate import annotated, find_instruction, is_annotation
 from partitioner.explain.causes import axis_source
@@ -25,6 +24,7 @@ from spmd.analysis.cost import module_cost
 from spmd.errors import SpmdError
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.hlo.collective_opcodes import KIND
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.custom_call import custom_call_target
 from spmd.shape import ArrayShape
 from spmd.sharding import HloSharding

@@ -22,7 +22,7 @@ local op's own padding, and positions beyond the furthest device are one margin 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from partitioner.devices.axes import Axes
@@ -34,6 +34,7 @@ from partitioner.partition.shard_state import tile_size
 from partitioner.propagation.op_sharding_rule import OpShardingRule
 from partitioner.reshard.cost import LATENCY_BYTES
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.window import WindowDimension
 from spmd.shape import PrimitiveType
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from partitioner.ops.elementwise import all_dimensions_pass
 from partitioner.partition.context import PartitionContext, ShardedValue
@@ -22,6 +22,7 @@ from partitioner.registry import REMATERIALIZERS, sharding_rule
 from partitioner.reshard.cost import LOCAL_COPY
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DimensionsAttrs
 
 

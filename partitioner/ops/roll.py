@@ -12,12 +12,11 @@ If the tiles do not divide evenly, the partitioning of concatenate is used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from partitioner.devices.device_lines import cyclic_pairs
 from partitioner.partition.context import PartitionContext, ShardedValue
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
 
 

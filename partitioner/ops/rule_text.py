@@ -9,7 +9,6 @@ Factors are the letters i to z, then z_1, z_2, ...; a dimension of several facto
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from partitioner.propagation.op_sharding_rule import (
     Factor,
@@ -19,6 +18,7 @@ from partitioner.propagation.op_sharding_rule import (
 )
 from spmd.device import ReductionKind
 from spmd.errors import ShardingError
+from spmd.lazy_dataclass import dataclass
 
 _RULE = re.compile(
     r"^\s*(?:#sdy\.op_sharding_rule)?<\s*"

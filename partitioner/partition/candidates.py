@@ -10,7 +10,6 @@ which a device would rather communicate than compute again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.partition.shard_state import ShardState
@@ -26,6 +25,7 @@ from partitioner.propagation.projection import (
 )
 from partitioner.reshard.search import reshard_cost
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
 BYTES_PER_FLOP = 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +22,7 @@ from spmd.builder import Builder, ModuleScope
 from spmd.errors import VerificationError
 from spmd.hlo import HloComputation, HloInstruction, HloModule
 from spmd.hlo.collective_opcodes import KIND
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import Literal
 from spmd.shape import ArrayShape, PrimitiveType
 

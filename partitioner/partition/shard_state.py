@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 from spmd.sharding import HloSharding
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.propagation.op_priority import (
@@ -33,6 +33,7 @@ from partitioner.propagation.op_priority import (
 )
 from partitioner.propagation.op_sharding_rule import OpShardingRule, TensorMapping
 from partitioner.propagation.projection import Assignment, project
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
 

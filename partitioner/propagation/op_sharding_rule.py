@@ -12,12 +12,12 @@ written once, over factors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from partitioner.devices.axes import Axes
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, leaves
 
 

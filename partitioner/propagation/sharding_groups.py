@@ -10,13 +10,14 @@ from member to member in two steps, however many members there are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from partitioner.devices.axes import DeviceAxes
 from partitioner.propagation.driver import AxisCause, Edge, ValueSharding
 from partitioner.propagation.op_priority import OpPriority
 from partitioner.propagation.op_sharding_rule import identity_rule
 from spmd.errors import ShardingError
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ parameters of its body and condition have the same objects, too (partitioner/ops
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from partitioner.annotations.reader import AnnotationReader, Constraint
 from partitioner.devices.axes import Axes
@@ -17,6 +16,7 @@ from partitioner.propagation.op_sharding_rule import FactorKind, OpShardingRule,
 from partitioner.propagation.sharding_groups import ShardingGroups
 from partitioner.registry import propagator_of, rule_of
 from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, Shape, leaves
 
 ValueShardings = tuple[ValueSharding | None, ...]  # one per leaf; None for tokens

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.bound import bound_elements
@@ -13,6 +12,7 @@ from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import Step
 from partitioner.reshard.steps import EDGES
 from partitioner.reshard.steps.slice_step import SliceStep
+from spmd.lazy_dataclass import dataclass
 
 #: Number of devices above which the remaining cost may be underestimated for uneven tiles: a search asks for it many
 #: times.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.partition.shard_state import ShardState, tile_size
 from spmd.errors import ShardingError
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, PrimitiveType
 
 _WIDTHS = {

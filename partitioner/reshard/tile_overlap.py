@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.reshard.equivalence_classes import EquivalenceClasses
+from spmd.lazy_dataclass import dataclass
 
 #: A sub-axis of prime size: (axis, position among its sub-axes, size); the sub-axes of an axis are major to minor.
 SubAxis: TypeAlias = tuple[int, int, int]

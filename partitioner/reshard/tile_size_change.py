@@ -11,13 +11,13 @@ previous one where they shrink. 9 elements over 2 shards, tiles of 5 (even with 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.devices.device_lines import shift_pairs
 from partitioner.reshard.step import StepContext
 from partitioner.reshard.tiles import pad_to, replaced, trim_to
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 _S32 = PrimitiveType.S32

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
@@ -25,6 +25,7 @@ from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tile_overlap import prime_sub_axes
 from partitioner.reshard.tile_size_change import TileSizeChange
 from partitioner.reshard.tiles import reshape_to
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runtime.arrays.host_feed import FeedSite, HostFeeds, joined
 from runtime.arrays.sharded_arrays import ArraySpec, global_shape
 from spmd.analysis.outfeed_shape import global_shape_text
 from spmd.hlo.instruction import HloInstruction
 from spmd.host_feed import Item, array_leaves, fed_shape
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.sharding import HloSharding, ShardingKind
 from spmd.text.shape_text import parse_shape

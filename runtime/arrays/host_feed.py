@@ -15,7 +15,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -24,6 +24,7 @@ from runtime.arrays.sharded_arrays import ArraySpec, copy_shard, gather
 from spmd.errors import RunError
 from spmd.host_feed import Item, array_leaves, item_of, next_item
 from spmd.host_feed import require_fit as require_tiles
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, Shape, as_array
 

@@ -12,7 +12,6 @@ zeros.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from runtime.arrays.slots import DeviceArray
 from spmd.device import IotaTile
 from spmd.errors import RunError, ShardingError
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, PrimitiveType, Shape, as_array
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignment

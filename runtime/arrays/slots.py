@@ -17,7 +17,6 @@ reused one step later, since the caller references it until the next output gets
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -27,6 +26,7 @@ from collectives.communicator.interface import Communicator
 from runtime.buffers.types import AllocationKind, ArrayView, BufferAllocation, BufferSlice, aligned
 from runtime.program.strides import StridedView
 from spmd.errors import RunError
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape
 

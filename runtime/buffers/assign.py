@@ -9,7 +9,7 @@ been moved out by then (``runtime/arrays/slots.py``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runtime.buffers.colocation import Colocation, Copy, Group, GroupKind, colocate
 from runtime.buffers.heap.arena import lower_bound
@@ -27,6 +27,7 @@ from runtime.buffers.types import (
     MemoryStats,
     NamedSlice,
 )
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.shape import HOST_MEMORY, ArrayShape
 

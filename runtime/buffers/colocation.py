@@ -9,7 +9,7 @@ outputs, loops from the outside in, branches), then sharing that saves memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from collectives.communicator.group import Group as DeviceGroup
@@ -23,6 +23,7 @@ from runtime.buffers.program import (
     all_steps,
 )
 from runtime.lowering import LOWERINGS
+from spmd.lazy_dataclass import dataclass
 
 
 class GroupKind(Enum):

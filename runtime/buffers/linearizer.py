@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from runtime.buffers.program import (
@@ -20,6 +20,7 @@ from runtime.buffers.view_ops import VIEW_RULES
 from runtime.lowering import LOWERINGS, result_order
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ParameterAttrs
 from spmd.registry import Registry
 from spmd.shape import ArrayShape, Shape, ShapeIndex, TupleShape, subshape

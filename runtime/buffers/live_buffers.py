@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from runtime.buffers.types import AllocationKind, BufferAssignment, BufferSlice, NamedSlice
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ so that the live range of a value is an interval.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from runtime.lowering import Device
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, ShapeIndex
 

@@ -27,7 +27,6 @@ device holds every byte.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runtime.buffers.colocation import Group, GroupKind
 from runtime.buffers.heap.arena import Arena, Interval, lower_bound
@@ -35,6 +34,7 @@ from runtime.buffers.heap.heap import Packing, pack
 from runtime.buffers.program import Program, Step, Value, all_steps
 from runtime.buffers.types import Color, Groups
 from runtime.lowering import LOWERINGS
+from spmd.lazy_dataclass import dataclass
 
 #: For up to this many bytes of operands, each member writes the entire result, from slots
 #: (``node_memory``): one rendezvous instead of two outweighs the bytes, and members would write to

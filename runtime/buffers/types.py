@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
 from collectives.communicator.group import Group
 from runtime.program.strides import StridedView
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import HOST_MEMORY
 
 #: Alignment in bytes (a cache line, the widest vector register) of every allocation, and of every

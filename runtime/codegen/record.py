@@ -24,7 +24,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import (
@@ -40,6 +39,7 @@ from typing import (
 
 import numpy as np
 
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
 if TYPE_CHECKING:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from runtime.codegen.record import Record, Word, record, sized
 from runtime.program.scalar_program import ScalarConstant, ScalarProgram, ScalarStep
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ Each member receives 64 rows of 128 elements of the operand; in the result, the 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from collectives.communicator.kinds.all_to_all import AllToAll
 from collectives.communicator.kinds.op import CollectiveOp
@@ -29,6 +28,7 @@ from runtime.lowering import (
 from runtime.program.strides import StridedView
 from runtime.program.thunks import Thunk
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs
 from spmd.ops.groups import group_size
 

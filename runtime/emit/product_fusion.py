@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.emit import dot
 from runtime.emit.fused_kernel import kernel_of, starts_of
@@ -20,6 +18,7 @@ from runtime.program.records.rows import RowKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
 

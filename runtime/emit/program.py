@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from runtime.buffers.assign import AssignedProgram
 from runtime.buffers.colocation import Copy
@@ -29,6 +29,7 @@ from runtime.program.thunks import (
     WhileThunk,
 )
 from spmd.analysis.trip_count import trip_count
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.collective_opcodes import KIND
+from spmd.lazy_dataclass import dataclass
 
 _COLLECTIVES = frozenset((*KIND, Opcode.ASYNC_START))
 

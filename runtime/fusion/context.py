@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from runtime.buffers.linearize import linearize
 from runtime.buffers.program import Program
@@ -15,6 +14,7 @@ from runtime.schedule.step_facts import StepFacts
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
 from spmd.hlo.clone import clone_module
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.fuel import Fuel
 
 #: Fraction of the module's memory that a plan may use in addition: the time saved is rarely as

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from runtime.fusion.element_operations import (
@@ -35,6 +35,7 @@ from runtime.program.scalar_program import (
 )
 from runtime.program.strides import Range, Shift, StridedView
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import IotaAttrs
 from spmd.shape import PrimitiveType
 

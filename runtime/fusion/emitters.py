@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from runtime.fusion.element_operations import FEW, array_shape
@@ -22,6 +21,7 @@ from runtime.fusion.products.product_fusion import (
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusionPlan, has_reductions, row_fusion
 from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 
 #: Names of the emitters of loops and of products with epilogues.
 LOOP, PRODUCT = "loop", "product"

@@ -8,7 +8,7 @@ until the plan is complete: ``make_fusions`` applies it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from runtime.fusion.collective_sides import CollectiveSides
 from runtime.fusion.cost.cost_model import KernelCost
@@ -19,6 +19,7 @@ from runtime.fusion.products.sliced_products import slices_read
 from runtime.fusion.row_region import have_common_rows
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ConstantAttrs
 
 #: Constants of more elements are operands: they are not searched for a single value.

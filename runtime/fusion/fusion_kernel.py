@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from runtime.fusion.cost.cost_model import KernelCost
 from runtime.fusion.kernel_kinds import KernelKind
 from spmd.hlo import HloInstruction
+from spmd.lazy_dataclass import dataclass
 
 
 class Kernel:

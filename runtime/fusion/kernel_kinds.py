@@ -8,7 +8,7 @@ results, are equal.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TypeAlias
 
@@ -35,6 +35,7 @@ from runtime.fusion.row_region import RowRegion, row_region
 from runtime.fusion.view_path import view_op
 from spmd.analysis.structure import StructuralKeys, instruction_key
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import PadAttrs
 from spmd.ops.opdef import OPS
 

@@ -8,7 +8,7 @@ coarse as the memory model's; exact figures come from planning the memory of bot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -18,6 +18,7 @@ from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.schedule.memory_model import MemoryModel
 from spmd.hlo import HloInstruction
+from spmd.lazy_dataclass import dataclass
 
 _Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -31,7 +32,7 @@ class LiveProfile:
 
     graph: FusionGraph
     model: MemoryModel
-    needs: InitVar[Sequence[int]]
+    needs: Sequence[int]
     headroom: float = 0.0
     limit: int = field(init=False)
     _live: _Bytes = field(init=False)
@@ -44,7 +45,7 @@ class LiveProfile:
     #: For each input that a result can overwrite in the computation's order: that result.
     _overwriter: dict[HloInstruction, HloInstruction] = field(default_factory=dict)
 
-    def __post_init__(self, needs: Sequence[int]) -> None:
+    def __post_init__(self) -> None:
         graph, model = self.graph, self.model
         read = {x: n for n, one in enumerate(graph.order) for x in model.reads[one]}
         self._overwriter.update(
@@ -54,7 +55,7 @@ class LiveProfile:
                 if read.get(target, -1) <= graph.position[root]
             }
         )
-        self._live = np.array([*needs, 0], np.int64)
+        self._live = np.array([*self.needs, 0], np.int64)
         self.limit = int(self._live.max(initial=0) * (1.0 - self.headroom))
         for n, x in enumerate(graph.order):
             if x not in graph.kernel_of:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from runtime.fusion.element_graph import (
     ElementGraph,
@@ -28,6 +27,7 @@ from runtime.fusion.results import (
 from runtime.fusion.view_path import access_map
 from runtime.program.strides import Range
 from spmd.hlo import HloInstruction
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

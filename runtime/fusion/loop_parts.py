@@ -7,7 +7,7 @@ not once for each part: what computes a stack of scalars is traversed once, howe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from runtime.fusion.element_graph import (
@@ -27,6 +27,7 @@ from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import AccessMap, ViewOp, ViewPath, through
 from runtime.program.strides import Range
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import SliceAttrs
 
 #: Largest number of pieces; each has its own code.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.emitters import LOOP, PRODUCT, Emitted, as_loop_if_short
@@ -14,6 +14,7 @@ from runtime.fusion.plan_cache import store
 from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.instruction import Annotations
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import FusionAttrs, ParameterAttrs, TupleIndexAttrs
 from spmd.passes.fuel import Fuel
 from spmd.passes.rewrite import replace_and_prune

@@ -8,12 +8,12 @@ computation. Therefore no cycle can arise, and none has to be searched for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from runtime.fusion.cost.loop_cost import written_block
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
+from spmd.lazy_dataclass import dataclass
 
 #: Number of readers of one value, and of kernels, that are tried with one kernel.
 MAX_TRIED = 8

@@ -8,13 +8,13 @@ of indices with computed ends, and may be empty.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import ViewOp, ViewPath, repeated, shifts, through
 from runtime.program.strides import Range, StridedView
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DimensionsAttrs, PadAttrs, SliceAttrs
 from spmd.shape import PrimitiveType
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from runtime.fusion.collective_sides import CollectiveSides
@@ -17,6 +17,7 @@ from runtime.fusion.merging import merge_kernels
 from runtime.fusion.priority_queue import fuse_producers, fuse_regions
 from runtime.fusion.products.epilogues import products_taken
 from spmd.hlo import HloModule, Stage
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
 from spmd.passes.fuel import Fuel, FueledPass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runtime.fusion.element_graph import Starts
 from runtime.fusion.element_operations import array_shape
@@ -21,6 +21,7 @@ from runtime.fusion.view_path import (
 )
 from runtime.program.strides import Shift, StridedView
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ many passes as reductions depend on one another. Softmax reads a row from memory
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from runtime.fusion.element_graph import (
     ElementGraph,
@@ -29,6 +28,7 @@ from runtime.fusion.view_path import AccessMap, ViewOp, ViewPath, access_map, re
 from runtime.program.records.rows import Reduction, RowFusion, RowInput, RowPass, Source
 from runtime.program.strides import StridedView, dense_strides
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.reduction import reduction_kind
 from spmd.shape import ArrayShape
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from runtime.fusion.element_graph import post_order
@@ -12,6 +11,7 @@ from runtime.fusion.element_operations import array_shape
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import view_op
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.ops.opdef import OPS
 from spmd.ops.reduction import reduction_kind

@@ -7,12 +7,12 @@ these are moved from the results to the operands, where each read has a path of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from runtime.program.strides import Shift, StridedView
 from spmd.hlo import NO_ATTRS, Attrs, HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 

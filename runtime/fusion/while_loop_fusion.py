@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from runtime.fusion.element_graph import MAX_STEPS
@@ -19,6 +18,7 @@ from spmd.analysis.trip_count import trip_count
 from spmd.builder import Builder
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
 from spmd.hlo.clone import clone_computation
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.ops.opdef import definition
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from collectives.communicator.interface import Communicator
 from runtime.executable import Executable
@@ -16,6 +15,7 @@ from runtime.gpu.planning import MakePtx, no_ptx
 from runtime.gpu.rank import GpuRankDevice
 from runtime.gpu.report import KernelReport
 from runtime.local_devices import LocalDevices
+from spmd.lazy_dataclass import dataclass
 
 
 def _no_ptx(_: GpuDriver) -> MakePtx:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias, TypeVar, cast
 
 from runtime.buffers.types import ArrayView
@@ -15,6 +15,7 @@ from runtime.program.kernel import Kernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks import CollectiveStartThunk, Thunk
 from spmd.errors import UnsupportedError
+from spmd.lazy_dataclass import dataclass
 from spmd.registry import Registry
 
 Views: TypeAlias = tuple[StridedView, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from runtime.device_program import RETAINED_STEPS
 from runtime.gpu.driver import GpuDriver, GpuEvent, GpuStream
@@ -18,6 +18,7 @@ from runtime.gpu.steps.collective import BlockingStep, DoneStep, StartStep
 from runtime.program.thunks import Thunk, traverse
 from runtime.timeline.events import Stream
 from runtime.timeline.timestamps import Moment, RecordedStep, Timestamp, mark_of, moment_of
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass

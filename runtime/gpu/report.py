@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runtime.gpu.step import Step, traverse_steps
 from runtime.gpu.steps.kernel_step import KernelStep
 from runtime.gpu.steps.while_loop import HostedLoopStep
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

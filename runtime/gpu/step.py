@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from collectives.communicator.interface import Communicator
@@ -17,6 +16,7 @@ from runtime.gpu.views import DeviceView
 from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks import Thunk
 from runtime.timeline.events import Stream
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
 #: A bound step that can run any number of times: it enqueues work on streams, or decides on the

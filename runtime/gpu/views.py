@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from runtime.program.strides import StridedView
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PlacedLaunch, anchored, placed
@@ -11,6 +10,7 @@ from runtime.gpu.libraries.convolution_call import LibraryConvolution
 from runtime.gpu.libraries.gemm import GemmCall
 from runtime.gpu.views import DeviceView
 from runtime.program.kernel import Kernel
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from runtime.layout.exchanges import expose_members
@@ -16,6 +15,7 @@ from runtime.lowering import Order, result_order
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
 from spmd.hlo.instruction import Annotations
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass

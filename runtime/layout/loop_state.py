@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from runtime.layout.orders import is_row_major, row_major
 from runtime.layout.permuted import in_order
@@ -11,6 +11,7 @@ from runtime.lowering import Order
 from spmd.analysis.call_sites import call_sites
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.rewrite import is_annotated
 from spmd.passes.while_state import Loop, element_index, match_loop, result_has_only_element_reads
 from spmd.shape import ArrayShape, Shape, TupleShape

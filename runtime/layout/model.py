@@ -8,7 +8,7 @@ output) gets a copy. Both are counted in bytes, times the number of executions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from runtime.buffers.view_ops import VIEW_RULES
@@ -21,6 +21,7 @@ from runtime.program.strides import StridedView
 from spmd.analysis.trip_count import trip_count
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.opcode_roles import CALLERS
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
 #: Cost per byte of an operand that is read out of order, and of one that is copied, which also

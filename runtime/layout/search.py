@@ -9,13 +9,14 @@ prefix that saves most is retained. No change is retained that does not save byt
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from runtime.layout.model import REPACKED, RESULT, LayoutModel
 from runtime.layout.orders import before, memory_order, refilled, row_major
 from runtime.layout.permuted import unreduced_dims
 from runtime.lowering import Order
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs, DimensionsAttrs, DotAttrs
 from spmd.ops.dot import free_dims
 from spmd.shape import ArrayShape

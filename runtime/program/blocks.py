@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from runtime.program.records.loop import LoopKernel, Numbers, OperandElements
 from runtime.program.records.rows import PassLeaves, RowKernel, RowLeaf
 from runtime.program.strides import Range, StridedView
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from runtime.program.dot_matrices import is_for_blas
 from runtime.program.strides import StridedView
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.window import Window
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DotAttrs
 from spmd.shape import PrimitiveType
 

@@ -8,9 +8,9 @@ register other binders for the same records.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.registry import Registry
 

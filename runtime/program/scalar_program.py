@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
 
 from spmd.device import ReductionKind
 from spmd.hlo import NO_ATTRS, Attrs, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 

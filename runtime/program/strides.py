@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, PrimitiveType
 
 

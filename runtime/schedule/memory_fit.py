@@ -12,7 +12,7 @@ the backward pass): that is the second half of a road.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import islice
 from typing import TypeAlias
@@ -25,6 +25,7 @@ from runtime.schedule.rematerialize import Budget, Rematerializer
 from spmd.analysis.cost import module_cost
 from spmd.hlo import HloComputation, HloModule
 from spmd.hlo.clone import clone_module
+from spmd.lazy_dataclass import dataclass
 
 #: Each stage lowers the peak by this part of the initial peak.
 STAGE_SHARE = 1 / 32

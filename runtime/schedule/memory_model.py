@@ -7,13 +7,14 @@ dying operand of its size costs nothing either. Buffer assignment computes the e
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from runtime.lowering import LOWERINGS
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.opcode_roles import DONES, PAIRED_STARTS
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
 from spmd.shape import HOST_MEMORY, ArrayShape, ShapeIndex, subshape
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from runtime.schedule.memory_model import InputIndex, MemoryModel
 from runtime.schedule.step_facts import StepFacts
 from spmd.analysis.live_buffers import running_computations
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.opcode_roles import CALLERS
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ShapeIndex, leaves
 
 

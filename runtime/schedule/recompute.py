@@ -10,11 +10,12 @@ z  = g(x2, x)      x2' = x*x                 chain.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from runtime.schedule.live_ranges import LiveRanges
 from runtime.schedule.recompute_cost import RecomputeCost, is_cheap, recompute_cost
 from spmd.hlo import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 
 #: The live range of a value this many times smaller than the freed one may be extended.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from spmd.analysis.cost import op_cost
 from spmd.analysis.side_effects import SideEffects
@@ -11,6 +10,7 @@ from spmd.analysis.wire import result_bytes
 from spmd.cost.elements import OPERATIONS_PER_BYTE, OPERATIONS_PER_FUNCTION
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.collective_opcodes import KIND
+from spmd.lazy_dataclass import dataclass
 from spmd.ops import OpCost, definition
 from spmd.shape import ArrayShape
 

@@ -9,7 +9,7 @@ the limit; planning on all positions at once lets repeats share what they comput
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from runtime.schedule.split_region import Region, RegionSearch
 from runtime.schedule.step_facts import StepFacts
 from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import HloComputation, HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.ops import OpCost
 
 #: Parts of the module's flops and of its memory traffic that may be repeated by default.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from runtime.schedule.live_ranges import LiveRanges
@@ -24,6 +24,7 @@ from runtime.schedule.recompute_cost import RecomputeCost
 from spmd.analysis.cost import op_cost
 from spmd.analysis.split_rules import Along, length_along, ways_to_split
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 
 #: Largest number of instructions of one region, and of readers that its growth visits.
 MOST_MEMBERS = 48

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from runtime.buffers.program import CopyStep, Program, Step, all_steps
 from runtime.buffers.view_ops import is_view
 from spmd.hlo import HloInstruction, HloModule
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from runtime.buffers.types import ArrayView
@@ -15,6 +14,7 @@ from runtime.program.thunks import (
     traverse,
 )
 from runtime.timeline.timestamps import Moment, Timestamp, moment_of
+from spmd.lazy_dataclass import dataclass
 
 
 class Stream(Enum):

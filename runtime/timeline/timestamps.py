@@ -7,9 +7,10 @@ The device computes nothing from timestamps while it runs: ``events.py`` reads t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
+
+from spmd.lazy_dataclass import dataclass
 
 Timestamp: TypeAlias = tuple[int, int]
 """Mark (``moment_of``), and nanoseconds of the clock."""

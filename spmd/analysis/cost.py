@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import spmd.analysis.attention_cost  # registers what fused attention costs
 import spmd.analysis.lapack_cost  # noqa: F401 - registers what LAPACK calls cost
@@ -15,6 +15,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops import OpCost, definition
 from spmd.ops.attrs import CustomCallAttrs
 

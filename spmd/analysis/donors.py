@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import BufferDonor, HloModule
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.ops.checks import plain
 from spmd.shape import ArrayShape, ShapeIndex, leaves

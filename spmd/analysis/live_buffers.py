@@ -14,7 +14,7 @@ copies) or saves (views) is not included; buffer assignment reports it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from spmd.hlo.computation import HloComputation
@@ -22,6 +22,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import CALLERS, DONES, PAIRED_STARTS
+from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.shape import Shape, TupleShape, as_tuple, leaves

@@ -7,7 +7,7 @@ again. Parameters that the entry donates (aliases, donors) end with their last r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from spmd.analysis.live_buffers import Buffer, LiveBuffers, module_buffers
@@ -16,6 +16,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import CALLERS
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import leaves
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import Literal
 from spmd.ops import definition
 from spmd.ops.attrs import (

@@ -8,11 +8,11 @@ The pattern is found through tuples, copies, calls and fusions, so it works befo
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from spmd.analysis.value_trace import Value, constant_int, holds_integer, trace
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import CompareAttrs, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
 from spmd.shape import PrimitiveType
 

@@ -5,10 +5,9 @@ They recognize induction variables, whatever passes have wrapped around them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ConstantAttrs, CustomCallAttrs, ParameterAttrs, TupleIndexAttrs
 from spmd.shape import PrimitiveType
 

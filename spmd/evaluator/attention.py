@@ -6,12 +6,12 @@ g heads of k and v.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from spmd.evaluator.value import NDArray
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

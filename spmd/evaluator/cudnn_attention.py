@@ -11,7 +11,6 @@ bias is [1 or b, 1 or h, s, t]. Dropout, ALiBi, packed sequences and pages of ke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from spmd.evaluator.attention import Attention, grouped
 from spmd.evaluator.numerics import widen
 from spmd.evaluator.value import NDArray, Operands, Value, array_of
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.library_calls.settings import Settings, settings_of
 from spmd.ops.custom_call import custom_call_target
 from spmd.shape import as_array, as_tuple

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from spmd.evaluator.value import Value
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from spmd.evaluator.session import Session

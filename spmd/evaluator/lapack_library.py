@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -19,6 +18,7 @@ from spmd.errors import RunError, UnsupportedError
 from spmd.evaluator.lapack import flags_of
 from spmd.evaluator.value import NDArray, Operands, Value, arrays_of
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.numpy_library import numpy_library
 
 #: A character, a size, an array, or no function.

@@ -7,7 +7,6 @@ one at position 0). If collectives cross these axes, or the regions are written 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +18,7 @@ from spmd.hlo.collective_opcodes import COLLECTIVES
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.mesh import AxisRef, Mesh, TensorSharding
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs, CustomCallAttrs
 from spmd.ops.groups import device_groups

@@ -16,7 +16,6 @@ D. S. Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from spmd.evaluator.value import NDArray, Operands, Value
 from spmd.hlo.collective_opcodes import REDUCING_COLLECTIVES
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.shape import ArrayShape, PrimitiveType, leaves

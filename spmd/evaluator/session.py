@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from spmd.analysis.side_effects import SideEffects
@@ -19,6 +18,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.host_feed import HostFeed, UnpartitionedFeed
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ParameterAttrs
 from spmd.ops.groups import device_groups, device_pairs
 from spmd.shape import ArrayShape

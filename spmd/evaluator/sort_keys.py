@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from spmd.evaluator.pointwise import is_annotation
 from spmd.evaluator.registry import EVALUATORS
@@ -11,6 +10,7 @@ from spmd.evaluator.value import NDArray, array_of
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import CompareAttrs, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ParameterAttrs
 from spmd.ops.reduction import through_annotations
 

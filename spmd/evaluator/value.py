@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from spmd.errors import RunError
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, Shape, TupleShape
 
 NDArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]

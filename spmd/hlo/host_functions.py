@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 from spmd.sharding import HloSharding
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeVar
 
 from spmd.errors import VerificationError
 from spmd.hlo.opcode import NO_ATTRS, Attrs, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, Shape, as_array
 
 if TYPE_CHECKING:

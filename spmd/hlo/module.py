@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 
 from spmd.errors import VerificationError
@@ -12,6 +11,7 @@ from spmd.hlo.carried import NOTHING_CARRIED
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.host_functions import NO_FUNCTIONS
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import Shape, ShapeIndex
 
 

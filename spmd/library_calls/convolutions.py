@@ -10,12 +10,12 @@ Window and dim_labels are always those of the forward convolution, output = inpu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from spmd.builder import Builder
 from spmd.errors import UnsupportedError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.library_calls.arithmetic import (
     as_type,
     computing_type,

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from spmd.builder import Builder
 from spmd.errors import UnsupportedError
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands, result_shapes
 from spmd.shape import as_array
 

@@ -7,12 +7,12 @@ results:  product, value before the activation (..._AUX) or largest magnitude (d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from spmd.builder import Builder
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.library_calls.arithmetic import as_type, computing_type, gelu, relu, rounded, scaled, silu
 from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands, result_shapes
 from spmd.library_calls.settings import Settings, settings_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from spmd.errors import UnsupportedError
 from spmd.hlo.instruction import HloInstruction
 from spmd.json_fields import read_json
+from spmd.lazy_dataclass import dataclass
 
 _MOST_BYTES = 1_000_000
 _MOST_DIMENSIONS = 64

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 

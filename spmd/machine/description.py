@@ -9,9 +9,10 @@ from __future__ import annotations
 import bisect
 import hashlib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, ConvolutionParts
 from spmd.machine.products import ProductClass, Transposed, class_for
 from spmd.shape import PrimitiveType

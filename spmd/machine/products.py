@@ -10,9 +10,10 @@ ones. If both have one type, the operand order with less packing is used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 Transposed: TypeAlias = tuple[bool, bool]

@@ -6,11 +6,12 @@ text name if a record's field has another one. Those of elementwise operations a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from spmd.device import ReplicaGroups
 from spmd.hlo.opcode import Attrs
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import Literal
 from spmd.ops.window import Window
 from spmd.shape import Shape, ShapeIndex

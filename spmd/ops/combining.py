@@ -10,12 +10,12 @@ of two totals it may be no known reduction: abs is not applied to the first one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from spmd.device import ReductionKind
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.reduction import operation_kind, through_annotations
 
 

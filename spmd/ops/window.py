@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from spmd.errors import ShapeError
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

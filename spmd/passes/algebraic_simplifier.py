@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.analysis.side_effects import SideEffects
@@ -14,6 +13,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import Annotations, HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.checks import same_type
 from spmd.ops.inference import describe
 from spmd.passes.algebraic import FAMILIES

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CallAttrs, CollectiveAttrs, CollectivePermuteAttrs
 from spmd.passes.call_inliner import inline_calls
 from spmd.passes.fuel import Fuel, FueledPass

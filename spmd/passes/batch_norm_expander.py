@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.builder import Builder
@@ -12,6 +11,7 @@ from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import BatchNormAttrs
 from spmd.passes.instruction_pass import OpExpander
 from spmd.passes.interface import UNSCHEDULED, register_pass

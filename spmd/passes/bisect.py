@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from spmd.errors import SpmdError
 from spmd.hlo.clone import clone_module
 from spmd.hlo.module import HloModule
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import HloPass
 from spmd.passes.minimize import minimize

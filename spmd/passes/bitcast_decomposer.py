@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.builder import ModuleScope
@@ -11,6 +10,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.bitcast_decomposition import decomposed, is_decomposed
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.analysis.call_sites import call_sites, require_bounded
@@ -12,6 +11,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.inline import inline
 from spmd.passes.interface import UNSCHEDULED, register_pass

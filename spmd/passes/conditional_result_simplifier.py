@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.analysis.call_sites import call_sites
@@ -13,6 +12,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.passes.conditional_operand_simplifier import used_reads
 from spmd.passes.instruction_pass import Edit, InstructionPass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from spmd.hlo.collective_opcodes import SYNCHRONOUS_COLLECTIVES
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import Literal, NDArray
 from spmd.passes.algebraic.match import constant_array
 from spmd.passes.instruction_pass import Simplifier, Simplify

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.analysis.side_effects import SideEffects
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 

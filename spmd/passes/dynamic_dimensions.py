@@ -7,11 +7,12 @@ reduce f32[a, b] over b    result dimension 0 is operand dimension 0; operand di
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops import OPS
 from spmd.ops.attrs import CustomCallAttrs, DimensionsAttrs, DotAttrs, PadAttrs, SliceAttrs
 from spmd.ops.reduction import identity_value, reduction_kind

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, fields
 from typing import ClassVar, TypeVar
 
 from spmd.errors import VerificationError
 from spmd.hlo.module import HloModule, Stage
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.registry import Registry
 

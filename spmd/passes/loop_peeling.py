@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.trip_count import counting, induction_variable, trip_count
 from spmd.analysis.value_trace import holds_integer
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.rewrite import is_pinned
 from spmd.passes.while_loop_trip_count_annotator import forget_trip_count
 from spmd.passes.while_state import (

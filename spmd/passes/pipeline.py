@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from spmd.hlo.module import HloModule
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.interface import HloPass, PassResult
 
 #: Rounds after which a pipeline is taken to go in circles; simplification settles in three or four.

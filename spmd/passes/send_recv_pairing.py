@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from spmd.builder import ModuleScope
@@ -11,6 +11,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ChannelAttrs
 from spmd.ops.send_recv import source_target_pairs
 from spmd.passes.fuel import Fuel, FueledPass

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.analysis.structure import StructuralKeys
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import is_annotated

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from spmd.analysis.side_effects import SideEffects
@@ -11,6 +10,7 @@ from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import SliceAttrs
 from spmd.passes.algebraic.match import constant_starts
 from spmd.passes.instruction_pass import Edit, InstructionPass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.analysis.side_effects import SideEffects
@@ -10,6 +9,7 @@ from spmd.builder import Builder
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import Stage
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.constant_copies import copy_constant, is_small_constant
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.loop_pass import LoopPass

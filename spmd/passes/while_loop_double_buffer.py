@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.analysis.side_effects import SideEffects
@@ -10,6 +9,7 @@ from spmd.analysis.trip_count import trip_count
 from spmd.builder import Builder
 from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.opdef import OPS
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.loop_pass import LoopPass

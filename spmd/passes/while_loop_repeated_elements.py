@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.analysis.call_sites import call_sites
@@ -12,6 +11,7 @@ from spmd.analysis.structure import StructuralKeys
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.passes.common_subexpression_elimination import is_mergeable, value_key
 from spmd.passes.instruction_pass import Edit, InstructionPass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.analysis.side_effects import SideEffects
@@ -11,6 +10,7 @@ from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.module import Stage
 from spmd.hlo.opcode_roles import CALLERS
+from spmd.lazy_dataclass import dataclass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import CountedLoop, match_counted, peel_last, write_trips

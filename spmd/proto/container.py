@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from spmd.errors import HloParseError
+from spmd.lazy_dataclass import dataclass
 from spmd.proto.schema.config import HloModuleConfigProto, HloModuleProtoWithConfig
 from spmd.proto.schema.hlo import HloModuleProto, HloProto
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from spmd.errors import HloParseError, UnsupportedError
+from spmd.lazy_dataclass import dataclass
 from spmd.limits import MAX_NESTING
 from spmd.literal import Literal, NDArray
 from spmd.proto.message import Field

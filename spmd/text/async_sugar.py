@@ -7,11 +7,11 @@ the text is read, and left out again when it is printed, as long as it has that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import AsyncAttrs, ParameterAttrs
 from spmd.shape import Shape, TupleShape
 from spmd.text.attrs_text import ATTRS_TEXT, AttrValues, AttrWriter

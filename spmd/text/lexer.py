@@ -278,7 +278,8 @@ def _byte(value: int) -> str:
     return chr(value) if value < 128 else chr(0xDC00 + value)
 
 
-_TO_ESCAPE = re.compile(r"[\\\"'\x00-\x1f\x7f-\U0010ffff]")
+#: All but printable ASCII, and of that quotes and the backslash.
+_TO_ESCAPE = re.compile(r"[^ !#-&(-\[\]-~]")
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "'": "\\'", "\\": "\\\\"}
 
 

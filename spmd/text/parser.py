@@ -6,11 +6,11 @@ import gc
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from spmd.errors import HloParseError
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.module import HloModule
+from spmd.lazy_dataclass import dataclass
 from spmd.limits import MAX_INLINE_NESTING
 from spmd.ops.attrs import ParameterAttrs
 from spmd.shape import Shape

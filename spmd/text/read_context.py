@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Attrs, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.sharding import HloSharding
 from spmd.text.annotations_text import read_frontend_attributes, read_metadata, read_text_or_braces
 from spmd.text.attrs_text import ATTRS_TEXT, AttrValues, Callee

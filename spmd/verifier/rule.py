@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from spmd.hlo.module import HloModule
+from spmd.lazy_dataclass import dataclass
 
 #: Yields one message per violation: which instruction (its text), what was expected, what was found.
 Check: TypeAlias = Callable[[HloModule], Iterator[str]]

@@ -23,7 +23,6 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
@@ -35,6 +34,7 @@ from collectives.communicator.steps.array_steps import (
     LocalBarrier,
 )
 from collectives.communicator.steps.shared_buffers import Buffers, aligned
+from spmd.lazy_dataclass import dataclass
 
 Staging: TypeAlias = Mapping[int, Array]
 """Staging of each local member, the member itself included, as bytes; by member."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -31,6 +30,7 @@ from collectives.communicator.hierarchical.plans import GroupNodes, Staging, com
 from collectives.communicator.steps.array_steps import ArrayStep, Exchange, Message, Reduce
 from collectives.communicator.steps.shared_buffers import aligned
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 
 CHUNK_BYTES = 1 << 18
 """Of a member's share that goes in one message; fewer would be latency, more would leave links idle."""

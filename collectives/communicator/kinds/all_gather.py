@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from collectives.communicator.steps.device_steps import (
 from collectives.communicator.steps.shared_buffers import Buffers
 from collectives.communicator.steps.shared_steps import Ends, Step, copy_rows, rows_along
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

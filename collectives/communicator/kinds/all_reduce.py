@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -49,6 +48,7 @@ from collectives.communicator.steps.shared_buffers import (
 )
 from collectives.communicator.steps.shared_steps import Ends, Step, reduce_rows, share_of
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 ONE_SHOT_BYTES = 8192

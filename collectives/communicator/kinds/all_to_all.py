@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -40,6 +39,7 @@ from collectives.communicator.steps.shared_buffers import (
 )
 from collectives.communicator.steps.shared_steps import Ends, Step, SwapRows, copy_rows, rows_along
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 
 BATCH_BYTES = 1 << 14
 """Up to this many bytes for each member an all-to-all is batched: a message costs more than a copy there."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from collectives.communicator.steps.device_steps import (
 )
 from collectives.communicator.steps.shared_buffers import Buffers
 from collectives.communicator.steps.shared_steps import Ends, Step, copy_rows
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from collectives.communicator.steps.shared_steps import (
     copy_rows,
     share_of,
 )
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

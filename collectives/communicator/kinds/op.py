@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -32,6 +32,7 @@ from collectives.communicator.steps.shared_buffers import Buffers
 from collectives.communicator.steps.shared_steps import Ends, Step
 from spmd.device import ReductionKind
 from spmd.errors import RunError
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from collectives.communicator.steps.array_steps import (
 from collectives.communicator.steps.device_steps import DeviceBuffers, DeviceStepBuilder
 from collectives.communicator.steps.shared_steps import Ends, MoveRows, Step, copy_rows
 from spmd.errors import RunError
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -41,6 +40,7 @@ from collectives.communicator.steps.device_steps import (
 from collectives.communicator.steps.shared_buffers import Buffers
 from collectives.communicator.steps.shared_steps import Ends, Step, reduce_rows, rows_along
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 
 import numpy as np
@@ -37,6 +37,7 @@ from collectives.communicator.steps.engine import CollectiveEngine
 from collectives.communicator.steps.shared_buffers import Buffers, private_memory
 from collectives.communicator.wait_context import InFlightSet, poll_while
 from spmd.errors import CollectiveTimeoutError, RunError
+from spmd.lazy_dataclass import dataclass
 
 _SPINS, _SPINS_OVERSUBSCRIBED = 500, 10
 """Looks for a late member before the core is given up: where every device has a core, and where they take turns."""

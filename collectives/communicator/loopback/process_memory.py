@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from collectives.communicator.group import Array, Group, describe_group
@@ -30,6 +30,7 @@ from collectives.communicator.steps.shared_buffers import (
 from collectives.communicator.steps.shared_steps import CollectiveProgram
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
+from spmd.lazy_dataclass import dataclass
 
 _SLOT_BYTES = 4096
 """Up to this many bytes of operands go through slots: a copy costs less than a second barrier."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from collectives.communicator.group import Array, Group
 from collectives.communicator.kinds.op import Collective, Members
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
+from spmd.lazy_dataclass import dataclass
 
 RendezvousKey = tuple[str, Group, int]
 """Instruction name, group, and how often the group has met there before."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from collectives.communicator.group import Array
@@ -23,6 +22,7 @@ from collectives.communicator.steps.engine import CollectiveEngine
 from collectives.communicator.steps.shared_buffers import MEMORY_ALIGNMENT, Buffers, aligned
 from collectives.communicator.steps.shared_steps import CollectiveProgram, Messages
 from spmd.errors import RunError
+from spmd.lazy_dataclass import dataclass
 
 OpenWindow: TypeAlias = Callable[[int], tuple[SharedWindow, Array]]
 """Memory that the node shares, so many bytes of this rank: every rank of the world calls it. RunError on all alike."""

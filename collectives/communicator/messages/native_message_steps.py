@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from collectives.communicator.group import Array, Group
@@ -30,6 +29,7 @@ from collectives.communicator.steps.shared_steps import (
     StartMessages,
     Step,
 )
+from spmd.lazy_dataclass import dataclass
 
 Prepare: TypeAlias = Callable[[Exchange], Messages]
 

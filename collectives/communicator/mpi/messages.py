@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from mpi4py import MPI
@@ -27,6 +27,7 @@ from collectives.communicator.steps.array_steps import (
 )
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
+from spmd.lazy_dataclass import dataclass
 
 _LEAST_TAGS = 32767
 """That MPI promises."""

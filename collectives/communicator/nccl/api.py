@@ -8,12 +8,13 @@ that are made while the caller goes on (``blocking = 0``), takes ``ncclInProgres
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Any, Protocol
 
 from collectives.communicator.steps.device_steps import NcclOperation, NcclType
 from spmd.errors import RunError
+from spmd.lazy_dataclass import dataclass
 
 UNIQUE_ID_BYTES = 128
 NO_COLOR = -1

@@ -12,7 +12,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from collectives.communicator.nccl.plan_steps import plan_steps
 from collectives.communicator.nccl.watchdog_thread import NcclWatch
 from collectives.communicator.steps.device_steps import DeviceArray, DeviceSteps, version_text
 from spmd.errors import CollectiveTimeoutError, RunError
+from spmd.lazy_dataclass import dataclass
 
 _TURNS = 4
 """Runs of one collective on a stream at most that have not ended."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from collectives.communicator.group import Group, describe_group
 from collectives.communicator.nccl.interface import DeviceEvent, HostCommunicator
 from collectives.communicator.wait_context import poll_while
+from spmd.lazy_dataclass import dataclass
 
 _SPIN_SECONDS = 200e-6
 """For which a host asks its GPU again and again: whoever reads one number back wants it at once."""

@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
@@ -20,6 +19,7 @@ from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.shared_protocols import own_tiles
 from collectives.communicator.node.shared_window import SharedWindow
 from collectives.communicator.steps.shared_buffers import MEMORY_ALIGNMENT, Buffers
+from spmd.lazy_dataclass import dataclass
 
 _HEADER = struct.Struct("<qq")
 _RECORD = struct.Struct("<16sqq")

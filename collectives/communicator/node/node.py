@@ -7,13 +7,13 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TypeAlias
 
 from collectives.communicator.group import Group
 from collectives.communicator.hierarchical.plans import GroupNodes
+from spmd.lazy_dataclass import dataclass
 
 ByteExchange: TypeAlias = Callable[[bytes], list[bytes]]
 """What every rank passes, in rank order, on every rank: a communicator's ``all_gather_bytes``."""

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.steps.shared_buffers import Addresses, Buffers, starts_at
@@ -38,6 +37,7 @@ from collectives.communicator.steps.shared_steps import (
     copies,
     join_copies,
 )
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ import tempfile
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -30,6 +29,7 @@ import numpy as np
 from collectives.communicator.group import Array, Group
 from collectives.communicator.node.node import ByteExchange, Node
 from spmd.errors import RunError
+from spmd.lazy_dataclass import dataclass
 
 
 class SharedMemoryProvider(ABC):

@@ -8,7 +8,7 @@ group are named by their index in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from collectives.communicator.group import Array, reduce_in_order
 from collectives.communicator.steps.shared_buffers import overlap, starts_at
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 
 Message: TypeAlias = tuple[int, Array]
 """The member at the other end, and the bytes that go there or come from there: a C-contiguous array."""

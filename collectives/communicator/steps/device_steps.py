@@ -6,13 +6,14 @@ Elements move as bytes; only reductions know types.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 

@@ -6,7 +6,6 @@ An engine is given to the communicator; ``runtime/cpu/collective/collective_engi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from collectives.communicator.steps.shared_steps import CollectiveProgram
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from collectives.communicator.group import Array
+from spmd.lazy_dataclass import dataclass
 from spmd.limits import out_of_memory, require_bytes
 
 MEMORY_ALIGNMENT = 64

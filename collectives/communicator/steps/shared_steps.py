@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from collectives.communicator.group import Array, Group
 from collectives.communicator.steps.shared_buffers import MEMORY_ALIGNMENT, Addresses, Buffers
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

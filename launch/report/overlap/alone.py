@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeAlias
 
@@ -20,6 +19,7 @@ from launch.report.overlap.model import (
     Reference,
     Slice,
 )
+from spmd.lazy_dataclass import dataclass
 
 #: Device, name, kind of a slice ("" for a flight), execution.
 Key: TypeAlias = tuple[int, str, str, int]

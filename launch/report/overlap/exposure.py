@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from collectives.cost.intervals import Interval, covered, crowded
 from launch.report.overlap.alone import Alone, is_compute
 from launch.report.overlap.model import AsyncInterval, DeviceStep, Reason, Site
+from spmd.lazy_dataclass import dataclass
 
 #: Less than this part of what is exposed is rounding, and so is less than a nanosecond.
 _SLIGHT = 2e-5

@@ -18,11 +18,11 @@ One collective in flight on one device, and its instants; ``last`` is the member
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from launch.report.meetings import who_meets
+from spmd.lazy_dataclass import dataclass
 
 
 class Reason(Enum):

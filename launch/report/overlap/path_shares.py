@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 from launch.report.overlap.model import Instruction, OverlapReport
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from collectives.cost.roofline import RooflineEstimator
@@ -20,6 +20,7 @@ from launch.report.simulation_predicted import predicted_durations
 from runtime.executable import Executable
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
 

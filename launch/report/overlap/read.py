@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from launch.report.overlap.matching import matched
 from launch.report.overlap.model import (
@@ -25,6 +25,7 @@ from launch.report.overlap.trace_notes import read_predicted, read_sites
 from launch.report.trace_events import timed_events
 from spmd.errors import SpmdError
 from spmd.json_fields import JsonFields, read_json, shown
+from spmd.lazy_dataclass import dataclass
 
 #: Some hundred thousand events; as Python objects they take several times as much.
 MAX_BYTES = 1 << 28

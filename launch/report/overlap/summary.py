@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -20,6 +19,7 @@ from launch.report.overlap.model import (
     Reason,
     Site,
 )
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

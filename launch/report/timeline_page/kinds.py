@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from launch.report.overlap.model import Instruction
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.collective_opcodes import KIND
+from spmd.lazy_dataclass import dataclass
 
 
 class PageKind(Enum):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from launch.report.overlap.model import OverlapReport
+from spmd.lazy_dataclass import dataclass
 
 _HINTS = {
     "step, measured": "a typical step, mean over devices",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from partitioner.devices.axes import DeviceAxes
@@ -11,6 +10,7 @@ from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import trim_to
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:

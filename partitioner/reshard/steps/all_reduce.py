@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import Step, StepContext
 from spmd.device import ReductionKind
 from spmd.errors import ShardingError
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:

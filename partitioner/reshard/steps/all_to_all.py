@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem, available_prefix
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import pad_to, reshape_to, transpose_by, trim_to
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tile_overlap import SubAxis, prime_sub_axes, same_tile_fraction
 from spmd.device import IotaTile
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 from spmd.source_target_pairs import DigitPermutation, LinePairs, ListedPairs, SourceTargetPairs
 

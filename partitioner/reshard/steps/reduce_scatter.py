@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from partitioner.devices.axes import Axes, DeviceAxes
@@ -12,6 +11,7 @@ from partitioner.reshard.problem import ReshardProblem, available_prefix
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.steps.all_reduce import reduction_of, without_partial_axes
 from partitioner.reshard.tiles import pad_to, replaced
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:

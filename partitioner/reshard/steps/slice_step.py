@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
@@ -11,6 +10,7 @@ from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem, available_prefix
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import pad_to
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, PrimitiveType
 
 if TYPE_CHECKING:

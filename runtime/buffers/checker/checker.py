@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NoReturn
 
 from collectives.communicator.kinds.op import CollectiveOp
@@ -50,6 +50,7 @@ from runtime.program.thunks import (
 )
 from spmd.errors import CheckFailed
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ParameterAttrs
 
 _TRIPS = 2

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from collectives.communicator.group import Group
 from runtime.buffers.checker.symbols import Symbol
 from runtime.buffers.types import BufferAllocation, BufferSlice
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ symbol. One whose elements all come from its operand (broadcast, slice, reshape,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias, Union
 
 import numpy as np
 
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.ops.attrs import ConstantAttrs, IotaAttrs, TupleIndexAttrs
 from spmd.shape import ArrayShape, Shape, ShapeIndex, TupleShape, as_tuple

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -15,6 +14,7 @@ from runtime.buffers.heap.interval_placement import (
     placement,
 )
 from runtime.buffers.types import alignment_of
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
 

@@ -17,7 +17,6 @@ find the same packing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, islice
 
@@ -26,6 +25,7 @@ import numpy as np
 from runtime.buffers.heap.arena import Arena, Fit, Interval, items_of, lower_bound
 from runtime.buffers.heap.height_search import Preference, search_height
 from runtime.buffers.heap.placement_orders import ORDERS, Order
+from spmd.lazy_dataclass import dataclass
 from spmd.limits import out_of_memory
 from spmd.literal import NDArray
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from runtime.buffers.heap.arena import Interval
 from runtime.buffers.types import alignment_of
+from spmd.lazy_dataclass import dataclass
 
 
 class Preference(Enum):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from heapq import heappop, heappush
 
@@ -22,6 +21,7 @@ from runtime.buffers.program import Program
 from runtime.buffers.shared_results import Heap, heaps_of, intervals, shareable
 from runtime.buffers.types import AllocationKind, BufferAssignment, Color, alignment_of
 from spmd.errors import SpmdError
+from spmd.lazy_dataclass import dataclass
 
 
 class RecordedHeapsError(SpmdError):

@@ -7,10 +7,10 @@ results.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from runtime.codegen.elements.formats import FloatFormat
+from spmd.lazy_dataclass import dataclass
 
 #: Arithmetic accepts numbers as constants.
 Real: TypeAlias = "Float | float"
@@ -52,7 +52,7 @@ class Code:
     #: Mark of loads and stores.
     access = ""
 
-    def __init__(self, instructions: Instructions = Instructions()) -> None:
+    def __init__(self, instructions: Instructions = PLAIN) -> None:
         self.instructions = instructions
         self.globals: list[str] = []
         self._lines: list[str] = []

@@ -6,11 +6,11 @@ registers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from runtime.codegen.elements.builder import Bool, Float, Int
 from runtime.codegen.elements.formats import F32, F64, FloatFormat
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 #: Formats of the parts.

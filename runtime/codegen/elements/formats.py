@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 import numpy as np
+
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ The centres, and the coefficients of each power, form one table each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.codegen.elements.builder import Float
 from runtime.codegen.elements.common import greatest, polynomial
 from runtime.codegen.elements.formats import F32
 from runtime.codegen.elements.table import SIZE, picked
+from spmd.lazy_dataclass import dataclass
 
 #: Number of mantissa bits below those that give the interval.
 _SHIFT = F32.mantissa - 2

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
 from runtime.codegen.elements.builder import Bool, Code, Float, Int
 from runtime.codegen.elements.common import float_of_small
 from runtime.codegen.elements.formats import F32
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 

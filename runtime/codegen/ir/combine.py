@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -14,6 +13,7 @@ from runtime.codegen.elements.builder import PLAIN, Instructions
 from runtime.codegen.elements.small_floats import conversions
 from runtime.program.scalar_program import Provenance
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.reduction import identity_value
 from spmd.shape import PrimitiveType
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from runtime.codegen.elements.builder import Bool, Code, Int, IntLike, Value
@@ -21,6 +20,7 @@ from runtime.codegen.ir.control_flow import Branch, Repetition
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import INDEPENDENT, Pointer, typed
 from runtime.codegen.record import Record, RecordView, word_count
+from spmd.lazy_dataclass import dataclass
 
 Key = TypeVar("Key", bound=Hashable)
 Moving = TypeVar("Moving", Pointer, Int)

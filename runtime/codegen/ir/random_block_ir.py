@@ -6,11 +6,11 @@ Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runtime.codegen.elements.builder import Code, Int
 from runtime.codegen.ir.combine import element_of
 from runtime.program.records.random_bits import Algorithm
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.codegen.ir.combine import combining_ir, element_of
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.program.scalar_program import Reducer, ScalarProgram
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 

@@ -11,7 +11,6 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property
 from importlib import import_module
@@ -27,6 +26,7 @@ from runtime.codegen.llvm.library import (
 )
 from runtime.codegen.llvm.object_cache import ObjectCache, key_of
 from spmd.errors import SpmdError
+from spmd.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from runtime.codegen.llvm.ir_compiler import IrCompiler

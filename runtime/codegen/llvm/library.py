@@ -12,11 +12,12 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from ctypes import c_bool, c_char_p, c_int, c_size_t, c_uint, c_uint8, c_uint64, c_void_p
-from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
+
+from spmd.lazy_dataclass import dataclass
 
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "CreateLLJITCompiler": (c_void_p, (c_void_p, c_bool, c_bool, c_void_p)),

@@ -12,10 +12,10 @@ import hashlib
 import secrets
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.codegen.llvm.private_folder import PrivateFolder
+from spmd.lazy_dataclass import dataclass
 
 _MAGIC = b"spmd-object 2\n"
 #: Largest entry in bytes: a kernel's code has some KiB, a program with its constants some MiB at

@@ -14,8 +14,10 @@ import secrets
 import stat
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from spmd.lazy_dataclass import dataclass
 
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Flags that suffice to open files in a folder, even if the user may not list it (mode 0711).

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from runtime.codegen.elements.variants import LANES, VARIANTS
+from spmd.lazy_dataclass import dataclass
 
 TYPE = re.compile(r"(?<![%@.\w])(?:i\d+|half|bfloat|float|double)\b")
 LINE = re.compile(r"(%[\w.]+) = (\w+) (.*)")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from runtime.codegen.elements.variants import LANES, variant
 from runtime.codegen.vectorizer.functions import (
@@ -19,6 +19,7 @@ from runtime.codegen.vectorizer.functions import (
     spread,
     vector,
 )
+from spmd.lazy_dataclass import dataclass
 
 #: Bytes of elements that processors load and store at addresses of their own.
 _GATHERED = (4, 8)

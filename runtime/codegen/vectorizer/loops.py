@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runtime.codegen.vectorizer.functions import (
     TYPE,
@@ -21,6 +21,7 @@ from runtime.codegen.vectorizer.functions import (
 )
 from runtime.codegen.vectorizer.lines import VectorLines
 from runtime.codegen.vectorizer.target import VectorTarget
+from spmd.lazy_dataclass import dataclass
 
 #: Bytes of the largest element that masked instructions support.
 _LARGEST = 8

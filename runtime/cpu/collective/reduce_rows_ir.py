@@ -16,7 +16,6 @@ An element of a target may have the address of the same element of any source: i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from collectives.communicator.group import accumulator_type
 from collectives.communicator.steps.engine import RunStatus
@@ -29,6 +28,7 @@ from runtime.codegen.ir.values import Pointer
 from runtime.cpu.collective.shared_memory_ir import step_function
 from runtime.cpu.collective.step_records import Prefixes, ReduceRowsRecord, Streams
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 _BF16 = PrimitiveType.BF16.numpy

@@ -5,9 +5,8 @@ The first word is the address of the step's function. Strides are in bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.codegen.record import Address, Record, Word, record, word_count, word_index
+from spmd.lazy_dataclass import dataclass
 
 
 @record

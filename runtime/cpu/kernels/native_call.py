@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property, partial
 
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Address, Record, Word, record, word_count, word_index
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
 _VOID_OF_RECORD = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

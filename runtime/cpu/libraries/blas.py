@@ -7,11 +7,12 @@ training step of 0.45 s on 2 cores and 2 devices takes 6 s). So each device mult
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 
 from runtime.codegen.llvm.jit import NativeLibrary
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
+from spmd.lazy_dataclass import dataclass
 from spmd.numpy_library import numpy_library
 from spmd.shape import PrimitiveType
 

@@ -8,11 +8,12 @@ lines of strided elements.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 
 import numpy as np
 
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 

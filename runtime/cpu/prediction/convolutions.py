@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from runtime.cpu.kernels.convolution.tile_gradient import split_gradient_elements
@@ -29,6 +29,7 @@ from runtime.program.records.convolution import (
 from runtime.program.thunks import KernelThunk
 from spmd.cost.elements import element_seconds
 from spmd.hlo import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionParts
 from spmd.machine.description import MachineDescription
 from spmd.ops.window import Window

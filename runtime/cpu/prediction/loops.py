@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.loop.loop import ArrayAccess, crossed_accesses, track, track_of
@@ -30,6 +29,7 @@ from runtime.program.scalar_program import ScalarConstant, ScalarProgram
 from runtime.program.strides import StridedView, in_streaming_order, merged_dims
 from runtime.program.thunks import KernelThunk
 from spmd.cost.traffic import TRANSPOSED, stride_slowdown
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
 from runtime.cpu.prediction.work import TIMED_BYTES, WORK, Access, Work, stored_bytes
 from runtime.program.records.dot import DotKernel
 from runtime.program.thunks import KernelThunk
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.machine.products import Transposed, class_for
 from spmd.shape import PrimitiveType

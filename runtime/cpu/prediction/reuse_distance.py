@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from runtime.cpu.prediction.loops import loop_access, merged, program_busy
 from runtime.cpu.prediction.work import WORK, Access, Busy, Work, element_busy
@@ -14,6 +13,7 @@ from runtime.program.strides import StridedView
 from runtime.program.thunks import KernelThunk
 from spmd.cost.traffic import stride_slowdown
 from spmd.hlo import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from runtime.cpu.sharing.cut_kernels import cut_into
 from runtime.program.kernel import KernelArrays
 from runtime.program.strides import StridedView
 from runtime.program.thunks import KernelThunk
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 

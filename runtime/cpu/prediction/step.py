@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import runtime.cpu.prediction.convolutions
 import runtime.cpu.prediction.epilogues
@@ -36,6 +36,7 @@ from runtime.program.thunks import (
 )
 from spmd.analysis.trip_count import trip_count
 from spmd.hlo import HloModule, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 
 #: Fraction of the shorter of a loop's arithmetic and memory time that the longer one does not hide (measured: 0.3 to

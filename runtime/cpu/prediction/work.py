@@ -6,7 +6,6 @@ The modules of this package register them, one for each family of kernels; ``wor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeAlias
 
@@ -14,6 +13,7 @@ from runtime.buffers.types import ArrayView
 from runtime.program.thunks import KernelThunk
 from spmd.cost.elements import element_seconds
 from spmd.hlo import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.registry import Registry
 from spmd.shape import PrimitiveType

@@ -7,7 +7,7 @@ A bound thunk can be executed any number of times. It is either a ``Segment``, r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -41,6 +41,7 @@ from runtime.program.thunks import (
     ThunkSequence,
     WhileThunk,
 )
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.registry import Registry
 

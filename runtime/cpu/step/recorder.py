@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from runtime.cpu.step.device_table import LOG_WORDS, TIMESTAMP_WORDS
 from runtime.device_program import RETAINED_STEPS
 from runtime.program.thunks import Thunk, traverse
 from runtime.timeline.timestamps import Moment, RecordedStep, mark_of
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
 #: Capacity of a log in timestamps; a longer step calls Python when the log is full.

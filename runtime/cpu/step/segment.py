@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import Protocol, TypeAlias
@@ -14,6 +14,7 @@ import numpy as np
 from collectives.communicator.interface import BoundCollective
 from runtime.codegen.record import Address, Record, Word, record
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall, SharedAction
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
 #: Indices of a share's words; counters of all threads have cache lines of their own.

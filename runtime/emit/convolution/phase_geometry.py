@@ -10,9 +10,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from runtime.program.records.convolution import PhaseAxis
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.window import Window, WindowDimension
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
 from runtime.fusion.cost.cost_model import CostModel, KernelCost
@@ -21,6 +21,7 @@ from runtime.fusion.cost.loop_edges import Edges, add_edges, piece_count
 from runtime.fusion.index_maps import Index, IndexMap, identity, operand_accesses, reshaped
 from spmd.cost.traffic import STRIDED
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.opdef import OPS
 
 

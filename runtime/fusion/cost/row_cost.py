@@ -8,12 +8,13 @@ later passes find the row in the cache. No plan is needed: making one takes long
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from runtime.fusion.cost.cost_model import CostModel, KernelCost
 from runtime.fusion.row_region import RowRegion
 from spmd.cost.traffic import STRIDED
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DimensionsAttrs
 
 

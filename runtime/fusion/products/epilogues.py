@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from runtime.fusion.cost.cost_model import CostModel
 from runtime.fusion.element_graph import post_order
@@ -26,6 +26,7 @@ from runtime.program.dot_matrices import product_types
 from spmd.analysis.structure import StructuralKeys, instruction_key
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.collective_opcodes import KIND
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DotAttrs
 from spmd.verifier.collectives import STARTS_OF
 

@@ -7,7 +7,6 @@ forward pass has saved.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from runtime.fusion.element_graph import ElementGraph, Starts
 from runtime.fusion.element_operations import array_shape
@@ -16,6 +15,7 @@ from runtime.fusion.view_path import ViewOp, ViewPath, through, view_op
 from runtime.program.dot_matrices import unread_operands
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 
 #: Views through which a factor may be read. Its first element is the array's, apart from slice
 #: starts.

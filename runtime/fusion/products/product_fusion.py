@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from runtime.fusion.element_graph import ElementGraph, InputLeaf, post_order
 from runtime.fusion.element_operations import array_shape
@@ -19,6 +18,7 @@ from runtime.fusion.row_fusion import RowFusionPlan, has_reductions, row_fusion
 from runtime.fusion.view_path import access_map
 from runtime.program.blocks import Box
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DotAttrs
 from spmd.shape import ArrayShape
 

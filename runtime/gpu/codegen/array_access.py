@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runtime.codegen.elements.builder import Instructions, Int
 from runtime.codegen.ir.dynamic_starts import computed_starts, moved_by
@@ -17,6 +16,7 @@ from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.records import loop
 from runtime.program.records.loop import LoopLeaf, Numbers
 from runtime.program.strides import Shift, StridedView
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 #: Instructions of a GPU.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from runtime.gpu.codegen.launch import KernelSource, PtxTarget
 from runtime.program.kernel import Kernel
 from runtime.program.strides import StridedView
+from spmd.lazy_dataclass import dataclass
 from spmd.registry import Registry
 
 

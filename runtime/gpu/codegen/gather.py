@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.dynamic_starts import inside, widened_index
@@ -27,6 +26,7 @@ from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxTarget
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows
 from runtime.program.strides import merged_dims
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from runtime.program.strides import StridedView
+from spmd.lazy_dataclass import dataclass
 
 #: Alignment in bytes of the pointers that kernels get (see ``anchored``).
 ALIGNMENT = 16

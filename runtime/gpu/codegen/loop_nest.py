@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.dynamic_starts import inside
@@ -26,6 +25,7 @@ from runtime.program.strides import (
     in_streaming_order,
     merged_apart,
 )
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

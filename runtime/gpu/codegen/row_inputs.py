@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from runtime.gpu.codegen.array_access import GpuArrayAccess, leaf_access, view_access
 from runtime.gpu.codegen.emitters import GpuArrays
@@ -12,6 +12,7 @@ from runtime.program.records.loop import Numbers, OperandElements
 from runtime.program.records.rows import RowFusion, RowInput, RowKernel, RowLeaf, Source
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import in_streaming_order, merged_dims
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

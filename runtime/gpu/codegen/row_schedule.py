@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from runtime.gpu.codegen.launch import ALIGNMENT, RESIDENT_THREADS, WARP, PtxTarget
 from runtime.gpu.codegen.row_inputs import RowParts
+from spmd.lazy_dataclass import dataclass
 
 #: Most elements of a row, over all arrays and cached values, that a thread has in registers; limited by
 #: registers.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cupy.cuda import runtime
+
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 import numpy as np
@@ -22,6 +22,7 @@ from runtime.gpu.cuda.triangular_solve import LETTERS, LOWER, UPPER, addresses_o
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
 from runtime.gpu.libraries.linalg_work import SolverFunction, SolverWork, batch_of
 from runtime.gpu.views import DeviceView
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 

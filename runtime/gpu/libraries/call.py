@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 from runtime.gpu.libraries.library_emitters import library_work
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, Work
 from runtime.program.kernel import Kernel
+from spmd.lazy_dataclass import dataclass
 
 
 class LibraryCall(ABC):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from runtime.gpu.libraries.convolution_call import Direction
@@ -20,6 +20,7 @@ from runtime.program.records.convolution import (
 )
 from runtime.program.records.copy import PadKernel
 from runtime.program.strides import StridedView
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.window import Window, WindowDimension
 from spmd.shape import ArrayShape, PrimitiveType
 

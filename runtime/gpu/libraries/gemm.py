@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 #: Bytes: cuBLAS reads matrices behind pointers in vectors of this size.

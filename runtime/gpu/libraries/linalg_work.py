@@ -6,12 +6,12 @@ Matrices are column-major without gaps, one behind the other: views have dims [b
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
 
 from runtime.gpu.libraries.call import LibraryCall
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import Work
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

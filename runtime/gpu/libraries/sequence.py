@@ -7,7 +7,6 @@ back. All sequences of a device share the workspace.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from runtime.gpu.arena import ALIGNMENT
@@ -21,6 +20,7 @@ from runtime.program.records.loop import LoopKernel, NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature, ScalarConstant, ScalarProgram
 from runtime.program.strides import StridedView
 from spmd.hlo import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.registry import Registry
 from spmd.shape import ArrayShape, PrimitiveType
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step, on_host
 from runtime.program.thunks.callback import CallbackThunk
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ communication      └ waits for `ready` ── collective ── over
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from collectives.communicator.kinds.op import CollectiveOp
@@ -18,6 +17,7 @@ from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.transfers.staged_collective import StagedCollective
 from runtime.program.thunks import CollectiveDoneThunk, CollectiveStartThunk
 from runtime.timeline.events import Stream
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

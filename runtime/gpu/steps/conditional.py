@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
 from runtime.gpu.planning import Planner, plans
@@ -12,6 +11,7 @@ from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.sequence import plan_steps
 from runtime.gpu.transfers.read_back import read_back
 from runtime.program.thunks import ConditionalThunk
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 

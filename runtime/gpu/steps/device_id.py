@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
 from runtime.gpu.planning import Planner, plans
@@ -11,6 +10,7 @@ from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.work import CopyWork
 from runtime.program.thunks import PartitionIdThunk, ReplicaIdThunk
 from runtime.timeline.events import Stream
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

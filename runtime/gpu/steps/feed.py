@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -12,6 +11,7 @@ from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step, on_host
 from runtime.program.thunks import InfeedThunk, OutfeedThunk
 from runtime.timeline.events import Stream
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

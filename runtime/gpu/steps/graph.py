@@ -6,7 +6,6 @@ Addresses never change, so a graph is never captured again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -18,6 +17,7 @@ from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.collective import DoneStep, StartStep
 from runtime.program.thunks import Thunk
 from runtime.timeline.events import Stream
+from spmd.lazy_dataclass import dataclass
 
 #: Fewest steps of a graph: launching it takes as long as enqueuing one step.
 LEAST_STEPS = 2

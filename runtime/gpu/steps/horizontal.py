@@ -7,7 +7,7 @@ reads or writes. Memory has been assigned before, so the reuse of a buffer keeps
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.gpu.codegen.horizontal import MOST_ARGUMENTS, horizontal_source, is_mergeable
@@ -18,6 +18,7 @@ from runtime.gpu.steps.kernel import PtxStep
 from runtime.gpu.steps.kernel_step import KernelStep
 from runtime.gpu.work import HorizontalWork, PtxWork
 from runtime.timeline.events import Stream
+from spmd.lazy_dataclass import dataclass
 
 #: Steps past which a kernel is moved at most, and kernels of one launch.
 _LOOKBACK, _MOST_PARTS = 16, 16

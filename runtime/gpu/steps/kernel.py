@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runtime.buffers.types import ArrayView
 from runtime.gpu.codegen.launch import KernelSource
@@ -28,6 +28,7 @@ from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
 from runtime.program.thunks import CopyThunk, KernelThunk, Thunk
 from runtime.timeline.events import Stream
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from runtime.buffers.types import ArrayView
 from runtime.gpu.step import GpuProgram, Step
 from runtime.gpu.work import KernelArraysOnDevice
 from runtime.program.kernel import Kernel
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.gpu.codegen.launch import ArgumentKind, anchored
 from runtime.gpu.libraries.sequence import CallStage, LibrarySequence, SequenceArray, Stage
 from runtime.gpu.step import Action, GpuProgram
@@ -12,6 +10,7 @@ from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, PtxWork, Work
 from runtime.program.records.copy import CopyKernel
 from runtime.timeline.events import Stream
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

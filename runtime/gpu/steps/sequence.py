@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step
@@ -11,6 +10,7 @@ from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.graph import with_graphs
 from runtime.gpu.steps.horizontal import with_horizontal_launches
 from runtime.program.thunks import ThunkSequence
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.loop.scalar_loop import bind_scalar_loop
@@ -14,6 +13,7 @@ from runtime.gpu.steps.sequence import plan_steps
 from runtime.gpu.transfers.read_back import read_back
 from runtime.program.thunks import WhileThunk
 from runtime.program.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
+from spmd.lazy_dataclass import dataclass
 
 #: Most trips of a scalar loop that run on the device, since waiting for the device would take
 #: longer.

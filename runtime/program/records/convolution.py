@@ -6,11 +6,11 @@ c input features (channels) and f output features.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
 from runtime.program.kernel import Kernel
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.window import Window, WindowDimension
 from spmd.shape import PrimitiveType
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.program.kernel import Kernel
 from runtime.program.records.loop import StartsStage
 from runtime.program.strides import Shift
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 #: Elements of a converted block of the left operand, at most (if one row is not larger).

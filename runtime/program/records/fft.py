@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.program.kernel import Kernel
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from runtime.program.kernel import Kernel
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import TriangularSolveAttrs
 from spmd.shape import PrimitiveType
 

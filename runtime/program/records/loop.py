@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
 from runtime.program.kernel import Kernel
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from runtime.program.strides import Range, Shift, StridedView
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from runtime.program.blocks import Span, blocks_of
@@ -13,6 +13,7 @@ from runtime.program.records.dot import DotKernel, FactorOperands
 from runtime.program.records.loop import LoopKernel
 from runtime.program.records.rows import RowKernel
 from runtime.program.strides import dense_strides
+from spmd.lazy_dataclass import dataclass
 
 #: Indices along each dimension of a product.
 Box: TypeAlias = tuple[Span, ...]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
 
 from runtime.program.kernel import Kernel
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.program.kernel import Kernel
 from runtime.program.scalar_program import Reducer, ScalarProgram
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.window import Window
 from spmd.shape import PrimitiveType
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.program.kernel import Kernel
 from spmd.hlo import HloInstruction
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
@@ -12,6 +11,7 @@ from runtime.program.records.loop import Numbers, OperandElements, StartsStage
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, PrimitiveType
 
 

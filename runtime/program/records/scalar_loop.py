@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.program.scalar_program import ScalarProgram
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.program.kernel import Kernel
 from runtime.program.scalar_program import ScalarProgram
+from spmd.lazy_dataclass import dataclass
 
 #: Dimensions besides the sorted one at most.
 RANK = 4

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 from collectives.communicator.kinds.op import CollectiveOp
 from runtime.arrays.host_feed import FeedSite
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.program.kernel import Kernel
+from spmd.lazy_dataclass import dataclass
 
 
 class UseKind(Enum):

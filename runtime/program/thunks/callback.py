@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from runtime.program.thunks import BufferUse, Role, Thunk, UseKind, uses
 from spmd.custom_call import advice_for
 from spmd.errors import UnsupportedError
 from spmd.host_callback import CallbackSignature, call_back
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
 

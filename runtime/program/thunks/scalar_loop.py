@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.program.records.loop import (
@@ -17,6 +16,7 @@ from runtime.program.records.scalar_loop import ScalarLoop, Statement
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView
 from runtime.program.thunks import CopyThunk, KernelThunk, Thunk
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 #: Largest number of thunks of such a loop: the code is compiled for this loop alone.

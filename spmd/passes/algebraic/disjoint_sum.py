@@ -8,12 +8,11 @@ concatenation does not. Exact but for the sign of zero (docs/numerics.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DimensionsAttrs, PadAttrs
 from spmd.passes.algebraic.match import is_splat, used_once
 from spmd.passes.algebraic.rules import simplifies

@@ -10,12 +10,11 @@ A padded array of any size is never made where a few elements of it are read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import PadAttrs, SliceAttrs
 from spmd.passes.algebraic.match import used_once
 from spmd.passes.algebraic.rules import simplifies

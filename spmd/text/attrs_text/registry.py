@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import NO_ATTRS, Attrs, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.registry import Registry
 from spmd.text.attrs_text.values import AttrValues
 from spmd.text.attrs_text.writer import AttrWriter

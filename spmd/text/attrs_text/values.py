@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NoReturn, TypeVar, cast
 
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import Shape
 from spmd.text.attrs_text.opaque_values import OPAQUE_VALUES
 from spmd.text.lexer import STRING, Scanner, Source, unescape

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from spmd.lazy_dataclass import dataclass
 from spmd.limits import MAX_DEVICES, MAX_RANK
 from spmd.text.lexer import STRING, Scanner, unescape
 

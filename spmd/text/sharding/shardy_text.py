@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
+from spmd.lazy_dataclass import dataclass
 from spmd.mesh import AxisRef, DimensionSharding, Mesh, TensorSharding
 from spmd.text.lexer import INTEGER, NAME, Scanner, quote
 

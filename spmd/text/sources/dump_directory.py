@@ -8,10 +8,10 @@ DIR:12, DIR:module_0012.jit_step
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from spmd.errors import HloParseError
+from spmd.lazy_dataclass import dataclass
 
 _STAGE = "before_optimizations"
 #: Text first: it says what no proto does (partitions, sharding propagation).

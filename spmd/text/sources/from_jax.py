@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from spmd.errors import SpmdError
@@ -20,6 +20,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.host_functions import HostFunctions, LocalFunction
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.custom_call import CUSTOM_PARTITIONING, custom_call_target
 from spmd.proto.reader import parse_proto
 from spmd.shape import ArrayShape

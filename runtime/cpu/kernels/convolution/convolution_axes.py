@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.ops.window import Window, WindowDimension
 

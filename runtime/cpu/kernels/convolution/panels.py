@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from runtime.program.records.convolution import (
     PanelConvolutionKernel,
     VectorPlan,
 )
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.ops.window import Window
 

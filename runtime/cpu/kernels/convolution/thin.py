@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from runtime.cpu.kernels.convolution.ir.thin_ir import (
     thin_code,
 )
 from runtime.cpu.kernels.native_call import NativeAction, native_call
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.ops.window import Window, WindowDimension
 from spmd.shape import PrimitiveType

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -15,6 +14,7 @@ from runtime.cpu.kernels.convolution.tile_gradient_geometry import GradientGeome
 from runtime.cpu.kernels.convolution.tuning import ADD, SPLIT, TURN_AND_SPLIT
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
 from runtime.program.records.convolution import GradientTiles
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
 

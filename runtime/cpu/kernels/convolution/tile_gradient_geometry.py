@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES
 from runtime.cpu.kernels.convolution.tuning import MOST_GROUP_PAIRS, filled
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.window import Window, WindowDimension
 
 

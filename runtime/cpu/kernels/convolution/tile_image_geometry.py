@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from runtime.cpu.kernels.convolution.convolution_axes import Axis, Lines, Part, axis_of, lines_of
@@ -12,6 +12,7 @@ from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES, PARTS
 from runtime.cpu.kernels.convolution.tuning import MOST_GROUP_IMAGES, filled
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
 from runtime.program.records.convolution import Arrangement
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.window import Window, WindowDimension
 
 #: Arrangement in which rows are the positions of all lines of a panel.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.kernels.native_call import NativeAction, native_call
 from runtime.program.records.convolution import LeftLayout, VectorMicroKernel, VectorPlan
 from runtime.program.strides import StridedView
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.ops.window import Window, WindowDimension
 from spmd.shape import PrimitiveType

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, Vector
 from runtime.cpu.kernels.copy.copy import transpose_name
+from spmd.lazy_dataclass import dataclass
 
 #: Rows and columns of the squares of a small transpose: runs of some lines, on pages that stay in the TLB; at least a
 #: block (Zen 5: 64 take 1.0 to 1.2 as long up to 1000 x 1000, but 0.4 to 0.8 with rows of 1024 and 2048 elements).

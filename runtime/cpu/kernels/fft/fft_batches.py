@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from runtime.codegen.elements.formats import FloatFormat
@@ -22,6 +20,7 @@ from runtime.cpu.kernels.fft.fft_plan import digit_reversal, radices_of, roots_o
 from runtime.cpu.kernels.fft.fft_real_ir import RealRecord, RealVariant
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall, native_call, repeated
 from runtime.program.strides import merged_dims
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
 COMPLEX_BYTES = 2 * VECTOR_BYTES

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.elements.builder import Float
@@ -20,6 +19,7 @@ from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.values import Pointer, splat
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Address, Record, Word, record
+from spmd.lazy_dataclass import dataclass
 
 FUNCTION = "spmd_fft_pass"
 RADICES = (8, 5, 4, 3, 2)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
@@ -27,6 +26,7 @@ from runtime.cpu.kernels.fft.fft_ir import (
     store_complex,
     vectors_of,
 )
+from spmd.lazy_dataclass import dataclass
 
 FUNCTION = "spmd_fft_lines"
 #: Prefetch distance in elements of adjacent lines: each element may be on another page (Zen 5: without it 0.97 to

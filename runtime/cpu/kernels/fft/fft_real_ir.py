@@ -7,7 +7,6 @@ X[k] = E + w O and X[h - k] = conj(E - w O), where w = exp(-pi i k / h).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.elements.builder import IntLike
@@ -24,6 +23,7 @@ from runtime.cpu.kernels.fft.fft_ir import (
     store_complex,
     times_minus_i,
 )
+from spmd.lazy_dataclass import dataclass
 
 FUNCTION = "spmd_fft_real"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
@@ -16,6 +15,7 @@ from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows, ScatterKernel
 from runtime.program.scalar_program import Reducer, ScalarProgram
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 

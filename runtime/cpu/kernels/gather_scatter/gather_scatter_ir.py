@@ -7,7 +7,6 @@ shapes of a rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from runtime.codegen.elements.builder import Int
@@ -23,6 +22,7 @@ from runtime.cpu.kernels.gather_scatter.gather_scatter import (
     IndexedRecord,
     IndexedVariant,
 )
+from spmd.lazy_dataclass import dataclass
 
 
 def indexed_ir(variant: IndexedVariant) -> str:

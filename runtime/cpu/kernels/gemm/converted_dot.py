@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runtime.cpu.kernels.convert import SOURCE_WORD, TARGET_WORD, converting
 from runtime.cpu.kernels.gemm.native_dot import blas_product
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall, RelocatableCall
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 

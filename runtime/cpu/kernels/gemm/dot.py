@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,6 +12,7 @@ from runtime.cpu.kernels.gemm.native_dot import blas_product, over_batch
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, RelocatableCall
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.dot import DotKernel
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
 

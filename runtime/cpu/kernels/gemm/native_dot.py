@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
@@ -22,6 +21,7 @@ from runtime.cpu.kernels.native_call import (
 )
 from runtime.cpu.libraries.blas import BlasFunction, gemm_function, gemv_function
 from runtime.program.strides import merged_dims
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 

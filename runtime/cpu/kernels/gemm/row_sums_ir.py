@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.values import Pointer
 from runtime.cpu.kernels.gemm import tuning
+from spmd.lazy_dataclass import dataclass
 
 #: Address and strides in bytes, of rows and of columns.
 Strided: TypeAlias = tuple[Pointer, IntLike, IntLike]

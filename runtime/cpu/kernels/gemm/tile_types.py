@@ -14,8 +14,8 @@ A panel is 32 rows (or columns) of an operand: [step of the depth][part][half] t
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 #: Rows of a tile; elements of a vector of words.

@@ -7,7 +7,7 @@ docs/internals/products.md. A product of sizes m, k and n has m k n multiplicati
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from spmd.lazy_dataclass import dataclass
 
 # ---- products in registers, by native code that packs nothing (small_dot_ir.py)
 

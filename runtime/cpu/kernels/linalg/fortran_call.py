@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from runtime.cpu.kernels.linalg.fortran_call_ir import FUNCTION, fortran_code
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall, repeated
 from runtime.cpu.libraries.blas import BlasFunction
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
 

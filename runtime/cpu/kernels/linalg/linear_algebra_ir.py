@@ -6,7 +6,6 @@ matrix, whose factor is the transposed factor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.elements.builder import Bool, Float, Int, Value
@@ -19,6 +18,7 @@ from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.record import Address, Record, Word, record
 from runtime.cpu.kernels.linalg.small_systems_ir import add_factor
 from runtime.cpu.libraries.blas import BlasFunction
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 CHOLESKY, SOLVE = "spmd_cholesky", "spmd_triangular_solve"

@@ -7,7 +7,6 @@ return residuals, which consist of rounding errors. A library's order depends on
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.elements.builder import Int, Value
@@ -19,6 +18,7 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.record import Address, Record, Word, record
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 SOLVE = "spmd_small_solve"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache, lru_cache
 from typing import Any, TypeAlias
@@ -42,6 +41,7 @@ from runtime.program.strides import (
     in_streaming_order,
     merged_apart,
 )
+from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
 FUNCTION = "spmd_loop"

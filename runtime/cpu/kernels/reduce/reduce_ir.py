@@ -7,7 +7,6 @@ The totals of a block of rows are vectorized.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
@@ -20,6 +19,7 @@ from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.record import Address, Record, Word, record, sized
 from runtime.program.scalar_program import ScalarProgram
+from spmd.lazy_dataclass import dataclass
 
 FUNCTION = "spmd_reduce"
 

@@ -9,7 +9,6 @@ before is added. The order of a sum depends on n only, which is that of 64 bytes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
@@ -23,6 +22,7 @@ from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.record import Address, Record, Word, record
 from runtime.cpu.kernels.reduce.tuning import SCAN_CHUNK, SCAN_ROWS
 from runtime.program.scalar_program import Reducer, ScalarProgram
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_scan"

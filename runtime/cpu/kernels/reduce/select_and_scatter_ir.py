@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
@@ -24,6 +23,7 @@ from runtime.cpu.kernels.loop.loop import Step
 from runtime.cpu.kernels.reduce.tuning import SELECT_BLOCK
 from runtime.cpu.kernels.reduce.window_ir import SlidingAxis
 from runtime.program.records.reduce import SelectedElements
+from spmd.lazy_dataclass import dataclass
 
 FUNCTION = "spmd_select_and_scatter"
 

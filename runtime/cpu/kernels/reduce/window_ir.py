@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.elements.builder import Bool, Int
@@ -20,6 +19,7 @@ from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.record import Address, Record, Word, record
 from runtime.cpu.kernels.reduce.tuning import WINDOW_BLOCK
 from runtime.program.scalar_program import Reducer
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_window"

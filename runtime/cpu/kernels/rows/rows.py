@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from functools import cache
 
@@ -39,6 +39,7 @@ from runtime.program.strides import (
     merged_dims,
 )
 from spmd.device import ReductionKind
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 

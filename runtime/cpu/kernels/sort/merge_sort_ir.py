@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.elements.builder import Bool, Int, IntLike
@@ -17,6 +16,7 @@ from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Address, Record, Word, record, sized
 from runtime.program.records.sort import RANK
 from runtime.program.scalar_program import ScalarProgram
+from spmd.lazy_dataclass import dataclass
 
 FUNCTION = "spmd_sort"
 

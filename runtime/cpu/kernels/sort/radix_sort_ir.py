@@ -7,7 +7,6 @@ index, and then gathered by index.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.elements.builder import Int, Value
@@ -19,6 +18,7 @@ from runtime.codegen.ir.values import Pointer, selected
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.sort.merge_sort_ir import Row, rows, sort_function, write_results
 from runtime.cpu.kernels.sort.sort_key import SortKey, key_functions, key_of
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_radix_sort"

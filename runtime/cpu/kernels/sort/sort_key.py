@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
@@ -11,6 +9,7 @@ from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.program.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
 from spmd.hlo import Opcode
 from spmd.hlo.opcode import CompareAttrs
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.values import Pointer, Vector
 from runtime.cpu.kernels.gemm.tile_types import INTS
+from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

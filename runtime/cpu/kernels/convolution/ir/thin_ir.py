@@ -9,7 +9,6 @@ stays in cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.elements.builder import Int
@@ -23,6 +22,7 @@ from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Address, Listed, Record, Word, record
 from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.gemm.native_dot import host_registers
+from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_convolve_thin"

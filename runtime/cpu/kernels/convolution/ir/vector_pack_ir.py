@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
@@ -27,6 +26,7 @@ from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import (
     step,
 )
 from runtime.program.records.convolution import VectorMicroKernel
+from spmd.lazy_dataclass import dataclass
 
 _POSITION, _UNIT = f"[{POSITION} x i64]", f"[{UNIT} x i64]"
 
