@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from reprlib import recursive_repr
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -52,6 +53,17 @@ class _Unset:
 _UNSET = _Unset()
 
 
+class _Field(NamedTuple):
+    name: str
+    kind: object
+    default: object = dataclasses.MISSING
+    factory: object = dataclasses.MISSING
+    init: bool = True
+    repr: bool = True
+    compare: bool = True
+    kw_only: bool = False
+
+
 class _AtFirstUse:
     """Attribute of a class that `make` makes when it is first looked up."""
 
@@ -73,14 +85,18 @@ class _AtFirstUse:
 def _decorated(cls: type, options: _Options) -> type:
     own = vars(cls)
     annotations: dict[str, Any] = own.get("__annotations__", {})
-    names = [name for name, kind in annotations.items() if not _is_of_class(kind)]
-    defaults = {name: own[name] for name in names if name in own}
-    added = {
-        name: value
-        for name, value in _methods(options, defaults, own.get("__hash__")).items()
-        if name == "__hash__" or name not in own
+    fields = {
+        name: _field(name, kind, own.get(name, dataclasses.MISSING), options.kw_only)
+        for name, kind in annotations.items()
+        if not _is_of_class(kind)
     }
-    made = _slotted(cls, names, added) if options.slots else _extended(cls, defaults, added)
+    defaults = {name: own[name] for name in fields if name in own}
+    methods = _methods(options, defaults, own.get("__hash__"))
+    added: dict[str, object] = {"__lazy_fields__": fields}
+    added |= {
+        name: method for name, method in methods.items() if name == "__hash__" or name not in own
+    }
+    made = _slotted(cls, list(fields), added) if options.slots else _extended(cls, defaults, added)
     for value in added.values():
         if isinstance(value, _AtFirstUse):
             value.cls = made
@@ -114,6 +130,15 @@ def _methods(options: _Options, defaults: Mapping[str, Any], own_hash: object) -
     if options.slots:
         found |= {"__getstate__": _get_state, "__setstate__": _set_state}
     return found
+
+
+def _field(name: str, kind: object, given: object, kw_only: bool) -> _Field:
+    """Return the field `name`. given: its default, or what specifies it; kw_only: of the class."""
+    if not isinstance(given, dataclasses.Field):
+        return _Field(name, kind, given, kw_only=kw_only)
+    own = kw_only if given.kw_only is dataclasses.MISSING else bool(given.kw_only)
+    default, factory = given.default, given.default_factory
+    return _Field(name, kind, default, factory, given.init, given.repr, given.compare, own)
 
 
 def _is_of_class(annotation: object) -> bool:
@@ -200,8 +225,22 @@ def _match_args(cls: type) -> tuple[str, ...]:
     return tuple(field.name for field in _fields_of(cls) if field.init and not field.kw_only)
 
 
-def _fields_of(cls: Any) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(cls)
+def _fields_of(cls: type) -> list[_Field]:
+    """Return what methods need to know of the fields of `cls`, those of its bases first.
+
+    `dataclasses.fields` says the same, in three times the time.
+    """
+    found: dict[str, _Field] = {}
+    for base in cls.__mro__[::-1]:
+        own = vars(base)
+        if "__lazy_fields__" in own:
+            found |= own["__lazy_fields__"]
+        elif "__dataclass_fields__" in own:
+            found |= {
+                field.name: _field(field.name, field.type, field, False)
+                for field in dataclasses.fields(base)
+            }
+    return list(found.values())
 
 
 def _compared(cls: type) -> list[str]:
@@ -223,33 +262,42 @@ def _init(cls: type, options: _Options) -> Any:
     positional = ["self"]
     by_keyword: list[str] = []
     body: list[str] = []
-    for field in _fields_of(cls):
+    fields = _fields_of(cls)
+    for field in fields:
         name = field.name
         parameter, value = _parameter_and_value(field, names, options.slots)
         if field.init:
             (by_keyword if field.kw_only else positional).append(parameter)
-        if value:
-            frozen = f"_set(self, {name!r}, {value})"
-            body.append(frozen if options.frozen else f"self.{name} = {value}")
+        member = getattr(cls, name, None)
+        if not value:
+            continue
+        if not options.frozen:
+            body.append(f"self.{name} = {value}")
+        elif isinstance(member, MemberDescriptorType):
+            # In half of the time of object.__setattr__, which looks it up.
+            names[f"_set_{name}"] = member.__set__
+            body.append(f"_set_{name}(self, {value})")
+        else:
+            body.append(f"_set(self, {name!r}, {value})")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     parameters = ", ".join(positional + (["*", *by_keyword] if by_keyword else []))
     source = f"def __init__({parameters}):\n " + "\n ".join(body or ["pass"])
     init = _compiled(cls, "__init__", source, names)
-    init.__annotations__ = {f.name: f.type for f in _fields_of(cls) if f.init} | {"return": None}
+    init.__annotations__ = {field.name: field.kind for field in fields if field.init} | {
+        "return": None
+    }
     return init
 
 
-def _parameter_and_value(
-    field: dataclasses.Field[Any], names: dict[str, object], slots: bool
-) -> tuple[str, str]:
+def _parameter_and_value(field: _Field, names: dict[str, object], slots: bool) -> tuple[str, str]:
     """Return the parameter of a field and the value that it is set to, "" if `__init__` does not set it.
 
     What the two need is added to `names`.
     """
     name = field.name
-    if field.default_factory is not dataclasses.MISSING:
-        names[f"_{name}_factory"] = field.default_factory
+    if field.factory is not dataclasses.MISSING:
+        names[f"_{name}_factory"] = field.factory
         made = f"_{name}_factory()"
         value = f"{made} if {name} is _UNSET else {name}" if field.init else made
         return f"{name}=_UNSET", value
