@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import spmd
-from launch.cli.usage import UsageError
+from launch.cli import UsageError
 from launch.data.feed_files import NO_FILES, FeedOptions, GivingFeed
 from launch.data.inputs import (
     Array,

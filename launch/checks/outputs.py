@@ -16,7 +16,7 @@ from launch.checks.expect import (
     default_tolerance,
     read_expected,
 )
-from launch.cli.usage import UsageError
+from launch.cli import UsageError
 from launch.data.feed_files import GivingFeed
 from launch.data.inputs import Array
 from launch.entry import Entry

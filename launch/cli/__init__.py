@@ -12,14 +12,41 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from launch.cli.usage import COMMANDS, require_command
 from launch.ranks.messages import report_error
 from spmd.errors import RunError, SpmdError
 
+#: Name -> what `spmd --help` says of it. A command is launch/cli/NAME.py.
+COMMANDS: Mapping[str, str] = {
+    "run": "compile and run a module",
+    "compile": "compile ahead of time",
+    "opt": "transform a module and print it",
+    "partition": "print the per-device program",
+    "explain": "say why each value is sharded as it is, and why each collective is there",
+    "stats": "count instructions, flops, collectives and memory",
+    "bench": "time a module's step",
+    "calibrate": "measure this machine",
+    "profile": "measure a module's step: what communication is hidden, and what is not and why",
+    "simulate": "run a module's schedule on a described machine",
+    "launch": "run a command on N MPI ranks",
+}
+
 INTERRUPTED = 130
+
+
+class UsageError(SpmdError):
+    """Options that do not go together, or not with the module; a command that there is not."""
+
+
+def require_command(name: str) -> None:
+    """Raise UsageError if there is no such command, with a similar one or all."""
+    if name not in COMMANDS:
+        from spmd.name_suggestions import did_you_mean  # for what no command is called
+
+        meant = did_you_mean(name, COMMANDS) or f"; it has {', '.join(COMMANDS)}"
+        raise UsageError(f"spmd has no command {name!r}{meant}")
 
 
 class _Formatter(argparse.HelpFormatter):

@@ -18,8 +18,8 @@ from launch.cache.cache_folder import keep_objects
 from launch.calibration.joining import network_source, with_network_of
 from launch.calibration.machine import CalibrationOptions, Family, described, measure
 from launch.calibration.network import NetworkSizes, joined, measure_network
+from launch.cli import UsageError
 from launch.cli.output_path import OutputPathError, require_folder, require_writable
-from launch.cli.usage import UsageError
 from launch.job import versions
 from launch.ranks.agreement import agree
 from launch.ranks.rank_environment import (

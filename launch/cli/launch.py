@@ -8,8 +8,8 @@ import signal
 import sys
 from pathlib import Path
 
+from launch.cli import require_command
 from launch.cli.arguments import positive
-from launch.cli.usage import require_command
 from launch.mpirun import MpiJob, cores_for_each, in_slurm_allocation
 from launch.ranks.rank_environment import CHECK_FAILED_ON_RANK, LAUNCHED_VARIABLE
 from spmd.errors import CheckFailed, RunError

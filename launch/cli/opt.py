@@ -10,12 +10,12 @@ from pathlib import Path
 
 import collectives.passes.all_passes  # noqa: F401 - passes of no pipeline are known by name, too
 from launch.checks.equivalence import verify_equivalent
+from launch.cli import UsageError
 from launch.cli.arguments import add_machine, add_memory_limit, add_module_arguments
 from launch.cli.opt_bisect import run_bisect
 from launch.cli.output_path import require_folder, require_writable
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.module_files import read_module, write_module, write_text
-from launch.cli.usage import UsageError
 from launch.data.bounded_results import with_sizes
 from launch.pipeline import Compilation, is_partitioned, optimization, stages
 from launch.report.kernel_listing import (

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launch.cli import UsageError
 from launch.cli.arguments import (
     add_backend,
     add_memory_limit,
@@ -19,7 +20,6 @@ from launch.cli.output_path import require_writable
 from launch.cli.program import dispatch, program_here
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.on_ranks import program_on_ranks
-from launch.cli.usage import UsageError
 from launch.data.input_file import read_at_most
 from launch.data.inputs import SeededInputs
 from launch.entry import Entry

@@ -11,7 +11,7 @@ import pytest
 from launch.checks.expect import OutputCheck, Verdict
 from launch.checks.outputs import expected_outputs
 from launch.checks.reference import reference_of
-from launch.cli.usage import UsageError
+from launch.cli import UsageError
 from launch.data.inputs import Array, InputError, write_arrays
 from launch.entry import Entry
 from launch.job import (

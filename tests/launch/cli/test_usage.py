@@ -11,8 +11,7 @@ import pytest
 
 import launch.cli
 import spmd
-from launch.cli import build_parser, main
-from launch.cli.usage import COMMANDS
+from launch.cli import COMMANDS, build_parser, main
 
 
 def test_the_version_and_what_it_runs_on(capsys: pytest.CaptureFixture[str]) -> None:
