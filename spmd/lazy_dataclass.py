@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from reprlib import recursive_repr
-from types import MemberDescriptorType
+from types import CodeType, FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -247,94 +247,132 @@ def _compared(cls: type) -> list[str]:
     return [field.name for field in _fields_of(cls) if field.compare]
 
 
-def _compiled(cls: type, name: str, source: str, names: Mapping[str, object]) -> Any:
-    """Return the function `name` of the source text, which sees `names`."""
-    scope: dict[str, Any] = {}
-    exec(source, dict(names), scope)  # noqa: S102 - of names that are in a class of this project
-    function = scope[name]
-    function.__qualname__ = f"{cls.__qualname__}.{name}"
-    function.__module__ = cls.__module__
-    return function
-
-
 def _init(cls: type, options: _Options) -> Any:
-    names: dict[str, object] = {"_UNSET": _UNSET, "_set": object.__setattr__}
-    positional = ["self"]
-    by_keyword: list[str] = []
-    body: list[str] = []
     fields = _fields_of(cls)
-    for field in fields:
-        name = field.name
-        parameter, value = _parameter_and_value(field, names, options.slots)
-        if field.init:
-            (by_keyword if field.kw_only else positional).append(parameter)
-        member = getattr(cls, name, None)
-        if not value:
-            continue
-        if not options.frozen:
-            body.append(f"self.{name} = {value}")
-        elif isinstance(member, MemberDescriptorType):
-            # In half of the time of object.__setattr__, which looks it up.
-            names[f"_set_{name}"] = member.__set__
-            body.append(f"_set_{name}(self, {value})")
-        else:
-            body.append(f"_set(self, {name!r}, {value})")
+    seen: dict[str, object] = {"_UNSET": _UNSET, "_set": object.__setattr__}
+    body = [_assignment(cls, n, field, seen, options) for n, field in enumerate(fields)]
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
-    parameters = ", ".join(positional + (["*", *by_keyword] if by_keyword else []))
-    source = f"def __init__({parameters}):\n " + "\n ".join(body or ["pass"])
-    init = _compiled(cls, "__init__", source, names)
-    init.__annotations__ = {field.name: field.kind for field in fields if field.init} | {
-        "return": None
+    positional, by_keyword = (
+        [n for n, field in enumerate(fields) if field.init and field.kw_only is kw_only]
+        for kw_only in (False, True)
+    )
+    parameters = ["self", *(f"_{n}" for n in positional)]
+    if by_keyword:
+        parameters += ["*", *(f"_{n}" for n in by_keyword)]
+    source = f"def made({', '.join(parameters)}):\n " + "\n ".join(filter(None, [*body, "return"]))
+    init = _function(cls, "__init__", source, [field.name for field in fields], seen)
+    init.__defaults__ = _trailing_defaults([fields[n] for n in positional])
+    init.__kwdefaults__ = {
+        fields[n].name: _default(fields[n])
+        for n in by_keyword
+        if _default(fields[n]) is not dataclasses.MISSING
     }
+    init.__annotations__ = {field.name: field.kind for field in fields if field.init}
+    init.__annotations__["return"] = None
     return init
 
 
-def _parameter_and_value(field: _Field, names: dict[str, object], slots: bool) -> tuple[str, str]:
-    """Return the parameter of a field and the value that it is set to, "" if `__init__` does not set it.
-
-    What the two need is added to `names`.
-    """
-    name = field.name
+def _assignment(
+    cls: type, n: int, field: _Field, seen: dict[str, object], options: _Options
+) -> str:
+    """Return the statement that sets field number `n`, "" if none does. What it needs is added to `seen`."""
+    value = f"_{n}"
     if field.factory is not dataclasses.MISSING:
-        names[f"_{name}_factory"] = field.factory
-        made = f"_{name}_factory()"
-        value = f"{made} if {name} is _UNSET else {name}" if field.init else made
-        return f"{name}=_UNSET", value
-    if field.default is not dataclasses.MISSING:
-        names[f"_{name}_default"] = field.default
+        seen[f"_factory{n}"] = field.factory
+        value = f"_factory{n}() if _{n} is _UNSET else _{n}" if field.init else f"_factory{n}()"
+    elif not field.init:
         # Without slots, a field that is no parameter has its default as an attribute of the class.
-        value = name if field.init else f"_{name}_default" if slots else ""
-        return f"{name}=_{name}_default", value
-    return name, name if field.init else ""
+        if field.default is dataclasses.MISSING or not options.slots:
+            return ""
+        seen[f"_default{n}"] = field.default
+        value = f"_default{n}"
+    if not options.frozen:
+        return f"self._{n} = {value}"
+    member = getattr(cls, field.name, None)
+    if isinstance(member, MemberDescriptorType):
+        # In half of the time of object.__setattr__, which looks it up.
+        seen[f"_set{n}"] = member.__set__
+        return f"_set{n}(self, {value})"
+    return f"_set(self, '_{n}', {value})"
+
+
+def _default(field: _Field) -> object:
+    """Return the default of a field's parameter; MISSING without one."""
+    return field.default if field.factory is dataclasses.MISSING else _UNSET
+
+
+def _trailing_defaults(fields: list[_Field]) -> tuple[object, ...]:
+    """Return the defaults of positional parameters. Raises TypeError if one without a default follows."""
+    found: list[object] = []
+    for field in fields:
+        default = _default(field)
+        if default is not dataclasses.MISSING:
+            found.append(default)
+        elif found:
+            raise TypeError(f"non-default argument {field.name!r} follows default argument")
+    return tuple(found)
 
 
 def _repr(cls: type) -> Any:
-    shown = ", ".join(
-        f"{field.name}={{self.{field.name}!r}}" for field in _fields_of(cls) if field.repr
-    )
-    source = f"def __repr__(self): return f'{{self.__class__.__qualname__}}({shown})'"
-    return recursive_repr()(_compiled(cls, "__repr__", source, {}))
+    names = [field.name for field in _fields_of(cls) if field.repr]
 
+    def made(self: Any) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{self.__class__.__qualname__}({shown})"
 
-def _tuple(owner: str, names: list[str]) -> str:
-    return "(" + "".join(f"{owner}.{name}," for name in names) + ")"
+    return recursive_repr()(made)
 
 
 def _hash(cls: type) -> Any:
-    source = f"def __hash__(self): return hash({_tuple('self', _compared(cls))})"
-    return _compiled(cls, "__hash__", source, {})
+    names = _compared(cls)
+    source = f"def made(self): return hash({_tuple('self', names)})"
+    return _function(cls, "__hash__", source, names, {})
 
 
 _ORDER = {"__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
 
 
 def _comparison(cls: type, name: str, operator: str) -> Any:
-    this, other = (_tuple(owner, _compared(cls)) for owner in ("self", "other"))
-    source = f"""def {name}(self, other):
- if other.__class__ is self.__class__: return {this} {operator} {other}
+    names = _compared(cls)
+    source = f"""def made(self, other):
+ if other.__class__ is self.__class__: return {_tuple("self", names)} {operator} {_tuple("other", names)}
  return NotImplemented"""
-    return _compiled(cls, name, source, {})
+    return _function(cls, name, source, names, {})
+
+
+def _tuple(owner: str, names: list[str]) -> str:
+    return "(" + "".join(f"{owner}._{n}," for n in range(len(names))) + ")"
+
+
+def _function(
+    cls: type, name: str, source: str, fields: list[str], seen: dict[str, object]
+) -> FunctionType:
+    """Return the method `name` that `source` defines, where `_0`, `_1`, .. stand for the fields; it sees `seen`.
+
+    Many classes have methods that differ in the names of fields alone: their code is compiled once.
+    """
+    named = {f"_{n}": field for n, field in enumerate(fields)}
+    code = _code(source)
+    code = code.replace(
+        co_varnames=tuple(named.get(word, word) for word in code.co_varnames),
+        co_names=tuple(named.get(word, word) for word in code.co_names),
+        co_consts=tuple(
+            named.get(each, each) if isinstance(each, str) else each for each in code.co_consts
+        ),
+        co_name=name,
+        co_qualname=f"{cls.__qualname__}.{name}",
+    )
+    made = FunctionType(code, seen)
+    made.__module__ = cls.__module__
+    return made
+
+
+@cache
+def _code(source: str) -> CodeType:
+    """Return the code of the function that `source` defines."""
+    module = compile(source, "<dataclass>", "exec")
+    return next(each for each in module.co_consts if isinstance(each, CodeType))
 
 
 @dataclasses.dataclass
