@@ -23,11 +23,12 @@ from launch.collective_groups import OVERLAPPING
 from launch.data.input_file import read_at_most
 from launch.options import CompileOptions
 from launch.pipeline import Compilation, stages
-from launch.report.simulation import as_json, format_simulation
+from launch.report.simulation import as_json, fits, format_simulation
 from launch.report.simulation_durations import read_timed, simulate_timed
 from launch.report.simulation_trace import simulation_trace
 from launch.target.machine_option import described
 from spmd.analysis.group_members import require_every_device
+from spmd.analysis.stated_trips import require_trips, state_trips
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
@@ -35,6 +36,8 @@ from spmd.output_file import write_file
 from spmd.text.stage import device_count
 
 _MOST = 20
+#: Characters of the longest number of trips.
+_LONGEST_COUNT = 15
 
 
 class InputFileError(SpmdError):
@@ -69,6 +72,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "{instruction: seconds}",
     )
     parser.add_argument(
+        "--trips",
+        type=_loop_and_trips,
+        action="append",
+        default=[],
+        metavar="[LOOP=]N",
+        help="how often the loop LOOP runs, or every loop of which nothing in the module says it; may be repeated",
+    )
+    parser.add_argument(
         "--no-bound",
         action="store_true",
         help="leave out how much could be hidden at most, for which the program is compiled a second time",
@@ -95,8 +106,11 @@ def run(options: argparse.Namespace) -> int:
     machine = described(options.topology)
     costs = {target: _cost(file) for target, file in options.cost}
     module = read_module(options)
+    state_trips(module, options.trips)
     wanted = replace(compile_options(options), machine=machine, costs=tuple(costs.items()))
     compilation = compiled_for(module, options.devices, wanted)
+    if options.durations is None:
+        require_trips(compilation.module)
     estimator = RooflineEstimator.of(compilation.module, machine, costs)
     found = _simulated(compilation, estimator, options)
     if options.durations is None and found.communication and not options.no_bound:
@@ -107,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(as_json(found, machine)))
     else:
         print(format_simulation(found, machine, options.top))
-    return 0
+    return 0 if fits(found, machine) else 1
 
 
 def compiled_for(module: HloModule, devices: int | None, options: CompileOptions) -> Compilation:
@@ -157,6 +171,14 @@ def _target_and_file(text: str) -> tuple[str, Path]:
     if not (target and equals and file):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form TARGET=FILE")
     return target, Path(file)
+
+
+def _loop_and_trips(text: str) -> tuple[str, int]:
+    """Parse LOOP=N, or N for all loops (an argparse type)."""
+    loop, _, trips = text.rpartition("=")
+    if not trips.isdecimal() or len(trips) > _LONGEST_COUNT or text.startswith("="):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form LOOP=N or N")
+    return loop, int(trips)
 
 
 def _cost(file: Path) -> CallCost:

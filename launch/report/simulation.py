@@ -30,6 +30,7 @@ def as_json(found: Simulation, machine: MachineDescription) -> dict[str, Any]:
         "hiding": _hiding(found),
         "peak_bytes": found.peak_bytes,
         "memory_limit": machine.memory_limit,
+        "fits": fits(found, machine),
         "device": found.device,
         "device_classes": found.classes,
         "resources": [
@@ -59,6 +60,11 @@ def as_json(found: Simulation, machine: MachineDescription) -> dict[str, Any]:
         ],
         "notes": list(found.notes),
     }
+
+
+def fits(found: Simulation, machine: MachineDescription) -> bool:
+    """Return whether what is live at most lies within what a device of the machine has for programs."""
+    return found.peak_bytes <= machine.memory_limit
 
 
 def _hiding(found: Simulation) -> dict[str, Any] | None:
@@ -113,9 +119,9 @@ def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
     )
     yield f"  lower bound    {brief(found.bound.seconds):>9}  by {found.bound.what}, in any order"
     yield from _in_pieces(found)
-    fits = "" if found.peak_bytes <= machine.memory_limit else ": does not fit"
+    excess = "" if fits(found, machine) else ": does not fit"
     yield (
-        f"  peak memory    {size_text(found.peak_bytes):>9}  of {size_text(machine.memory_limit)}{fits}"
+        f"  peak memory    {size_text(found.peak_bytes):>9}  of {size_text(machine.memory_limit)}{excess}"
     )
 
 

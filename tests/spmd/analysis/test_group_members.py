@@ -39,6 +39,29 @@ def test_one_group_of_all_suits_any_number() -> None:
     require_every_device(module)
 
 
+GATHER = """HloModule g
+ENTRY e {
+  x = u4[1024,512] parameter(0)
+  ROOT r = u4[1024,4096] all-gather(x), dimensions={1}, replica_groups=%s
+}
+"""
+
+
+def test_a_result_has_as_many_parts_as_groups_have_devices(tmp_path, capsys) -> None:
+    module = parse_module(GATHER % "{}")
+    with pytest.raises(ShapeError, match="groups have 1 devices, by 1 partitions and 1 replicas"):
+        require_every_device(module)
+    module.num_partitions = 8
+    with pytest.raises(ShapeError, match="512 elements before and 4096 after"):
+        require_every_device(module)
+    module.num_partitions, module.replica_count = 1, 8
+    require_every_device(module)
+    path = tmp_path / "g.hlo"
+    path.write_text(GATHER % "{}")
+    assert main(["simulate", str(path), "--topology", "dgx-h100", "--devices", "8"]) == 2
+    assert "dimension 1 has 512 elements" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", [["run"], ["simulate", "--topology", "dgx-h100"]])
 def test_commands_refuse_them_as_bad_input(command: list[str], tmp_path, capsys) -> None:
     path = tmp_path / "per_device.hlo"
