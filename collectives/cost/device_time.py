@@ -105,7 +105,7 @@ class DeviceTime:
         rates = self._rates_of(_computed_in(call))
         work = cost.work
         if cost.attention:
-            busy = work.flops / (rates.matrix * self._machine.attained.attention)
+            busy = work.flops / (rates.attention or rates.matrix)
         else:
             busy = work.flops / rates.matrix + work.transcendentals / rates.transcendental
         return self.begin + max(busy, self._moving(work.bytes_accessed))

@@ -42,6 +42,9 @@ class Rates:
     """Rates for one element type, per second.
 
     matrix: floating-point operations of a large matrix product.
+    attained: fraction of ``matrix`` that large products reach; 0: the machine's ``attained.matrix``.
+    attention: floating-point operations of fused attention; 0: those of ``matrix``.
+    source: where ``attained`` comes from, and whether it was measured in bursts or at sustained power.
     simple: additions of elements in registers or the nearest cache.
     transcendental: evaluations of exp.
     functions: evaluations of other operations, where they were measured.
@@ -51,6 +54,9 @@ class Rates:
     simple: float
     transcendental: float
     functions: tuple[tuple[Opcode, float], ...] = ()
+    attained: float = 0.0
+    attention: float = 0.0
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,7 @@ class Exchange:
 class Attained:
     """Fractions of published rates that programs reach.
 
-    matrix: of ``Rates.matrix``, by large products.
+    matrix: of ``Rates.matrix``, by large products of types without a fraction of their own.
     memory: of the last level's bandwidth, by streams.
     attention: of ``Rates.matrix``, by fused attention.
     """
@@ -147,23 +153,29 @@ class MachineDescription:
         return {way.name: way.busy for way in self.exchanges}
 
     def as_attained(self) -> MachineDescription:
-        """Return the same machine with the rates that programs reach; ``attained.attention`` becomes relative
-        to them.
-        """
+        """Return the same machine with the rates that programs reach."""
         *caches, memory = self.levels
         seen = self.attained
         return replace(
             self,
             levels=(*caches, replace(memory, bandwidth=memory.bandwidth * seen.memory)),
             rates=tuple(
-                (kind, replace(rates, matrix=rates.matrix * seen.matrix))
+                (
+                    kind,
+                    replace(
+                        rates,
+                        matrix=rates.matrix * (rates.attained or seen.matrix),
+                        attained=1.0,
+                        attention=rates.attention or rates.matrix * seen.attention,
+                    ),
+                )
                 for kind, rates in self.rates
             ),
             exchanges=tuple(
                 replace(way, bandwidth=way.bandwidth * way.attained, attained=1.0)
                 for way in self.exchanges
             ),
-            attained=Attained(attention=seen.attention / seen.matrix),
+            attained=Attained(),
         )
 
     def with_links(self, factor: float) -> MachineDescription:

@@ -111,6 +111,9 @@ def write_machine(machine: MachineDescription) -> str:
         "rates": {
             kind.value: {
                 "matrix": rates.matrix,
+                **(
+                    {"attained": rates.attained, "source": rates.source} if rates.attained else {}
+                ),
                 "simple": rates.simple,
                 "transcendental": rates.transcendental,
                 **(
@@ -285,6 +288,9 @@ def _rates_table(machine: JsonFields) -> tuple[tuple[PrimitiveType, Rates], ...]
             fields.number(n, RATE) for n in ("matrix", "simple", "transcendental")
         )
         rates = Rates(matrix, simple, exp)
+        if fields.has("attained"):
+            attained = fields.number("attained", FRACTION)
+            rates = replace(rates, attained=attained, source=_printable(fields, "source"))
         if fields.has("functions"):
             functions = fields.inside(fields.pop("functions"), "functions")
             rates = replace(rates, functions=_functions(functions))

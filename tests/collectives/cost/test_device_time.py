@@ -34,7 +34,7 @@ def test_a_large_product_goes_at_the_attained_matrix_rate() -> None:
       b = bf16[8192,28672] parameter(1)
       ROOT c = bf16[8192,28672] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}""")
     assert found == pytest.approx(BEGIN + 2 * 8192 * 8192 * 28672 / BF16.matrix)
-    assert BF16.matrix == pytest.approx(0.803 * 989.5e12)
+    assert BF16.matrix == pytest.approx(0.728 * 989.5e12)
 
 
 @pytest.mark.parametrize(
