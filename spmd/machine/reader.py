@@ -111,9 +111,7 @@ def write_machine(machine: MachineDescription) -> str:
         "rates": {
             kind.value: {
                 "matrix": rates.matrix,
-                **(
-                    {"attained": rates.attained, "source": rates.source} if rates.attained else {}
-                ),
+                **({"attained": rates.attained, "source": rates.source} if rates.attained else {}),
                 "simple": rates.simple,
                 "transcendental": rates.transcendental,
                 **(

@@ -177,7 +177,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 
 
 @needs_hosts
-@pytest.mark.parametrize(("name", "wire"), [("mlp_dp2", 30_000), ("gpt_dp2tp2", 100_000)])
+@pytest.mark.parametrize(("name", "wire"), [("mlp_dp2", 30_000), ("kv_decode_dp2tp2", 40_000)])
 def test_a_program_on_two_hosts_gives_the_bits_of_one_process(
     name: str, wire: int, tmp_path: Path
 ) -> None:
