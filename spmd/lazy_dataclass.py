@@ -133,12 +133,20 @@ def _methods(options: _Options, defaults: Mapping[str, Any], own_hash: object) -
 
 
 def _field(name: str, kind: object, given: object, kw_only: bool) -> _Field:
-    """Return the field `name`. given: its default, or what specifies it; kw_only: of the class."""
-    if not isinstance(given, dataclasses.Field):
-        return _Field(name, kind, given, kw_only=kw_only)
-    own = kw_only if given.kw_only is dataclasses.MISSING else bool(given.kw_only)
-    default, factory = given.default, given.default_factory
-    return _Field(name, kind, default, factory, given.init, given.repr, given.compare, own)
+    """Return the field `name`. given: its default, or what specifies it; kw_only: of the class.
+
+    Raises ValueError for a default that can be changed, which all instances would share.
+    """
+    field = _Field(name, kind, given, kw_only=kw_only)
+    if isinstance(given, dataclasses.Field):
+        own = kw_only if given.kw_only is dataclasses.MISSING else bool(given.kw_only)
+        default, factory = given.default, given.default_factory
+        field = _Field(name, kind, default, factory, given.init, given.repr, given.compare, own)
+    if type(field.default).__hash__ is None:
+        raise ValueError(
+            f"{name} has a {type(field.default).__name__} as its default: use default_factory"
+        )
+    return field
 
 
 def _is_of_class(annotation: object) -> bool:

@@ -207,3 +207,25 @@ def test_threads_may_be_the_first_together() -> None:
             )
             assert len({code for code, _ in made}) == 2
             assert len({one for _, one in made}) == 2
+
+
+@pytest.mark.parametrize("dataclass", [lazily, dataclasses.dataclass])
+@pytest.mark.parametrize("default", [[], field(default={})])
+def test_a_default_that_can_be_changed_is_refused(dataclass: Decorator, default: Any) -> None:
+    with pytest.raises(ValueError, match="default_factory"):
+
+        @dataclass
+        class Shared:
+            names: Any = default
+
+
+@pytest.mark.parametrize("dataclass", [lazily, dataclasses.dataclass])
+def test_a_default_before_a_field_without_one_is_refused(dataclass: Decorator) -> None:
+    with pytest.raises(TypeError, match="non-default argument 'y' follows default argument"):
+
+        @dataclass
+        class Ordered:
+            x: int = 1
+            y: int  # type: ignore[misc]
+
+        Ordered(y=2)
