@@ -221,11 +221,13 @@ def test_a_default_that_can_be_changed_is_refused(dataclass: Decorator, default:
 
 @pytest.mark.parametrize("dataclass", [lazily, dataclasses.dataclass])
 def test_a_default_before_a_field_without_one_is_refused(dataclass: Decorator) -> None:
-    with pytest.raises(TypeError, match="non-default argument 'y' follows default argument"):
-
+    def made() -> Any:
         @dataclass
         class Ordered:
             x: int = 1
             y: int  # type: ignore[misc]
 
-        Ordered(y=2)
+        return Ordered(y=2)
+
+    with pytest.raises(TypeError, match="non-default argument 'y' follows default argument"):
+        made()
