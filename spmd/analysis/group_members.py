@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from spmd.device import CollectiveGroupMode
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs
-from spmd.ops.groups import group_mode, id_count
+from spmd.ops.groups import group_mode, group_size, id_count
 from spmd.shape import as_array, leaves
 
 
@@ -35,22 +34,13 @@ def _require_parts(x: HloInstruction, module: HloModule) -> None:
     assert dimension is not None
     result = next(as_array(leaf) for _, leaf in leaves(x.shape))
     sizes = result.dims[dimension], x.operand(0).array_shape.dims[dimension]
-    members = _size_of_groups(x, module)
+    members = group_size(x) or 1  # of a header that leaves its counts out, the only device
     if max(sizes) != min(sizes) * members:
         raise ShapeError(
             f"{x!r}: its groups have {members} devices, by {module.num_partitions} partitions and "
             f"{module.replica_count} replicas, but dimension {dimension} has {sizes[1]} elements before and {sizes[0]} "
             "after"
         )
-
-
-def _size_of_groups(x: HloInstruction, module: HloModule) -> int:
-    """Return the number of devices in a group of ``x``, without expanding compact forms."""
-    mode = group_mode(x)
-    count = id_count(mode, module.num_partitions, module.replica_count)
-    size = x.attrs_as(CollectiveAttrs).replica_groups.group_size(count)
-    both = mode is CollectiveGroupMode.CROSS_REPLICA_AND_PARTITION
-    return size * module.num_partitions if both else size
 
 
 def _named_ids(x: HloInstruction) -> int:

@@ -25,9 +25,7 @@ from launch.source import ModuleSource, source_of
 from runtime.codegen.llvm import object_cache
 from runtime.codegen.llvm.object_cache import ObjectCache
 from runtime.saved import save_bytes
-from tests.paths import CASES
 
-CASE = CASES / "ring_attention4"
 TEXT = """HloModule small, num_partitions=2
 ENTRY e {
   x = f32[8,4] parameter(0), sharding={devices=[2,1]<=[2]}

@@ -43,28 +43,28 @@ ENTRY main {
 
 @needs_mpi
 @pytest.mark.parametrize(
-    "kind",
+    ("kind", "case"),
     [
-        "kill",
-        "stop",
-        "exception",
-        "exit",
-        "between",
-        "option",
-        "environment",
-        "mpirun",
-        "launch",
-        "full",
-        "two",
-        "jolts",
+        ("kill", "ring_attention4"),
+        ("stop", "ring_attention4"),
+        ("exception", "mlp_dp2"),
+        ("exit", "ring_attention4"),
+        ("between", "ring_attention4"),
+        ("option", "mlp_dp2"),
+        ("environment", "mlp_dp2"),
+        ("mpirun", "ring_attention4"),
+        ("launch", "mlp_dp2"),
+        ("full", "mlp_dp2"),
+        ("two", "mlp_dp2"),
+        ("jolts", "ring_attention4"),
     ],
 )
-def test_a_run_of_a_kind(kind: str, tmp_path: Path) -> None:
+def test_a_run_of_a_kind(kind: str, case: str, tmp_path: Path) -> None:
     table = tmp_path / "table.json"
     done = subprocess.run(
         (
             *(sys.executable, "-m", "benchmarks.faults.runs", "--runs", "1", "--kinds", kind),
-            *("--cases", "mlp_dp2", "--json", str(table)),
+            *("--cases", case, "--json", str(table)),
         ),
         capture_output=True,
         text=True,
