@@ -167,11 +167,16 @@ def post_order(
 
 
 def read_key(
-    instruction: HloInstruction, path: ViewPath, inputs: Collection[HloInstruction] = ()
+    instruction: HloInstruction, path: ViewPath, inputs: Collection[HloInstruction]
 ) -> Key:
     """Return the key of a read. A constant has one value at every index, unless it is an input (then any array)."""
     if instruction.opcode is Opcode.CONSTANT and instruction not in inputs:
         return ()
+    return _key_of_elements(instruction, path)
+
+
+def _key_of_elements(instruction: HloInstruction, path: ViewPath) -> Key:
+    """Return the key of a read of an array whose elements may all differ."""
     found = access_map(path, array_shape(instruction).dims)
     return path if found is None else found
 
@@ -203,11 +208,12 @@ def operand_reads(
 ) -> Iterator[tuple[HloInstruction, ViewPath, Key]]:
     """Yield the operand reads of ``instruction``, which computes, seen through ``path``, with their keys.
 
-    key: that of the read of the instruction. It is also the key of operands of equal sizes.
+    key: that of the read of the instruction. It is also the key of operands of equal sizes. A constant among the
+    operands may be an input, with an element at each index.
     """
     if instruction.opcode is Opcode.REDUCE:
         for operand, there in terms(instruction, path):
-            yield operand, there, read_key(operand, there)
+            yield operand, there, _key_of_elements(operand, there)
         return
     if not is_elementwise(instruction.opcode):
         raise NoEmitterError(f"{instruction.opcode} is no element operation")

@@ -67,6 +67,30 @@ def test_sums(kind: P, dims: tuple[int, ...], axes: tuple[int, ...]) -> None:
     check(reduce_text("add", kind, "0.5", dims, axes), exact=False)
 
 
+@pytest.mark.parametrize("axes", ["{0}", "{1}", "{2}", "{1,2}"])
+def test_elements_of_a_constant_are_all_read(axes: str) -> None:
+    """A constant that is an input of the kernel has an element at each index, one within it a single one."""
+    left = {"{0}": "[3,4]", "{1}": "[2,4]", "{2}": "[2,3]", "{1,2}": "[2]"}[axes]
+    numbers = "{{{1,2,5,7},{3,9,8,4},{6,0,2,1}},{{5,1,1,3},{2,2,6,9},{7,3,5,8}}}"
+    text = f"""HloModule m
+
+add {{
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  ROOT sum = s32[] add(a, b)
+}}
+
+ENTRY e {{
+  c = s32[2,3,4] constant({numbers})
+  z = s32[] constant(0)
+  ROOT r = s32{left} reduce(c, z), dimensions={axes}, to_apply=add
+}}
+"""
+    (want,) = evaluate(module_of(text))
+    (got,) = compiled(text).run()
+    np.testing.assert_array_equal(got, want)
+
+
 def test_totals_of_narrow_floats_are_rounded_once() -> None:
     text = reduce_text("add", P.BF16, "0", (16, 4), (1,))
     inputs = [np.array([[256, 1, 1, 1]] * 16, P.BF16.numpy)]
