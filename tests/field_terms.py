@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from functools import cache
+from pathlib import PurePath
 
-from tests.paths import ROOT
+from tests.source_facts import source_facts
 
 #: Words of the project's own, for which the field has terms: offset, index or position for place, variant or algorithm
 #: for form, and so on.
@@ -118,25 +117,20 @@ def own_words(name: str) -> set[str]:
     return {word.lower() for word in _WORDS.findall(_PHRASES.sub("", name))} & OWN_WORDS
 
 
-def defined_names(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield line and name of the module and of all that it defines: functions, classes, parameters, variables, fields."""
-    yield 0, path.stem
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node.lineno, node.name
-        elif isinstance(node, ast.arg):
-            yield node.lineno, node.arg
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.lineno, node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.lineno, node.attr
-
-
 def names_with_own_words(folder: str) -> dict[str, list[str]]:
-    """Return the names with one of ``OWN_WORDS``, each with where it is defined."""
+    """Return the names with one of ``OWN_WORDS``, each with where it is defined.
+
+    folder: a folder, with all below it, or a pattern of files.
+    """
     found: dict[str, list[str]] = {}
-    for path in sorted(ROOT.glob(folder if folder.endswith(".py") else f"{folder}/**/*.py")):
-        for line, name in defined_names(path):
-            if own_words(name):
-                found.setdefault(name, []).append(f"{path.relative_to(ROOT).as_posix()}:{line}")
+    for source in source_facts():
+        if source.path.startswith(f"{folder}/") or PurePath(source.path).match(folder):
+            for line, name in source.names:
+                if _has_own_words(name):
+                    found.setdefault(name, []).append(f"{source.path}:{line}")
     return found
+
+
+@cache
+def _has_own_words(name: str) -> bool:
+    return bool(own_words(name))

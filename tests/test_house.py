@@ -14,8 +14,7 @@ import pytest
 from collectives.communicator.kinds.all_kinds import ALL_KINDS
 from tests.field_terms import names_with_own_words
 from tests.paths import ROOT
-
-PACKAGES = ("spmd", "partitioner", "collectives", "runtime", "launch")
+from tests.source_facts import PACKAGES, files, source_facts
 
 FENCES = {
     "mpi4py": ("collectives/communicator/mpi/*",),
@@ -32,36 +31,9 @@ FORBIDDEN_EVERYWHERE = ("pickle", "marshal", "shelve", "dill", "cloudpickle")
 
 
 def texts(*packages: str) -> Iterator[tuple[str, str]]:
-    for package in packages or PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
+    for package in packages:
+        for path in files(package):
             yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
-
-
-def sources(*packages: str) -> Iterator[tuple[str, ast.Module]]:
-    for path, text in texts(*packages):
-        yield path, ast.parse(text)
-
-
-def imported(tree: ast.Module) -> Iterator[str]:
-    """Top-level names of the modules that a source imports, inside functions too."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module.partition(".")[0]
-        elif (
-            isinstance(node, ast.Call)
-            and node.args
-            and isinstance(node.args[0], ast.Constant)
-            and ast.unparse(node.func) in ("import_module", "importlib.import_module", "__import__")
-        ):
-            yield str(node.args[0].value).partition(".")[0]
-
-
-@pytest.fixture(scope="module")
-def imports() -> dict[str, set[str]]:
-    """Imports of every source file, read once."""
-    return {path: set(imported(tree)) for path, tree in sources()}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -73,20 +45,19 @@ def test_package_resolves_inside_this_tree(package: str) -> None:
 
 
 @pytest.mark.parametrize("library", FENCES)
-def test_library_is_imported_only_behind_its_fence(
-    library: str, imports: dict[str, set[str]]
-) -> None:
+def test_library_is_imported_only_behind_its_fence(library: str) -> None:
     outside = [
-        path
-        for path, names in imports.items()
-        if library in names
-        and not any(fnmatch.fnmatch(path, pattern) for pattern in FENCES[library])
+        source.path
+        for source in source_facts()
+        if library in source.imported
+        and not any(fnmatch.fnmatch(source.path, pattern) for pattern in FENCES[library])
     ]
     assert outside == []
 
 
-def test_no_serializer_that_runs_code(imports: dict[str, set[str]]) -> None:
-    assert [path for path, names in imports.items() if names & set(FORBIDDEN_EVERYWHERE)] == []
+def test_no_serializer_that_runs_code() -> None:
+    forbidden = set(FORBIDDEN_EVERYWHERE)
+    assert [source.path for source in source_facts() if source.imported & forbidden] == []
 
 
 def test_only_launch_reads_argv_and_the_environment() -> None:
@@ -107,23 +78,21 @@ def test_mpi_sends_buffers_and_never_pickles() -> None:
     )
     calls = [
         f"{path}: {ast.unparse(node.func)}"
-        for path, tree in sources("collectives", "launch")
+        for path, text in texts("collectives", "launch")
         if "/mpi/" in path or path in ("launch/mpirun.py", "launch/ranks/world.py")
-        for node in ast.walk(tree)
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and lower_case.search(ast.unparse(node.func))
     ]
     assert calls == []
 
 
 def test_every_module_begins_with_a_docstring_and_postponed_annotations() -> None:
-    missing = []
-    for path, tree in sources():
-        if tree.body and ast.get_docstring(tree) is None:
-            missing.append(f"{path}: no docstring")
-        defines = any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) for node in tree.body)
-        if defines and not has_postponed_annotations(tree):
-            missing.append(f"{path}: no `from __future__ import annotations`")
-    assert missing == []
+    assert [source.path for source in source_facts() if not source.has_docstring] == []
+    assert [
+        source.path
+        for source in source_facts()
+        if source.definitions and not source.has_postponed_annotations
+    ] == []
 
 
 #: Beginnings of docstrings that name no subject: "Of what programs may fill."
@@ -135,12 +104,10 @@ RIDDLES = re.compile(
 def test_docstrings_say_what_a_thing_is_or_does() -> None:
     """A class is a noun phrase, a function a verb: no docstring begins as a relative clause or an indirect question."""
     riddles = [
-        f"{path}: {docstring.splitlines()[0]}"
-        for path, tree in sources()
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
-        and (docstring := ast.get_docstring(node))
-        and RIDDLES.match(docstring)
+        f"{source.path}: {docstring.splitlines()[0]}"
+        for source in source_facts()
+        for docstring in source.docstrings
+        if RIDDLES.match(docstring)
     ]
     assert riddles == []
 
@@ -155,16 +122,9 @@ COINED = re.compile(
 def test_names_are_the_fields() -> None:
     """Classes, functions and modules have the terms of XLA, MPI, CUDA and compilers."""
     coined = [
-        f"{path}: {name}"
-        for path, tree in sources()
-        for name in (
-            Path(path).stem,
-            *(
-                node.name
-                for node in ast.walk(tree)
-                if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
-            ),
-        )
+        f"{source.path}: {name}"
+        for source in source_facts()
+        for name in (Path(source.path).stem, *source.definitions)
         if COINED.fullmatch(name)
     ]
     assert coined == []
@@ -265,10 +225,10 @@ def test_kinds_of_collectives_are_told_apart_in_their_folder_alone() -> None:
     names = {kind.__name__ for kind in ALL_KINDS}
 
     def tests_for_a_kind(node: ast.AST) -> bool:
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+        if isinstance(node, ast.Call) and _calls(node, "isinstance", "issubclass"):
             tested: list[ast.AST] = [*node.args[1:]]
         elif isinstance(node, ast.Compare) and any(
-            isinstance(side, ast.Call) and ast.unparse(side.func) == "type"
+            isinstance(side, ast.Call) and _calls(side, "type")
             for side in (node.left, *node.comparators)
         ):
             tested = [node]
@@ -285,18 +245,14 @@ def test_kinds_of_collectives_are_told_apart_in_their_folder_alone() -> None:
 
     found = [
         f"{path}:{getattr(node, 'lineno', 0)}"
-        for path, tree in sources()
+        for path, text in texts(*PACKAGES)
         if not path.startswith("collectives/communicator/kinds/")
-        for node in ast.walk(tree)
+        and any(map(text.__contains__, names))
+        for node in ast.walk(ast.parse(text))
         if tests_for_a_kind(node)
     ]
     assert found == []
 
 
-def has_postponed_annotations(tree: ast.Module) -> bool:
-    return any(
-        isinstance(node, ast.ImportFrom)
-        and node.module == "__future__"
-        and any(alias.name == "annotations" for alias in node.names)
-        for node in tree.body
-    )
+def _calls(node: ast.Call, *functions: str) -> bool:
+    return isinstance(node.func, ast.Name) and node.func.id in functions

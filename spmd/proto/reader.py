@@ -11,6 +11,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ParameterAttrs
+from spmd.ops.implied_shape import IGNORE_THEIR_SHAPE, implied_shape
 from spmd.proto.annotations_proto import AnnotationReader
 from spmd.proto.attrs_proto import ATTRS_PROTO, ProtoValues
 from spmd.proto.attrs_proto.async_ops import MAIN_THREAD
@@ -134,6 +135,8 @@ class _ModuleReader:
             raise HloParseError(f"unknown opcode {proto.opcode!r}")
         shape = self._shape(proto)
         operands = tuple(_found(by_id, number, "operand") for number in proto.operand_ids)
+        if opcode in IGNORE_THEIR_SHAPE:
+            shape = implied_shape(opcode, operands) or shape
         callees = self._callees(opcode, proto, operands)
         values = ProtoValues(proto, shape, operands, len(callees), self.implied)
         instruction = HloInstruction(

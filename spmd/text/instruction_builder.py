@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from spmd.errors import ShapeError, VerificationError
+from spmd.errors import VerificationError
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Attrs, Opcode
 from spmd.ops.attrs import AsyncAttrs
-from spmd.shape import PrimitiveType, Shape, TokenShape, TupleShape, array
+from spmd.ops.implied_shape import IGNORE_THEIR_SHAPE, implied_shape
+from spmd.shape import Shape, TupleShape
 from spmd.text.attrs_text import Callee
 from spmd.text.read_context import ParsedAttrs, ReadContext
 
 #: Looking a member up in its enum costs 0.1 us, which is felt once per instruction.
 _ASYNC = frozenset({Opcode.ASYNC_START, Opcode.ASYNC_UPDATE, Opcode.ASYNC_DONE})
 _MAIN_THREAD = "main"
-#: XLA makes their shapes from their operands.
-_IGNORES_ITS_SHAPE = frozenset({Opcode.OUTFEED, Opcode.RECV_DONE, Opcode.SEND, Opcode.SEND_DONE})
 
 ReadInline = Callable[[Callee, str], HloComputation]
 
@@ -83,8 +82,8 @@ class InstructionBuilder:
         )
         if shape is None:
             instruction.shape = self._inferred(instruction, start)
-        elif opcode in _IGNORES_ITS_SHAPE:
-            instruction.shape = _derived(instruction) or shape
+        elif opcode in IGNORE_THEIR_SHAPE:
+            instruction.shape = implied_shape(opcode, operands) or shape
         if shape is None or not is_named:
             self._count_leaves(instruction.shape, start)
         for before, offset in parsed.control_predecessors:
@@ -170,21 +169,6 @@ class InstructionBuilder:
         if shape is None:
             raise self.context.source.error(f"{instruction.opcode} needs its result shape", start)
         return shape
-
-
-def _derived(instruction: HloInstruction) -> Shape | None:
-    """Return the shape that replaces the written one; None if the operands do not determine it."""
-    if instruction.opcode not in (Opcode.SEND, Opcode.RECV_DONE):
-        return TokenShape()
-    given = instruction.operands[0].shape if instruction.operands else None
-    try:
-        if instruction.opcode is Opcode.SEND and given is not None:
-            return TupleShape((given, array(PrimitiveType.U32), TokenShape()))
-        if isinstance(given, TupleShape) and given.elements:
-            return TupleShape((given.elements[0], TokenShape()))
-    except ShapeError:  # sends of sends of sends
-        pass
-    return None
 
 
 def _start_of(operands: Sequence[HloInstruction]) -> HloInstruction | None:

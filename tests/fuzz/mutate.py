@@ -9,7 +9,6 @@ that dies is a finding, and the next one goes on behind the input that killed it
 from __future__ import annotations
 
 import argparse
-import gc
 import hashlib
 import heapq
 import json
@@ -115,7 +114,6 @@ def work(seed: int, kind: str, first: int, last: int) -> None:
     """Inside the worker: one JSON line for each input."""
     judge(b"HloModule warm\n\nENTRY e {\n  ROOT a = f32[] constant(1)\n}\n")
     proto_seeds() if kind != "text" else None
-    gc.freeze()  # what the seeds hold is no garbage of an input
     limit_memory(MAX_BYTES)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number in range(first, last):

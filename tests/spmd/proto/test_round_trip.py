@@ -191,3 +191,29 @@ def facts(module: HloModule) -> dict[str, tuple[object, ...]]:
         x.name: (x.shape, x.sharding, x.attrs, dict(x.annotations.frontend_attributes))
         for x in module.all_instructions()
     }
+
+
+def test_a_send_has_the_layout_of_its_operand() -> None:
+    """XLA makes the shape of a send from its operands, whatever the proto or the text says."""
+    text = """
+HloModule m, num_partitions=2
+ENTRY e {
+  x = f32[4]{0} parameter(0)
+  t = token[] after-all()
+  s = (f32[4]{0}, u32[], token[]) send(x, t), channel_id=1
+  ROOT d = token[] send-done(s), channel_id=1
+}
+"""
+    proto = HloModuleProto(serialize(parse_module(text)))
+    before = parse_proto(bytes(proto))
+    (computation,) = proto.computations
+    instructions = list(computation.instructions)
+    (send,) = (each for each in instructions if each.opcode == "send")
+    shape = send.shape
+    sent, *others = shape.tuple_shapes
+    layout = sent.layout
+    layout.tail_padding_alignment_in_elements = 70
+    sent.layout, shape.tuple_shapes = layout, [sent, *others]
+    send.shape, computation.instructions = shape, instructions
+    proto.computations = [computation]
+    assert print_module(parse_proto(bytes(proto))) == print_module(before)
