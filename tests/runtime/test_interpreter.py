@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from runtime import interpreter
 from runtime.interpreter import settings_for_compiling
 
 
@@ -84,10 +85,10 @@ def made_in_compilation() -> tuple[int, int, int]:
 
 
 @pytest.fixture
-def _nothing_is_frozen() -> Iterator[None]:
+def _nothing_is_frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(interpreter._compilations, "_program_freezes", False)
     gc.unfreeze()
     yield
-    # What stays frozen, each later compilation of this process counts: 60 ms of 400,000 objects.
     gc.unfreeze()
 
 
@@ -102,8 +103,25 @@ def test_what_a_compilation_makes_is_not_traversed_as_young() -> None:
 def test_objects_that_a_program_froze_stay_frozen() -> None:
     mine: list[int] = []
     gc.freeze()
-    made_in_compilation()
-    assert not any(x is mine for x in gc.get_objects())
+    for _ in range(2):
+        made_in_compilation()
+        assert not any(x is mine for x in gc.get_objects())
+
+
+@pytest.mark.usefixtures("_nothing_is_frozen")
+def test_frozen_objects_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To count them takes time for each."""
+    counts: list[int] = []
+
+    def get_freeze_count() -> int:
+        counts.append(1_000_000)
+        return counts[-1]
+
+    monkeypatch.setattr(gc, "get_freeze_count", get_freeze_count)
+    for _ in range(3):
+        with settings_for_compiling():
+            pass
+    assert len(counts) == 1
 
 
 def test_cycles_of_a_compilation_are_collected() -> None:
