@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 import numpy as np
 import pytest
@@ -44,7 +45,15 @@ def every_kind(size: int) -> Iterator[tuple[Collective, list[int], list[int]]]:
 
 
 def operands_of(sizes: Sequence[int], rank: int, run: int, dtype: np.dtype) -> list[np.ndarray]:
-    return [make(rank, (size,), dtype, seed=10 * run + k) for k, size in enumerate(sizes)]
+    return [_made(rank, size, dtype, 10 * run + k) for k, size in enumerate(sizes)]
+
+
+@cache
+def _made(rank: int, size: int, dtype: np.dtype, seed: int) -> np.ndarray:
+    """Return the array, which is nobody's to change: other collectives have operands of the same size."""
+    array = make(rank, (size,), dtype, seed=seed)
+    array.flags.writeable = False
+    return array
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float64", "int8", "complex64", "bool"])

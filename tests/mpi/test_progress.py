@@ -21,19 +21,19 @@ PRODUCTS = 8
 """Of some milliseconds each, while 4 MB are on their way."""
 
 _CHAIN = "\n".join(
-    f"  p{n + 1} = f32[768,768] dot(p{n}, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+    f"  p{n + 1} = f32[512,512] dot(p{n}, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
     for n in range(PRODUCTS)
 )
 PROGRAM = f"""HloModule flying, num_partitions=COUNT
 {SUM}
 ENTRY main {{
   x = f32[1048576] parameter(0)
-  p0 = f32[768,768] parameter(1)
-  b = f32[768,768] parameter(2)
+  p0 = f32[512,512] parameter(1)
+  b = f32[512,512] parameter(2)
   s = f32[1048576] all-reduce-start(x), channel_id=1, replica_groups={{{{RANKS}}}}, use_global_device_ids=true, to_apply=sum
 {_CHAIN}
   d = f32[1048576] all-reduce-done(s)
-  ROOT o = (f32[1048576], f32[768,768]) tuple(d, p{PRODUCTS})
+  ROOT o = (f32[1048576], f32[512,512]) tuple(d, p{PRODUCTS})
 }}
 """
 

@@ -75,7 +75,7 @@ def double(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_choice, "engine_for", lambda _: engine)
 
 
-CASE = "tests/cases/gpt_dp2tp2"
+CASE = "tests/cases/mlp_dp4tp2"
 
 
 @pytest.mark.usefixtures("double")

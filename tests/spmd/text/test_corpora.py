@@ -29,7 +29,7 @@ def test_read_verify_print_read(path: Path) -> None:
     printed = print_module(module)
     again = parse_module(printed)
     assert print_module(again) == printed
-    if module.instruction_count < 20_000:
+    if module.instruction_count < 1_000:  # larger ones have no syntax that these have not
         assert_same_module(again, module)
         for options in (PrintOptions.like_xla_dump(), PrintOptions(operand_shapes=True)):
             assert_same_module(parse_module(print_module(module, options)), module)
