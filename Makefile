@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CASES := tests/cases
 DEMO  := $(CASES)/gpt_dp2tp2
 
-.PHONY: demo mpich test quick check lint types imports test-unit test-op-matrix test-mpi test-gpu bench bench-gpu format clean help
+.PHONY: demo mpich test quick check lint types imports test-unit test-op-matrix test-mpi two-hosts test-gpu bench bench-gpu format clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -83,9 +83,7 @@ demo: $(RUN_READY)
 # ---- tests -----------------------------------------------------------------------------------
 
 test: $(TEST_READY)
-	@$(MAKE) --no-print-directory -j2 --output-sync check test-op-matrix
-	@$(BIN)/python -m benchmarks.two_hosts && $(MAKE) --no-print-directory mpich \
-		|| echo "== not run here: programs on two hosts, for the reason above"
+	@$(MAKE) --no-print-directory -j3 --output-sync check test-op-matrix two-hosts
 	@$(MAKE) --no-print-directory test-unit
 	@$(MAKE) --no-print-directory test-mpi
 	@echo "== not run here: tests on a GPU: make test-gpu"
@@ -97,6 +95,11 @@ lint: $(TEST_READY)
 	@echo "== ruff"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { echo "unformatted files: run make format"; exit 1; }
+
+# Tests on two hosts need MPICH, which is installed while other things are checked.
+two-hosts: $(TEST_READY)
+	@$(BIN)/python -m benchmarks.two_hosts && $(MAKE) --no-print-directory mpich \
+		|| echo "== not run here: programs on two hosts, for the reason above"
 
 types: $(TEST_READY)
 	@echo "== mypy --strict"
