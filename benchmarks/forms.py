@@ -26,7 +26,7 @@ from launch.source import load_module
 from launch.target.machine_option import machine_for
 from runtime.arrays.slots import DeviceMemory
 from runtime.codegen.llvm.jit import host_jit
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall
 from runtime.cpu.prediction.step import predicted_step
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
@@ -47,7 +47,7 @@ def forms_of(folder: Path) -> dict[str, float]:
     module = load_module(str(folder / "module.hlo"))
     executable = compile_module(module, devices, CompileOptions(machine=machine))
     program = executable.program
-    world = LoopbackWorld(program.num_devices, 60.0, native_step_engine())
+    world = LoopbackWorld(program.num_devices, 60.0, native_collective_engine())
     memory = DeviceMemory(program.assignment.allocations, world.communicator(0))
     thunks = predicted_step(program, executable.module, machine, CORES).thunks
     whole = sum(one.seconds for one in thunks) or 1.0

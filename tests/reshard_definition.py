@@ -17,7 +17,7 @@ from partitioner.devices.axes import DeviceAxes
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.emit import emit_steps
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import ReshardStep
 from spmd.builder import ModuleScope
 from spmd.device import ReductionKind
 from spmd.evaluator.lockstep import evaluate_partitions
@@ -98,7 +98,7 @@ def valid(
 
 
 def emit_program(
-    axes: DeviceAxes, shape: ArrayShape, source: ShardState, steps: tuple[Step, ...]
+    axes: DeviceAxes, shape: ArrayShape, source: ShardState, steps: tuple[ReshardStep, ...]
 ) -> HloModule:
     """A per-device program whose parameter is the source's tile and whose root is what the steps make of it."""
     module = HloModule("reshard")
@@ -121,7 +121,7 @@ def check_reshard(
     shape: ArrayShape,
     source: ShardState,
     target: ShardState,
-    steps: tuple[Step, ...],
+    steps: tuple[ReshardStep, ...],
     scratch: tuple[int, ...] = (),
 ) -> None:
     """Run ``steps`` on tiles of random arrays, padding filled with nan, and compare every device's result.

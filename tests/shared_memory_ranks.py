@@ -21,7 +21,7 @@ from collectives.communicator.node.shared_window import SharedMemoryProvider, de
 from collectives.communicator.steps.array_steps import Copy, exchanges_of
 from collectives.communicator.steps.shared_buffers import Buffers
 from collectives.communicator.wait_context import InFlightSet, poll_until
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from spmd.errors import CollectiveTimeoutError
 
 Result = TypeVar("Result")
@@ -56,7 +56,7 @@ class SharedMemoryRank:
             self,
             self.all_gather_bytes,
             replace(nodes.own, cores=1),  # tests run beside each other: no long spins
-            native_step_engine(),
+            native_collective_engine(),
             providers or default_providers(),
             notify,
             slot_bytes,

@@ -40,7 +40,7 @@ from collectives.communicator.kinds.op import Collective
 from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from collectives.communicator.mpi.communicator import MpiCommunicator
 from launch.report.environment import describe_environment
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from spmd.device import ReductionKind
 
 SIZES = tuple(1 << n for n in range(10, 27, 2))
@@ -300,7 +300,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     comm = MpiCommunicator(
-        engine=native_step_engine(),
+        engine=native_collective_engine(),
         node_id=f"node {MPI.COMM_WORLD.rank}" if options.messages else None,
         notify=lambda note: print(f"note: {note}"),
     )

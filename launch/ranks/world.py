@@ -13,7 +13,7 @@ from launch.ranks.rank_environment import (
 )
 from launch.ranks.shutdown import end_by_alarm, tell_peers_of_the_end
 from launch.ranks.startup import begin_start
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from spmd.errors import RunError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
     try:
         world = MpiCommunicator(
             timeout_seconds=timeout_seconds,
-            engine=native_step_engine(),
+            engine=native_collective_engine(),
             node_id=os.environ.get(NODE_ID_VARIABLE),
             notify=report_note,
             binds_ranks=binds_ranks_of_environment(),

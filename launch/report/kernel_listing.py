@@ -16,7 +16,7 @@ from typing import Any
 from collectives.communicator.loopback.communicator import LoopbackWorld
 from runtime.arrays.slots import DeviceMemory
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.kernels.native_call import NativeAction, repeated
 from runtime.cpu.prediction.step import StepPredictor
 from runtime.device_program import DeviceProgram
@@ -67,7 +67,7 @@ def list_kernels(program: DeviceProgram, machine: MachineDescription) -> list[Li
 
 
 def _listed(program: DeviceProgram, predictor: StepPredictor) -> Iterator[ListedKernel]:
-    world = LoopbackWorld(program.num_devices, 60.0, native_step_engine())
+    world = LoopbackWorld(program.num_devices, 60.0, native_collective_engine())
     memory = DeviceMemory(program.assignment.allocations, world.communicator(0))
     known: dict[object, ListedKernel] = {}
     for thunk in traverse(program.thunks):

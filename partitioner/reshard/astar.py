@@ -9,7 +9,7 @@ from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.bound import bound_elements
 from partitioner.reshard.cost import LATENCY_BYTES, LOCAL_COPY, STEP_BYTES, plan_cost, step_cost
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import ReshardStep
 from partitioner.reshard.steps import EDGES
 from partitioner.reshard.steps.slice_step import SliceStep
 from spmd.lazy_dataclass import dataclass
@@ -20,10 +20,10 @@ MOST_LISTED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReshardSequence:
     """Steps and their cost (bytes on the wire; see cost.py). ``tried``: the number of steps examined to find them."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ReshardStep, ...]
     cost: float
     tried: int
 
@@ -37,12 +37,12 @@ class AStar:
         target_bytes = problem.target.local_shape(self.shape, problem.axes).byte_size
         self._last_copy = STEP_BYTES + LOCAL_COPY * target_bytes
         self._cost: dict[ShardState, float] = {}
-        self._came: dict[ShardState, tuple[ShardState, Step]] = {}
+        self._came: dict[ShardState, tuple[ShardState, ReshardStep]] = {}
         self._bound: dict[ShardState, float] = {}
 
     def run(
         self, source: ShardState, limit: float, max_tried: int, haste: float = 1.0
-    ) -> Plan | None:
+    ) -> ReshardSequence | None:
         """Return the cheapest plan below ``limit``, or the best known one after ``max_tried`` steps, or None.
 
         With ``haste`` above 1 the remaining cost counts more than the paid cost: a plan is found sooner, but may cost
@@ -72,11 +72,11 @@ class AStar:
         if problem.target not in self._came:
             return None
         steps = merge_slices(self._reconstruct_path(source))
-        return Plan(steps, plan_cost(problem.axes, self.shape, source, steps), tried)
+        return ReshardSequence(steps, plan_cost(problem.axes, self.shape, source, steps), tried)
 
     def _neighbours(
         self, state: ShardState, cost: float
-    ) -> Iterator[tuple[Step, ShardState, float]]:
+    ) -> Iterator[tuple[ReshardStep, ShardState, float]]:
         problem = self.problem
         for edges in EDGES:
             for step in edges(problem, state):
@@ -97,8 +97,8 @@ class AStar:
             self._bound[state] = left + self._last_copy if state != problem.target else 0.0
         return self._bound[state]
 
-    def _reconstruct_path(self, source: ShardState) -> tuple[Step, ...]:
-        steps: list[Step] = []
+    def _reconstruct_path(self, source: ShardState) -> tuple[ReshardStep, ...]:
+        steps: list[ReshardStep] = []
         state = self.problem.target
         while state != source:
             state, step = self._came[state]
@@ -106,9 +106,9 @@ class AStar:
         return tuple(reversed(steps))
 
 
-def merge_slices(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+def merge_slices(steps: tuple[ReshardStep, ...]) -> tuple[ReshardStep, ...]:
     """Merge adjacent slices."""
-    merged: list[Step] = []
+    merged: list[ReshardStep] = []
     for step in steps:
         if isinstance(step, SliceStep) and merged and isinstance(merged[-1], SliceStep):
             merged[-1] = merged[-1].then(step)

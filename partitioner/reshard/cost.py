@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from partitioner.devices.axes import DeviceAxes
 from partitioner.partition.shard_state import ShardState
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import ReshardStep
 from spmd.shape import ArrayShape
 
 #: Start-up cost of a collective in bytes. It is small against the tensors that matter: it favours fewer collectives
@@ -21,7 +21,7 @@ STEP_BYTES = 0.125
 
 
 def step_cost(
-    axes: DeviceAxes, shape: ArrayShape, state: ShardState, step: Step, after: ShardState
+    axes: DeviceAxes, shape: ArrayShape, state: ShardState, step: ReshardStep, after: ShardState
 ) -> float:
     """Return the cost in bytes on the wire of taking ``step`` from ``state`` to ``after``."""
     cost = STEP_BYTES + LOCAL_COPY * after.local_shape(shape, axes).byte_size
@@ -29,7 +29,7 @@ def step_cost(
 
 
 def plan_cost(
-    axes: DeviceAxes, shape: ArrayShape, source: ShardState, steps: Iterable[Step]
+    axes: DeviceAxes, shape: ArrayShape, source: ShardState, steps: Iterable[ReshardStep]
 ) -> float:
     """Return the cost of all steps, one after the other."""
     total, state = 0.0, source
@@ -41,7 +41,7 @@ def plan_cost(
 
 
 def plan_wire_bytes(
-    axes: DeviceAxes, shape: ArrayShape, source: ShardState, steps: Iterable[Step]
+    axes: DeviceAxes, shape: ArrayShape, source: ShardState, steps: Iterable[ReshardStep]
 ) -> float:
     """Return the bytes a device sends over all steps, averaged over devices."""
     total, state = 0.0, source

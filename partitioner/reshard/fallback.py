@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import ReshardStep
 from partitioner.reshard.steps.all_gather import AllGatherStep
 from partitioner.reshard.steps.all_reduce import AllReduceStep
 from partitioner.reshard.steps.slice_step import SliceStep
 
 
-def fallback_plan(problem: ReshardProblem, source: ShardState) -> tuple[Step, ...]:
+def fallback_plan(problem: ReshardProblem, source: ShardState) -> tuple[ReshardStep, ...]:
     """All-reduce the partial axes, gather every dimension that differs, slice it anew.
 
     This is legal for every pair of states: a dimension that no axis splits lines up with any split.
     """
-    steps: list[Step] = []
+    steps: list[ReshardStep] = []
     removable = problem.removable(source)
     if removable:
         steps.append(AllReduceStep(removable))

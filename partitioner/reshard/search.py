@@ -6,12 +6,12 @@ from functools import lru_cache
 
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.partition.shard_state import ShardState
-from partitioner.reshard.astar import AStar, Plan
+from partitioner.reshard.astar import AStar, ReshardSequence
 from partitioner.reshard.bound import lower_bound
 from partitioner.reshard.cost import LATENCY_BYTES, plan_cost
 from partitioner.reshard.fallback import fallback_plan
 from partitioner.reshard.problem import ReshardProblem, canonical, check_states
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import ReshardStep
 from partitioner.reshard.view import ViewedSteps, views
 from spmd.shape import ArrayShape
 
@@ -38,7 +38,7 @@ def plan_reshard(
     source: ShardState,
     target: ShardState,
     scratch: Axes = (),
-) -> tuple[Step, ...]:
+) -> tuple[ReshardStep, ...]:
     """Return the cheapest steps that take a value of global ``shape`` from ``source`` to ``target``; () if they are
     equal.
 
@@ -68,7 +68,7 @@ def best_plan(
     source: ShardState,
     target: ShardState,
     scratch: Axes = (),
-) -> Plan:
+) -> ReshardSequence:
     """Return the best plan, cached by axes, sizes, element width and both states."""
     if source == target:
         return _NOTHING
@@ -82,7 +82,7 @@ def clear_plan_cache() -> None:
     _best_plan.cache_clear()
 
 
-_NOTHING = Plan((), 0.0, 0)
+_NOTHING = ReshardSequence((), 0.0, 0)
 
 
 @lru_cache(maxsize=CACHE_SIZE)
@@ -93,7 +93,7 @@ def _best_plan(
     source: ShardState,
     target: ShardState,
     usable: Axes,
-) -> Plan:
+) -> ReshardSequence:
     check_states(axes, len(dims), source, target)
     source, target = canonical(source), canonical(target)
     problem = ReshardProblem(axes, dims, item_bytes, target, usable)
@@ -102,7 +102,7 @@ def _best_plan(
     best = (
         AStar(problem).run(source, cost, MAX_TRIED)
         or AStar(problem).run(source, cost, MAX_TRIED, HEURISTIC_WEIGHT)
-        or Plan(steps, cost, 0)
+        or ReshardSequence(steps, cost, 0)
     )
     bound = lower_bound(axes, problem.shape, source, target, usable)
     threshold = FINER_SEARCH_RATIO * bound + FINER_SEARCH_BYTES
@@ -116,5 +116,5 @@ def _best_plan(
             cost = finer.cost + step.exchanges * LATENCY_BYTES
             cost += step.exchanged_bytes(axes, problem.shape, source)
             if cost < limit:
-                best = Plan((step,), cost, best.tried + finer.tried)
+                best = ReshardSequence((step,), cost, best.tried + finer.tried)
     return best

@@ -1,4 +1,4 @@
-"""Step: one edge of the reshard search, and one group of instructions in the resulting program."""
+"""ReshardStep: one edge of the reshard search, and one group of instructions in the resulting program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StepContext(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Step(ABC):
+class ReshardStep(ABC):
     """A change of a value's state. The caller that makes a step has checked that its tiles line up (see
     ReshardProblem).
 

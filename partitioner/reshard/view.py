@@ -21,7 +21,7 @@ from partitioner.devices.coordinate import device_coordinate
 from partitioner.partition.shard_state import ShardState, tile_size
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import Step, StepContext
+from partitioner.reshard.step import ReshardStep, StepContext
 from partitioner.reshard.tile_overlap import prime_sub_axes
 from partitioner.reshard.tile_size_change import TileSizeChange
 from partitioner.reshard.tiles import reshape_to
@@ -51,11 +51,11 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class ViewedSteps(Step):
+class ViewedSteps(ReshardStep):
     """All ``steps`` of a plan in a view, as one step to ``target``."""
 
     view: View
-    steps: tuple[Step, ...]
+    steps: tuple[ReshardStep, ...]
     target: ShardState
 
     @property

@@ -14,12 +14,12 @@ from enum import Enum
 
 from collectives.communicator.group import Group as DeviceGroup
 from runtime.buffers.program import (
-    ConditionalStep,
+    ScheduledConditional,
     Program,
-    Step,
+    ScheduledOp,
     Value,
     ValueView,
-    WhileStep,
+    ScheduledWhile,
     all_steps,
 )
 from runtime.lowering import LOWERINGS
@@ -59,7 +59,7 @@ class Copy:
     source: ValueView
     target: Value | int
     position: int
-    step: Step | None
+    step: ScheduledOp | None
 
 
 @dataclass
@@ -119,12 +119,12 @@ def colocate(program: Program) -> Colocation:
     writers = _writers(program)
     _colocate_outputs(result, writers)
     for step in all_steps(program.entry):
-        if isinstance(step, WhileStep):
+        if isinstance(step, ScheduledWhile):
             _colocate_loop_state(result, step, writers)
-        elif isinstance(step, ConditionalStep):
+        elif isinstance(step, ScheduledConditional):
             _colocate_branch_results(result, step)
     for step in all_steps(program.entry):
-        if isinstance(step, WhileStep):
+        if isinstance(step, ScheduledWhile):
             _colocate_inits(result, step, writers)
         else:
             _share_in_place(result, step)
@@ -135,15 +135,15 @@ def _earliest_ends(program: Program) -> dict[Value, int]:
     """Return when loop state and branch results end at the earliest: regions write them at their ends."""
     ends: dict[Value, int] = {}
     for step in all_steps(program.entry):
-        if isinstance(step, WhileStep):
+        if isinstance(step, ScheduledWhile):
             ends.update((value, step.end) for value in step.results)
-        elif isinstance(step, ConditionalStep):
+        elif isinstance(step, ScheduledConditional):
             last = max(branch.region.end for branch in step.branches)
             ends.update((value, last) for value in step.results)
     return ends
 
 
-def _writers(program: Program) -> dict[Value, tuple[Step, int]]:
+def _writers(program: Program) -> dict[Value, tuple[ScheduledOp, int]]:
     return {
         value: (step, i)
         for step in all_steps(program.entry)
@@ -151,17 +151,17 @@ def _writers(program: Program) -> dict[Value, tuple[Step, int]]:
     }
 
 
-def writes_over(step: Step, result: int) -> list[int]:
+def writes_over(step: ScheduledOp, result: int) -> list[int]:
     """Return operand leaves of ``step`` that result leaf ``result`` may overwrite while they are being read."""
-    if isinstance(step, WhileStep):
+    if isinstance(step, ScheduledWhile):
         return [result]
     lowering = LOWERINGS.get(step.instruction.opcode)
-    if lowering is None or type(step) is not Step:
+    if lowering is None or type(step) is not ScheduledOp:
         return []
     return [operand for r, operand in lowering.in_place(step.instruction) if r == result]
 
 
-def _is_read_in_place(value: Value, step: Step, result: int, over: Sequence[int]) -> bool:
+def _is_read_in_place(value: Value, step: ScheduledOp, result: int, over: Sequence[int]) -> bool:
     """Return whether ``step`` reads ``value`` once, dense, as an operand in ``over``, and it fits ``result``."""
     here = [read for read in value.reads if read.step is step and read.position == step.position]
     if len(here) != 1 or not here[0].view.is_entire:
@@ -175,7 +175,7 @@ def _fits(value: Value, other: Value) -> bool:
     return value.size == other.size and value.memory_space == other.memory_space
 
 
-def _may_follow(value: Value, last_read: int, step: Step, result: int) -> bool:
+def _may_follow(value: Value, last_read: int, step: ScheduledOp, result: int) -> bool:
     """Return whether ``result`` of ``step`` may be written into the memory of ``value``, last read at ``last_read``."""
     if last_read < step.position:
         return True
@@ -184,7 +184,7 @@ def _may_follow(value: Value, last_read: int, step: Step, result: int) -> bool:
     )
 
 
-def _colocate_outputs(colocation: Colocation, writers: dict[Value, tuple[Step, int]]) -> None:
+def _colocate_outputs(colocation: Colocation, writers: dict[Value, tuple[ScheduledOp, int]]) -> None:
     """Give outputs a parameter's buffer if aliased, else their own; they are written there directly if possible."""
     program = colocation.program
     for output in program.outputs:
@@ -227,7 +227,7 @@ def _can_write_directly(colocation: Colocation, view: ValueView, region: object)
 
 
 def _follows(
-    value: Value, last_read: int, other: Value, writers: dict[Value, tuple[Step, int]]
+    value: Value, last_read: int, other: Value, writers: dict[Value, tuple[ScheduledOp, int]]
 ) -> bool:
     """Return whether a step writes ``other``, and may write it over ``value``, which is last read at ``last_read``."""
     if other not in writers:
@@ -237,7 +237,7 @@ def _follows(
 
 
 def _colocate_loop_state(
-    colocation: Colocation, loop: WhileStep, writers: dict[Value, tuple[Step, int]]
+    colocation: Colocation, loop: ScheduledWhile, writers: dict[Value, tuple[ScheduledOp, int]]
 ) -> None:
     """Write the body's new value of a leaf into the leaf's memory if the old value is dead by then; else copy it."""
     for carried in loop.carried:
@@ -256,7 +256,7 @@ def _colocate_loop_state(
         colocation.copies.append(copy)
 
 
-def _colocate_branch_results(colocation: Colocation, step: ConditionalStep) -> None:
+def _colocate_branch_results(colocation: Colocation, step: ScheduledConditional) -> None:
     for branch in step.branches:
         for view, result in zip(branch.roots, step.results, strict=True):
             if _can_write_directly(colocation, view, branch.region) and _fits(view.value, result):
@@ -266,7 +266,7 @@ def _colocate_branch_results(colocation: Colocation, step: ConditionalStep) -> N
 
 
 def _colocate_inits(
-    colocation: Colocation, loop: WhileStep, writers: dict[Value, tuple[Step, int]]
+    colocation: Colocation, loop: ScheduledWhile, writers: dict[Value, tuple[ScheduledOp, int]]
 ) -> None:
     """Let the loop start in the memory of its initial values if these have no other use; else copy them."""
     for i, carried in enumerate(loop.carried):
@@ -286,7 +286,7 @@ def _colocate_inits(
 
 
 def _is_free_before(
-    target: Group, loop: WhileStep, source: Group, writers: dict[Value, tuple[Step, int]]
+    target: Group, loop: ScheduledWhile, source: Group, writers: dict[Value, tuple[ScheduledOp, int]]
 ) -> bool:
     """Return whether what the memory of the loop's state holds before the loop is dead when ``source`` begins.
 
@@ -306,7 +306,7 @@ def _is_free_before(
     return True
 
 
-def _can_share(source: Group, step: Step, result: int, over: Sequence[int]) -> bool:
+def _can_share(source: Group, step: ScheduledOp, result: int, over: Sequence[int]) -> bool:
     """Return whether ``result`` may take the memory of ``source``, one value of which ``step`` reads in place.
 
     over: operands whose memory it may take.
@@ -319,10 +319,10 @@ def _can_share(source: Group, step: Step, result: int, over: Sequence[int]) -> b
     return len(here) == 1 and _is_read_in_place(here[0], step, result, over)
 
 
-def _share_in_place(colocation: Colocation, step: Step) -> None:
+def _share_in_place(colocation: Colocation, step: ScheduledOp) -> None:
     """Give each unshared result the memory of a dying operand of its size, if the operation allows it."""
     for number, result in enumerate(step.results):
-        if type(step) is not Step:
+        if type(step) is not ScheduledOp:
             return
         target = colocation.groups[result]
         if target.kind is GroupKind.PARAMETER or len(target.values) > 1 or not result.size:

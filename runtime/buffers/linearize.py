@@ -8,7 +8,7 @@ from runtime.buffers.program import (
     OutputLeaf,
     Program,
     Region,
-    Step,
+    ScheduledOp,
     Tree,
     Value,
     tree_leaves,
@@ -53,7 +53,7 @@ def linearize(module: HloModule) -> Program:
         )
         outputs.append(OutputLeaf(number, view, aliased))
     linearizer.close_region(entry)
-    step = Step(module.entry.root, entry.end, entry)
+    step = ScheduledOp(module.entry.root, entry.end, entry)
     linearizer.read(step, tuple(o.view for o in outputs), entry.end, entry)
     device = Device(module.num_partitions, module.replica_count)
     return Program(entry, linearizer.values, parameters, outputs, device)

@@ -7,10 +7,10 @@ from dataclasses import field
 from typing import TypeAlias
 
 from runtime.buffers.program import (
-    CopyStep,
+    ScheduledCopy,
     Read,
     Region,
-    Step,
+    ScheduledOp,
     Tree,
     Value,
     ValueView,
@@ -44,7 +44,7 @@ class Linearizer:
 
     module: HloModule
     values: list[Value] = field(default_factory=list)
-    starts: dict[HloInstruction, Step] = field(default_factory=dict)
+    starts: dict[HloInstruction, ScheduledOp] = field(default_factory=dict)
     position: int = 0
 
     # ---- positions, values, reads
@@ -62,7 +62,7 @@ class Linearizer:
     def full_view(self, value: Value) -> ValueView:
         return ValueView(value, value.view)
 
-    def read(self, step: Step, views: tuple[ValueView, ...], position: int, region: Region) -> None:
+    def read(self, step: ScheduledOp, views: tuple[ValueView, ...], position: int, region: Region) -> None:
         for number, view in enumerate(views):
             view.value.reads.append(Read(step, number, view, position, region))
 
@@ -124,7 +124,7 @@ class Linearizer:
             self.operand_copy(instruction, i, view, layouts[i], region) if i in layouts else view
             for i, view in enumerate(views)
         )
-        step = Step(instruction, self.next_position(), region, views)
+        step = ScheduledOp(instruction, self.next_position(), region, views)
         region.steps.append(step)
         self.read(step, views, step.position, region)
         step.scratch = tuple(
@@ -135,7 +135,7 @@ class Linearizer:
         step.results = tuple(leaf.value for leaf in tree_leaves(tree))
         return tree
 
-    def new_results(self, step: Step, shape: Shape, index: ShapeIndex = ()) -> Tree:
+    def new_results(self, step: ScheduledOp, shape: Shape, index: ShapeIndex = ()) -> Tree:
         if isinstance(shape, TupleShape):
             return tuple(
                 self.new_results(step, element, (*index, i))
@@ -160,7 +160,7 @@ class Linearizer:
         memory_space: int,
     ) -> ValueView:
         """Add a dense copy of ``view`` in that memory space, with dimension ``order[0]`` slowest."""
-        step = CopyStep(instruction, self.next_position(), region, (view,))
+        step = ScheduledCopy(instruction, self.next_position(), region, (view,))
         region.steps.append(step)
         self.read(step, step.operands, step.position, region)
         shape = ArrayShape(view.view.element_type, view.view.dims)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from runtime.buffers.colocation import Colocation, Group, GroupKind
 from runtime.buffers.heap.arena import Interval, lower_bound
-from runtime.buffers.program import Step, Value, all_steps
+from runtime.buffers.program import ScheduledOp, Value, all_steps
 from runtime.buffers.shared_results import intervals, shareable, without
 from runtime.buffers.types import ALIGNMENT
 from runtime.lowering import LOWERINGS
@@ -31,7 +31,7 @@ def colocate_own_parts(colocation: Colocation) -> None:
     """Place own parts, after all sharing of entire slices is done."""
     program = colocation.program
     for step in all_steps(program.entry):
-        if type(step) is not Step:
+        if type(step) is not ScheduledOp:
             continue
         parts = LOWERINGS[step.instruction.opcode].own_part(step.instruction, program.device)
         if not parts:
@@ -61,7 +61,7 @@ def _is_entire(colocation: Colocation, value: Value) -> bool:
     return value not in colocation.parts
 
 
-def _dies_at(group: Group, step: Step, operand: int) -> bool:
+def _dies_at(group: Group, step: ScheduledOp, operand: int) -> bool:
     """Return whether a temporary ends as this operand, read entirely, and only steps of this region use it."""
     if group.kind is not GroupKind.TEMPORARY or group.end != step.position:
         return False
@@ -74,12 +74,12 @@ def _dies_at(group: Group, step: Step, operand: int) -> bool:
     )
 
 
-def _is_local(value: Value, step: Step) -> bool:
+def _is_local(value: Value, step: ScheduledOp) -> bool:
     """Return whether only steps of this very region write and read ``value``."""
     return value.region is step.region and all(read.region is step.region for read in value.reads)
 
 
-def _is_free(full: Group, since: int, step: Step) -> bool:
+def _is_free(full: Group, since: int, step: ScheduledOp) -> bool:
     """Return whether an output's slice is unused from ``since`` until ``step`` writes there."""
     if full.kind not in (GroupKind.OUTPUT, GroupKind.PARAMETER):
         return False
@@ -89,7 +89,7 @@ def _is_free(full: Group, since: int, step: Step) -> bool:
     )
 
 
-def _may_shrink(colocation: Colocation, step: Step, tile: Group, full: Group) -> bool:
+def _may_shrink(colocation: Colocation, step: ScheduledOp, tile: Group, full: Group) -> bool:
     """Return whether all that remains of ``full`` from ``step`` on may be a temporary in ``tile``."""
     return (
         tile.kind is GroupKind.TEMPORARY

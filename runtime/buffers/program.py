@@ -33,7 +33,7 @@ class Region:
     start: int
     end: int = -1
     loop_end: int | None = None
-    steps: list[Step] = field(default_factory=list, repr=False)
+    steps: list[ScheduledOp] = field(default_factory=list, repr=False)
 
     def with_parents(self) -> list[Region]:
         """Return this region and those that it lies in, innermost first."""
@@ -100,7 +100,7 @@ class ValueView:
 class Read:
     """Read of ``view`` by ``step`` at ``position`` within ``region``; ``operand`` counts the step's array operands."""
 
-    step: Step
+    step: ScheduledOp
     operand: int
     view: ValueView
     position: int
@@ -147,7 +147,7 @@ def subtree(tree: Tree, index: ShapeIndex) -> Tree:
 
 
 @dataclass(eq=False, slots=True)
-class Step:
+class ScheduledOp:
     """Instruction that is executed. ``operands``: array leaves of all its operands, in order."""
 
     instruction: HloInstruction
@@ -159,15 +159,15 @@ class Step:
 
 
 @dataclass(eq=False, slots=True)
-class CopyStep(Step):
+class ScheduledCopy(ScheduledOp):
     """Copy of one operand of ``instruction`` to the layout of results[0], for a step that needs it."""
 
 
 @dataclass(eq=False, slots=True)
-class DoneStep(Step):
+class ScheduledDone(ScheduledOp):
     """Wait for ``start``. It reads the start's operands and results: they are in use until here."""
 
-    start: Step = field(kw_only=True)
+    start: ScheduledOp = field(kw_only=True)
 
 
 @dataclass(eq=False, slots=True)
@@ -181,7 +181,7 @@ class Carried:
 
 
 @dataclass(eq=False, slots=True)
-class WhileStep(Step):
+class ScheduledWhile(ScheduledOp):
     """Loop. ``results`` are the values of ``carried``; ``operands`` their inits. Unchanged leaves are views."""
 
     condition: Region = field(init=False)
@@ -200,7 +200,7 @@ class Branch:
 
 
 @dataclass(eq=False, slots=True)
-class ConditionalStep(Step):
+class ScheduledConditional(ScheduledOp):
     """Conditional; ``operands[0]`` chooses the branch."""
 
     branches: list[Branch] = field(default_factory=list)
@@ -228,7 +228,7 @@ class Program:
         return self.entry.end
 
 
-def all_steps(region: Region) -> Iterator[Step]:
+def all_steps(region: Region) -> Iterator[ScheduledOp]:
     """Yield the steps of the region and of all regions inside, in order of position (a loop before its contents)."""
     for step in region.steps:
         yield step
@@ -236,9 +236,9 @@ def all_steps(region: Region) -> Iterator[Step]:
             yield from all_steps(inner)
 
 
-def inner_regions(step: Step) -> tuple[Region, ...]:
-    if isinstance(step, WhileStep):
+def inner_regions(step: ScheduledOp) -> tuple[Region, ...]:
+    if isinstance(step, ScheduledWhile):
         return (step.condition, step.body)
-    if isinstance(step, ConditionalStep):
+    if isinstance(step, ScheduledConditional):
         return tuple(branch.region for branch in step.branches)
     return ()

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from runtime.buffers.colocation import Group, GroupKind
 from runtime.buffers.heap.arena import Arena, Interval, lower_bound
 from runtime.buffers.heap.heap import Packing, pack
-from runtime.buffers.program import Program, Step, Value, all_steps
+from runtime.buffers.program import Program, ScheduledOp, Value, all_steps
 from runtime.buffers.types import Color, Groups
 from runtime.lowering import LOWERINGS
 from spmd.lazy_dataclass import dataclass
@@ -85,7 +85,7 @@ def _equal_results(program: Program) -> dict[Value, Groups]:
     in_order: dict[int, Groups] = {}
     written: list[Groups] = []  # retained, so that no other list gets its identity
     for step in all_steps(program.entry):
-        if type(step) is Step and sum(v.view.byte_size for v in step.operands) > SMALL_OPERANDS:
+        if type(step) is ScheduledOp and sum(v.view.byte_size for v in step.operands) > SMALL_OPERANDS:
             found = LOWERINGS[step.instruction.opcode].equal_results(
                 step.instruction, program.device
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runtime.buffers.linearizer import VISITORS, Linearizer
 from runtime.buffers.program import (
-    DoneStep,
+    ScheduledDone,
     Region,
     Tree,
     subtree,
@@ -35,7 +35,7 @@ def visit_done(
         raise VerificationError(f"{instruction!r} waits for what is no start of a collective")
     tree = subtree(operands[0], _RESULT_OF_START[source.opcode])
     views = (*start.operands, *tree_leaves(tree))
-    step = DoneStep(instruction, linearizer.next_position(), region, views, start=start)
+    step = ScheduledDone(instruction, linearizer.next_position(), region, views, start=start)
     region.steps.append(step)
     linearizer.read(step, views, step.position, region)
     return tree

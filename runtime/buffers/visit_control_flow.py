@@ -7,11 +7,11 @@ from runtime.buffers.linearizer import VISITORS, Linearizer, leaf_name, rebuild
 from runtime.buffers.program import (
     Branch,
     Carried,
-    ConditionalStep,
+    ScheduledConditional,
     Region,
     Tree,
     ValueView,
-    WhileStep,
+    ScheduledWhile,
     tree_leaves,
 )
 from spmd.hlo import HloInstruction, Opcode
@@ -43,7 +43,7 @@ def visit_while(
         init if leaf in changed else linearizer.in_space(instruction, name, init, shape, region)
         for leaf, (init, (name, shape)) in enumerate(zip(inits, arrays, strict=True))
     ]
-    step = WhileStep(instruction, linearizer.next_position(), region)
+    step = ScheduledWhile(instruction, linearizer.next_position(), region)
     region.steps.append(step)
     for leaf in changed:
         init, (name, stated) = inits[leaf], arrays[leaf]
@@ -84,7 +84,7 @@ def visit_conditional(
 ) -> Tree:
     selector, *arguments = operands
     assert isinstance(selector, ValueView)
-    step = ConditionalStep(instruction, linearizer.next_position(), region, (selector,))
+    step = ScheduledConditional(instruction, linearizer.next_position(), region, (selector,))
     region.steps.append(step)
     linearizer.read(step, step.operands, step.position, region)
     tree = linearizer.new_results(step, instruction.shape)

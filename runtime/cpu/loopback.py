@@ -12,7 +12,7 @@ from typing import Protocol
 from collectives.communicator.group import Group
 from collectives.communicator.loopback.communicator import LoopbackWorld
 from runtime.arrays.slots import DeviceArray
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.libraries.blas import BlasThreads, reserve_work_buffers
 from runtime.cpu.step.device_table import State, Table
@@ -50,7 +50,7 @@ class LoopbackDevices:
 
         meanwhile: called while other threads make machine code.
         """
-        self.world = LoopbackWorld(program.num_devices, timeout_seconds, native_step_engine())
+        self.world = LoopbackWorld(program.num_devices, timeout_seconds, native_collective_engine())
         self.devices = [
             LoadedDevice(
                 program,

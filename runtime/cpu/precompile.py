@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from runtime.buffers.heap.interval_placement import placement_library
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.libraries.blas import begin_gemm
 from runtime.cpu.step.barrier_engine import barrier_library
@@ -21,7 +21,7 @@ def begin_fixed_code(devices: int | None) -> None:
     team_library()
     if devices != 1:
         barrier_library()
-        native_step_engine().begin()
+        native_collective_engine().begin()
 
 
 def begin_code_for(module: HloModule) -> None:

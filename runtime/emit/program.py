@@ -8,14 +8,14 @@ from dataclasses import field
 from runtime.buffers.assign import AssignedProgram
 from runtime.buffers.colocation import Copy
 from runtime.buffers.program import (
-    ConditionalStep,
-    CopyStep,
-    DoneStep,
+    ScheduledConditional,
+    ScheduledCopy,
+    ScheduledDone,
     Region,
-    Step,
+    ScheduledOp,
     Value,
     ValueView,
-    WhileStep,
+    ScheduledWhile,
 )
 from runtime.buffers.types import ArrayView
 from runtime.lowering import LOWERINGS, Device, StepArrays
@@ -72,18 +72,18 @@ class _Emitter:
     def array_of(self, value: Value) -> ArrayView:
         return self.assigned.locate(ValueView(value, value.view))
 
-    def step(self, step: Step) -> list[Thunk]:
+    def step(self, step: ScheduledOp) -> list[Thunk]:
         name = step.instruction.name
         operands = tuple(map(self.assigned.locate, step.operands))
-        if isinstance(step, WhileStep):
+        if isinstance(step, ScheduledWhile):
             return [*self.copies_at(step.position, name), self.loop(step)]
-        if isinstance(step, ConditionalStep):
+        if isinstance(step, ScheduledConditional):
             branches = tuple(self.region(branch.region) for branch in step.branches)
             results = tuple(map(self.array_of, step.results))
             return [ConditionalThunk(name, operands[0], branches, results)]
-        if isinstance(step, CopyStep):
+        if isinstance(step, ScheduledCopy):
             return [CopyThunk(name, operands[0], self.array_of(step.results[0]))]
-        if isinstance(step, DoneStep):
+        if isinstance(step, ScheduledDone):
             count = len(step.start.operands)
             return [
                 CollectiveDoneThunk(
@@ -97,7 +97,7 @@ class _Emitter:
         )
         return [LOWERINGS[step.instruction.opcode].emit(step.instruction, arrays, self.device)]
 
-    def loop(self, step: WhileStep) -> Thunk:
+    def loop(self, step: ScheduledWhile) -> Thunk:
         return WhileThunk(
             step.instruction.name,
             self.region(step.condition),

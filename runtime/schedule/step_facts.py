@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import field
 
-from runtime.buffers.program import CopyStep, Program, Step, all_steps
+from runtime.buffers.program import ScheduledCopy, Program, ScheduledOp, all_steps
 from runtime.buffers.view_ops import is_view
 from spmd.hlo import HloInstruction, HloModule
 from spmd.lazy_dataclass import dataclass
@@ -13,7 +13,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass
 class StepFacts:
-    """Step facts of a module. They are empty if the runtime cannot lower it.
+    """ScheduledOp facts of a module. They are empty if the runtime cannot lower it.
 
     extra[i]: bytes that i needs in addition to its operands and its result while it runs: scratch, relayouted operands.
     in_place[i]: operands that i may overwrite; computed on demand.
@@ -30,7 +30,7 @@ class StepFacts:
         copied: dict[HloInstruction, int] = {}
         for step in all_steps(program.entry):
             instruction = step.instruction
-            if isinstance(step, CopyStep):
+            if isinstance(step, ScheduledCopy):
                 copied[instruction] = copied.get(instruction, 0) + _bytes(step)
                 continue
             if is_view(instruction):
@@ -71,5 +71,5 @@ class StepFacts:
         )
 
 
-def _bytes(step: Step) -> int:
+def _bytes(step: ScheduledOp) -> int:
     return sum(value.size for value in step.results)

@@ -33,7 +33,7 @@ _NO_FEED = UnpartitionedFeed(None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class PlanStep:
+class OrderedOp:
     """One step of a plan. ``operands``, ``result`` and ``dead_after``, the values without later readers, are indices of
     the frame's values.
 
@@ -49,14 +49,14 @@ class PlanStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EvaluationOrder:
     """Evaluation order of a computation: needed instructions, operands first, with the point where each value dies.
 
     ``frame``: the values before the first step. Small values that depend only on constants are in it and have no step,
     so a loop does not recompute them in every trip.
     """
 
-    steps: tuple[PlanStep, ...]
+    steps: tuple[OrderedOp, ...]
     frame: tuple[Value, ...]
     root: int
 
@@ -74,12 +74,12 @@ class Session:
         self.tables = tables
         self.feed = feed
         self._effects = SideEffects()
-        self._plans: dict[HloComputation, Plan] = {}
+        self._plans: dict[HloComputation, EvaluationOrder] = {}
         self._groups: dict[HloInstruction, dict[int, tuple[int, ...]]] = {}
         #: Messages sent and not yet received, oldest first, by (channel, source, target).
         self.messages: dict[tuple[int, int, int], list[Value]] = {}
 
-    def plan(self, computation: HloComputation) -> Plan:
+    def plan(self, computation: HloComputation) -> EvaluationOrder:
         plan = self._plans.get(computation)
         if plan is None:
             plan = self._plans[computation] = make_plan(
@@ -129,7 +129,7 @@ class Session:
         return ManualDevices.of(self.module)
 
 
-def make_plan(computation: HloComputation, find: FindPlain, effects: SideEffects) -> Plan:
+def make_plan(computation: HloComputation, find: FindPlain, effects: SideEffects) -> EvaluationOrder:
     needed = _needed(computation, effects)
     order = [i for i in computation.post_order() if i in needed]
     index = {instruction: n for n, instruction in enumerate(order)}
@@ -147,7 +147,7 @@ def make_plan(computation: HloComputation, find: FindPlain, effects: SideEffects
         if value not in fixed:
             dying.setdefault(step, []).append(value)
     steps = tuple(
-        PlanStep(
+        OrderedOp(
             i,
             find(i.opcode),
             i.attrs.number if isinstance(i.attrs, ParameterAttrs) else -1,
@@ -158,7 +158,7 @@ def make_plan(computation: HloComputation, find: FindPlain, effects: SideEffects
         for n, i in enumerate(order)
         if n not in fixed
     )
-    return Plan(steps, tuple(() if value is None else value for value in frame), root)
+    return EvaluationOrder(steps, tuple(() if value is None else value for value in frame), root)
 
 
 def _constants(

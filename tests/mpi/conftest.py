@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from launch.ranks.rank_environment import world_of_environment
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,7 @@ def comm() -> Iterator[object]:
     """The communicator of all ranks, which share memory."""
     from collectives.communicator.mpi.communicator import MpiCommunicator
 
-    communicator = MpiCommunicator(timeout_seconds=60, engine=native_step_engine())
+    communicator = MpiCommunicator(timeout_seconds=60, engine=native_collective_engine())
     yield communicator
     communicator.close()
 
@@ -41,7 +41,7 @@ def spread_comm(request: pytest.FixtureRequest) -> Iterator[object]:
 
     number = MPI.COMM_WORLD.rank // (2 if request.param == "pairs" else 1)
     communicator = MpiCommunicator(
-        timeout_seconds=60, engine=native_step_engine(), node_id=f"node {number}"
+        timeout_seconds=60, engine=native_collective_engine(), node_id=f"node {number}"
     )
     yield communicator
     communicator.close()

@@ -11,7 +11,7 @@ import pytest
 from collectives.communicator.messages.native_message_steps import native_program
 from collectives.communicator.steps.array_steps import Exchange
 from collectives.communicator.steps.engine import RunStatus
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 
 pytestmark = pytest.mark.mpi(min_size=2)
 
@@ -57,7 +57,7 @@ def test_who_does_not_receive_is_late(comm: Any, is_native: bool) -> None:
     if comm.rank == 0:
         exchange = Exchange(((0, value),), ())
         if is_native:
-            (steps,) = native_step_engine().load([native_program([exchange], channel.prepare)])
+            (steps,) = native_collective_engine().load([native_program([exchange], channel.prepare)])
             assert steps.start() == RunStatus.BLOCKED
             assert steps.missing() == [1]
             own.Barrier()

@@ -17,7 +17,7 @@ from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.shared_window import Directory
 from collectives.communicator.steps.array_steps import Exchange
 from collectives.communicator.steps.engine import RunStatus
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from spmd.device import ReductionKind
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -75,7 +75,7 @@ def test_ranks_of_two_nodes() -> None:
 
     rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
     comm = MpiCommunicator(
-        timeout_seconds=60, engine=native_step_engine(), node_id=f"node {rank // 2}"
+        timeout_seconds=60, engine=native_collective_engine(), node_id=f"node {rank // 2}"
     )
     bound = {}
     value = np.zeros(4, np.float32)
@@ -98,7 +98,7 @@ def test_messages_carry_all_where_memory_cannot_be_shared() -> None:
     notes: list[str] = []
     comm = MpiCommunicator(
         timeout_seconds=60,
-        engine=native_step_engine(),
+        engine=native_collective_engine(),
         memory_providers=[Directory("/nowhere")],
         notify=notes.append,
     )
@@ -123,7 +123,7 @@ def test_messages_come_where_they_belong_in_whatever_order_they_are_started(comm
     memory = (ctypes.c_uint8 * size).from_address(messages.requests)
     handles = np.frombuffer(memory, np.uint8).reshape(messages.count, -1)
     handles[2:] = handles[:1:-1].copy()
-    (steps,) = native_step_engine().load([native_program([exchange], lambda _: messages)])
+    (steps,) = native_collective_engine().load([native_program([exchange], lambda _: messages)])
     outcome = steps.start()
     while outcome == RunStatus.BLOCKED:
         outcome = steps.advancing(0)()

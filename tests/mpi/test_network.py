@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from launch.calibration.network import NetworkSizes, measure_network
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 
 pytestmark = pytest.mark.mpi(min_size=2)
 
@@ -22,7 +22,7 @@ def test_a_network_is_measured() -> None:
     size = MPI.COMM_WORLD.size
     number = MPI.COMM_WORLD.rank // (size // 2)
     comm = MpiCommunicator(
-        timeout_seconds=60, engine=native_step_engine(), node_id=f"node {number}"
+        timeout_seconds=60, engine=native_collective_engine(), node_id=f"node {number}"
     )
     devices = comm.nodes.devices_of_each
     assert devices == size // 2

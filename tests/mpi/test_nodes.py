@@ -19,7 +19,7 @@ from collectives.communicator.kinds.op import Collective
 from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from launch.pipeline import compile_module
 from launch.ranks.rank_executable import RankExecutable
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from spmd import parse
 from spmd.device import ReductionKind
 
@@ -69,7 +69,7 @@ def communicator(nodes: str, *, shares: bool = True) -> Iterator[Communicator]:
     number = NODES[nodes](MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size)
     comm = MpiCommunicator(
         timeout_seconds=60,
-        engine=native_step_engine() if shares else None,
+        engine=native_collective_engine() if shares else None,
         node_id=f"node {number}",
     )
     yield comm

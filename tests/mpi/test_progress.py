@@ -9,7 +9,7 @@ import pytest
 
 from collectives.communicator.interface import Communicator
 from launch.ranks.rank_executable import RankExecutable
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.step.segment import ProgressPoints
 from runtime.executable import Executable
 from runtime.timeline.events import CollectiveEvent, events_of
@@ -47,7 +47,7 @@ def apart() -> Iterator[Communicator]:
 
     comm = MpiCommunicator(
         timeout_seconds=60,
-        engine=native_step_engine(),
+        engine=native_collective_engine(),
         node_id=f"node {MPI.COMM_WORLD.rank % 2}",
     )
     yield comm

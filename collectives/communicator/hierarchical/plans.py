@@ -88,7 +88,7 @@ ROUND_BYTES = 1 << 16
 """Bytes that a node's link carries in the time of one more round of messages: some 10 us at 50 Gb/s."""
 
 
-class HierarchicalPlan(ABC):
+class HierarchicalAlgorithm(ABC):
     """One collective on one group of nodes: the same plan for every member."""
 
     nodes: GroupNodes
@@ -209,7 +209,7 @@ class Rows:
         return stored
 
 
-class RowsPlan(HierarchicalPlan):
+class RowsAlgorithm(HierarchicalAlgorithm):
     """Every source packs its operands in a row; all members make their results of all rows."""
 
     barriers = 2

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from collectives.communicator.group import Array
-from collectives.communicator.hierarchical.plans import GroupNodes, RowsPlan
+from collectives.communicator.hierarchical.plans import GroupNodes, RowsAlgorithm
 from collectives.communicator.kinds.op import Collective, LinkTraffic, Members, T
 from collectives.communicator.steps.array_steps import ArrayStep, PackedMessages, concatenate
 from collectives.communicator.steps.device_steps import (
@@ -96,7 +96,7 @@ class AllGather(Collective):
                 builder.after += copied(tile.at(joined + member * operand.nbytes), tile)
 
 
-class GatherRows(RowsPlan):
+class GatherRows(RowsAlgorithm):
     """An all-gather in two levels: each operand crosses once to each node."""
 
     def __init__(self, nodes: GroupNodes, buffers: Buffers, dimension: int) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 from collectives.communicator.group import Array
 from collectives.communicator.hierarchical.plans import (
     GroupNodes,
-    HierarchicalPlan,
+    HierarchicalAlgorithm,
     Rows,
-    RowsPlan,
+    RowsAlgorithm,
     Staging,
     cut,
     views_of,
@@ -142,7 +142,7 @@ class AllReduce(ReducingCollective):
         yield from handing.exchange()
         yield from unpacking
 
-    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalPlan:
+    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm:
         num_bytes = sum(operand.nbytes for operand in buffers.operands)
         if num_bytes * nodes.count <= ONE_SHOT_BYTES:
             return ReducedRows(nodes, buffers, self.reduction)
@@ -190,7 +190,7 @@ def _vectors(
 
 
 # ---- two levels
-class ReducedRows(RowsPlan):
+class ReducedRows(RowsAlgorithm):
     """An all-reduce of little: every member reduces all operands."""
 
     def __init__(self, nodes: GroupNodes, buffers: Buffers, reduction: ReductionKind) -> None:
@@ -236,7 +236,7 @@ def scatter_batch(batch: Batch, vector: Array, arrays: Sequence[Array]) -> Itera
 
 
 @dataclass(frozen=True)
-class FoldedAllReduce(HierarchicalPlan):
+class FoldedAllReduce(HierarchicalAlgorithm):
     """An all-reduce by a running prefix. Totals go back from node to node as prefixes have come, each local member's
     share to the members that divide it there."""
 
@@ -304,7 +304,7 @@ def _totals_go_back(run: ChainReductionRun, cycle: int) -> Exchange:
 
 
 @dataclass(frozen=True)
-class SpreadAllReduce(HierarchicalPlan):
+class SpreadAllReduce(HierarchicalAlgorithm):
     """An all-reduce for any group order: members reduce a part each, by messages; totals cross once to each node."""
 
     nodes: GroupNodes

@@ -9,7 +9,7 @@ import numpy as np
 from collectives.communicator.group import Array
 from collectives.communicator.hierarchical.plans import (
     GroupNodes,
-    HierarchicalPlan,
+    HierarchicalAlgorithm,
     Staging,
     views_of,
 )
@@ -136,7 +136,7 @@ class AllToAll(Collective):
         yield from packed.exchange()
         yield from laying
 
-    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalPlan | None:
+    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
         """Return a plan that sends blocks in batches; None if they are large."""
         operands = buffers.operands
         if self.dimension is None and len({(one.shape, one.dtype) for one in operands}) > 1:
@@ -245,7 +245,7 @@ def _exchange(
 
 # ---- two levels
 @dataclass(frozen=True)
-class BatchedAllToAll(HierarchicalPlan):
+class BatchedAllToAll(HierarchicalAlgorithm):
     """An all-to-all in few messages: a member of a node sends all blocks that its node has for one member elsewhere.
 
         nodes ((0,1), (2,3)):   0 sends to 2 what 0 and 1 have for it, 1 to 3 what 0 and 1 have for that, and so on

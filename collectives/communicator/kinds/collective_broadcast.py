@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from collectives.communicator.group import Array
-from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalPlan, RowsPlan
+from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalAlgorithm, RowsAlgorithm
 from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
 from collectives.communicator.steps.array_steps import ArrayStep, Copy, PackedMessages
 from collectives.communicator.steps.device_steps import (
@@ -64,7 +64,7 @@ class CollectiveBroadcast(Collective):
             for operand, result in zip(operands, results, strict=True):
                 yield Copy(operand, result)
 
-    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalPlan | None:
+    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
         """Return the plan; None if no other node has two members, since messages alone are as good."""
         others = nodes.nodes[1:]
         return BroadcastRow(nodes, buffers) if any(len(node) > 1 for node in others) else None
@@ -80,7 +80,7 @@ class CollectiveBroadcast(Collective):
                 builder.calls.append(BroadcastCall(sent, result.pointer, operand.nbytes))
 
 
-class BroadcastRow(RowsPlan):
+class BroadcastRow(RowsAlgorithm):
     """A broadcast in two levels: the first member's operands cross once to each node."""
 
     def __init__(self, nodes: GroupNodes, buffers: Buffers) -> None:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import numpy as np
 
 from collectives.communicator.group import Array, Group, reduce_in_order
-from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalPlan
+from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalAlgorithm
 from collectives.communicator.steps.array_steps import ArrayStep
 from collectives.communicator.steps.device_steps import (
     DeviceBuffers,
@@ -176,7 +176,7 @@ class Collective(ABC):
         """Return the steps of ``rank``."""
         return tuple(self.by_messages(self.group.index(rank), operands, results))
 
-    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalPlan | None:
+    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
         """Return the plan for a group on ``nodes`` of two levels; None if messages alone are as good.
 
         It depends on the nodes, and on shapes and types, alone: every member comes to the same.

@@ -11,7 +11,7 @@ import numpy as np
 from collectives.communicator.group import Array
 from collectives.communicator.hierarchical.plans import (
     GroupNodes,
-    HierarchicalPlan,
+    HierarchicalAlgorithm,
     Staging,
     common,
     link_cost,
@@ -99,7 +99,7 @@ class ReduceScatter(ReducingCollective):
         yield from packed.exchange()
         yield from reductions
 
-    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalPlan | None:
+    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
         if not nodes.is_one_after_the_other:
             return None
         vectors = tuple(Vector(operand.dtype, operand.size) for operand in buffers.operands)
@@ -132,7 +132,7 @@ class ReduceScatter(ReducingCollective):
 
 # ---- two levels
 @dataclass(frozen=True)
-class FoldedReduceScatter(HierarchicalPlan):
+class FoldedReduceScatter(HierarchicalAlgorithm):
     """A reduce-scatter by a running prefix: the last node sends each member its totals.
 
     Vectors lie in parts: first all that is for member 0.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from collectives.communicator.group import Array
-from collectives.communicator.hierarchical.plans import HierarchicalPlan
+from collectives.communicator.hierarchical.plans import HierarchicalAlgorithm
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.messages.native_message_steps import LocalMembers, native_program
 from collectives.communicator.native_collective import NativeCollective
@@ -46,7 +46,7 @@ class _Bound:
     native: NativeCollective
     channel: Prepares
     number: int
-    plan: HierarchicalPlan | None
+    plan: HierarchicalAlgorithm | None
     last: Sequence[Copy]
 
     @property

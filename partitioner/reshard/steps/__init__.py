@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import ReshardStep
 from partitioner.reshard.steps.all_gather import all_gather_edges
 from partitioner.reshard.steps.all_reduce import all_reduce_edges
 from partitioner.reshard.steps.all_to_all import all_to_all_edges
@@ -17,7 +17,7 @@ from partitioner.reshard.steps.slice_step import slice_edges
 
 #: Functions that yield the legal steps from a state, in a fixed order. Yielding fewer loses optimality, never
 #: correctness.
-Edges: TypeAlias = Callable[[ReshardProblem, ShardState], Iterator[Step]]
+Edges: TypeAlias = Callable[[ReshardProblem, ShardState], Iterator[ReshardStep]]
 
 EDGES: tuple[Edges, ...] = (
     slice_edges,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from partitioner.devices.axes import DeviceAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import Step, StepContext
+from partitioner.reshard.step import ReshardStep, StepContext
 from partitioner.reshard.tiles import trim_to
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class AllGatherStep(Step):
+class AllGatherStep(ReshardStep):
     """Take the ``count`` most minor axes off dimension ``dim``; afterwards they hold copies.
 
     axes (2, 4), f32[8,8]: ((0, 1), ()) -> ((0,), ())    all-gather over groups of axis 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import Step, StepContext
+from partitioner.reshard.step import ReshardStep, StepContext
 from spmd.device import ReductionKind
 from spmd.errors import ShardingError
 from spmd.lazy_dataclass import dataclass
@@ -24,7 +24,7 @@ MAX_SUBSET_AXES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduceStep(Step):
+class AllReduceStep(ReshardStep):
     """Reduce over ``reduced``, some of the partial axes; afterwards they hold copies."""
 
     reduced: Axes

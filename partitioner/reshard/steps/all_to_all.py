@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem, available_prefix
-from partitioner.reshard.step import Step, StepContext
+from partitioner.reshard.step import ReshardStep, StepContext
 from partitioner.reshard.tiles import pad_to, reshape_to, transpose_by, trim_to
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class AllToAllStep(Step):
+class AllToAllStep(ReshardStep):
     """Take the minor axes ``removed[d]`` off each dimension d and append ``added[d]``: the same axes elsewhere.
 
     No dimension both gives and receives. The local array is cut into one chunk per member along the receiving

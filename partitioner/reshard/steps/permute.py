@@ -12,7 +12,7 @@ import numpy as np
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import Step, StepContext
+from partitioner.reshard.step import ReshardStep, StepContext
 from partitioner.reshard.tile_overlap import SubAxis, prime_sub_axes, same_tile_fraction
 from spmd.device import IotaTile
 from spmd.lazy_dataclass import dataclass
@@ -29,7 +29,7 @@ MAX_ARRANGEMENTS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class PermuteStep(Step):
+class PermuteStep(ReshardStep):
     """Split the dimensions by the axes ``dims`` instead, with as many shards per dimension as before.
 
     axes (2, 2): ((0, 1),) -> ((1, 0),)    collective-permute {0,0} {2,1} {1,2} {3,3}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem, available_prefix
-from partitioner.reshard.step import Step, StepContext
+from partitioner.reshard.step import ReshardStep, StepContext
 from partitioner.reshard.steps.all_reduce import reduction_of, without_partial_axes
 from partitioner.reshard.tiles import pad_to, replaced
 from spmd.lazy_dataclass import dataclass
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ReduceScatterStep(Step):
+class ReduceScatterStep(ReshardStep):
     """Reduce over ``reduced``, some of the partial axes, and append them to the axes of ``dim``.
 
     axes (4,), f32[8] partial over 0: ((),) -> ((0,),)    reduce-scatter over all four devices, f32[2] left

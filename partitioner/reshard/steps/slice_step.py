@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem, available_prefix
-from partitioner.reshard.step import Step, StepContext
+from partitioner.reshard.step import ReshardStep, StepContext
 from partitioner.reshard.tiles import pad_to
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, PrimitiveType
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceStep(Step):
+class SliceStep(ReshardStep):
     """Append ``added[d]`` to the axes of each dimension d, without communication.
 
     axes (2, 2), f32[8]: ((),) -> ((0, 1),)    dynamic-slice(x, partition coordinate * 2), sizes {2}

@@ -70,7 +70,7 @@ def _compiled(name: str, exports: Sequence[str], passes: Passes) -> NativeLibrar
     return host_jit().compile(DeferredIr(f"{_FOLDER}.{name}", name), exports, passes=passes)
 
 
-class NativeStepEngine:
+class NativeCollectiveEngine:
     """CollectiveEngine of native code, which is compiled when a program first needs it, by one thread at a time."""
 
     def __init__(self) -> None:
@@ -108,12 +108,12 @@ class NativeStepEngine:
     def can_reduce(self, dtype: Dtype, reduction: ReductionKind) -> bool:
         return can_reduce(dtype, reduction)
 
-    def load(self, programs: Sequence[CollectiveProgram]) -> list[NativeSteps]:
+    def load(self, programs: Sequence[CollectiveProgram]) -> list[LoadedCollective]:
         with self._lock:
             for program in programs:
                 for step in program.steps:
                     self._code_of(step)
-        return [NativeSteps(self, program) for program in programs]
+        return [LoadedCollective(self, program) for program in programs]
 
     def node_barrier(self, addresses: BarrierRecord) -> NativeBarrier:
         from runtime.cpu.step.barrier_engine import NativeBarrier, barrier_library
@@ -181,18 +181,18 @@ _FUNCTIONS: dict[type[Step], str] = {
 
 
 @cache
-def native_step_engine() -> NativeStepEngine:
+def native_collective_engine() -> NativeCollectiveEngine:
     """Return the process's engine, made at first use."""
-    return NativeStepEngine()
+    return NativeCollectiveEngine()
 
 
-class NativeSteps:
+class LoadedCollective:
     """CollectiveProgram as a header and two tables of records (see shared_memory_ir).
 
     The records get their functions at the first use of ``start`` or ``address``; the code is compiled meanwhile.
     """
 
-    def __init__(self, engine: NativeStepEngine, program: CollectiveProgram) -> None:
+    def __init__(self, engine: NativeCollectiveEngine, program: CollectiveProgram) -> None:
         assert len(program.steps) == len(program.alternate)
         self._program = program
         self._lists: list[Int64Array] = []

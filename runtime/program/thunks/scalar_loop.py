@@ -57,15 +57,15 @@ class _Element:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _Statement:
     program: ScalarProgram
     reads: tuple[_Element, ...]
     writes: tuple[_Element, ...]
 
     @staticmethod
-    def reading(element: _Element) -> _Step:
+    def reading(element: _Element) -> _Statement:
         """Return a step that reads ``element`` and computes nothing."""
-        return _Step(ScalarProgram((element.kind,), (), ()), (element,), ())
+        return _Statement(ScalarProgram((element.kind,), (), ()), (element,), ())
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def plan_scalar_loop(
     asked = _Element.of(predicate)
     tests, changes = known[: len(condition)], known[len(condition) :]
     elements = list(dict.fromkeys([asked, *(p for s in known for p in (*s.reads, *s.writes))]))
-    if not _are_registers(elements, [*tests, _Step.reading(asked), *changes]):
+    if not _are_registers(elements, [*tests, _Statement.reading(asked), *changes]):
         return None
     numbers = {element: number for number, element in enumerate(elements)}
     statements = tuple(
@@ -106,7 +106,7 @@ def plan_scalar_loop(
     return ScalarLoopPlan(loop, tuple(element.as_scalar() for element in elements))
 
 
-def _are_registers(elements: Sequence[_Element], trip: Sequence[_Step]) -> bool:
+def _are_registers(elements: Sequence[_Element], trip: Sequence[_Statement]) -> bool:
     """Return whether every read finds the last value written to its element, although elements may overlap."""
     written = {element for step in trip for element in step.writes}
     rivals = {p: [q for q in elements if q != p and q.touches(p)] for p in elements}
@@ -120,23 +120,23 @@ def _are_registers(elements: Sequence[_Element], trip: Sequence[_Step]) -> bool:
     return True
 
 
-def _step(thunk: Thunk) -> _Step | None:
+def _step(thunk: Thunk) -> _Statement | None:
     """Return ``thunk`` as a program of single elements; None if it is more than that, or differs by device."""
     if any(use.slice.parts for use in thunk.buffer_uses()):
         return None
     if isinstance(thunk, CopyThunk) and _are_scalars(thunk.source, thunk.target):
         source, target = _Element.of(thunk.source), _Element.of(thunk.target)
-        return _Step(ScalarProgram((source.kind,), (), (0,)), (source,), (target,))
+        return _Statement(ScalarProgram((source.kind,), (), (0,)), (source,), (target,))
     if not isinstance(thunk, KernelThunk):
         return None
     operands, results, kernel = thunk.operands, thunk.results, thunk.kernel
     if isinstance(kernel, NativeElementwiseKernel) and _are_scalars(*operands, *results):
         reads, writes = tuple(map(_Element.of, operands)), tuple(map(_Element.of, results))
-        return _Step(one_operation(kernel.signature), reads, writes)
+        return _Statement(one_operation(kernel.signature), reads, writes)
     if isinstance(kernel, LoopKernel) and math.prod(kernel.dims) == 1 and not kernel.starts:
         leaves = [leaf for leaf in kernel.leaves if isinstance(leaf, OperandElements)]
         if len(leaves) == len(kernel.leaves):
-            return _Step(
+            return _Statement(
                 kernel.program,
                 tuple(_Element.of(operands[leaf.operand], leaf.view) for leaf in leaves),
                 tuple(map(_Element.of, [results[n] for n in kernel.written], kernel.results)),

@@ -18,7 +18,7 @@ from collectives.communicator.node.shared_protocols import MemberMemory, needs_s
 from collectives.communicator.steps.engine import LoadedCollective, RunStatus
 from collectives.communicator.steps.shared_buffers import Buffers
 from collectives.communicator.steps.shared_steps import CollectiveProgram
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 
 Arrays = list[np.ndarray]
 Mutation = Callable[[CollectiveProgram], CollectiveProgram]
@@ -72,7 +72,7 @@ class World:
                 self._memory += own
                 staging = [one.ctypes.data for one in own]
             program = mutate(step_program(collective, index, buffers, memories, staging))
-            (steps,) = native_step_engine().load([program])
+            (steps,) = native_collective_engine().load([program])
             member = Member(buffers, program, steps)
             self._overwrite(member)
             self.members.append(member)

@@ -30,7 +30,7 @@ from collectives.schedule.window_checker import check_windows
 from launch.ranks.rank_environment import NODE_ID_VARIABLE, world_of_environment
 from launch.ranks.rank_executable import RankExecutable
 from runtime.compile import build_executable
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.executable import Executable
 from spmd.errors import SpmdError
 from spmd.evaluator import evaluate_partitions
@@ -98,7 +98,7 @@ def _over_mpi(timeout_seconds: float) -> tuple[Run, Callable[[], None]]:
 
     node = os.environ.get(NODE_ID_VARIABLE)
     communicator = MpiCommunicator(
-        timeout_seconds=timeout_seconds, engine=native_step_engine(), node_id=node
+        timeout_seconds=timeout_seconds, engine=native_collective_engine(), node_id=node
     )
     run = on_ranks(communicator)
     return run, communicator.close

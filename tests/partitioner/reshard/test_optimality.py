@@ -18,7 +18,7 @@ from partitioner.reshard.cost import LATENCY_BYTES, plan_cost, plan_wire_bytes, 
 from partitioner.reshard.fallback import fallback_plan
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.search import best_plan
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import ReshardStep
 from partitioner.reshard.steps.all_gather import AllGatherStep
 from partitioner.reshard.steps.all_reduce import AllReduceStep
 from partitioner.reshard.steps.all_to_all import AllToAllStep
@@ -40,7 +40,7 @@ def lines_up(n: int, coarse: int, fine: int) -> bool:
 
 def step_between(
     axes: DeviceAxes, dims: tuple[int, ...], a: ShardState, b: ShardState
-) -> Step | None:
+) -> ReshardStep | None:
     """The one step that leads from ``a`` to ``b``, if there is one."""
     changed = [d for d in range(len(dims)) if a.dims[d] != b.dims[d]]
     reduced = tuple(x for x in a.partial if x not in b.partial)

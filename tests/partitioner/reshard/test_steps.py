@@ -10,7 +10,7 @@ from reshard_definition import emit_program
 
 from partitioner.devices.axes import DeviceAxes
 from partitioner.partition.shard_state import ShardState
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import ReshardStep
 from partitioner.reshard.steps.all_gather import AllGatherStep
 from partitioner.reshard.steps.all_reduce import AllReduceStep
 from partitioner.reshard.steps.all_to_all import AllToAllStep
@@ -27,7 +27,7 @@ SUM = ReductionKind.SUM
 
 
 def written(
-    sizes: tuple[int, ...], dims: tuple[int, ...], source: ShardState, *steps: Step
+    sizes: tuple[int, ...], dims: tuple[int, ...], source: ShardState, *steps: ReshardStep
 ) -> list[str]:
     """The instructions after the parameter, without constants and names: ``shape opcode attributes``."""
     module = emit_program(DeviceAxes(sizes), ArrayShape(F32, dims), source, steps)
@@ -142,7 +142,7 @@ def test_all_reduce_over_some_of_the_axes() -> None:
         (AllReduceStep((0,)), ShardState(((), ()), (0,), SUM), 2 * 3 / 4 * 16 * 20 * 4),
     ],
 )
-def test_bytes_sent(step: Step, source: ShardState, bytes_sent: float) -> None:
+def test_bytes_sent(step: ReshardStep, source: ShardState, bytes_sent: float) -> None:
     """The weights of wire_weight: all-gather (n-1)/n of the result, all-reduce 2(n-1)/n, reduce-scatter n-1, ..."""
     axes, shape = DeviceAxes((4, 2)), ArrayShape(F32, (16, 20))
     assert step.wire_bytes(axes, shape, source) == bytes_sent

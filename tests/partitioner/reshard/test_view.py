@@ -14,7 +14,7 @@ from partitioner.reshard.cost import plan_wire_bytes
 from partitioner.reshard.fallback import fallback_plan
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.search import plan_reshard
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import ReshardStep
 from partitioner.reshard.steps import EDGES
 from partitioner.reshard.view import ViewedSteps, prime_axes, split_dimension, views
 from spmd.device import ReductionKind
@@ -139,8 +139,8 @@ def test_edges_that_are_far_stay() -> None:
 
 def random_walk(
     choose: random.Random, problem: ReshardProblem, source: ShardState
-) -> tuple[Step, ...]:
-    steps: list[Step] = []
+) -> tuple[ReshardStep, ...]:
+    steps: list[ReshardStep] = []
     state = source
     for _ in range(choose.randrange(4)):
         offered = [step for edges in EDGES for step in edges(problem, state)]

@@ -54,7 +54,7 @@ MOST_SIDE_BY_SIDE = 4
 TRANSPOSED_WIDTHS = frozenset({1, 2, 4, 8})
 
 
-class Step(Enum):
+class InnerStride(Enum):
     """Stride of an array along the innermost dimension."""
 
     PACKED = "packed"
@@ -62,7 +62,7 @@ class Step(Enum):
     STRIDED = "strided"
 
     @classmethod
-    def of(cls, stride: int, item: int) -> Step:
+    def of(cls, stride: int, item: int) -> InnerStride:
         """Return the kind of a stride of ``stride`` bytes between elements of ``item`` bytes."""
         if stride == item:
             return cls.PACKED
@@ -82,8 +82,8 @@ class LoopVariant:
 
     program: ScalarProgram
     rank: int
-    leaves: tuple[Step, ...]
-    results: tuple[Step, ...]
+    leaves: tuple[InnerStride, ...]
+    results: tuple[InnerStride, ...]
     counted: tuple[bool, ...]
     starts: StartsVariant
     apart: tuple[int, ...] = ()
@@ -262,7 +262,7 @@ class _Track:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _LoopNest:
     """Loop nest without addresses: the same for all devices and for all layers of a model."""
 
     code: NativeLibrary
@@ -285,7 +285,7 @@ def _plan(
     tracks: tuple[_Track, ...],
     starts: StartsVariant,
     ranged: tuple[tuple[int | None, int], ...],
-) -> _Plan:
+) -> _LoopNest:
     """Plan a loop nest. ``ranged``: dimensions with a limited range, and the numbers of the starts that limit it."""
     count = len(program.parameters)
     order = in_streaming_order(dims, tracks, count)
@@ -296,11 +296,11 @@ def _plan(
         sizes, strides = [1], [[0]] * len(tracks)
     crossed = crossed_accesses(sizes, strides, tracks)
     steps = [
-        Step.PACKED if across else _step(own[-1], track, sizes)
+        InnerStride.PACKED if across else _step(own[-1], track, sizes)
         for own, track, across in zip(strides, tracks, crossed, strict=True)
     ]
     apart = [
-        own[-1] if step is Step.STRIDED and 0 < own[-1] <= MOST_SIDE_BY_SIDE * track.item else 0
+        own[-1] if step is InnerStride.STRIDED and 0 < own[-1] <= MOST_SIDE_BY_SIDE * track.item else 0
         for step, own, track in zip(steps, strides, tracks, strict=True)
     ]
     variant = LoopVariant(
@@ -314,7 +314,7 @@ def _plan(
         tuple(crossed) if any(crossed) else (),
         tuple((None if d is None else positions[order.index(d)], start) for d, start in ranged),
     )
-    return _Plan(loop_code(variant), sizes, strides)
+    return _LoopNest(loop_code(variant), sizes, strides)
 
 
 def crossed_accesses(
@@ -332,10 +332,10 @@ def crossed_accesses(
     ]
 
 
-def _step(stride: int, access: _Track, sizes: Sequence[int]) -> Step:
+def _step(stride: int, access: _Track, sizes: Sequence[int]) -> InnerStride:
     if sizes == [1]:
-        return Step.PACKED
-    return Step.of(stride, access.item)
+        return InnerStride.PACKED
+    return InnerStride.of(stride, access.item)
 
 
 # ---- single elementwise operations

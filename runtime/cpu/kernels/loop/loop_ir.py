@@ -26,7 +26,7 @@ from runtime.codegen.ir.values import Pointer
 from runtime.codegen.ir.vectors import prefetch
 from runtime.codegen.record import Record
 from runtime.cpu.kernels.copy.copy import transpose_name
-from runtime.cpu.kernels.loop.loop import FUNCTION, LoopVariant, Step, transposed_widths
+from runtime.cpu.kernels.loop.loop import FUNCTION, LoopVariant, InnerStride, transposed_widths
 
 #: Rows and columns of a tile: full cache lines either way (Zen 5, x + x^T of f32: 32 take 1.0 to 1.6 as long, 128 0.8
 #: to 1.1).
@@ -174,7 +174,7 @@ class _Loop:
 
     def row(self, size: Int, start: dict[int, Position], stride: dict[int, Int]) -> None:
         """Write the innermost loop; repeated elements are read before it."""
-        repeated = [i for i in range(self.inputs) if self.steps[i] is Step.REPEATED]
+        repeated = [i for i in range(self.inputs) if self.steps[i] is InnerStride.REPEATED]
         elements = {i: self.read(i, start[i]) for i in repeated}
         with self.f.vector_loop(size) as k:
             positions = {
@@ -200,8 +200,8 @@ class _Loop:
         if self.variant.apart and self.variant.apart[i]:
             stride = self.variant.apart[i]
         if isinstance(row, Int):
-            return row + (k if step is Step.PACKED else k * stride)
-        return row.element(self.types[i], k) if step is Step.PACKED else row.at(k * stride)
+            return row + (k if step is InnerStride.PACKED else k * stride)
+        return row.element(self.types[i], k) if step is InnerStride.PACKED else row.at(k * stride)
 
     def read(self, i: int, position: Position) -> Any:
         """Return the element at ``position``, or the iota number itself."""

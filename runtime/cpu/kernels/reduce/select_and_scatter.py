@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.cpu.kernels.convert import converting
-from runtime.cpu.kernels.loop.loop import Step
+from runtime.cpu.kernels.loop.loop import InnerStride
 from runtime.cpu.kernels.native_call import in_order, native_call
 from runtime.cpu.kernels.reduce.select_and_scatter_ir import (
     FUNCTION,
@@ -42,9 +42,9 @@ def bind_select_and_scatter(kernel: SelectAndScatterKernel, arrays: KernelArrays
     variant = SelectVariant(
         kernel.elements,
         len(axes),
-        Step.of(of_lanes[1], operand.itemsize),
-        Step.of(of_lanes[2], source.itemsize),
-        Step.of(of_lanes[3], total.itemsize),
+        InnerStride.of(of_lanes[1], operand.itemsize),
+        InnerStride.of(of_lanes[2], source.itemsize),
+        InnerStride.of(of_lanes[3], total.itemsize),
     )
     code = select_and_scatter_code(variant)
     add = native_call(code, FUNCTION, record.to_array(), (operand, source, total))

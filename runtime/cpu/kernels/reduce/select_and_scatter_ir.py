@@ -19,7 +19,7 @@ from runtime.codegen.ir.selection_ir import keeps_ir
 from runtime.codegen.ir.values import Pointer, selected
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.record import Address, Record, Word, record
-from runtime.cpu.kernels.loop.loop import Step
+from runtime.cpu.kernels.loop.loop import InnerStride
 from runtime.cpu.kernels.reduce.tuning import SELECT_BLOCK
 from runtime.cpu.kernels.reduce.window_ir import SlidingAxis
 from runtime.program.records.reduce import SelectedElements
@@ -34,9 +34,9 @@ class SelectVariant:
 
     elements: SelectedElements
     rank: int
-    operand: Step
-    source: Step
-    result: Step
+    operand: InnerStride
+    source: InnerStride
+    result: InnerStride
 
 
 @record
@@ -151,7 +151,7 @@ class _Select:
 
     def combine(self, number: Int, here: _Here) -> None:
         f, wide = self.f, self.wide
-        repeated = self.variant.source is Step.REPEATED
+        repeated = self.variant.source is InnerStride.REPEATED
         of_all = self.element(here, _SOURCE, f.constant(0)) if repeated else None
         with f.vector_loop(self.count) as k:
             chosen = self.chosen.element("i32", k).load("i32")
@@ -169,6 +169,6 @@ class _Select:
 
     def element_address(self, here: _Here, array: int, k: Int, kind: str) -> Pointer:
         """Return the address of lane ``k``."""
-        if self.steps[array] is Step.PACKED:
+        if self.steps[array] is InnerStride.PACKED:
             return here[array].element(kind, k)
         return here[array].at(k * self.lane_strides[array])

@@ -11,7 +11,7 @@ from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
 from runtime.codegen.starts import NestRecord, StartsVariant
 from runtime.cpu.kernels.loop.loop import (
     ArrayAccess,
-    Step,
+    InnerStride,
     access_of,
     leaf_access,
     starting_accesses,
@@ -80,7 +80,7 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
         len(counted_sizes),
         len(reduced_sizes),
         tuple(
-            ArrayVariant(kind, Step.of(strides[-1], access.item), access.counts)
+            ArrayVariant(kind, InnerStride.of(strides[-1], access.item), access.counts)
             for kind, strides, access in zip(accesses.kinds, inner, accesses.found, strict=True)
         ),
         passes,
@@ -229,7 +229,7 @@ class ArrayVariant:
     """Kind of an array's stride along the innermost dimension (``step``). counts: iota numbers (s64), not memory."""
 
     kind: PrimitiveType
-    step: Step
+    step: InnerStride
     counts: bool = False
 
 

@@ -23,7 +23,7 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.record import Record
-from runtime.cpu.kernels.loop.loop import Step
+from runtime.cpu.kernels.loop.loop import InnerStride
 from runtime.cpu.kernels.rows.rows import (
     BLOCK,
     FUNCTION,
@@ -231,7 +231,7 @@ class _Rows:
     def is_fixed(self, ref: Ref, name: str) -> bool:
         """Return whether the loop reads a single element, which is loaded before it."""
         if ref.storage is Storage.ARRAY:
-            return self.variant.arrays[ref.number].step is Step.REPEATED
+            return self.variant.arrays[ref.number].step is InnerStride.REPEATED
         return self.variant.along_rows and name.startswith("elements")
 
     def read(self, ref: Ref, kind: PrimitiveType, here: _Here, strides: _Strides, k: Int) -> Value:
@@ -270,7 +270,7 @@ class _Rows:
         array, cursor = self.variant.arrays[i], here[i]
         if k.name == "0":
             return cursor
-        if array.step is not Step.PACKED:
+        if array.step is not InnerStride.PACKED:
             return moved_to(cursor, k * strides[i])
         if isinstance(cursor, Int):
             return cursor + k

@@ -10,7 +10,7 @@ import numpy as np
 from collective_definition import dtype_of
 from hypothesis import strategies as st
 
-from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalPlan
+from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalAlgorithm
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.messages.native_message_steps import LocalMembers, native_program
 from collectives.communicator.steps.array_steps import (
@@ -20,7 +20,7 @@ from collectives.communicator.steps.array_steps import (
     exchanges_of,
 )
 from collectives.communicator.steps.shared_buffers import Buffers
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from tests.collectives.communicator.messages.message_world import Post, play
 
 RUNS = 3
@@ -91,7 +91,7 @@ Values = list[list[np.ndarray]]
 
 
 def run(
-    plan: HierarchicalPlan | None,
+    plan: HierarchicalAlgorithm | None,
     collective: Collective,
     nodes: GroupNodes,
     values: Callable[[int, int], list[np.ndarray]],
@@ -154,7 +154,7 @@ def run(
     carrier = Carrier(nodes, choose)
     carrier.carry([runs_of(member) for member in members])
     assert plan is None or carrier.bytes_between_nodes == runs * plan.link_bytes
-    if collective.has_code(native_step_engine(), buffers[0].operands):
+    if collective.has_code(native_collective_engine(), buffers[0].operands):
         post, counters = Post(), np.zeros((nodes.count, 8), np.int64)
         everyones = [steps_of(member) for member in members]  # which keep their memory
         programs = [

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.communicator.hierarchical import running_prefix
-from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalPlan
+from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalAlgorithm
 from collectives.communicator.kinds.all_gather import AllGather, GatherRows
 from collectives.communicator.kinds.all_reduce import (
     AllReduce,
@@ -156,7 +156,7 @@ LARGE = 1 << 20
 """Elements."""
 
 
-def planned(collective: Collective, nodes: GroupNodes, buffers: Buffers) -> HierarchicalPlan | None:
+def planned(collective: Collective, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
     return collective.hierarchical_plan(nodes, buffers) if nodes.is_hierarchical else None
 
 

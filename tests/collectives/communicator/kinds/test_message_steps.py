@@ -26,7 +26,7 @@ from collectives.communicator.kinds.ragged_all_to_all import RaggedAllToAll
 from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from collectives.communicator.messages.native_message_steps import native_program
 from collectives.communicator.steps.array_steps import ArrayStep, Deferred, Exchange, exchanges_of
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from spmd.device import ReductionKind
 from spmd.errors import RunError
 from tests.collectives.communicator.messages.message_world import Post, play
@@ -118,7 +118,7 @@ def can_be_native(
     collective: Collective, steps: Sequence[ArrayStep], operands: Sequence[np.ndarray]
 ) -> bool:
     is_deferred = any(isinstance(step, Deferred) for step in steps)
-    return not is_deferred and collective.has_code(native_step_engine(), operands)
+    return not is_deferred and collective.has_code(native_collective_engine(), operands)
 
 
 def run_native(

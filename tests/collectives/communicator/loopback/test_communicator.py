@@ -18,15 +18,15 @@ from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.steps.engine import CollectiveEngine
 from collectives.communicator.steps.shared_steps import CollectiveProgram
 from runtime.cpu.collective.collective_engine import (
-    NativeStepEngine,
-    NativeSteps,
-    native_step_engine,
+    NativeCollectiveEngine,
+    LoadedCollective,
+    native_collective_engine,
 )
 from spmd.device import ReductionKind
 from spmd.errors import CollectiveTimeoutError, RunError
 
 #: Meetings of Python, and native steps over the process's memory.
-ENGINES = pytest.mark.parametrize("engine", [None, native_step_engine()], ids=["python", "native"])
+ENGINES = pytest.mark.parametrize("engine", [None, native_collective_engine()], ids=["python", "native"])
 
 
 @ENGINES
@@ -36,14 +36,14 @@ def test_scenario(name: str, size: int, engine: CollectiveEngine | None) -> None
     run_ranks(size, SCENARIOS[name], 60, engine)
 
 
-class CollectingEngine(NativeStepEngine):
+class CollectingEngine(NativeCollectiveEngine):
     """The native engine, which notes the programs that it is given."""
 
     def __init__(self) -> None:
         super().__init__()
         self.programs: list[CollectiveProgram] = []
 
-    def load(self, programs: Sequence[CollectiveProgram]) -> list[NativeSteps]:
+    def load(self, programs: Sequence[CollectiveProgram]) -> list[LoadedCollective]:
         self.programs += programs
         return super().load(programs)
 

@@ -13,7 +13,7 @@ import numpy as np
 from collectives.communicator.steps.array_steps import Exchange, Message
 from collectives.communicator.steps.engine import RunStatus
 from collectives.communicator.steps.shared_steps import CollectiveProgram
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 
 REFUSED = 17
 """The code of an error."""
@@ -116,7 +116,7 @@ def play(
     choose: Callable[[int], int],
 ) -> None:
     """``runs`` runs of every member; ``choose`` draws who moves next. ``begin`` and ``finish``: (member, run)."""
-    members = native_step_engine().load(programs)
+    members = native_collective_engine().load(programs)
     looks = [one.advancing(0) for one in members]
     done = [0] * len(members)
     running = [False] * len(members)

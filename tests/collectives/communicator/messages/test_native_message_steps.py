@@ -17,7 +17,7 @@ from collectives.communicator.steps.array_steps import Copy, Exchange
 from collectives.communicator.steps.engine import LoadedCollective, RunStatus
 from collectives.communicator.steps.shared_buffers import Buffers
 from collectives.communicator.steps.shared_steps import CopyRows
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from spmd.errors import RunError
 from tests.collectives.communicator.messages.message_world import Post, PostedMessages
 
@@ -59,7 +59,7 @@ def test_copies(data: st.DataObject) -> None:
     want = memory.copy()
     got_memory[...] = want_memory
     program = native_program([Copy(source, target)], no_messages)
-    (steps,) = native_step_engine().load([program])
+    (steps,) = native_collective_engine().load([program])
     assert steps.start() == RunStatus.COMPLETE
     assert np.array_equal(got_memory, want)
 
@@ -74,7 +74,7 @@ def exchanging(post: Post) -> tuple[LoadedCollective, PostedMessages, np.ndarray
         return made[-1]
 
     exchange = Exchange(((1, value),), ((1, answer), (1, value[:0])))
-    (steps,) = native_step_engine().load([native_program([exchange], prepare)])
+    (steps,) = native_collective_engine().load([native_program([exchange], prepare)])
     return steps, made[0], answer
 
 

@@ -25,14 +25,14 @@ from runtime.buffers.colocation import Colocation, GroupKind
 from runtime.buffers.heap.arena import Interval
 from runtime.buffers.linearizer import Linearizer
 from runtime.buffers.program import (
-    ConditionalStep,
-    DoneStep,
+    ScheduledConditional,
+    ScheduledDone,
     Program,
     Read,
-    Step,
+    ScheduledOp,
     Value,
     ValueView,
-    WhileStep,
+    ScheduledWhile,
     all_steps,
 )
 from runtime.buffers.types import ArrayView, BufferSlice
@@ -112,8 +112,8 @@ def _into_final_outputs(original: Any) -> Any:
 
 
 def _forget_reads_of_dones(original: Any) -> Any:
-    def read(self: Linearizer, step: Step, *rest: Any) -> None:
-        if not isinstance(step, DoneStep):
+    def read(self: Linearizer, step: ScheduledOp, *rest: Any) -> None:
+        if not isinstance(step, ScheduledDone):
             original(self, step, *rest)
 
     return read
@@ -152,7 +152,7 @@ def _one_heap_for_all_groups(original: Any) -> Any:
     return candidates
 
 
-def _also_alike(wanted: Callable[[Step], bool]) -> Plant:
+def _also_alike(wanted: Callable[[ScheduledOp], bool]) -> Plant:
     """What these steps write is taken to be the same for all of some groups, and lies there whatever that costs."""
     original, rows = SHARED._equal_results, ((0, 1), (2, 3))
 
@@ -266,8 +266,8 @@ PLANTED: dict[str, Plant] = {
     "results of different groups lie in one heap": lambda patch: patch.setattr(
         SHARED, "_candidates", _one_heap_for_all_groups(SHARED._candidates)
     ),
-    "a group holds the state of a loop once": _also_alike(lambda s: isinstance(s, WhileStep)),
-    "a group holds a branch's result once": _also_alike(lambda s: isinstance(s, ConditionalStep)),
+    "a group holds the state of a loop once": _also_alike(lambda s: isinstance(s, ScheduledWhile)),
+    "a group holds a branch's result once": _also_alike(lambda s: isinstance(s, ScheduledConditional)),
     "a group holds results once that differ": _also_alike(
         lambda step: step.instruction.opcode is Opcode.REDUCE_SCATTER
     ),

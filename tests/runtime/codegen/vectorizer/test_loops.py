@@ -12,7 +12,7 @@ from runtime.codegen.llvm.jit import Passes, host_has, host_jit
 from runtime.codegen.starts import StartsVariant
 from runtime.codegen.vectorizer.loops import vectorized
 from runtime.codegen.vectorizer.target import AVX2, AVX512, VectorTarget, vector_target
-from runtime.cpu.kernels.loop.loop import FUNCTION, LoopVariant, Step
+from runtime.cpu.kernels.loop.loop import FUNCTION, LoopVariant, InnerStride
 from runtime.cpu.kernels.loop.loop_ir import loop_ir
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
@@ -35,13 +35,13 @@ TARGETS = [
 
 
 def loop(
-    opcode: Opcode, kind: PrimitiveType, arity: int, steps: tuple[Step, ...] = ()
+    opcode: Opcode, kind: PrimitiveType, arity: int, steps: tuple[InnerStride, ...] = ()
 ) -> LoopVariant:
     signature = ElementSignature(opcode, (kind,) * arity, kind)
     program = ScalarProgram((kind,) * arity, (ScalarOp(signature, tuple(range(arity))),), (arity,))
-    leaves = steps or (Step.PACKED,) * arity
+    leaves = steps or (InnerStride.PACKED,) * arity
     return LoopVariant(
-        program, 1, leaves, (Step.PACKED,), (False,) * arity, StartsVariant((), ((),) * (arity + 1))
+        program, 1, leaves, (InnerStride.PACKED,), (False,) * arity, StartsVariant((), ((),) * (arity + 1))
     )
 
 
@@ -91,7 +91,7 @@ def test_one_body() -> None:
 
 
 def test_a_number_for_all_stays_one() -> None:
-    form = loop(Opcode.ADD, P.F32, 2, (Step.PACKED, Step.REPEATED))
+    form = loop(Opcode.ADD, P.F32, 2, (InnerStride.PACKED, InnerStride.REPEATED))
     written = vectorized(loop_ir(form), AVX512)
     assert written is not None
     assert "@body.64vs(<64 x float>" in written
@@ -100,7 +100,7 @@ def test_a_number_for_all_stays_one() -> None:
 def test_other_loops_are_left_to_llvm() -> None:
     """Processors gather no elements of two bytes."""
     assert (
-        vectorized(loop_ir(loop(Opcode.POWER, P.F16, 2, (Step.PACKED, Step.STRIDED))), AVX512)
+        vectorized(loop_ir(loop(Opcode.POWER, P.F16, 2, (InnerStride.PACKED, InnerStride.STRIDED))), AVX512)
         is None
     )
 
@@ -110,8 +110,8 @@ def test_other_loops_are_left_to_llvm() -> None:
 @pytest.mark.parametrize("kind", [P.F32, P.F64, P.S32, P.U64])
 def test_elements_in_strides(opcode: Opcode, kind: P, target: VectorTarget) -> None:
     """They are gathered and scattered where that pays: if there is much to compute."""
-    form = loop(opcode, kind, 2, (Step.PACKED, Step.STRIDED))
-    ir = loop_ir(replace(form, results=(Step.STRIDED,)))
+    form = loop(opcode, kind, 2, (InnerStride.PACKED, InnerStride.STRIDED))
+    ir = loop_ir(replace(form, results=(InnerStride.STRIDED,)))
     written = vectorized(ir, target)
     assert written is not None
     is_worth_it = opcode is Opcode.POWER

@@ -22,14 +22,14 @@ from collectives.communicator.steps.shared_steps import (
     Step,
     SwapRows,
 )
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.collective.step_records import HEADER_WORDS, LANDED, MET
 
 _LENGTHS = (1, 7, 8, 9, 63, 64, 65, 71, 128, 200, 256, 4099)
 
 
 def run(step: Step) -> None:
-    (steps,) = native_step_engine().load([CollectiveProgram((step,), (step,), 0)])
+    (steps,) = native_collective_engine().load([CollectiveProgram((step,), (step,), 0)])
     assert steps.start() == RunStatus.COMPLETE
 
 
@@ -83,7 +83,7 @@ def test_times_of_a_run() -> None:
     counters = np.zeros(2, np.int64)
     own, other = (counters[i:].ctypes.data for i in (0, 1))
     program = (Signal(own, 1), Await((1,), (other,), 1), Signal(own, 2), Await((1,), (other,), 2))
-    (steps,) = native_step_engine().load([CollectiveProgram(program, program, 2)])
+    (steps,) = native_collective_engine().load([CollectiveProgram(program, program, 2)])
     header = (ctypes.c_int64 * HEADER_WORDS).from_address(steps.address)
     look = steps.advancing(0)
     times = [time.monotonic_ns()]
@@ -148,7 +148,7 @@ def test_messages_that_have_failed_stay_so(starts: list[int], tests: list[int]) 
     """A look at what is in flight drops its outcome: a library that answers well from then on must not hide it."""
     answers = Answers(iter(starts), iter(tests))
     program = (StartMessages(answers), AwaitMessages(answers))
-    (steps,) = native_step_engine().load([CollectiveProgram(program, program, 1)])
+    (steps,) = native_collective_engine().load([CollectiveProgram(program, program, 1)])
     assert steps.start() == RunStatus.MESSAGES_FAILED
     assert steps.advancing(0)() == RunStatus.MESSAGES_FAILED
     assert steps.failure() == "code 7"

@@ -11,7 +11,7 @@ import pytest
 from collectives.communicator.group import accumulator_type, can_reduce, reduce_in_order
 from collectives.communicator.steps.engine import RunStatus
 from collectives.communicator.steps.shared_steps import CollectiveProgram, ReduceRows
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.collective.reduce_rows_ir import BLOCK_ELEMENTS
 from runtime.cpu.collective.step_records import MOST_AT_ONCE
 from spmd.device import ReductionKind
@@ -78,7 +78,7 @@ def reduce_natively(
         from_prefix=sources[0].dtype != dtype,
         to_prefix=targets[0].dtype != dtype,
     )
-    (steps,) = native_step_engine().load([CollectiveProgram((step,), (step,), 0)])
+    (steps,) = native_collective_engine().load([CollectiveProgram((step,), (step,), 0)])
     assert steps.start() == RunStatus.COMPLETE
 
 
@@ -145,6 +145,6 @@ def test_rows_are_taken_by_their_strides(dtype: type, columns: int) -> None:
         source_stride=7 * size,
         target_stride=columns * size,
     )
-    (steps,) = native_step_engine().load([CollectiveProgram((step,), (step,), 0)])
+    (steps,) = native_collective_engine().load([CollectiveProgram((step,), (step,), 0)])
     assert steps.start() == RunStatus.COMPLETE
     assert np.array_equal(target, (sources[0] + sources[1])[:, 3 : 3 + columns])

@@ -9,7 +9,7 @@ from collectives.communicator.liveness.status_table import private_position
 from collectives.communicator.loopback.process_memory import ProcessMemory
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.steps.shared_steps import Await, CollectiveProgram
-from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.collective.step_records import LANDED
 from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall
@@ -228,7 +228,7 @@ class Alone:
     def __init__(self) -> None:
         self.counters = np.zeros(1, np.int64)
         steps = (Await((1,), (self.counters.ctypes.data,), 1),)
-        (self.steps,) = native_step_engine().load([CollectiveProgram(steps, steps, 1)])
+        (self.steps,) = native_collective_engine().load([CollectiveProgram(steps, steps, 1)])
 
     @property
     def address(self) -> int:
