@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from collectives.communicator.interface import PeerFailedError
 from collectives.communicator.loopback.communicator import LoopbackCommunicator, LoopbackWorld
-from collectives.communicator.steps.engine import CollectiveEngine
+from collectives.communicator.actions.engine import CollectiveEngine
 
 Result = TypeVar("Result")
 

@@ -22,7 +22,7 @@ CHOSEN: Mapping[str, str] = {
     "collectives/communicator/kinds": "kinds collective_permute",
     "collectives/communicator/liveness": "",
     "collectives/communicator/loopback": "",
-    "collectives/communicator/messages": "native_message_steps",
+    "collectives/communicator/messages": "native_message_actions",
     "collectives/communicator/nccl": "",
     "collectives/communicator/node": "barrier node",
     "collectives/cost": "algorithms intervals",

@@ -18,8 +18,8 @@ from collectives.communicator.node.barrier import NodeBarrier
 from collectives.communicator.node.node import default_node_id, find_nodes
 from collectives.communicator.node.node_memory import NodeMemory
 from collectives.communicator.node.shared_window import SharedMemoryProvider, default_providers
-from collectives.communicator.steps.array_steps import Copy, exchanges_of
-from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.actions.array_actions import Copy, exchanges_of
+from collectives.communicator.actions.shared_buffers import Buffers
 from collectives.communicator.wait_context import InFlightSet, poll_until
 from runtime.cpu.collective.collective_engine import native_collective_engine
 from spmd.errors import CollectiveTimeoutError

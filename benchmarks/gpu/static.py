@@ -30,12 +30,12 @@ from runtime.gpu.libraries.sequence import PtxStage
 from runtime.gpu.options import DEFAULT
 from runtime.gpu.planning import Planner
 from runtime.gpu.ptx import ptx_maker
-from runtime.gpu.step import Step
-from runtime.gpu.steps import while_loop
-from runtime.gpu.steps.horizontal import HorizontalStep
-from runtime.gpu.steps.kernel import HostedStep, LibraryStep, PtxStep
-from runtime.gpu.steps.library_sequence import LibrarySequenceStep
-from runtime.gpu.steps.sequence import plan_steps
+from runtime.gpu.command import Command
+from runtime.gpu.commands import while_loop
+from runtime.gpu.commands.horizontal import HorizontalCommand
+from runtime.gpu.commands.kernel import HostedCommand, LibraryCommand, PtxCommand
+from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
+from runtime.gpu.commands.sequence import plan_commands
 from spmd.analysis.cost import module_cost
 from spmd.text.parser import parse_module
 from tests.runtime.gpu.doubles.host_driver import HostDriver
@@ -63,31 +63,31 @@ class Counts:
     collective_bytes: float = 0
     hosted: list[str] = field(default_factory=list)
 
-    def add(self, steps: Sequence[Step], times: int = 1) -> None:
-        for step in steps:
-            if isinstance(step, while_loop.CountedLoopStep):
-                self.add(step.body, times * step.trips)
+    def add(self, commands: Sequence[Command], times: int = 1) -> None:
+        for command in commands:
+            if isinstance(command, while_loop.CountedLoopCommand):
+                self.add(command.body, times * command.trips)
                 continue
-            if isinstance(step, HorizontalStep):
-                self.kernels -= times * (len(step.parts) - 1)  # its parts are counted below
-            elif isinstance(step, PtxStep):
-                self.kernels += times * len(step.launches)
-                places = (*step.operands, *step.results)
+            if isinstance(command, HorizontalCommand):
+                self.kernels -= times * (len(command.parts) - 1)  # its parts are counted below
+            elif isinstance(command, PtxCommand):
+                self.kernels += times * len(command.launches)
+                places = (*command.operands, *command.results)
                 self.bytes += times * sum(place.view.byte_size for place in places)
-            elif isinstance(step, LibraryStep):
+            elif isinstance(command, LibraryCommand):
                 self.calls += times
-            elif isinstance(step, LibrarySequenceStep):
-                assert step.sequence is not None
-                for stage in step.sequence.stages:
+            elif isinstance(command, LibrarySequenceCommand):
+                assert command.sequence is not None
+                for stage in command.sequence.stages:
                     if isinstance(stage, PtxStage):
                         self.kernels += times * len(stage.launches)
                         moved = (*stage.operands, *stage.results)
                         self.bytes += times * sum(place.view.byte_size for place in moved)
                     else:
                         self.calls += times
-            elif isinstance(step, HostedStep | while_loop.HostedLoopStep):
-                self.hosted.append(step.name)
-            self.add(tuple(step.nested()), times)
+            elif isinstance(command, HostedCommand | while_loop.HostedLoopCommand):
+                self.hosted.append(command.name)
+            self.add(tuple(command.nested()), times)
 
 
 def ours(folder: Path, devices: int) -> Counts:
@@ -96,7 +96,7 @@ def ours(folder: Path, devices: int) -> Counts:
     executable = compile_module(module, devices, CompileOptions(machine=machine))
     planner = Planner(0, devices, ptx_maker(HostDriver()), options=DEFAULT)
     counts = Counts(temp=executable.stats.temp)
-    counts.add(plan_steps(executable.program.thunks, planner))
+    counts.add(plan_commands(executable.program.thunks, planner))
     collectives = module_cost(executable.module).collectives.values()
     counts.collective_bytes = sum(kind.bytes for kind in collectives)
     return counts

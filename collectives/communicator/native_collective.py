@@ -1,4 +1,4 @@
-"""A collective of native steps, started and awaited; Python runs only if a member is late."""
+"""A collective of native actions, started and awaited; Python runs only if a member is late."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NoReturn
 
 from collectives.communicator.group import Group
 from collectives.communicator.kinds.op import Collective
-from collectives.communicator.steps.engine import LoadedCollective, RunStatus
-from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.actions.engine import LoadedCollective, RunStatus
+from collectives.communicator.actions.shared_buffers import Buffers
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 
@@ -33,7 +33,7 @@ class NativeCollective:
     ) -> None:
         """``spins``: how often to look again at a member that is late before giving up the core.
 
-        needs_progress: its steps wait for messages, so it progresses only while it is polled.
+        needs_progress: its actions wait for messages, so it progresses only while it is polled.
         """
         self.collective = collective
         self.name = name
@@ -43,22 +43,22 @@ class NativeCollective:
         self._spins = spins
         self._note_start = world.prepared_note(f"last started {name}")
         self._enter, self._retire = world.in_flight.enter, world.in_flight.retire
-        self._steps: LoadedCollective | None = None
+        self._program: LoadedCollective | None = None
         self._start: Callable[[], int] = _misused
         self._look: Callable[[], int] = _misused
         self._spin: Callable[[], int] = _misused
         self._keep: tuple[object, ...] = ()
 
-    def load(self, steps: LoadedCollective, keep: tuple[object, ...]) -> None:
-        """``keep``: the memory that the steps address, beside the buffers."""
+    def load(self, program: LoadedCollective, keep: tuple[object, ...]) -> None:
+        """``keep``: the memory that the program addresses, beside the buffers."""
         self._start = self._start_first
-        self._look = steps.advancing(0)
-        self._spin = steps.advancing(self._spins)
+        self._look = program.advancing(0)
+        self._spin = program.advancing(self._spins)
         self._keep = keep
-        self._steps = steps  # last, since another thread may look
+        self._program = program  # last, since another thread may look
 
     def _start_first(self) -> int:
-        """Only now are the steps asked how: their code may have been compiled since ``load``."""
+        """Only now is the program asked how: its code may have been compiled since ``load``."""
         self._start = self._loaded.start
         return self._start()
 
@@ -68,11 +68,11 @@ class NativeCollective:
 
     @property
     def is_loaded(self) -> bool:
-        return self._steps is not None
+        return self._program is not None
 
     @property
     def address(self) -> int:
-        """The address of its steps, for native code that starts it and waits for it. Raises RunError before
+        """The address of its actions, for native code that starts it and waits for it. Raises RunError before
         ``connect``."""
         return self._loaded.address
 
@@ -138,14 +138,14 @@ class NativeCollective:
             raise RunError(f"{self.name}: offsets and sizes point outside of an array")
         if status == RunStatus.MESSAGES_FAILED:
             raise RunError(f"{self.name}: messages fail: {self._loaded.failure()}")
-        self._loaded  # noqa: B018 - which raises where there are no steps
+        self._loaded  # noqa: B018 - which raises where there are no actions
         raise RunError(f"{self.name} is started again before it was waited for")
 
     @property
     def _loaded(self) -> LoadedCollective:
-        if self._steps is None:
+        if self._program is None:
             raise RunError(f"{self.name} is used before it was connected")
-        return self._steps
+        return self._program
 
     def _progress_and_spin(self) -> bool:
         self._world.in_flight.progress()

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from collectives.communicator.steps.shared_buffers import private_memory
+from collectives.communicator.actions.shared_buffers import private_memory
 from runtime.buffers.types import ALIGNMENT
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType

@@ -20,7 +20,7 @@ from runtime.buffers.program import (
     Value,
     ValueView,
     ScheduledWhile,
-    all_steps,
+    all_ops,
 )
 from runtime.lowering import LOWERINGS
 from spmd.lazy_dataclass import dataclass
@@ -54,12 +54,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy of ``source`` to ``target`` (dense) at ``position``, for ``step``; None: to output number ``target``."""
+    """Copy of ``source`` to ``target`` (dense) at ``position``, for ``op``; None: to output number ``target``."""
 
     source: ValueView
     target: Value | int
     position: int
-    step: ScheduledOp | None
+    op: ScheduledOp | None
 
 
 @dataclass
@@ -118,55 +118,55 @@ def colocate(program: Program) -> Colocation:
         )
     writers = _writers(program)
     _colocate_outputs(result, writers)
-    for step in all_steps(program.entry):
-        if isinstance(step, ScheduledWhile):
-            _colocate_loop_state(result, step, writers)
-        elif isinstance(step, ScheduledConditional):
-            _colocate_branch_results(result, step)
-    for step in all_steps(program.entry):
-        if isinstance(step, ScheduledWhile):
-            _colocate_inits(result, step, writers)
+    for op in all_ops(program.entry):
+        if isinstance(op, ScheduledWhile):
+            _colocate_loop_state(result, op, writers)
+        elif isinstance(op, ScheduledConditional):
+            _colocate_branch_results(result, op)
+    for op in all_ops(program.entry):
+        if isinstance(op, ScheduledWhile):
+            _colocate_inits(result, op, writers)
         else:
-            _share_in_place(result, step)
+            _share_in_place(result, op)
     return result
 
 
 def _earliest_ends(program: Program) -> dict[Value, int]:
     """Return when loop state and branch results end at the earliest: regions write them at their ends."""
     ends: dict[Value, int] = {}
-    for step in all_steps(program.entry):
-        if isinstance(step, ScheduledWhile):
-            ends.update((value, step.end) for value in step.results)
-        elif isinstance(step, ScheduledConditional):
-            last = max(branch.region.end for branch in step.branches)
-            ends.update((value, last) for value in step.results)
+    for op in all_ops(program.entry):
+        if isinstance(op, ScheduledWhile):
+            ends.update((value, op.end) for value in op.results)
+        elif isinstance(op, ScheduledConditional):
+            last = max(branch.region.end for branch in op.branches)
+            ends.update((value, last) for value in op.results)
     return ends
 
 
 def _writers(program: Program) -> dict[Value, tuple[ScheduledOp, int]]:
     return {
-        value: (step, i)
-        for step in all_steps(program.entry)
-        for i, value in enumerate(step.results)
+        value: (op, i)
+        for op in all_ops(program.entry)
+        for i, value in enumerate(op.results)
     }
 
 
-def writes_over(step: ScheduledOp, result: int) -> list[int]:
-    """Return operand leaves of ``step`` that result leaf ``result`` may overwrite while they are being read."""
-    if isinstance(step, ScheduledWhile):
+def writes_over(op: ScheduledOp, result: int) -> list[int]:
+    """Return operand leaves of ``op`` that result leaf ``result`` may overwrite while they are being read."""
+    if isinstance(op, ScheduledWhile):
         return [result]
-    lowering = LOWERINGS.get(step.instruction.opcode)
-    if lowering is None or type(step) is not ScheduledOp:
+    lowering = LOWERINGS.get(op.instruction.opcode)
+    if lowering is None or type(op) is not ScheduledOp:
         return []
-    return [operand for r, operand in lowering.in_place(step.instruction) if r == result]
+    return [operand for r, operand in lowering.in_place(op.instruction) if r == result]
 
 
-def _is_read_in_place(value: Value, step: ScheduledOp, result: int, over: Sequence[int]) -> bool:
-    """Return whether ``step`` reads ``value`` once, dense, as an operand in ``over``, and it fits ``result``."""
-    here = [read for read in value.reads if read.step is step and read.position == step.position]
+def _is_read_in_place(value: Value, op: ScheduledOp, result: int, over: Sequence[int]) -> bool:
+    """Return whether ``op`` reads ``value`` once, dense, as an operand in ``over``, and it fits ``result``."""
+    here = [read for read in value.reads if read.op is op and read.position == op.position]
     if len(here) != 1 or not here[0].view.is_entire:
         return False
-    if not _fits(value, step.results[result]):
+    if not _fits(value, op.results[result]):
         return False
     return here[0].operand in over
 
@@ -175,12 +175,12 @@ def _fits(value: Value, other: Value) -> bool:
     return value.size == other.size and value.memory_space == other.memory_space
 
 
-def _may_follow(value: Value, last_read: int, step: ScheduledOp, result: int) -> bool:
-    """Return whether ``result`` of ``step`` may be written into the memory of ``value``, last read at ``last_read``."""
-    if last_read < step.position:
+def _may_follow(value: Value, last_read: int, op: ScheduledOp, result: int) -> bool:
+    """Return whether ``result`` of ``op`` may be written into the memory of ``value``, last read at ``last_read``."""
+    if last_read < op.position:
         return True
-    return last_read == step.position and _is_read_in_place(
-        value, step, result, writes_over(step, result)
+    return last_read == op.position and _is_read_in_place(
+        value, op, result, writes_over(op, result)
     )
 
 
@@ -229,11 +229,11 @@ def _can_write_directly(colocation: Colocation, view: ValueView, region: object)
 def _follows(
     value: Value, last_read: int, other: Value, writers: dict[Value, tuple[ScheduledOp, int]]
 ) -> bool:
-    """Return whether a step writes ``other``, and may write it over ``value``, which is last read at ``last_read``."""
+    """Return whether an op writes ``other``, and may write it over ``value``, which is last read at ``last_read``."""
     if other not in writers:
         return False
-    step, result = writers[other]
-    return _may_follow(value, last_read, step, result)
+    op, result = writers[other]
+    return _may_follow(value, last_read, op, result)
 
 
 def _colocate_loop_state(
@@ -243,26 +243,26 @@ def _colocate_loop_state(
     for carried in loop.carried:
         value = carried.root.value
         if _can_write_directly(colocation, carried.root, loop.body) and _fits(value, carried.value):
-            step, result = writers[value]
+            op, result = writers[value]
             inside = [
                 read.until_within(loop.body, loop.condition)
                 for read in carried.value.reads
                 if read.region.is_inside(loop.body) or read.region.is_inside(loop.condition)
             ]
-            if _may_follow(carried.value, max(inside, default=-1), step, result):
+            if _may_follow(carried.value, max(inside, default=-1), op, result):
                 colocation.merge(colocation.groups[carried.value], colocation.groups[value])
                 continue
         copy = Copy(carried.root, carried.value, loop.body.end, loop)
         colocation.copies.append(copy)
 
 
-def _colocate_branch_results(colocation: Colocation, step: ScheduledConditional) -> None:
-    for branch in step.branches:
-        for view, result in zip(branch.roots, step.results, strict=True):
+def _colocate_branch_results(colocation: Colocation, op: ScheduledConditional) -> None:
+    for branch in op.branches:
+        for view, result in zip(branch.roots, op.results, strict=True):
             if _can_write_directly(colocation, view, branch.region) and _fits(view.value, result):
                 colocation.merge(colocation.groups[result], colocation.groups[view.value])
             else:
-                colocation.copies.append(Copy(view, result, branch.region.end, step))
+                colocation.copies.append(Copy(view, result, branch.region.end, op))
 
 
 def _colocate_inits(
@@ -306,31 +306,31 @@ def _is_free_before(
     return True
 
 
-def _can_share(source: Group, step: ScheduledOp, result: int, over: Sequence[int]) -> bool:
-    """Return whether ``result`` may take the memory of ``source``, one value of which ``step`` reads in place.
+def _can_share(source: Group, op: ScheduledOp, result: int, over: Sequence[int]) -> bool:
+    """Return whether ``result`` may take the memory of ``source``, one value of which ``op`` reads in place.
 
     over: operands whose memory it may take.
     """
     if source.kind in (GroupKind.CONSTANT, GroupKind.PARAMETER):
         return False
-    if source.end != step.position or not _fits(source.values[0], step.results[result]):
+    if source.end != op.position or not _fits(source.values[0], op.results[result]):
         return False
-    here = [value for value in source.values if value.last_read == step.position]
-    return len(here) == 1 and _is_read_in_place(here[0], step, result, over)
+    here = [value for value in source.values if value.last_read == op.position]
+    return len(here) == 1 and _is_read_in_place(here[0], op, result, over)
 
 
-def _share_in_place(colocation: Colocation, step: ScheduledOp) -> None:
+def _share_in_place(colocation: Colocation, op: ScheduledOp) -> None:
     """Give each unshared result the memory of a dying operand of its size, if the operation allows it."""
-    for number, result in enumerate(step.results):
-        if type(step) is not ScheduledOp:
+    for number, result in enumerate(op.results):
+        if type(op) is not ScheduledOp:
             return
         target = colocation.groups[result]
         if target.kind is GroupKind.PARAMETER or len(target.values) > 1 or not result.size:
             continue
-        over = writes_over(step, number)
+        over = writes_over(op, number)
         for operand in over:
-            source = colocation.groups[step.operands[operand].value]
-            if source is target or not _can_share(source, step, number, over):
+            source = colocation.groups[op.operands[operand].value]
+            if source is target or not _can_share(source, op, number, over):
                 continue
             if source.kind is GroupKind.OUTPUT and target.kind is GroupKind.OUTPUT:
                 continue

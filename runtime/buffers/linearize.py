@@ -53,8 +53,8 @@ def linearize(module: HloModule) -> Program:
         )
         outputs.append(OutputLeaf(number, view, aliased))
     linearizer.close_region(entry)
-    step = ScheduledOp(module.entry.root, entry.end, entry)
-    linearizer.read(step, tuple(o.view for o in outputs), entry.end, entry)
+    op = ScheduledOp(module.entry.root, entry.end, entry)
+    linearizer.read(op, tuple(o.view for o in outputs), entry.end, entry)
     device = Device(module.num_partitions, module.replica_count)
     return Program(entry, linearizer.values, parameters, outputs, device)
 

@@ -1,4 +1,4 @@
-"""Traversal that makes a Program: positions, values and steps. ``VISITORS`` has the special opcodes."""
+"""Traversal that makes a Program: positions, values and ops. ``VISITORS`` has the special opcodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spmd.shape import ArrayShape, Shape, ShapeIndex, TupleShape, subshape
 Environment: TypeAlias = dict[HloInstruction, Tree]
 Visitor: TypeAlias = Callable[["Linearizer", HloInstruction, tuple[Tree, ...], Region], Tree]
 
-#: Visitors of instructions that are not ordinary steps, by opcode.
+#: Visitors of instructions that are not ordinary ops, by opcode.
 VISITORS: Registry[Opcode, Visitor] = Registry("linearizer")
 
 _PAIRED = (
@@ -62,9 +62,9 @@ class Linearizer:
     def full_view(self, value: Value) -> ValueView:
         return ValueView(value, value.view)
 
-    def read(self, step: ScheduledOp, views: tuple[ValueView, ...], position: int, region: Region) -> None:
+    def read(self, op: ScheduledOp, views: tuple[ValueView, ...], position: int, region: Region) -> None:
         for number, view in enumerate(views):
-            view.value.reads.append(Read(step, number, view, position, region))
+            view.value.reads.append(Read(op, number, view, position, region))
 
     # ---- regions
     def open_region(self, name: str, parent: Region | None) -> Region:
@@ -100,7 +100,7 @@ class Linearizer:
                 )
         return self.add_step(instruction, operands, region)
 
-    # ---- steps
+    # ---- ops
     def add_step(
         self,
         instruction: HloInstruction,
@@ -124,29 +124,29 @@ class Linearizer:
             self.operand_copy(instruction, i, view, layouts[i], region) if i in layouts else view
             for i, view in enumerate(views)
         )
-        step = ScheduledOp(instruction, self.next_position(), region, views)
-        region.steps.append(step)
-        self.read(step, views, step.position, region)
-        step.scratch = tuple(
-            self.new_value(f"{instruction.name}.scratch", shape, region, step.position, 0)
+        op = ScheduledOp(instruction, self.next_position(), region, views)
+        region.ops.append(op)
+        self.read(op, views, op.position, region)
+        op.scratch = tuple(
+            self.new_value(f"{instruction.name}.scratch", shape, region, op.position, 0)
             for shape in lowering.scratch(instruction, tuple(v.view for v in views))
         )
-        tree = self.new_results(step, subshape(instruction.shape, index), index)
-        step.results = tuple(leaf.value for leaf in tree_leaves(tree))
+        tree = self.new_results(op, subshape(instruction.shape, index), index)
+        op.results = tuple(leaf.value for leaf in tree_leaves(tree))
         return tree
 
-    def new_results(self, step: ScheduledOp, shape: Shape, index: ShapeIndex = ()) -> Tree:
+    def new_results(self, op: ScheduledOp, shape: Shape, index: ShapeIndex = ()) -> Tree:
         if isinstance(shape, TupleShape):
             return tuple(
-                self.new_results(step, element, (*index, i))
+                self.new_results(op, element, (*index, i))
                 for i, element in enumerate(shape.elements)
             )
         if not isinstance(shape, ArrayShape):
             return None
-        name = leaf_name(step.instruction.name, index)
-        value = self.new_value(name, shape, step.region, step.position, shape.memory_space)
-        if not index and isinstance(step.instruction.shape, ArrayShape):
-            value.order = result_order(step.instruction)
+        name = leaf_name(op.instruction.name, index)
+        value = self.new_value(name, shape, op.region, op.position, shape.memory_space)
+        if not index and isinstance(op.instruction.shape, ArrayShape):
+            value.order = result_order(op.instruction)
         return self.full_view(value)
 
     # ---- copies
@@ -160,13 +160,13 @@ class Linearizer:
         memory_space: int,
     ) -> ValueView:
         """Add a dense copy of ``view`` in that memory space, with dimension ``order[0]`` slowest."""
-        step = ScheduledCopy(instruction, self.next_position(), region, (view,))
-        region.steps.append(step)
-        self.read(step, step.operands, step.position, region)
+        op = ScheduledCopy(instruction, self.next_position(), region, (view,))
+        region.ops.append(op)
+        self.read(op, op.operands, op.position, region)
         shape = ArrayShape(view.view.element_type, view.view.dims)
-        value = self.new_value(name, shape, region, step.position, memory_space)
+        value = self.new_value(name, shape, region, op.position, memory_space)
         value.order = order
-        step.results = (value,)
+        op.results = (value,)
         return self.full_view(value)
 
     def operand_copy(

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from runtime.buffers.colocation import Colocation, Group, GroupKind
 from runtime.buffers.heap.arena import Interval, lower_bound
-from runtime.buffers.program import ScheduledOp, Value, all_steps
+from runtime.buffers.program import ScheduledOp, Value, all_ops
 from runtime.buffers.shared_results import intervals, shareable, without
 from runtime.buffers.types import ALIGNMENT
 from runtime.lowering import LOWERINGS
@@ -30,22 +30,22 @@ from runtime.lowering import LOWERINGS
 def colocate_own_parts(colocation: Colocation) -> None:
     """Place own parts, after all sharing of entire slices is done."""
     program = colocation.program
-    for step in all_steps(program.entry):
-        if type(step) is not ScheduledOp:
+    for op in all_ops(program.entry):
+        if type(op) is not ScheduledOp:
             continue
-        parts = LOWERINGS[step.instruction.opcode].own_part(step.instruction, program.device)
+        parts = LOWERINGS[op.instruction.opcode].own_part(op.instruction, program.device)
         if not parts:
             continue
-        for number, (view, result) in enumerate(zip(step.operands, step.results, strict=True)):
+        for number, (view, result) in enumerate(zip(op.operands, op.results, strict=True)):
             operand, target = colocation.groups[view.value], colocation.groups[result]
-            if not (_is_entire(colocation, view.value) and _dies_at(operand, step, number)):
+            if not (_is_entire(colocation, view.value) and _dies_at(operand, op, number)):
                 continue
             gathers = view.value.size < result.size
             tile, full = (operand, target) if gathers else (target, operand)
             may_lie = (
-                _is_free(full, tile.start, step)
+                _is_free(full, tile.start, op)
                 if gathers
-                else _may_shrink(colocation, step, tile, full)
+                else _may_shrink(colocation, op, tile, full)
             )
             if (
                 may_lie
@@ -61,39 +61,39 @@ def _is_entire(colocation: Colocation, value: Value) -> bool:
     return value not in colocation.parts
 
 
-def _dies_at(group: Group, step: ScheduledOp, operand: int) -> bool:
-    """Return whether a temporary ends as this operand, read entirely, and only steps of this region use it."""
-    if group.kind is not GroupKind.TEMPORARY or group.end != step.position:
+def _dies_at(group: Group, op: ScheduledOp, operand: int) -> bool:
+    """Return whether a temporary ends as this operand, read entirely, and only ops of this region use it."""
+    if group.kind is not GroupKind.TEMPORARY or group.end != op.position:
         return False
-    here = [read for value in group.values for read in value.reads if read.step is step]
+    here = [read for value in group.values for read in value.reads if read.op is op]
     return (
-        all(_is_local(value, step) for value in group.values)
+        all(_is_local(value, op) for value in group.values)
         and len(here) == 1
         and here[0].operand == operand
         and here[0].view.is_entire
     )
 
 
-def _is_local(value: Value, step: ScheduledOp) -> bool:
-    """Return whether only steps of this very region write and read ``value``."""
-    return value.region is step.region and all(read.region is step.region for read in value.reads)
+def _is_local(value: Value, op: ScheduledOp) -> bool:
+    """Return whether only ops of this very region write and read ``value``."""
+    return value.region is op.region and all(read.region is op.region for read in value.reads)
 
 
-def _is_free(full: Group, since: int, step: ScheduledOp) -> bool:
-    """Return whether an output's slice is unused from ``since`` until ``step`` writes there."""
+def _is_free(full: Group, since: int, op: ScheduledOp) -> bool:
+    """Return whether an output's slice is unused from ``since`` until ``op`` writes there."""
     if full.kind not in (GroupKind.OUTPUT, GroupKind.PARAMETER):
         return False
     return all(
-        value.start >= step.position or (value.parameter is not None and value.last_read < since)
+        value.start >= op.position or (value.parameter is not None and value.last_read < since)
         for value in full.values
     )
 
 
-def _may_shrink(colocation: Colocation, step: ScheduledOp, tile: Group, full: Group) -> bool:
-    """Return whether all that remains of ``full`` from ``step`` on may be a temporary in ``tile``."""
+def _may_shrink(colocation: Colocation, op: ScheduledOp, tile: Group, full: Group) -> bool:
+    """Return whether all that remains of ``full`` from ``op`` on may be a temporary in ``tile``."""
     return (
         tile.kind is GroupKind.TEMPORARY
-        and all(value.start >= step.position and _is_local(value, step) for value in tile.values)
+        and all(value.start >= op.position and _is_local(value, op) for value in tile.values)
         and not shareable(colocation.program, [full])
     )
 

@@ -1,8 +1,8 @@
 """Input of buffer assignment: a scheduled module with tuples, calls and view operations resolved.
 
 A module is traversed in schedule order. Instructions that only regroup, rename or re-stride values (tuple, call,
-get-tuple-element, broadcast, slice, ...) become no step: their users read views of existing values. The result is a
-list of steps, nested for control flow, over values that need memory. Positions count instructions through all regions,
+get-tuple-element, broadcast, slice, ...) become no op: their users read views of existing values. The result is a
+list of ops, nested for control flow, over values that need memory. Positions count instructions through all regions,
 so that the live range of a value is an interval.
 """
 
@@ -24,7 +24,7 @@ from spmd.shape import ArrayShape, ShapeIndex
 class Region:
     """Steps that run in sequence: the entry, a loop's condition or body, a branch.
 
-    ``start`` and ``end`` are positions at which no step runs. ``loop_end``: the position after the loop whose
+    ``start`` and ``end`` are positions at which no op runs. ``loop_end``: the position after the loop whose
     condition or body this is, else None. Values from outside that a loop reads are live until then.
     """
 
@@ -33,7 +33,7 @@ class Region:
     start: int
     end: int = -1
     loop_end: int | None = None
-    steps: list[ScheduledOp] = field(default_factory=list, repr=False)
+    ops: list[ScheduledOp] = field(default_factory=list, repr=False)
 
     def with_parents(self) -> list[Region]:
         """Return this region and those that it lies in, innermost first."""
@@ -48,7 +48,7 @@ class Region:
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """Dense array that a step writes, or a parameter or constant.
+    """Dense array that an op writes, or a parameter or constant.
 
     ``order``: its dimensions in memory, slowest first; None: row major.
     ``memory_space`` is that of the layout it was defined with. ``constant`` holds a constant's data, ``parameter`` a
@@ -98,9 +98,9 @@ class ValueView:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Read:
-    """Read of ``view`` by ``step`` at ``position`` within ``region``; ``operand`` counts the step's array operands."""
+    """Read of ``view`` by ``op`` at ``position`` within ``region``; ``operand`` counts the op's array operands."""
 
-    step: ScheduledOp
+    op: ScheduledOp
     operand: int
     view: ValueView
     position: int
@@ -160,7 +160,7 @@ class ScheduledOp:
 
 @dataclass(eq=False, slots=True)
 class ScheduledCopy(ScheduledOp):
-    """Copy of one operand of ``instruction`` to the layout of results[0], for a step that needs it."""
+    """Copy of one operand of ``instruction`` to the layout of results[0], for an op that needs it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -228,17 +228,17 @@ class Program:
         return self.entry.end
 
 
-def all_steps(region: Region) -> Iterator[ScheduledOp]:
-    """Yield the steps of the region and of all regions inside, in order of position (a loop before its contents)."""
-    for step in region.steps:
-        yield step
-        for inner in inner_regions(step):
-            yield from all_steps(inner)
+def all_ops(region: Region) -> Iterator[ScheduledOp]:
+    """Yield the ops of the region and of all regions inside, in order of position (a loop before its contents)."""
+    for op in region.ops:
+        yield op
+        for inner in inner_regions(op):
+            yield from all_ops(inner)
 
 
-def inner_regions(step: ScheduledOp) -> tuple[Region, ...]:
-    if isinstance(step, ScheduledWhile):
-        return (step.condition, step.body)
-    if isinstance(step, ScheduledConditional):
-        return tuple(branch.region for branch in step.branches)
+def inner_regions(op: ScheduledOp) -> tuple[Region, ...]:
+    if isinstance(op, ScheduledWhile):
+        return (op.condition, op.body)
+    if isinstance(op, ScheduledConditional):
+        return tuple(branch.region for branch in op.branches)
     return ()

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from runtime.buffers.colocation import Group, GroupKind
 from runtime.buffers.heap.arena import Arena, Interval, lower_bound
 from runtime.buffers.heap.heap import Packing, pack
-from runtime.buffers.program import Program, ScheduledOp, Value, all_steps
+from runtime.buffers.program import Program, ScheduledOp, Value, all_ops
 from runtime.buffers.types import Color, Groups
 from runtime.lowering import LOWERINGS
 from spmd.lazy_dataclass import dataclass
@@ -84,17 +84,17 @@ def _equal_results(program: Program) -> dict[Value, Groups]:
     result: dict[Value, Groups] = {}
     in_order: dict[int, Groups] = {}
     written: list[Groups] = []  # retained, so that no other list gets its identity
-    for step in all_steps(program.entry):
-        if type(step) is ScheduledOp and sum(v.view.byte_size for v in step.operands) > SMALL_OPERANDS:
-            found = LOWERINGS[step.instruction.opcode].equal_results(
-                step.instruction, program.device
+    for op in all_ops(program.entry):
+        if type(op) is ScheduledOp and sum(v.view.byte_size for v in op.operands) > SMALL_OPERANDS:
+            found = LOWERINGS[op.instruction.opcode].equal_results(
+                op.instruction, program.device
             )
             if id(found) not in in_order:
                 written.append(found)
                 in_order[id(found)] = tuple(sorted(tuple(sorted(group)) for group in found))
             groups = in_order[id(found)]
             if groups and len(groups[0]) > 1 and len({len(group) for group in groups}) == 1:
-                result.update(dict.fromkeys(step.results, groups))
+                result.update(dict.fromkeys(op.results, groups))
     return result
 
 

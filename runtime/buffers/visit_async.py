@@ -35,9 +35,9 @@ def visit_done(
         raise VerificationError(f"{instruction!r} waits for what is no start of a collective")
     tree = subtree(operands[0], _RESULT_OF_START[source.opcode])
     views = (*start.operands, *tree_leaves(tree))
-    step = ScheduledDone(instruction, linearizer.next_position(), region, views, start=start)
-    region.steps.append(step)
-    linearizer.read(step, views, step.position, region)
+    op = ScheduledDone(instruction, linearizer.next_position(), region, views, start=start)
+    region.ops.append(op)
+    linearizer.read(op, views, op.position, region)
     return tree
 
 
@@ -48,7 +48,7 @@ def visit_start(
     """Return (operands, results, contexts...) if the start has such a tuple, else results. Contexts are empty."""
     index = _RESULT_OF_START[instruction.opcode]
     results = linearizer.add_step(instruction, operands, region, index)
-    linearizer.starts[instruction] = region.steps[-1]
+    linearizer.starts[instruction] = region.ops[-1]
     if not index:
         return results
     elements = as_tuple(instruction.shape).elements

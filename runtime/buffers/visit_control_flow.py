@@ -22,7 +22,7 @@ from spmd.shape import ArrayShape, leaves
 def visit_call(
     linearizer: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
 ) -> Tree:
-    """Insert the callee's steps in place of the call."""
+    """Insert the callee's ops in place of the call."""
     return linearizer.run_computation(instruction.to_apply, operands, region)
 
 
@@ -43,38 +43,38 @@ def visit_while(
         init if leaf in changed else linearizer.in_space(instruction, name, init, shape, region)
         for leaf, (init, (name, shape)) in enumerate(zip(inits, arrays, strict=True))
     ]
-    step = ScheduledWhile(instruction, linearizer.next_position(), region)
-    region.steps.append(step)
+    op = ScheduledWhile(instruction, linearizer.next_position(), region)
+    region.ops.append(op)
     for leaf in changed:
         init, (name, stated) = inits[leaf], arrays[leaf]
         shape = ArrayShape(init.view.element_type, init.view.dims)
-        value = linearizer.new_value(name, shape, region, step.position, stated.memory_space)
+        value = linearizer.new_value(name, shape, region, op.position, stated.memory_space)
         views[leaf] = linearizer.full_view(value)
-        step.carried.append(Carried(leaf, value, init, init))
-    step.operands = tuple(c.init for c in step.carried)
-    step.results = tuple(c.value for c in step.carried)
-    linearizer.read(step, step.operands, step.position, region)
+        op.carried.append(Carried(leaf, value, init, init))
+    op.operands = tuple(c.init for c in op.carried)
+    op.results = tuple(c.value for c in op.carried)
+    linearizer.read(op, op.operands, op.position, region)
     tree = rebuild(instruction.shape, iter(views))
 
-    step.condition = linearizer.open_region(instruction.while_condition.name, region)
-    predicate = linearizer.run_computation(instruction.while_condition, (tree,), step.condition)
+    op.condition = linearizer.open_region(instruction.while_condition.name, region)
+    predicate = linearizer.run_computation(instruction.while_condition, (tree,), op.condition)
     assert isinstance(predicate, ValueView)
-    step.predicate = predicate
-    linearizer.close_region(step.condition)
-    linearizer.read(step, (predicate,), step.condition.end, step.condition)
+    op.predicate = predicate
+    linearizer.close_region(op.condition)
+    linearizer.read(op, (predicate,), op.condition.end, op.condition)
 
-    step.body = linearizer.open_region(instruction.while_body.name, region)
-    roots = tree_leaves(linearizer.run_computation(instruction.while_body, (tree,), step.body))
-    carried_values = {c.value for c in step.carried}
-    for carried in step.carried:
+    op.body = linearizer.open_region(instruction.while_body.name, region)
+    roots = tree_leaves(linearizer.run_computation(instruction.while_body, (tree,), op.body))
+    carried_values = {c.value for c in op.carried}
+    for carried in op.carried:
         root = roots[carried.leaf]
         carried.root = linearizer.own_copy(
-            instruction, carried.leaf, root, carried_values, step.body
+            instruction, carried.leaf, root, carried_values, op.body
         )
-    linearizer.close_region(step.body)
-    linearizer.read(step, tuple(c.root for c in step.carried), step.body.end, step.body)
-    step.end = linearizer.next_position()
-    step.condition.loop_end = step.body.loop_end = step.end
+    linearizer.close_region(op.body)
+    linearizer.read(op, tuple(c.root for c in op.carried), op.body.end, op.body)
+    op.end = linearizer.next_position()
+    op.condition.loop_end = op.body.loop_end = op.end
     return tree
 
 
@@ -84,15 +84,15 @@ def visit_conditional(
 ) -> Tree:
     selector, *arguments = operands
     assert isinstance(selector, ValueView)
-    step = ScheduledConditional(instruction, linearizer.next_position(), region, (selector,))
-    region.steps.append(step)
-    linearizer.read(step, step.operands, step.position, region)
-    tree = linearizer.new_results(step, instruction.shape)
-    step.results = tuple(leaf.value for leaf in tree_leaves(tree))
+    op = ScheduledConditional(instruction, linearizer.next_position(), region, (selector,))
+    region.ops.append(op)
+    linearizer.read(op, op.operands, op.position, region)
+    tree = linearizer.new_results(op, instruction.shape)
+    op.results = tuple(leaf.value for leaf in tree_leaves(tree))
     for computation, argument in zip(instruction.called_computations, arguments, strict=True):
         branch = linearizer.open_region(computation.name, region)
         roots = tuple(tree_leaves(linearizer.run_computation(computation, (argument,), branch)))
         linearizer.close_region(branch)
-        linearizer.read(step, roots, branch.end, branch)
-        step.branches.append(Branch(branch, roots))
+        linearizer.read(op, roots, branch.end, branch)
+        op.branches.append(Branch(branch, roots))
     return tree

@@ -49,14 +49,14 @@ class _Emitter:
 
     def region(self, region: Region) -> ThunkSequence:
         thunks: list[Thunk] = []
-        for step in region.steps:
-            thunks.extend(self.step(step))
+        for op in region.ops:
+            thunks.extend(self.op(op))
         thunks.extend(self.copies_at(region.end, region.name))
         return ThunkSequence(region.name, tuple(thunks))
 
     def copies_at(self, position: int, name: str) -> list[Thunk]:
         return [
-            CopyThunk(name if copy.step is None else copy.step.instruction.name, *self.ends(copy))
+            CopyThunk(name if copy.op is None else copy.op.instruction.name, *self.ends(copy))
             for copy in self.copies[position]
         ]
 
@@ -72,37 +72,37 @@ class _Emitter:
     def array_of(self, value: Value) -> ArrayView:
         return self.assigned.locate(ValueView(value, value.view))
 
-    def step(self, step: ScheduledOp) -> list[Thunk]:
-        name = step.instruction.name
-        operands = tuple(map(self.assigned.locate, step.operands))
-        if isinstance(step, ScheduledWhile):
-            return [*self.copies_at(step.position, name), self.loop(step)]
-        if isinstance(step, ScheduledConditional):
-            branches = tuple(self.region(branch.region) for branch in step.branches)
-            results = tuple(map(self.array_of, step.results))
+    def op(self, op: ScheduledOp) -> list[Thunk]:
+        name = op.instruction.name
+        operands = tuple(map(self.assigned.locate, op.operands))
+        if isinstance(op, ScheduledWhile):
+            return [*self.copies_at(op.position, name), self.loop(op)]
+        if isinstance(op, ScheduledConditional):
+            branches = tuple(self.region(branch.region) for branch in op.branches)
+            results = tuple(map(self.array_of, op.results))
             return [ConditionalThunk(name, operands[0], branches, results)]
-        if isinstance(step, ScheduledCopy):
-            return [CopyThunk(name, operands[0], self.array_of(step.results[0]))]
-        if isinstance(step, ScheduledDone):
-            count = len(step.start.operands)
+        if isinstance(op, ScheduledCopy):
+            return [CopyThunk(name, operands[0], self.array_of(op.results[0]))]
+        if isinstance(op, ScheduledDone):
+            count = len(op.start.operands)
             return [
                 CollectiveDoneThunk(
-                    name, step.start.instruction.name, operands[:count], operands[count:]
+                    name, op.start.instruction.name, operands[:count], operands[count:]
                 )
             ]
         arrays = StepArrays(
             operands,
-            tuple(map(self.array_of, step.results)),
-            tuple(map(self.array_of, step.scratch)),
+            tuple(map(self.array_of, op.results)),
+            tuple(map(self.array_of, op.scratch)),
         )
-        return [LOWERINGS[step.instruction.opcode].emit(step.instruction, arrays, self.device)]
+        return [LOWERINGS[op.instruction.opcode].emit(op.instruction, arrays, self.device)]
 
-    def loop(self, step: ScheduledWhile) -> Thunk:
+    def loop(self, op: ScheduledWhile) -> Thunk:
         return WhileThunk(
-            step.instruction.name,
-            self.region(step.condition),
-            self.region(step.body),
-            self.assigned.locate(step.predicate),
-            tuple((c.leaf, self.array_of(c.value)) for c in step.carried),
-            trip_count(step.instruction),
+            op.instruction.name,
+            self.region(op.condition),
+            self.region(op.body),
+            self.assigned.locate(op.predicate),
+            tuple((c.leaf, self.array_of(c.value)) for c in op.carried),
+            trip_count(op.instruction),
         )

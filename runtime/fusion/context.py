@@ -10,7 +10,7 @@ from runtime.fusion.make_fusions import FusionPlan, make_fusions
 from runtime.schedule.exact_memory import least_bytes, needs_no_more, program_bytes
 from runtime.schedule.memory_scheduler import stand_in_order
 from runtime.schedule.module_model import ModuleModel
-from runtime.schedule.step_facts import StepFacts
+from runtime.schedule.op_facts import OpFacts
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
 from spmd.hlo.clone import clone_module
@@ -49,7 +49,7 @@ class FusionContext:
             program = linearize(ordered)
         except UnsupportedError:
             return None
-        facts = StepFacts.of(program)
+        facts = OpFacts.of(program)
         facts.written |= dict.fromkeys(_broadcast_results(ordered))
         models = ModuleModel(module, facts if ordered is module else facts.on(module))
         theirs = {computation.name: computation for computation in ordered.computations}

@@ -17,7 +17,7 @@ from runtime.fusion.fusion_kernel import FusedKernelSpec, Join, Kernel
 from runtime.fusion.kernel_kinds import KernelKinds
 from runtime.fusion.products.sliced_products import slices_read
 from runtime.fusion.row_region import have_common_rows
-from runtime.schedule.step_facts import StepFacts
+from runtime.schedule.op_facts import OpFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ConstantAttrs
@@ -44,7 +44,7 @@ class FusionGraph:
 
     computation: HloComputation
     order: Sequence[HloInstruction]
-    facts: StepFacts
+    facts: OpFacts
     kinds: KernelKinds
     limits: Limits = field(default_factory=Limits)
     #: Set if devices compute during communication; otherwise None.

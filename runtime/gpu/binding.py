@@ -1,4 +1,4 @@
-"""Binding of steps to a device: memory, streams, staging, collectives."""
+"""Binding of commands to a device: memory, streams, staging, collectives."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from runtime.buffers.types import ArrayView
 from runtime.gpu.arena import DeviceArena
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuBlock, GpuDriver, GpuStream
-from runtime.gpu.step import Action, PendingCollective, Step
-from runtime.gpu.steps.collective import StartStep
+from runtime.gpu.command import Action, PendingCollective, Command
+from runtime.gpu.commands.collective import StartCommand
 from runtime.gpu.transfers.host_mirror import Mirror
 from runtime.gpu.views import DeviceView
 from runtime.program.kernel import KernelLibrary
@@ -25,7 +25,7 @@ from spmd.shape import PrimitiveType
 
 
 class Binding:
-    """GpuProgram of one device, to which steps are bound."""
+    """GpuProgram of one device, to which commands are bound."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Binding:
         *,
         ranges: bool,
         numbers: dict[int, int],
-        around: Callable[[Step, Action], Action] | None,
+        around: Callable[[Command, Action], Action] | None,
     ) -> None:
         """``numbers``: those of thunks, by identity. around: adds to an action the recording of when it runs."""
         self.driver, self._arena, self._streams = driver, arena, streams
@@ -80,7 +80,7 @@ class Binding:
 
     def workspace(self, num_bytes: int) -> int:
         if num_bytes > self._workspace_bytes or not self._workspaces:
-            self._workspaces.append(self.driver.allocate(num_bytes))  # earlier steps retain theirs
+            self._workspaces.append(self.driver.allocate(num_bytes))  # earlier commands retain theirs
             self._workspace_bytes = num_bytes
         return self._workspaces[-1].address
 
@@ -95,14 +95,14 @@ class Binding:
             self.collectives.wait(stream.ptr)
         stream.synchronize()
 
-    def around(self, step: Step, action: Action) -> Action:
+    def around(self, command: Command, action: Action) -> Action:
         if self._recorded is not None:
-            action = self._recorded(step, action)
-        if step.decides or isinstance(step, StartStep):
-            action = self._placed(self._numbers[id(step.thunk)], action)
+            action = self._recorded(command, action)
+        if command.decides or isinstance(command, StartCommand):
+            action = self._placed(self._numbers[id(command.thunk)], action)
         if not self._ranges:
             return action
-        driver, name = self.driver, step.name
+        driver, name = self.driver, command.name
 
         def run() -> None:
             driver.open_range(name)

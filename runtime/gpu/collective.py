@@ -7,7 +7,7 @@ from typing import Protocol
 
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.nccl.communicator import NcclCollective, NcclCommunicator
-from collectives.communicator.steps.device_steps import DeviceArray
+from collectives.communicator.actions.device_actions import DeviceArray
 from runtime.gpu.views import DeviceView
 from spmd.shape import PrimitiveType
 

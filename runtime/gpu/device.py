@@ -9,7 +9,7 @@ from collectives.communicator.interface import Communicator
 from collectives.communicator.liveness.status_table import NO_THUNK, PROGRAM, STEP, THUNK
 from runtime.arrays.slots import DeviceArray, Slots, require_fit, require_world
 from runtime.device_program import DeviceProgram
-from runtime.gpu import steps as _steps  # noqa: F401 - fills the table of rules
+from runtime.gpu import commands as _commands  # noqa: F401 - fills the table of rules
 from runtime.gpu.arena import DeviceArena
 from runtime.gpu.binding import Binding
 from runtime.gpu.collective import GpuCommunicator
@@ -19,8 +19,8 @@ from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import MakePtx, Planner, no_ptx
 from runtime.gpu.recorder import GpuRecorder
 from runtime.gpu.report import KernelReport
-from runtime.gpu.steps.bound import bound
-from runtime.gpu.steps.sequence import plan_steps
+from runtime.gpu.commands.bound import bound
+from runtime.gpu.commands.sequence import plan_commands
 from runtime.gpu.tile import DeviceTile
 from runtime.gpu.transfers.staging import Staging
 from runtime.program.kernel import KernelLibrary
@@ -88,7 +88,7 @@ class LoadedGpuDevice:
             multiprocessors=driver.multiprocessors,
         )
         #: The GPU's work, as plain data.
-        self.plan = plan_steps(program.thunks, planner)
+        self.plan = plan_commands(program.thunks, planner)
         self._binding = Binding(
             driver,
             arena,
@@ -171,7 +171,7 @@ class LoadedGpuDevice:
         return tuple([slot.array for slot in self.results])
 
     def use_graphs(self, wanted: bool) -> None:
-        """Select whether the next steps launch the plan's graphs, or run their steps one by one, to compare both."""
+        """Select whether the next steps launch the plan's graphs, or run their commands one by one, to compare both."""
         self._binding.uses_graphs = wanted
 
     def name_of(self, thunk: int) -> str:

@@ -1,4 +1,4 @@
-"""Planning of GPU steps from thunks: one rule for each class of thunks. The rules are in ``steps/``."""
+"""Planning of GPU commands from thunks: one rule for each class of thunks. The rules are in ``commands/``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runtime.buffers.types import ArrayView
 from runtime.gpu.codegen.launch import KernelSource, anchored
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.options import DEFAULT, GpuOptions
-from runtime.gpu.step import Step
+from runtime.gpu.command import Command
 from runtime.program.kernel import Kernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks import CollectiveStartThunk, Thunk
@@ -44,8 +44,8 @@ class Planner:
     #: Names of collectives that go through the host.
     by_host: set[str] = field(default_factory=set)
 
-    def plan(self, thunk: Thunk) -> tuple[Step, ...]:
-        """Return the steps for ``thunk``, in order. Raises UnsupportedError if there is no rule."""
+    def plan(self, thunk: Thunk) -> tuple[Command, ...]:
+        """Return the commands for ``thunk``, in order. Raises UnsupportedError if there is no rule."""
         rule = RULES.get(type(thunk))
         if rule is None:
             raise UnsupportedError(
@@ -70,16 +70,16 @@ class Planner:
         return tuple(anchored(p.slice.start_on(self.rank), p.view)[1] for p in arrays)
 
 
-Rule: TypeAlias = Callable[[Thunk, Planner], Iterator[Step]]
+Rule: TypeAlias = Callable[[Thunk, Planner], Iterator[Command]]
 RULES: Registry[type[Thunk], Rule] = Registry("GPU rule")
 
 T = TypeVar("T", bound=Thunk)
 
 
-def plans(kind: type[T]) -> Callable[[Callable[[T, Planner], Iterator[Step]]], object]:
+def plans(kind: type[T]) -> Callable[[Callable[[T, Planner], Iterator[Command]]], object]:
     """Return a decorator that registers the rule for thunks of ``kind``."""
 
-    def decorator(rule: Callable[[T, Planner], Iterator[Step]]) -> object:
+    def decorator(rule: Callable[[T, Planner], Iterator[Command]]) -> object:
         RULES.add(kind, cast("Rule", rule))
         return rule
 

@@ -13,8 +13,8 @@ from dataclasses import field
 
 from runtime.device_program import RETAINED_STEPS
 from runtime.gpu.driver import GpuDriver, GpuEvent, GpuStream
-from runtime.gpu.step import Action, Step
-from runtime.gpu.steps.collective import BlockingStep, DoneStep, StartStep
+from runtime.gpu.command import Action, Command
+from runtime.gpu.commands.collective import BlockingCommand, DoneCommand, StartCommand
 from runtime.program.thunks import Thunk, traverse
 from runtime.timeline.events import Stream
 from runtime.timeline.timestamps import Moment, RecordedStep, Timestamp, mark_of, moment_of
@@ -72,13 +72,13 @@ class GpuRecorder:
         step.timestamps.reverse()
         step.pending.clear()
 
-    def around(self, step: Step, action: Action) -> Action:
+    def around(self, step: Command, action: Action) -> Action:
         """Return ``action`` of ``step`` with timestamps of when it ran."""
-        if isinstance(step, StartStep):
+        if isinstance(step, StartCommand):
             return self._start(step, action)
-        if isinstance(step, BlockingStep):
+        if isinstance(step, BlockingCommand):
             return self._blocking(step, action)
-        if isinstance(step, DoneStep):
+        if isinstance(step, DoneCommand):
             return self._done(step, action)
         ends = self._stamping(step.thunk, Moment.ENDS)
         begins = self._stamping(step.thunk, Moment.BEGINS) if step.thunk.is_composite else None
@@ -91,7 +91,7 @@ class GpuRecorder:
 
         return run
 
-    def _start(self, step: StartStep, action: Action) -> Action:
+    def _start(self, step: StartCommand, action: Action) -> Action:
         ends = self._stamping(step.thunk, Moment.ENDS)
 
         def run() -> None:
@@ -102,7 +102,7 @@ class GpuRecorder:
 
         return run
 
-    def _blocking(self, step: BlockingStep, action: Action) -> Action:
+    def _blocking(self, step: BlockingCommand, action: Action) -> Action:
         waited = self._stamping(step.thunk, Moment.WAITED)
 
         def run() -> None:
@@ -113,7 +113,7 @@ class GpuRecorder:
 
         return run
 
-    def _done(self, step: DoneStep, action: Action) -> Action:
+    def _done(self, step: DoneCommand, action: Action) -> Action:
         ends = self._stamping(step.thunk, Moment.ENDS)
 
         def run() -> None:

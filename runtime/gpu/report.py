@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from runtime.gpu.step import Step, traverse_steps
-from runtime.gpu.steps.kernel_step import KernelStep
-from runtime.gpu.steps.while_loop import HostedLoopStep
+from runtime.gpu.command import Command, traverse_commands
+from runtime.gpu.commands.kernel_command import KernelCommand
+from runtime.gpu.commands.while_loop import HostedLoopCommand
 from spmd.lazy_dataclass import dataclass
 
 
@@ -23,12 +23,12 @@ class KernelReport:
     hosted: tuple[tuple[str, str], ...]
 
     @staticmethod
-    def of(plan: Sequence[Step]) -> KernelReport:
-        steps = [step for step in traverse_steps(plan) if isinstance(step, KernelStep)]
-        counts = Counter(step.implementation for step in steps)
-        hosted = [(type(s.kernel).__name__, s.name) for s in steps if s.implementation == "hosted"]
+    def of(plan: Sequence[Command]) -> KernelReport:
+        commands = [command for command in traverse_commands(plan) if isinstance(command, KernelCommand)]
+        counts = Counter(command.implementation for command in commands)
+        hosted = [(type(s.kernel).__name__, s.name) for s in commands if s.implementation == "hosted"]
         hosted += [
-            ("scalar loop", s.name) for s in traverse_steps(plan) if isinstance(s, HostedLoopStep)
+            ("scalar loop", s.name) for s in traverse_commands(plan) if isinstance(s, HostedLoopCommand)
         ]
         return KernelReport(counts["ptx"], counts["library"], tuple(hosted))
 

@@ -10,16 +10,16 @@ from runtime.buffers.heap.heap import fits
 from runtime.buffers.linearize import linearize
 from runtime.buffers.program import Program
 from runtime.buffers.shared_results import intervals
-from runtime.schedule.step_facts import StepFacts
+from runtime.schedule.op_facts import OpFacts
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloModule
 from spmd.shape import HOST_MEMORY
 
 
-def step_facts(module: HloModule) -> StepFacts | None:
+def op_facts(module: HloModule) -> OpFacts | None:
     """Return the step facts of a module, or None if the runtime cannot lower it (an op, a valueless constant)."""
     try:
-        return StepFacts.of(linearize(module))
+        return OpFacts.of(linearize(module))
     except UnsupportedError:
         return None
 

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeAlias
 
-from runtime.schedule.exact_memory import device_bytes, least_device_bytes, step_facts
+from runtime.schedule.exact_memory import device_bytes, least_device_bytes, op_facts
 from runtime.schedule.module_model import ModuleModel
 from runtime.schedule.recompute import Limits
 from runtime.schedule.recompute_cost import BYTES_PER_BYTE_SENT, RecomputeCost
@@ -47,7 +47,7 @@ def fit_memory(
     If the limit cannot be reached, the module gets the least memory that was found. Modules that the runtime cannot
     lower stay unchanged.
     """
-    if step_facts(module) is None:
+    if op_facts(module) is None:
         return
     unlimited = device_bytes(module)
     if unlimited <= limit:
@@ -123,7 +123,7 @@ class _Fitter:
     _ones: dict[HloComputation, Rematerializer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        facts = step_facts(self.module)
+        facts = op_facts(self.module)
         assert facts is not None
         self._models = ModuleModel(self.module, facts)
         self._models.simulate()

@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import TypeAlias
 
 from runtime.lowering import LOWERINGS
-from runtime.schedule.step_facts import StepFacts
+from runtime.schedule.op_facts import OpFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.opcode_roles import DONES, PAIRED_STARTS
 from spmd.lazy_dataclass import dataclass
@@ -52,7 +52,7 @@ class MemoryModel:
     computation: HloComputation
     inner: dict[HloInstruction, int]
     returns: dict[ShapeIndex, InputIndex] = field(default_factory=dict)
-    facts: StepFacts = field(default_factory=StepFacts)
+    facts: OpFacts = field(default_factory=OpFacts)
     sources: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
     size: dict[HloInstruction, int] = field(default_factory=dict)
     readers: dict[HloInstruction, int] = field(default_factory=dict)

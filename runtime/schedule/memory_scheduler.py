@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from runtime.schedule.exact_memory import step_facts
+from runtime.schedule.exact_memory import op_facts
 from runtime.schedule.memory_model import MemoryModel
 from runtime.schedule.module_model import ModuleModel
 from runtime.schedule.orders import Before, Order, as_it_stands, candidate_orders, spliced
 from runtime.schedule.recompute import Limits
 from runtime.schedule.rematerialize import Budget, Rematerializer
-from runtime.schedule.step_facts import StepFacts
+from runtime.schedule.op_facts import OpFacts
 from spmd.analysis.cost import module_cost
 from spmd.hlo import HloComputation, HloModule, Stage
 
@@ -34,7 +34,7 @@ def schedule_for_memory(module: HloModule, budget: Budget | None = None) -> None
     repeat cheap work if that lowers a peak, within ``budget`` (default: a small part of the module's work).
     """
     stand_in_order(module)
-    models = ModuleModel(module, step_facts(module) or StepFacts())
+    models = ModuleModel(module, op_facts(module) or OpFacts())
     for computation in models.computations:
         order, models.peaks[computation] = best_order(models.of(computation))
         computation.set_order(order)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from runtime.schedule.memory_model import InputIndex, MemoryModel
-from runtime.schedule.step_facts import StepFacts
+from runtime.schedule.op_facts import OpFacts
 from spmd.analysis.live_buffers import running_computations
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.opcode_roles import CALLERS
@@ -18,7 +18,7 @@ class ModuleModel:
     """Memory models of a module. peaks[c]: bytes that c needs in its order, without inputs; the scheduler sets it."""
 
     module: HloModule
-    facts: StepFacts = field(default_factory=StepFacts)
+    facts: OpFacts = field(default_factory=OpFacts)
     peaks: dict[HloComputation, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

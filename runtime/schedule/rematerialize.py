@@ -20,7 +20,7 @@ from runtime.schedule.recompute_cost import RecomputeCost
 from runtime.schedule.repeat_edit import RepeatEdit
 from runtime.schedule.split_edit import SplitEdit
 from runtime.schedule.split_region import Region, RegionSearch
-from runtime.schedule.step_facts import StepFacts
+from runtime.schedule.op_facts import OpFacts
 from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import HloComputation, HloInstruction
 from spmd.lazy_dataclass import dataclass
@@ -65,7 +65,7 @@ class Rematerializer:
     make_model: MakeModel
     budget: Budget
     limits: Limits
-    facts: StepFacts = field(default_factory=StepFacts)
+    facts: OpFacts = field(default_factory=OpFacts)
     peak: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -19,19 +19,19 @@ from spmd.hlo.instruction import HloInstruction
 
 def run_computation(computation: HloComputation, arguments: Operands, device: Device) -> Steps:
     """Return the value of ``computation`` on ``device``."""
-    plan = device.session.plan(computation)
-    frame = list(plan.frame)
-    for step in plan.steps:
-        operands = tuple([frame[index] for index in step.operands])
-        if step.parameter >= 0:
-            frame[step.result] = arguments[step.parameter]
-        elif step.evaluate is not None and not (device.is_logical and has_versions(operands)):
-            frame[step.result] = step.evaluate(step.instruction, operands)
+    order = device.session.order(computation)
+    frame = list(order.frame)
+    for op in order.ops:
+        operands = tuple([frame[index] for index in op.operands])
+        if op.parameter >= 0:
+            frame[op.result] = arguments[op.parameter]
+        elif op.evaluate is not None and not (device.is_logical and has_versions(operands)):
+            frame[op.result] = op.evaluate(op.instruction, operands)
         else:
-            frame[step.result] = yield from run_instruction(step.instruction, operands, device)
-        for index in step.dead_after:
+            frame[op.result] = yield from run_instruction(op.instruction, operands, device)
+        for index in op.dead_after:
             frame[index] = ()
-    return frame[plan.root]
+    return frame[order.root]
 
 
 def run_instruction(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:

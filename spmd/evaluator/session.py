@@ -1,4 +1,4 @@
-"""Evaluation session of one module: the cached execution plans and the mesh of its manual regions."""
+"""Evaluation session of one module: the cached evaluation orders and the mesh of its manual regions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NO_FEED = UnpartitionedFeed(None, None)
 
 @dataclass(frozen=True, slots=True)
 class OrderedOp:
-    """One step of a plan. ``operands``, ``result`` and ``dead_after``, the values without later readers, are indices of
+    """One operation of an order. ``operands``, ``result`` and ``dead_after``, the values without later readers, are indices of
     the frame's values.
 
     ``evaluate``: the registered function if operands alone determine the value. ``parameter``: its number, or -1.
@@ -52,11 +52,11 @@ class OrderedOp:
 class EvaluationOrder:
     """Evaluation order of a computation: needed instructions, operands first, with the point where each value dies.
 
-    ``frame``: the values before the first step. Small values that depend only on constants are in it and have no step,
+    ``frame``: the values before the first op. Small values that depend only on constants are in it and have no op,
     so a loop does not recompute them in every trip.
     """
 
-    steps: tuple[OrderedOp, ...]
+    ops: tuple[OrderedOp, ...]
     frame: tuple[Value, ...]
     root: int
 
@@ -74,18 +74,18 @@ class Session:
         self.tables = tables
         self.feed = feed
         self._effects = SideEffects()
-        self._plans: dict[HloComputation, EvaluationOrder] = {}
+        self._orders: dict[HloComputation, EvaluationOrder] = {}
         self._groups: dict[HloInstruction, dict[int, tuple[int, ...]]] = {}
         #: Messages sent and not yet received, oldest first, by (channel, source, target).
         self.messages: dict[tuple[int, int, int], list[Value]] = {}
 
-    def plan(self, computation: HloComputation) -> EvaluationOrder:
-        plan = self._plans.get(computation)
-        if plan is None:
-            plan = self._plans[computation] = make_plan(
+    def order(self, computation: HloComputation) -> EvaluationOrder:
+        order = self._orders.get(computation)
+        if order is None:
+            order = self._orders[computation] = evaluation_order(
                 computation, self.tables.plain, self._effects
             )
-        return plan
+        return order
 
     def find_group(self, instruction: HloInstruction, device: Device) -> tuple[int, ...] | None:
         """Return the group of ``device``, in member order; None if no group has it."""
@@ -129,7 +129,7 @@ class Session:
         return ManualDevices.of(self.module)
 
 
-def make_plan(computation: HloComputation, find: FindPlain, effects: SideEffects) -> EvaluationOrder:
+def evaluation_order(computation: HloComputation, find: FindPlain, effects: SideEffects) -> EvaluationOrder:
     needed = _needed(computation, effects)
     order = [i for i in computation.post_order() if i in needed]
     index = {instruction: n for n, instruction in enumerate(order)}
@@ -143,10 +143,10 @@ def make_plan(computation: HloComputation, find: FindPlain, effects: SideEffects
     frame = _constants(order, index, find)
     fixed = {n for n, value in enumerate(frame) if value is not None}
     dying: dict[int, list[int]] = {}
-    for value, step in last_use.items():
+    for value, number in last_use.items():
         if value not in fixed:
-            dying.setdefault(step, []).append(value)
-    steps = tuple(
+            dying.setdefault(number, []).append(value)
+    ops = tuple(
         OrderedOp(
             i,
             find(i.opcode),
@@ -158,7 +158,7 @@ def make_plan(computation: HloComputation, find: FindPlain, effects: SideEffects
         for n, i in enumerate(order)
         if n not in fixed
     )
-    return EvaluationOrder(steps, tuple(() if value is None else value for value in frame), root)
+    return EvaluationOrder(ops, tuple(() if value is None else value for value in frame), root)
 
 
 def _constants(

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.communicator.messages.native_message_steps import native_program
-from collectives.communicator.steps.array_steps import Exchange
-from collectives.communicator.steps.engine import RunStatus
+from collectives.communicator.messages.native_message_actions import native_program
+from collectives.communicator.actions.array_actions import Exchange
+from collectives.communicator.actions.engine import RunStatus
 from runtime.cpu.collective.collective_engine import native_collective_engine
 
 pytestmark = pytest.mark.mpi(min_size=2)

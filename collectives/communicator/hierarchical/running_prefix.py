@@ -26,9 +26,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from collectives.communicator.group import Array, accumulator_type
-from collectives.communicator.hierarchical.plans import GroupNodes, Staging, common, cut
-from collectives.communicator.steps.array_steps import ArrayStep, Exchange, Message, Reduce
-from collectives.communicator.steps.shared_buffers import aligned
+from collectives.communicator.hierarchical.algorithms import GroupNodes, Staging, common, cut
+from collectives.communicator.actions.array_actions import ArrayAction, Exchange, Message, Reduce
+from collectives.communicator.actions.shared_buffers import aligned
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 
@@ -171,9 +171,9 @@ class ChainReductionRun:
     member: int
     staging: Staging
 
-    def steps(
+    def actions(
         self, totals: Callable[[ChainReductionRun, int], Exchange], cycles: int
-    ) -> Iterator[ArrayStep]:
+    ) -> Iterator[ArrayAction]:
         """``totals``: what crosses in a slot beside prefixes; in slot t the last node has reduced chunk t - last."""
         chain, node = self.chain, self.chain.nodes.node_of(self.member)
         for cycle in range(cycles):

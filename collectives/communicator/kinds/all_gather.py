@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from collectives.communicator.group import Array
-from collectives.communicator.hierarchical.plans import GroupNodes, RowsAlgorithm
+from collectives.communicator.hierarchical.algorithms import GroupNodes, RowsAlgorithm
 from collectives.communicator.kinds.op import Collective, LinkTraffic, Members, T
-from collectives.communicator.steps.array_steps import ArrayStep, PackedMessages, concatenate
-from collectives.communicator.steps.device_steps import (
+from collectives.communicator.actions.array_actions import ArrayAction, PackedMessages, concatenate
+from collectives.communicator.actions.device_actions import (
     AllGatherCall,
     Block,
     DeviceBuffers,
-    DeviceStepBuilder,
+    DeviceActionBuilder,
     copied,
 )
-from collectives.communicator.steps.shared_buffers import Buffers
-from collectives.communicator.steps.shared_steps import Ends, Step, copy_rows, rows_along
+from collectives.communicator.actions.shared_buffers import Buffers
+from collectives.communicator.actions.shared_actions import Ends, CollectiveAction, copy_rows, rows_along
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 
@@ -49,7 +49,7 @@ class AllGather(Collective):
         return operand, result, self.dimension
 
     # ---- memory that all members reach
-    def shared_transfer(self, ends: Ends) -> Iterator[Step]:
+    def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
         """Yield copies. Members that share a result each write their own tile, and a share of the tiles of others."""
         count = len(ends.operands)
         for k, operand in enumerate(ends.buffers.operands):
@@ -64,21 +64,21 @@ class AllGather(Collective):
     # ---- messages
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
-    ) -> Iterator[ArrayStep]:
+    ) -> Iterator[ArrayAction]:
         packed = PackedMessages(index, len(self.group))
-        laying: list[ArrayStep] = []
+        laying: list[ArrayAction] = []
         for operand, result in zip(operands, results, strict=True):
             tiles = np.split(result, packed.count, axis=self.dimension)
             laying += packed.receive([operand] * packed.count, tiles)
         yield from packed.exchange()
         yield from laying
 
-    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> GatherRows:
+    def hierarchical_algorithm(self, nodes: GroupNodes, buffers: Buffers) -> GatherRows:
         return GatherRows(nodes, buffers, self.dimension)
 
     # ---- NCCL
     def add_nccl_calls(
-        self, builder: DeviceStepBuilder, buffers: DeviceBuffers, version: int
+        self, builder: DeviceActionBuilder, buffers: DeviceBuffers, version: int
     ) -> None:
         for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True)):
             if not operand.size:
@@ -103,5 +103,5 @@ class GatherRows(RowsAlgorithm):
         super().__init__(nodes, range(nodes.count), buffers)
         self._dimension = dimension
 
-    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
+    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayAction]:
         yield from concatenate(values, self._dimension, result)

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from collectives.communicator.group import Array
-from collectives.communicator.hierarchical.plans import (
+from collectives.communicator.hierarchical.algorithms import (
     GroupNodes,
     HierarchicalAlgorithm,
     Rows,
@@ -24,8 +24,8 @@ from collectives.communicator.hierarchical.running_prefix import (
     Vector,
 )
 from collectives.communicator.kinds.op import LinkTraffic, Members, ReducingCollective
-from collectives.communicator.steps.array_steps import (
-    ArrayStep,
+from collectives.communicator.actions.array_actions import (
+    ArrayAction,
     Copy,
     Exchange,
     LocalBarrier,
@@ -35,18 +35,18 @@ from collectives.communicator.steps.array_steps import (
     concatenate,
     separate,
 )
-from collectives.communicator.steps.device_steps import (
+from collectives.communicator.actions.device_actions import (
     AllReduceCall,
     Block,
     DeviceBuffers,
-    DeviceStepBuilder,
+    DeviceActionBuilder,
 )
-from collectives.communicator.steps.shared_buffers import (
+from collectives.communicator.actions.shared_buffers import (
     Buffers,
     aligned,
     offsets_of,
 )
-from collectives.communicator.steps.shared_steps import Ends, Step, reduce_rows, share_of
+from collectives.communicator.actions.shared_actions import Ends, CollectiveAction, reduce_rows, share_of
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
@@ -82,7 +82,7 @@ class AllReduce(ReducingCollective):
         return self.reduction is ReductionKind.SUM or not any(one.is_complex for one in operands)
 
     # ---- memory that all members reach
-    def shared_transfer(self, ends: Ends) -> Iterator[Step]:
+    def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
         """Yield the reduction of all elements; in place, that of one part of them for the results of all members.
 
         Each part is reduced once: identical bits, and 1/n of the work.
@@ -114,7 +114,7 @@ class AllReduce(ReducingCollective):
     # ---- messages
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
-    ) -> Iterator[ArrayStep]:
+    ) -> Iterator[ArrayAction]:
         """Yield one exchange if all operands are small, else two. Operands of one type travel as one vector.
 
         An element is reduced by one member, in group order, and then handed to all: 2 (n-1)/n of the operand's bytes
@@ -125,7 +125,7 @@ class AllReduce(ReducingCollective):
         yield from packing
         gathering = PackedMessages(index, count)
         handing = PackedMessages(index, count)
-        reductions: list[ArrayStep] = []
+        reductions: list[ArrayAction] = []
         for vector, total in vectors:
             if vector.nbytes * count <= ONE_SHOT_BYTES or count == 1:
                 reductions += gathering.reduce(self.reduction, [vector] * count, total, results)
@@ -142,7 +142,7 @@ class AllReduce(ReducingCollective):
         yield from handing.exchange()
         yield from unpacking
 
-    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm:
+    def hierarchical_algorithm(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm:
         num_bytes = sum(operand.nbytes for operand in buffers.operands)
         if num_bytes * nodes.count <= ONE_SHOT_BYTES:
             return ReducedRows(nodes, buffers, self.reduction)
@@ -155,7 +155,7 @@ class AllReduce(ReducingCollective):
 
     # ---- NCCL
     def add_nccl_calls(
-        self, builder: DeviceStepBuilder, buffers: DeviceBuffers, version: int
+        self, builder: DeviceActionBuilder, buffers: DeviceBuffers, version: int
     ) -> None:
         for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True)):
             if operand.size:
@@ -197,7 +197,7 @@ class ReducedRows(RowsAlgorithm):
         super().__init__(nodes, range(nodes.count), buffers)
         self._reduction = reduction
 
-    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
+    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayAction]:
         yield Reduce(tuple(values), self._reduction, result)
 
 
@@ -225,12 +225,12 @@ def batches_of(buffers: Buffers) -> tuple[Batch, ...]:
     )
 
 
-def gather_batch(batch: Batch, arrays: Sequence[Array], vector: Array) -> Iterator[ArrayStep]:
+def gather_batch(batch: Batch, arrays: Sequence[Array], vector: Array) -> Iterator[ArrayAction]:
     """Copy the arrays of the batch to ``vector``, one after the other."""
     yield from concatenate([arrays[k].reshape(-1) for k in batch.operands], 0, vector)
 
 
-def scatter_batch(batch: Batch, vector: Array, arrays: Sequence[Array]) -> Iterator[ArrayStep]:
+def scatter_batch(batch: Batch, vector: Array, arrays: Sequence[Array]) -> Iterator[ArrayAction]:
     """Copy ``vector`` back to the arrays of the batch."""
     yield from separate(vector, 0, [arrays[k].reshape(-1) for k in batch.operands])
 
@@ -263,13 +263,13 @@ class FoldedAllReduce(HierarchicalAlgorithm):
     def staging_bytes(self, member: int) -> int:
         return self.chain.staging_bytes(member)
 
-    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
+    def actions(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayAction]:
         chain = self.chain
         for k, batch in enumerate(self.batches):
             yield from gather_batch(batch, buffers.operands, chain.vector(k, member, staging))
         yield LocalBarrier(1)
         cycles = len(chain.chunks) + 2 * chain.last - 1
-        yield from ChainReductionRun(chain, member, staging).steps(_totals_go_back, cycles)
+        yield from ChainReductionRun(chain, member, staging).actions(_totals_go_back, cycles)
         yield LocalBarrier(2)
         for k, batch in enumerate(self.batches):
             is_one = len(batch.operands) == 1
@@ -336,10 +336,10 @@ class SpreadAllReduce(HierarchicalAlgorithm):
     def staging_bytes(self, member: int) -> int:
         return self.rows.staging_bytes(member)
 
-    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
+    def actions(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayAction]:
         found = [self._totals(source, member, staging) for source in range(self.nodes.count)]
         packed = PackedMessages(member, self.nodes.count)
-        reductions: list[ArrayStep] = []
+        reductions: list[ArrayAction] = []
         for k, batch in enumerate(self.batches):
             vector = np.empty(batch.vector.size, batch.vector.dtype)
             yield from gather_batch(batch, buffers.operands, vector)

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from collectives.communicator.group import Array
-from collectives.communicator.hierarchical.plans import (
+from collectives.communicator.hierarchical.algorithms import (
     GroupNodes,
     HierarchicalAlgorithm,
     Staging,
     views_of,
 )
 from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
-from collectives.communicator.steps.array_steps import (
-    ArrayStep,
+from collectives.communicator.actions.array_actions import (
+    ArrayAction,
     Copy,
     Exchange,
     LocalBarrier,
@@ -23,21 +23,21 @@ from collectives.communicator.steps.array_steps import (
     concatenate,
     contiguous_parts,
 )
-from collectives.communicator.steps.device_steps import (
+from collectives.communicator.actions.device_actions import (
     Block,
     DeviceBuffers,
-    DeviceStepBuilder,
+    DeviceActionBuilder,
     ReceiveCall,
     SendCall,
     copied,
 )
-from collectives.communicator.steps.shared_buffers import (
+from collectives.communicator.actions.shared_buffers import (
     MEMORY_ALIGNMENT,
     Buffers,
     aligned,
     offsets_of,
 )
-from collectives.communicator.steps.shared_steps import Ends, Step, SwapRows, copy_rows, rows_along
+from collectives.communicator.actions.shared_actions import Ends, CollectiveAction, SwapRows, copy_rows, rows_along
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 
@@ -85,7 +85,7 @@ class AllToAll(Collective):
         return cls((), dimension)
 
     # ---- memory that all members reach
-    def shared_transfer(self, ends: Ends) -> Iterator[Step]:
+    def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
         """Yield copies; if results are the operands, swaps: each pair of members swaps its parts, one half each."""
         keeps_dimension = self.joined == self.dimension
         is_in_place = keeps_dimension and tuple(ends.targets) == tuple(ends.operands[ends.index])
@@ -122,9 +122,9 @@ class AllToAll(Collective):
     # ---- messages
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
-    ) -> Iterator[ArrayStep]:
+    ) -> Iterator[ArrayAction]:
         packed = PackedMessages(index, len(self.group))
-        laying: list[ArrayStep] = []
+        laying: list[ArrayAction] = []
         if self.dimension is None or self.joined is None:
             laying += packed.receive(operands, results, operands)
         else:
@@ -136,8 +136,8 @@ class AllToAll(Collective):
         yield from packed.exchange()
         yield from laying
 
-    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
-        """Return a plan that sends blocks in batches; None if they are large."""
+    def hierarchical_algorithm(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
+        """Return an algorithm that sends blocks in batches; None if they are large."""
         operands = buffers.operands
         if self.dimension is None and len({(one.shape, one.dtype) for one in operands}) > 1:
             return None
@@ -148,7 +148,7 @@ class AllToAll(Collective):
 
     # ---- NCCL
     def add_nccl_calls(
-        self, builder: DeviceStepBuilder, buffers: DeviceBuffers, version: int
+        self, builder: DeviceActionBuilder, buffers: DeviceBuffers, version: int
     ) -> None:
         if self.dimension is None:
             parts = [Block.of_array(operand) for operand in buffers.operands]
@@ -180,7 +180,7 @@ class _Part:
     target_stride: int
 
 
-def _copy_part(part: _Part) -> Iterator[Step]:
+def _copy_part(part: _Part) -> Iterator[CollectiveAction]:
     """Yield the copies of a part. The side with the longer rows has several of the other's in each."""
     if part.row == part.target_row:
         yield from copy_rows(
@@ -202,7 +202,7 @@ def _copy_part(part: _Part) -> Iterator[Step]:
             )
 
 
-def _swap_half(part: _Part, *, is_first: bool) -> Iterator[Step]:
+def _swap_half(part: _Part, *, is_first: bool) -> Iterator[CollectiveAction]:
     """Yield the swap of one half: one of two members swaps the first half, the other the second."""
     rows, row_bytes = part.rows, part.row
     if rows == 1 or row_bytes >= _SPLIT_BYTES:
@@ -217,7 +217,7 @@ def _swap_half(part: _Part, *, is_first: bool) -> Iterator[Step]:
 
 # ---- NCCL
 def _exchange(
-    builder: DeviceStepBuilder,
+    builder: DeviceActionBuilder,
     buffers: DeviceBuffers,
     parts: Sequence[Block],
     destinations: Sequence[Block],
@@ -274,7 +274,7 @@ class BatchedAllToAll(HierarchicalAlgorithm):
     def staging_bytes(self, member: int) -> int:
         return self.nodes.count * self.block_bytes
 
-    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
+    def actions(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayAction]:
         local_members, count = self.nodes.local_members(member), self.nodes.count
         blocks = {
             local_member: staging[local_member].reshape(count, self.block_bytes)

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from collectives.communicator.group import Array
-from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalAlgorithm, RowsAlgorithm
+from collectives.communicator.hierarchical.algorithms import GroupNodes, HierarchicalAlgorithm, RowsAlgorithm
 from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
-from collectives.communicator.steps.array_steps import ArrayStep, Copy, PackedMessages
-from collectives.communicator.steps.device_steps import (
+from collectives.communicator.actions.array_actions import ArrayAction, Copy, PackedMessages
+from collectives.communicator.actions.device_actions import (
     Block,
     BroadcastCall,
     DeviceBuffers,
-    DeviceStepBuilder,
+    DeviceActionBuilder,
 )
-from collectives.communicator.steps.shared_buffers import Buffers
-from collectives.communicator.steps.shared_steps import Ends, Step, copy_rows
+from collectives.communicator.actions.shared_buffers import Buffers
+from collectives.communicator.actions.shared_actions import Ends, CollectiveAction, copy_rows
 from spmd.lazy_dataclass import dataclass
 
 
@@ -44,7 +44,7 @@ class CollectiveBroadcast(Collective):
         return source == 0
 
     # ---- memory that all members reach
-    def shared_transfer(self, ends: Ends) -> Iterator[Step]:
+    def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
         """Yield the copies. The first of the members that share a result writes it."""
         for k, result in enumerate(ends.buffers.results):
             if ends.index == min(ends.holders_of(k)):
@@ -53,7 +53,7 @@ class CollectiveBroadcast(Collective):
     # ---- messages
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
-    ) -> Iterator[ArrayStep]:
+    ) -> Iterator[ArrayAction]:
         packed = PackedMessages(index, len(self.group))
         if index == 0:
             packed.sends += itertools.product(packed.others, operands)
@@ -64,14 +64,14 @@ class CollectiveBroadcast(Collective):
             for operand, result in zip(operands, results, strict=True):
                 yield Copy(operand, result)
 
-    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
-        """Return the plan; None if no other node has two members, since messages alone are as good."""
+    def hierarchical_algorithm(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
+        """Return the algorithm; None if no other node has two members, since messages alone are as good."""
         others = nodes.nodes[1:]
         return BroadcastRow(nodes, buffers) if any(len(node) > 1 for node in others) else None
 
     # ---- NCCL
     def add_nccl_calls(
-        self, builder: DeviceStepBuilder, buffers: DeviceBuffers, version: int
+        self, builder: DeviceActionBuilder, buffers: DeviceBuffers, version: int
     ) -> None:
         for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True)):
             if operand.nbytes:
@@ -86,5 +86,5 @@ class BroadcastRow(RowsAlgorithm):
     def __init__(self, nodes: GroupNodes, buffers: Buffers) -> None:
         super().__init__(nodes, (0,), buffers)
 
-    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
+    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayAction]:
         yield Copy(values[0], result)

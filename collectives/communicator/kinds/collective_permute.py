@@ -8,22 +8,22 @@ import numpy as np
 
 from collectives.communicator.group import Array, Group
 from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
-from collectives.communicator.steps.array_steps import ArrayStep, Copy, PackedMessages, Zero
-from collectives.communicator.steps.device_steps import (
+from collectives.communicator.actions.array_actions import ArrayAction, Copy, PackedMessages, Zero
+from collectives.communicator.actions.device_actions import (
     Block,
     DeviceBuffers,
-    DeviceStepBuilder,
+    DeviceActionBuilder,
     ReceiveCall,
     SendCall,
     copied,
 )
-from collectives.communicator.steps.device_steps import Zero as DeviceZero
-from collectives.communicator.steps.shared_buffers import Buffers
-from collectives.communicator.steps.shared_steps import (
+from collectives.communicator.actions.device_actions import Zero as DeviceZero
+from collectives.communicator.actions.shared_buffers import Buffers
+from collectives.communicator.actions.shared_actions import (
     Ends,
     FillZero,
     RotateBytes,
-    Step,
+    CollectiveAction,
     copy_rows,
     share_of,
 )
@@ -76,7 +76,7 @@ class CollectivePermute(Collective):
         return len(self.pairs) / devices
 
     # ---- memory that all members reach
-    def shared_transfer(self, ends: Ends) -> Iterator[Step]:
+    def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
         """Yield copies; on top of the operands, the move of one part of the bytes of all members of the route."""
         if ends.results and self.overwrites_operands(ends.buffers):
             yield from self._rotate(ends)
@@ -98,7 +98,7 @@ class CollectivePermute(Collective):
         others = [i for i in self._route(index)[0] if i != index]
         return others, others
 
-    def _rotate(self, ends: Ends) -> Iterator[Step]:
+    def _rotate(self, ends: Ends) -> Iterator[CollectiveAction]:
         members, is_cycle = self._route(ends.index)
         for k, result in enumerate(ends.buffers.results):
             first, end = share_of(result.nbytes, 1, members.index(ends.index), len(members))
@@ -114,12 +114,12 @@ class CollectivePermute(Collective):
     # ---- messages
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
-    ) -> Iterator[ArrayStep]:
+    ) -> Iterator[ArrayAction]:
         group, rank = self.group, self.group[index]
         source = self.source_of(rank)
         targets = [group.index(target) for target in self.targets_of(rank) if target != rank]
         packed = PackedMessages(index, len(group))
-        laying: list[ArrayStep] = []
+        laying: list[ArrayAction] = []
         for operand, result in zip(operands, results, strict=True):
             packed.sends += [(target, operand) for target in targets]
             if source is None:
@@ -138,7 +138,7 @@ class CollectivePermute(Collective):
         return self.source_of(rank) == rank
 
     def add_nccl_calls(
-        self, builder: DeviceStepBuilder, buffers: DeviceBuffers, version: int
+        self, builder: DeviceActionBuilder, buffers: DeviceBuffers, version: int
     ) -> None:
         group, rank = self.group, self.group[builder.index]
         source, targets = self.source_of(rank), self.targets_of(rank)

@@ -3,7 +3,7 @@
     definition       ``combine`` and ``deliver``: two pure functions that say by definition what each member receives
     facts            on which planners, checkers and cost models rely
     shared memory    the copies and reductions of one member in memory that all members reach
-    messages         the exchanges of one member, and for groups that span nodes a plan in two levels
+    messages         the exchanges of one member, and for groups that span nodes an algorithm in two levels
     NCCL             the calls of one GPU
 
 Transports may move bytes in any of these ways, but must end with the same bits as the definition.
@@ -19,17 +19,17 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import numpy as np
 
 from collectives.communicator.group import Array, Group, reduce_in_order
-from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalAlgorithm
-from collectives.communicator.steps.array_steps import ArrayStep
-from collectives.communicator.steps.device_steps import (
+from collectives.communicator.hierarchical.algorithms import GroupNodes, HierarchicalAlgorithm
+from collectives.communicator.actions.array_actions import ArrayAction
+from collectives.communicator.actions.device_actions import (
     DeviceBuffers,
-    DeviceStepBuilder,
+    DeviceActionBuilder,
     NcclReduction,
     nccl_reduction,
 )
-from collectives.communicator.steps.engine import CollectiveEngine
-from collectives.communicator.steps.shared_buffers import Buffers
-from collectives.communicator.steps.shared_steps import Ends, Step
+from collectives.communicator.actions.engine import CollectiveEngine
+from collectives.communicator.actions.shared_buffers import Buffers
+from collectives.communicator.actions.shared_actions import Ends, CollectiveAction
 from spmd.device import ReductionKind
 from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
@@ -141,7 +141,7 @@ class Collective(ABC):
 
     # ---- memory that all members reach
     @abstractmethod
-    def shared_transfer(self, ends: Ends) -> Iterator[Step]:
+    def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
         """Yield what one member copies and reduces, without waits."""
 
     def can_run_in_place(self, buffers: Buffers) -> bool:
@@ -164,20 +164,20 @@ class Collective(ABC):
     @abstractmethod
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
-    ) -> Iterator[ArrayStep]:
-        """Yield the steps of member ``index`` on these very arrays, which are run any number of times.
+    ) -> Iterator[ArrayAction]:
+        """Yield the actions of member ``index`` on these very arrays, which are run any number of times.
 
         What goes to one member goes in one exchange, for all operands: a round costs more than a message.
         """
 
-    def message_steps(
+    def message_actions(
         self, rank: int, operands: Sequence[Array], results: Sequence[Array]
-    ) -> tuple[ArrayStep, ...]:
-        """Return the steps of ``rank``."""
+    ) -> tuple[ArrayAction, ...]:
+        """Return the actions of ``rank``."""
         return tuple(self.by_messages(self.group.index(rank), operands, results))
 
-    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
-        """Return the plan for a group on ``nodes`` of two levels; None if messages alone are as good.
+    def hierarchical_algorithm(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
+        """Return the algorithm for a group on ``nodes`` of two levels; None if messages alone are as good.
 
         It depends on the nodes, and on shapes and types, alone: every member comes to the same.
         """
@@ -195,9 +195,9 @@ class Collective(ABC):
 
     @abstractmethod
     def add_nccl_calls(
-        self, builder: DeviceStepBuilder, buffers: DeviceBuffers, version: int
+        self, builder: DeviceActionBuilder, buffers: DeviceBuffers, version: int
     ) -> None:
-        """Add the steps of a group of several members, if ``nccl_obstacle`` is None."""
+        """Add the actions of a group of several members, if ``nccl_obstacle`` is None."""
 
     def _others(self, index: int) -> list[int]:
         return [i for i in range(len(self.group)) if i != index]

@@ -10,15 +10,15 @@ import numpy as np
 
 from collectives.communicator.group import Array
 from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
-from collectives.communicator.steps.array_steps import (
-    ArrayStep,
+from collectives.communicator.actions.array_actions import (
+    ArrayAction,
     Copy,
     Deferred,
     Exchange,
     PackedMessages,
 )
-from collectives.communicator.steps.device_steps import DeviceBuffers, DeviceStepBuilder
-from collectives.communicator.steps.shared_steps import Ends, MoveRows, Step, copy_rows
+from collectives.communicator.actions.device_actions import DeviceBuffers, DeviceActionBuilder
+from collectives.communicator.actions.shared_actions import Ends, MoveRows, CollectiveAction, copy_rows
 from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 
@@ -58,7 +58,7 @@ class RaggedAllToAll(Collective):
         return 1.0
 
     # ---- memory that all members reach
-    def shared_transfer(self, ends: Ends) -> Iterator[Step]:
+    def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
         source, output, table = ends.buffers.operands[:3]
         yield from copy_rows(ends.operands[ends.index][1], ends.targets[0], 1, output.nbytes)
         row_bytes = math.prod(source.shape[1:]) * source.itemsize
@@ -87,7 +87,7 @@ class RaggedAllToAll(Collective):
     # ---- messages
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
-    ) -> Iterator[ArrayStep]:
+    ) -> Iterator[ArrayAction]:
         """Yield an exchange of tables, since senders know where rows go, then one of each pair's rows."""
         source, output, input_offsets, send_sizes, output_offsets, _ = operands
         (result,) = results
@@ -133,7 +133,7 @@ class RaggedAllToAll(Collective):
         return "its sizes lie in the data"
 
     def add_nccl_calls(
-        self, builder: DeviceStepBuilder, buffers: DeviceBuffers, version: int
+        self, builder: DeviceActionBuilder, buffers: DeviceBuffers, version: int
     ) -> None:
         raise RunError(f"{self.kind}: NCCL has no such collective")
 

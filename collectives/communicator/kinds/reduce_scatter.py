@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from collectives.communicator.group import Array
-from collectives.communicator.hierarchical.plans import (
+from collectives.communicator.hierarchical.algorithms import (
     GroupNodes,
     HierarchicalAlgorithm,
     Staging,
@@ -22,23 +22,23 @@ from collectives.communicator.hierarchical.running_prefix import (
     Vector,
 )
 from collectives.communicator.kinds.op import LinkTraffic, Members, ReducingCollective, T
-from collectives.communicator.steps.array_steps import (
-    ArrayStep,
+from collectives.communicator.actions.array_actions import (
+    ArrayAction,
     Copy,
     Exchange,
     LocalBarrier,
     PackedMessages,
     contiguous_parts,
 )
-from collectives.communicator.steps.device_steps import (
+from collectives.communicator.actions.device_actions import (
     Block,
     DeviceBuffers,
-    DeviceStepBuilder,
+    DeviceActionBuilder,
     ReduceScatterCall,
     copied,
 )
-from collectives.communicator.steps.shared_buffers import Buffers
-from collectives.communicator.steps.shared_steps import Ends, Step, reduce_rows, rows_along
+from collectives.communicator.actions.shared_buffers import Buffers
+from collectives.communicator.actions.shared_actions import Ends, CollectiveAction, reduce_rows, rows_along
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 
@@ -75,7 +75,7 @@ class ReduceScatter(ReducingCollective):
         return results * members
 
     # ---- memory that all members reach
-    def shared_transfer(self, ends: Ends) -> Iterator[Step]:
+    def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
         for k, operand in enumerate(ends.buffers.operands):
             rows, row = rows_along(operand, self.dimension)
             part = row // len(ends.operands)
@@ -88,10 +88,10 @@ class ReduceScatter(ReducingCollective):
     # ---- messages
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
-    ) -> Iterator[ArrayStep]:
+    ) -> Iterator[ArrayAction]:
         """Yield an exchange in which each member receives its own part, and the reduction in group order."""
         packed = PackedMessages(index, len(self.group))
-        reductions: list[ArrayStep] = []
+        reductions: list[ArrayAction] = []
         for operand, result in zip(operands, results, strict=True):
             parts, copies = contiguous_parts(operand, packed.count, self.dimension)
             yield from copies
@@ -99,7 +99,7 @@ class ReduceScatter(ReducingCollective):
         yield from packed.exchange()
         yield from reductions
 
-    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
+    def hierarchical_algorithm(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
         if not nodes.is_one_after_the_other:
             return None
         vectors = tuple(Vector(operand.dtype, operand.size) for operand in buffers.operands)
@@ -109,7 +109,7 @@ class ReduceScatter(ReducingCollective):
 
     # ---- NCCL
     def add_nccl_calls(
-        self, builder: DeviceStepBuilder, buffers: DeviceBuffers, version: int
+        self, builder: DeviceActionBuilder, buffers: DeviceBuffers, version: int
     ) -> None:
         for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True)):
             if not operand.size:
@@ -161,7 +161,7 @@ class FoldedReduceScatter(HierarchicalAlgorithm):
     def staging_bytes(self, member: int) -> int:
         return self.chain.staging_bytes(member)
 
-    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
+    def actions(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayAction]:
         chain = self.chain
         results = [result.reshape(-1) for result in buffers.results]
         for k, operand in enumerate(buffers.operands):
@@ -174,7 +174,7 @@ class FoldedReduceScatter(HierarchicalAlgorithm):
         def totals(run: ChainReductionRun, cycle: int) -> Exchange:
             return self._totals_arrive(run, cycle, results)
 
-        yield from ChainReductionRun(chain, member, staging).steps(
+        yield from ChainReductionRun(chain, member, staging).actions(
             totals, len(chain.chunks) + chain.last
         )
         yield LocalBarrier(2)

@@ -1,6 +1,6 @@
 """Devices of one process.
 
-With an engine, collectives are native steps over the devices' memory (``process_memory.py``). Without one, and for
+With an engine, collectives are native actions over the devices' memory (``process_memory.py``). Without one, and for
 reductions that it has no code for, they are rendezvous (``rendezvous.py``).
 
 A wait ends with an error as soon as the rendezvous cannot complete: when another rank failed or ended its program, and
@@ -33,8 +33,8 @@ from collectives.communicator.liveness.status_table import (
 )
 from collectives.communicator.loopback.process_memory import ProcessMemory
 from collectives.communicator.loopback.rendezvous import RendezvousCollective, RendezvousTable
-from collectives.communicator.steps.engine import CollectiveEngine
-from collectives.communicator.steps.shared_buffers import Buffers, private_memory
+from collectives.communicator.actions.engine import CollectiveEngine
+from collectives.communicator.actions.shared_buffers import Buffers, private_memory
 from collectives.communicator.wait_context import InFlightSet, poll_while
 from spmd.errors import CollectiveTimeoutError, RunError
 from spmd.lazy_dataclass import dataclass

@@ -1,6 +1,6 @@
 """Collectives between devices of one process, over the memory that they have anyway.
 
-A collective is linked when its last member has bound it: any member's arrays are everyone's. What steps do is what they
+A collective is linked when its last member has bound it: any member's arrays are everyone's. What actions do is what they
 do between the ranks of a node (``shared_protocols.py``); there are no windows, and nothing goes by messages.
 """
 
@@ -17,17 +17,17 @@ from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.shared_protocols import (
     MemberMemory,
     needs_staging,
-    step_program,
+    action_program,
 )
-from collectives.communicator.steps.engine import CollectiveEngine, LoadedCollective
-from collectives.communicator.steps.shared_buffers import (
+from collectives.communicator.actions.engine import CollectiveEngine, LoadedCollective
+from collectives.communicator.actions.shared_buffers import (
     MEMORY_ALIGNMENT,
     Buffers,
     addresses_of,
     aligned,
     private_memory,
 )
-from collectives.communicator.steps.shared_steps import CollectiveProgram
+from collectives.communicator.actions.shared_actions import CollectiveProgram
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
@@ -125,12 +125,12 @@ class ProcessMemory:
             staging.append(own)
             addresses = addresses_of(own) or None
             programs.append(
-                step_program(member.collective, index, member.buffers, memories, addresses)
+                action_program(member.collective, index, member.buffers, memories, addresses)
             )
         everyones = [member.buffers for member in members]
         loaded = self._engine.load(programs)
-        for member, steps, stage in zip(members, loaded, staging, strict=True):
-            member.load(steps, (control, everyones, stage))
+        for member, actions, stage in zip(members, loaded, staging, strict=True):
+            member.load(actions, (control, everyones, stage))
 
 
 def _go_through_slots(members: list[MemberCollective]) -> bool:

@@ -1,1 +1,1 @@
-"""Collectives as steps on arrays that are carried by messages."""
+"""Collectives as actions on arrays that are carried by messages."""

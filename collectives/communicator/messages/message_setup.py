@@ -1,4 +1,4 @@
-"""Collectives that native code carries by messages: from the steps on their arrays to the program that is loaded.
+"""Collectives that native code carries by messages: from the actions on their arrays to the program that is loaded.
 
 Groups with two levels need memory of their nodes besides: staging for each collective, and counters for the meetings of
 its members there.
@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from collectives.communicator.group import Array
-from collectives.communicator.hierarchical.plans import HierarchicalAlgorithm
+from collectives.communicator.hierarchical.algorithms import HierarchicalAlgorithm
 from collectives.communicator.kinds.op import Collective
-from collectives.communicator.messages.native_message_steps import LocalMembers, native_program
+from collectives.communicator.messages.native_message_actions import LocalMembers, native_program
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.node import ByteExchange, Nodes
 from collectives.communicator.node.shared_window import SharedWindow
-from collectives.communicator.steps.array_steps import Copy, Exchange
-from collectives.communicator.steps.engine import CollectiveEngine
-from collectives.communicator.steps.shared_buffers import MEMORY_ALIGNMENT, Buffers, aligned
-from collectives.communicator.steps.shared_steps import CollectiveProgram, Messages
+from collectives.communicator.actions.array_actions import Copy, Exchange
+from collectives.communicator.actions.engine import CollectiveEngine
+from collectives.communicator.actions.shared_buffers import MEMORY_ALIGNMENT, Buffers, aligned
+from collectives.communicator.actions.shared_actions import CollectiveProgram, Messages
 from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 
@@ -40,13 +40,13 @@ class Prepares(Protocol):
 class _Bound:
     """A collective before it is connected. ``number``: how many were bound before it, on every rank.
 
-    plan: in two levels. last: steps at the end of each run.
+    algorithm: in two levels. last: actions at the end of each run.
     """
 
     native: NativeCollective
     channel: Prepares
     number: int
-    plan: HierarchicalAlgorithm | None
+    algorithm: HierarchicalAlgorithm | None
     last: Sequence[Copy]
 
     @property
@@ -83,7 +83,7 @@ class MessageSetup:
         open_window: OpenWindow | None,
         notify: Callable[[str], None],
     ) -> None:
-        """``engine``: what runs steps; without one, nothing is native. ``notify``: called with messages for the user.
+        """``engine``: what runs actions; without one, nothing is native. ``notify``: called with messages for the user.
 
         open_window: None where ranks do not share memory, and no collective has two levels.
         """
@@ -107,28 +107,28 @@ class MessageSetup:
         return collective.has_code(self._engine, buffers.operands)
 
     def bind(self, native: NativeCollective, channel: Prepares, last: Sequence[Copy]) -> None:
-        """``native`` gets its steps in ``connect``; ``last``: what is to be done at the end of each run."""
+        """``native`` gets its actions in ``connect``; ``last``: what is to be done at the end of each run."""
         nodes = self._nodes.of_group(native.group)
-        plan = None
+        algorithm = None
         if self._open_window is not None and nodes.is_hierarchical:
-            plan = native.collective.hierarchical_plan(nodes, native.buffers)
-        self._bound.append(_Bound(native, channel, self._count, plan, last))
+            algorithm = native.collective.hierarchical_algorithm(nodes, native.buffers)
+        self._bound.append(_Bound(native, channel, self._count, algorithm, last))
 
     def connect(self) -> None:
         """Make ready what was bound since the last time."""
         bound, self._bound = self._bound, []
-        programs = self._in_two_levels([one for one in bound if one.plan is not None])
-        programs += map(self._by_messages_alone, (one for one in bound if one.plan is None))
+        programs = self._in_two_levels([one for one in bound if one.algorithm is not None])
+        programs += map(self._by_messages_alone, (one for one in bound if one.algorithm is None))
         if self._engine is not None:
             loaded = self._engine.load([program.native for program in programs])
-            for program, steps in zip(programs, loaded, strict=True):
-                program.bound.native.load(steps, program.keep)
+            for program, actions in zip(programs, loaded, strict=True):
+                program.bound.native.load(actions, program.keep)
 
     def _by_messages_alone(self, one: _Bound) -> _Program:
         buffers = one.buffers
-        alone = one.collective.message_steps(self._rank, buffers.operands, buffers.results)
-        steps = (*alone, *one.last)
-        return _Program(one, native_program(steps, one.channel.prepare), steps)
+        alone = one.collective.message_actions(self._rank, buffers.operands, buffers.results)
+        actions = (*alone, *one.last)
+        return _Program(one, native_program(actions, one.channel.prepare), actions)
 
     def _in_two_levels(self, bound: Sequence[_Bound]) -> list[_Program]:
         if self._open_window is None:
@@ -166,14 +166,14 @@ class MessageSetup:
             staging[member] = segment[start + MEMORY_ALIGNMENT : start + size]
         others = tuple(rank for rank in members if rank != self._rank)
         counter, *counters = (window.address(rank, starts[rank]) for rank in (self._rank, *others))
-        assert one.plan is not None
-        steps = (*one.plan.steps(members[self._rank], one.buffers, staging), *one.last)
+        assert one.algorithm is not None
+        actions = (*one.algorithm.actions(members[self._rank], one.buffers, staging), *one.last)
         local_members = LocalMembers(counter, others, tuple(counters))
-        native = native_program(steps, one.channel.prepare, local_members, one.plan.barriers)
-        return _Program(one, native, (*steps, own))
+        native = native_program(actions, one.channel.prepare, local_members, one.algorithm.barriers)
+        return _Program(one, native, (*actions, own))
 
     def _bytes_of(self, one: _Bound, rank: int) -> int:
         """The counter's line and the staging of ``rank`` in a collective."""
-        assert one.plan is not None
+        assert one.algorithm is not None
         member = one.collective.group.index(rank)
-        return MEMORY_ALIGNMENT + aligned(one.plan.staging_bytes(member))
+        return MEMORY_ALIGNMENT + aligned(one.algorithm.staging_bytes(member))

@@ -32,9 +32,9 @@ from collectives.communicator.node.barrier import BARRIER_BYTES, NodeBarrier
 from collectives.communicator.node.node import default_node_id, find_nodes
 from collectives.communicator.node.node_memory import NodeMemory
 from collectives.communicator.node.shared_window import SharedMemoryProvider, default_providers
-from collectives.communicator.steps.array_steps import Copy
-from collectives.communicator.steps.engine import CollectiveEngine
-from collectives.communicator.steps.shared_buffers import Buffers, private_memory
+from collectives.communicator.actions.array_actions import Copy
+from collectives.communicator.actions.engine import CollectiveEngine
+from collectives.communicator.actions.shared_buffers import Buffers, private_memory
 from collectives.communicator.wait_context import InFlightSet, ask_while, poll_until, poll_while
 from spmd.errors import CollectiveTimeoutError, RunError
 
@@ -148,8 +148,8 @@ class MpiCommunicator:
         def by_messages(between: Buffers, last: Sequence[Copy]) -> BoundCollective:
             channel = self._link(collective.group).channel(max(len(between.operands), 1))
             if not self._messages.can_carry(collective, between):
-                steps = collective.message_steps(self.rank, between.operands, between.results)
-                return MessageCollective(self, channel, name, (*steps, *last))
+                actions = collective.message_actions(self.rank, between.operands, between.results)
+                return MessageCollective(self, channel, name, (*actions, *last))
             bound = NativeCollective(
                 self, collective, name, between, self.spins, needs_progress=True
             )

@@ -18,8 +18,8 @@ from mpi4py import MPI
 from collectives.communicator.group import Array, Group
 from collectives.communicator.mpi.requests import PersistentMessages, TaggedMessage, bytes_of
 from collectives.communicator.node.node import Nodes
-from collectives.communicator.steps.array_steps import (
-    ArrayStep,
+from collectives.communicator.actions.array_actions import (
+    ArrayAction,
     Exchange,
     LocalBarrier,
     Message,
@@ -134,18 +134,18 @@ class PostedExchange:
 
 
 class MessageCollective:
-    """A collective whose steps Python carries out, by messages alone (BoundCollective).
+    """A collective whose actions Python carries out, by messages alone (BoundCollective).
 
     In a run: the exchange it waits for, and those still to come.
     """
 
     def __init__(
-        self, world: WaitingWorld, channel: Channel, name: str, steps: Sequence[ArrayStep]
+        self, world: WaitingWorld, channel: Channel, name: str, actions: Sequence[ArrayAction]
     ) -> None:
         self.name = name
         self._world = world
         self._channel = channel
-        self._steps = steps
+        self._actions = actions
         self._running = False
         self._due: Iterator[Exchange | LocalBarrier] = iter(())
         self._current: PostedExchange | None = None
@@ -156,7 +156,7 @@ class MessageCollective:
         self._world.note(f"last started {self.name}")
         self._running = True
         self._world.in_flight.enter(self)
-        self._due = exchanges_of(self._steps)
+        self._due = exchanges_of(self._actions)
         self._advance()
 
     def poll(self) -> bool:

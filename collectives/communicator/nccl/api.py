@@ -12,7 +12,7 @@ from dataclasses import field
 from enum import IntEnum
 from typing import Any, Protocol
 
-from collectives.communicator.steps.device_steps import NcclOperation, NcclType
+from collectives.communicator.actions.device_actions import NcclOperation, NcclType
 from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 

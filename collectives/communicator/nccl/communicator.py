@@ -25,9 +25,9 @@ from collectives.communicator.nccl.enqueue import enqueue
 from collectives.communicator.nccl.group_communicators import Cliques
 from collectives.communicator.nccl.in_flight import AsyncCollective, InFlightCollectives
 from collectives.communicator.nccl.interface import DeviceEvent, DeviceMemory, HostCommunicator
-from collectives.communicator.nccl.plan_steps import plan_steps
+from collectives.communicator.nccl.plan_actions import plan_actions
 from collectives.communicator.nccl.watchdog_thread import NcclWatch
-from collectives.communicator.steps.device_steps import DeviceArray, DeviceSteps, version_text
+from collectives.communicator.actions.device_actions import DeviceArray, DeviceActions, version_text
 from spmd.errors import CollectiveTimeoutError, RunError
 from spmd.lazy_dataclass import dataclass
 
@@ -48,7 +48,7 @@ class Turns:
 
 @dataclass(eq=False)
 class NcclCollective:
-    """A collective on arrays of a GPU, bound once. ``connect`` gives it its steps and its clique."""
+    """A collective on arrays of a GPU, bound once. ``connect`` gives it its actions and its clique."""
 
     world: NcclCommunicator
     collective: Collective
@@ -56,7 +56,7 @@ class NcclCollective:
     operands: tuple[DeviceArray, ...]
     results: tuple[DeviceArray, ...]
     turns: Turns
-    steps: DeviceSteps = field(default_factory=DeviceSteps)
+    actions: DeviceActions = field(default_factory=DeviceActions)
     comm: NcclComm | None = None
 
     @property
@@ -163,7 +163,7 @@ class NcclCommunicator:
         scratch_bytes = max((taken for _, taken in plans), default=0)
         scratch = self._memory.allocate(scratch_bytes) if scratch_bytes else 0
         for bound in self._new:
-            bound.steps, _ = self._plan(bound, scratch)
+            bound.actions, _ = self._plan(bound, scratch)
             bound.comm = self._cliques[bound.group] if len(bound.group) > 1 else None
         self._new.clear()
 
@@ -214,7 +214,7 @@ class NcclCommunicator:
             self._last[0].hold_up(stream)
 
     def _put(self, bound: NcclCollective, stream: int) -> None:
-        enqueue(bound.steps, self._api, bound.comm, self._memory, stream)
+        enqueue(bound.actions, self._api, bound.comm, self._memory, stream)
 
     def wait(self, stream: int) -> None:
         """Until all that is on ``stream`` by now is done: how a host that has NCCL's work on its GPU waits for it.
@@ -244,8 +244,8 @@ class NcclCommunicator:
         self._watch.stop()
         self._cliques.close()
 
-    def _plan(self, bound: NcclCollective, scratch: int) -> tuple[DeviceSteps, int]:
-        return plan_steps(
+    def _plan(self, bound: NcclCollective, scratch: int) -> tuple[DeviceActions, int]:
+        return plan_actions(
             bound.collective, self.rank, bound.operands, bound.results, self._version, scratch
         )
 

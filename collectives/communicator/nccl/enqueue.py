@@ -1,16 +1,16 @@
-"""Enqueue the steps of a collective (``device_steps``) on a stream: copies on the GPU, and calls of NCCL."""
+"""Enqueue the actions of a collective (``device_actions``) on a stream: copies on the GPU, and calls of NCCL."""
 
 from __future__ import annotations
 
 from collectives.communicator.nccl.api import NcclApi, NcclComm
 from collectives.communicator.nccl.interface import DeviceMemory
-from collectives.communicator.steps.device_steps import (
+from collectives.communicator.actions.device_actions import (
     AllGatherCall,
     AllReduceCall,
     BroadcastCall,
     CopyRows,
-    DeviceSteps,
-    LocalStep,
+    DeviceActions,
+    LocalAction,
     NcclCall,
     NcclType,
     ReceiveCall,
@@ -21,25 +21,25 @@ from collectives.communicator.steps.device_steps import (
 
 
 def enqueue(
-    steps: DeviceSteps, api: NcclApi, comm: NcclComm | None, memory: DeviceMemory, stream: int
+    actions: DeviceActions, api: NcclApi, comm: NcclComm | None, memory: DeviceMemory, stream: int
 ) -> None:
-    """Put ``steps`` on ``stream``. ``comm`` is None if they call no function of NCCL."""
-    for step in steps.before:
-        _enqueue_local(step, memory, stream)
-    if steps.calls:
+    """Put ``actions`` on ``stream``. ``comm`` is None if they call no function of NCCL."""
+    for action in actions.before:
+        _enqueue_local(action, memory, stream)
+    if actions.calls:
         assert comm is not None, "whoever calls NCCL has a communicator"
         api.group_start()
         try:
-            for call in steps.calls:
+            for call in actions.calls:
                 _call(call, api, comm, stream)
         finally:
             api.group_end()
-    for step in steps.after:
-        _enqueue_local(step, memory, stream)
+    for action in actions.after:
+        _enqueue_local(action, memory, stream)
 
 
-def _enqueue_local(step: LocalStep, memory: DeviceMemory, stream: int) -> None:
-    match step:
+def _enqueue_local(action: LocalAction, memory: DeviceMemory, stream: int) -> None:
+    match action:
         case Zero(target, num_bytes):
             memory.zero(target, num_bytes, stream)
         case CopyRows(target, target_pitch, source, source_pitch, row_bytes, rows):

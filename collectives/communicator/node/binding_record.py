@@ -18,7 +18,7 @@ from collectives.communicator.kinds.op import Collective
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.shared_protocols import own_tiles
 from collectives.communicator.node.shared_window import SharedWindow
-from collectives.communicator.steps.shared_buffers import MEMORY_ALIGNMENT, Buffers
+from collectives.communicator.actions.shared_buffers import MEMORY_ALIGNMENT, Buffers
 from spmd.lazy_dataclass import dataclass
 
 _HEADER = struct.Struct("<qq")
@@ -133,7 +133,7 @@ def binding_digest(
     buffers: Buffers,
     window_offsets: tuple[WindowOffsets, WindowOffsets],
 ) -> bytes:
-    """Return a digest that is equal for two members only if they carry the collective out by the same steps.
+    """Return a digest that is equal for two members only if they carry the collective out by the same actions.
 
     It covers the windows in which arrays lie and how results overlap operands, but offsets only of results that members
     hold together. ``index``: of this rank in the group.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from collectives.communicator.group import Group
-from collectives.communicator.hierarchical.plans import GroupNodes
+from collectives.communicator.hierarchical.algorithms import GroupNodes
 from spmd.lazy_dataclass import dataclass
 
 ByteExchange: TypeAlias = Callable[[bytes], list[bytes]]

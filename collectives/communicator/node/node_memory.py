@@ -26,22 +26,22 @@ from collectives.communicator.node.node import ByteExchange, Node
 from collectives.communicator.node.shared_protocols import (
     MemberMemory,
     needs_staging,
-    step_program,
+    action_program,
 )
 from collectives.communicator.node.shared_window import (
     SharedMemoryProvider,
     SharedWindow,
     open_window,
 )
-from collectives.communicator.steps.array_steps import Copy
-from collectives.communicator.steps.engine import CollectiveEngine
-from collectives.communicator.steps.shared_buffers import (
+from collectives.communicator.actions.array_actions import Copy
+from collectives.communicator.actions.engine import CollectiveEngine
+from collectives.communicator.actions.shared_buffers import (
     MEMORY_ALIGNMENT,
     Buffers,
     addresses_of,
     private_memory,
 )
-from collectives.communicator.steps.shared_steps import CollectiveProgram
+from collectives.communicator.actions.shared_actions import CollectiveProgram
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 
@@ -131,7 +131,7 @@ class NodeMemory:
         buffers: Buffers,
         by_messages: ByMessages,
     ) -> BoundCollective:
-        """A collective over shared memory where possible, else the one that ``by_messages`` makes, with its last steps.
+        """A collective over shared memory where possible, else the one that ``by_messages`` makes, with its last actions.
 
         RunError where ranks would write different results to memory that they hold together.
         """
@@ -188,8 +188,8 @@ class NodeMemory:
                 program, staging = self._program(binding, binding.shared, members)
                 programs.append(program)
                 loading.append((binding.shared, (memory, staging)))
-        for (shared, keep), steps in zip(loading, self._engine.load(programs), strict=True):
-            shared.load(steps, keep)
+        for (shared, keep), actions in zip(loading, self._engine.load(programs), strict=True):
+            shared.load(actions, keep)
 
     def _require_consistency(
         self, bindings: Sequence[Binding], bound: Sequence[Sequence[BoundRecord]]
@@ -215,7 +215,7 @@ class NodeMemory:
     def _program(
         self, binding: Binding, shared: NativeCollective, members: list[MemberMemory]
     ) -> tuple[CollectiveProgram, list[Array]]:
-        """Return the steps of this rank, and memory that it needs for them.
+        """Return the actions of this rank, and memory that it needs for them.
 
         ``members``: memory of all members of the group. Private arrays of this rank are among its own.
         """
@@ -227,7 +227,7 @@ class NodeMemory:
         if not binding.slot_bytes and needs_staging(collective, index, buffers):
             staging = [private_memory(result.nbytes) for result in buffers.results]
         addresses = addresses_of(staging) or None
-        return step_program(collective, index, buffers, members, addresses), staging
+        return action_program(collective, index, buffers, members, addresses), staging
 
     def _protocol(
         self,

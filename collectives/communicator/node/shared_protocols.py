@@ -1,4 +1,4 @@
-"""Protocols in which a collective's steps run over memory that all members of its group reach.
+"""Protocols in which a collective's actions run over memory that all members of its group reach.
 
 Two protocols. *Through slots*, for small operands: each member copies its operands to a slot of its own and signals;
 when all have, it reads everyone's slot. One barrier, and no member accesses another's buffers. Slots take turns: who
@@ -27,13 +27,13 @@ import math
 from collections.abc import Iterator, Sequence
 
 from collectives.communicator.kinds.op import Collective
-from collectives.communicator.steps.shared_buffers import Addresses, Buffers, starts_at
-from collectives.communicator.steps.shared_steps import (
+from collectives.communicator.actions.shared_buffers import Addresses, Buffers, starts_at
+from collectives.communicator.actions.shared_actions import (
     Await,
     CollectiveProgram,
     Ends,
     Signal,
-    Step,
+    CollectiveAction,
     copies,
     join_copies,
 )
@@ -53,25 +53,25 @@ class MemberMemory:
     slots: tuple[int, ...] = ()
 
 
-def step_program(
+def action_program(
     collective: Collective,
     index: int,
     buffers: Buffers,
     members: Sequence[MemberMemory],
     staging: Addresses | None = None,
 ) -> CollectiveProgram:
-    """Return the steps of member ``index``: through slots if members have some, otherwise in place.
+    """Return the actions of member ``index``: through slots if members have some, otherwise in place.
 
     ``staging``: this process's own memory for each result, where ``needs_staging``.
     """
     if len(members) == 1:
-        steps = tuple(_alone(collective, buffers, members[0], staging))
-        return CollectiveProgram(steps, steps, 0)
+        actions = tuple(_alone(collective, buffers, members[0], staging))
+        return CollectiveProgram(actions, actions, 0)
     if members[0].slots:
         turns = [tuple(_through_slots(collective, index, buffers, members, t)) for t in (0, 1)]
         return CollectiveProgram(turns[0], turns[1], signals=1)
-    steps = tuple(_in_place(collective, index, buffers, members, staging))
-    return CollectiveProgram(steps, steps, signals=2)
+    actions = tuple(_in_place(collective, index, buffers, members, staging))
+    return CollectiveProgram(actions, actions, signals=2)
 
 
 def needs_staging(collective: Collective, index: int, buffers: Buffers) -> bool:
@@ -103,7 +103,7 @@ def own_tiles(collective: Collective, index: int, buffers: Buffers) -> list[int]
 # ---- protocols
 def _alone(
     collective: Collective, buffers: Buffers, own: MemberMemory, staging: Addresses | None
-) -> Iterator[Step]:
+) -> Iterator[CollectiveAction]:
     yield from collective.shared_transfer(Ends(0, buffers, [own.operands], staging or own.results))
     if staging is not None:
         yield from copies(staging, own.results, buffers.results)
@@ -115,7 +115,7 @@ def _through_slots(
     buffers: Buffers,
     members: Sequence[MemberMemory],
     turn: int,
-) -> Iterator[Step]:
+) -> Iterator[CollectiveAction]:
     operands = [
         [member.slots[turn] + offset for offset in buffers.operand_offsets] for member in members
     ]
@@ -135,7 +135,7 @@ def _in_place(
     buffers: Buffers,
     members: Sequence[MemberMemory],
     staging: Addresses | None,
-) -> Iterator[Step]:
+) -> Iterator[CollectiveAction]:
     own = members[index]
     operands = [member.operands for member in members]
     sources, readers = collective.awaited_in_place(index, buffers)
@@ -157,7 +157,7 @@ def _in_place(
 
 def _await(
     collective: Collective, members: Sequence[MemberMemory], peers: Sequence[int], number: int
-) -> Iterator[Step]:
+) -> Iterator[CollectiveAction]:
     if peers:
         yield Await(
             tuple(collective.group[i] for i in peers),

@@ -1,4 +1,4 @@
-"""Engine that runs the steps of collectives (collectives/communicator/steps/shared_steps.py) as native code."""
+"""Engine that runs the actions of collectives (collectives/communicator/actions/shared_actions.py) as native code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from collectives.communicator.group import can_reduce
-from collectives.communicator.steps.shared_steps import (
+from collectives.communicator.actions.shared_actions import (
     Await,
     AwaitMessages,
     CollectiveProgram,
@@ -23,19 +23,19 @@ from collectives.communicator.steps.shared_steps import (
     RotateBytes,
     Signal,
     StartMessages,
-    Step,
+    CollectiveAction,
     SwapRows,
 )
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Record
-from runtime.cpu.collective.step_records import (
+from runtime.cpu.collective.action_records import (
     AWAIT_MESSAGES,
     ENTRY_POINTS,
     IN_PLACE_FUNCTIONS,
     INDEX_TYPES,
     RECORD_WORDS,
     START_MESSAGES,
-    STEP_FUNCTIONS,
+    ACTION_FUNCTIONS,
     AwaitMessagesRecord,
     AwaitRecord,
     CopyRowsRecord,
@@ -55,7 +55,7 @@ from spmd.device import ReductionKind
 from spmd.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collectives.communicator.steps.engine import BarrierRecord
+    from collectives.communicator.actions.engine import BarrierRecord
     from runtime.cpu.step.barrier_engine import NativeBarrier
 
 Dtype: TypeAlias = np.dtype[Any]
@@ -80,7 +80,7 @@ class NativeCollectiveEngine:
 
     @cached_property
     def _code(self) -> NativeLibrary:
-        names = (*ENTRY_POINTS, *STEP_FUNCTIONS)
+        names = (*ENTRY_POINTS, *ACTION_FUNCTIONS)
         return _compiled("shared_memory_ir", names, Passes.CALL)
 
     @cached_property
@@ -108,12 +108,12 @@ class NativeCollectiveEngine:
     def can_reduce(self, dtype: Dtype, reduction: ReductionKind) -> bool:
         return can_reduce(dtype, reduction)
 
-    def load(self, programs: Sequence[CollectiveProgram]) -> list[LoadedCollective]:
+    def load(self, programs: Sequence[CollectiveProgram]) -> list[NativeCollectiveProgram]:
         with self._lock:
             for program in programs:
-                for step in program.steps:
-                    self._code_of(step)
-        return [LoadedCollective(self, program) for program in programs]
+                for action in program.actions:
+                    self._code_of(action)
+        return [NativeCollectiveProgram(self, program) for program in programs]
 
     def node_barrier(self, addresses: BarrierRecord) -> NativeBarrier:
         from runtime.cpu.step.barrier_engine import NativeBarrier, barrier_library
@@ -130,21 +130,21 @@ class NativeCollectiveEngine:
         advance: Callable[[], int] = partial(self._advance, address, spin_limit)
         return advance
 
-    def function_of(self, step: Step) -> int:
-        """Return the address of the native function that runs ``step``; waits until it is compiled."""
+    def function_of(self, action: CollectiveAction) -> int:
+        """Return the address of the native function that runs ``action``; waits until it is compiled."""
         with self._lock:
-            code = self._code_of(step)
-        return code.address(_FUNCTIONS[type(step)])
+            code = self._code_of(action)
+        return code.address(_FUNCTIONS[type(action)])
 
-    def _code_of(self, step: Step) -> NativeLibrary:
-        """Return the code of ``step``; its compilation begins with this call."""
-        if isinstance(step, ReduceRows):
-            return self._reduction(step)
-        if isinstance(step, MoveRows):
-            return self._move(step.index_dtype.name)
-        if isinstance(step, (StartMessages, AwaitMessages)):
+    def _code_of(self, action: CollectiveAction) -> NativeLibrary:
+        """Return the code of ``action``; its compilation begins with this call."""
+        if isinstance(action, ReduceRows):
+            return self._reduction(action)
+        if isinstance(action, MoveRows):
+            return self._move(action.index_dtype.name)
+        if isinstance(action, (StartMessages, AwaitMessages)):
             return self._messages
-        if isinstance(step, (SwapRows, RotateBytes)):
+        if isinstance(action, (SwapRows, RotateBytes)):
             return self._in_place
         return self._code
 
@@ -156,9 +156,9 @@ class NativeCollectiveEngine:
             self._moves[dtype] = host_jit().compile(ir, (_MOVE,), passes=Passes.TIDY)
         return self._moves[dtype]
 
-    def _reduction(self, step: ReduceRows) -> NativeLibrary:
-        streams = streams_of_code(len(step.sources), len(step.targets))
-        key = step.dtype, step.reduction, streams, Prefixes(step.from_prefix, step.to_prefix)
+    def _reduction(self, action: ReduceRows) -> NativeLibrary:
+        streams = streams_of_code(len(action.sources), len(action.targets))
+        key = action.dtype, action.reduction, streams, Prefixes(action.from_prefix, action.to_prefix)
         if key not in self._reductions:
             ir = DeferredIr(f"{_FOLDER}.reduce_rows_ir", "reduce_rows_ir", (_REDUCE, *key))
             self._reductions[key] = host_jit().compile(ir, (_REDUCE,))
@@ -166,7 +166,7 @@ class NativeCollectiveEngine:
 
 
 _MOVE, _REDUCE = "spmd_move_rows", "spmd_reduce_rows"
-_FUNCTIONS: dict[type[Step], str] = {
+_FUNCTIONS: dict[type[CollectiveAction], str] = {
     Signal: "spmd_signal",
     Await: "spmd_await",
     StartMessages: START_MESSAGES,
@@ -186,20 +186,20 @@ def native_collective_engine() -> NativeCollectiveEngine:
     return NativeCollectiveEngine()
 
 
-class LoadedCollective:
+class NativeCollectiveProgram:
     """CollectiveProgram as a header and two tables of records (see shared_memory_ir).
 
     The records get their functions at the first use of ``start`` or ``address``; the code is compiled meanwhile.
     """
 
     def __init__(self, engine: NativeCollectiveEngine, program: CollectiveProgram) -> None:
-        assert len(program.steps) == len(program.alternate)
+        assert len(program.actions) == len(program.alternate)
         self._program = program
         self._lists: list[Int64Array] = []
-        table = self._table(program.steps)
-        is_one = program.alternate is program.steps
+        table = self._table(program.actions)
+        is_one = program.alternate is program.actions
         self._tables = [table, table if is_one else self._table(program.alternate)]
-        count = len(program.steps)
+        count = len(program.actions)
         this, following = (table.ctypes.data for table in self._tables)
         signals = program.signals
         self._header = HeaderRecord(
@@ -220,8 +220,8 @@ class LoadedCollective:
         return int(self._header.ctypes.data)
 
     def _link(self) -> None:
-        """Wait for the steps' code and write its addresses into the records. Both tables have the same functions."""
-        functions = [self._engine.function_of(step) for step in self._program.steps]
+        """Wait for the actions' code and write its addresses into the records. Both tables have the same functions."""
+        functions = [self._engine.function_of(action) for action in self._program.actions]
         for table in self._tables:
             table[: len(functions), 0] = functions
 
@@ -234,60 +234,60 @@ class LoadedCollective:
 
     def missing(self) -> list[int]:
         position, count, before = (int(word) for word in self._header[:3])
-        # Both tables have the same steps, at other addresses of slots.
-        step = self._program.steps[position] if position < count else None
-        if isinstance(step, AwaitMessages):
-            return step.messages.late()
-        if not isinstance(step, Await):
+        # Both tables have the same actions, at other addresses of slots.
+        action = self._program.actions[position] if position < count else None
+        if isinstance(action, AwaitMessages):
+            return action.messages.late()
+        if not isinstance(action, Await):
             return []
         return [
             rank
-            for rank, counter in zip(step.ranks, step.counters, strict=True)
-            if ctypes.c_int64.from_address(counter).value < before + step.number
+            for rank, counter in zip(action.ranks, action.counters, strict=True)
+            if ctypes.c_int64.from_address(counter).value < before + action.number
         ]
 
     def failure(self) -> str:
-        step = self._program.steps[int(self._header[0])]
-        assert isinstance(step, (StartMessages, AwaitMessages)), "nothing else fails so"
-        return step.messages.failure()
+        action = self._program.actions[int(self._header[0])]
+        assert isinstance(action, (StartMessages, AwaitMessages)), "nothing else fails so"
+        return action.messages.failure()
 
-    def _table(self, steps: Sequence[Step]) -> Int64Array:
-        table = np.zeros((max(len(steps), 1), RECORD_WORDS), np.int64)
-        for record, step in zip(table, steps, strict=False):
-            values = self._record_of(step).to_list()
+    def _table(self, actions: Sequence[CollectiveAction]) -> Int64Array:
+        table = np.zeros((max(len(actions), 1), RECORD_WORDS), np.int64)
+        for record, action in zip(table, actions, strict=False):
+            values = self._record_of(action).to_list()
             record[: len(values)] = values
         return table
 
-    def _record_of(self, step: Step) -> Record:
-        """Return the record of ``step``, whose function is not known yet."""
-        if isinstance(step, Signal):
-            return SignalRecord(0, step.counter, step.number)
-        if isinstance(step, Await):
-            return AwaitRecord(0, self._list(step.counters), len(step.counters), step.number)
-        if isinstance(step, StartMessages):
-            function, sent = step.messages.start_all, (step.messages.sent, *step.messages.crossing)
-            return StartMessagesRecord(0, function, *_requests(step.messages), *sent)
-        if isinstance(step, AwaitMessages):
-            function, statuses = step.messages.test_all, step.messages.statuses
-            return AwaitMessagesRecord(0, function, *_requests(step.messages), statuses)
-        if isinstance(step, CopyRows):
-            shape = (step.rows, step.row_bytes, step.source_stride, step.target_stride)
-            return CopyRowsRecord(0, step.source, step.target, *shape)
-        if isinstance(step, SwapRows):
-            return SwapRowsRecord(0, step.one, step.other, step.rows, step.row_bytes, step.stride)
-        if isinstance(step, RotateBytes):
-            addresses, count = self._list(step.addresses), len(step.addresses)
-            return RotateRecord(0, addresses, count, step.num_bytes, int(step.is_cycle))
-        if isinstance(step, FillZero):
-            return FillZeroRecord(0, step.target, step.num_bytes)
-        if isinstance(step, ReduceRows):
-            elements = step.row_elements * (2 if step.dtype.kind == "c" else 1)
-            sources, targets = self._list(step.sources), self._list(step.targets)
-            lists = (sources, len(step.sources), targets, len(step.targets))
-            strides = (step.source_stride, step.target_stride)
-            return ReduceRowsRecord(0, *lists, step.rows, elements, *strides)
-        sizes = (step.entries, step.row_bytes, step.source_rows, step.target_rows)
-        return MoveRowsRecord(0, step.source, step.target, *step.tables, *sizes)
+    def _record_of(self, action: CollectiveAction) -> Record:
+        """Return the record of ``action``, whose function is not known yet."""
+        if isinstance(action, Signal):
+            return SignalRecord(0, action.counter, action.number)
+        if isinstance(action, Await):
+            return AwaitRecord(0, self._list(action.counters), len(action.counters), action.number)
+        if isinstance(action, StartMessages):
+            function, sent = action.messages.start_all, (action.messages.sent, *action.messages.crossing)
+            return StartMessagesRecord(0, function, *_requests(action.messages), *sent)
+        if isinstance(action, AwaitMessages):
+            function, statuses = action.messages.test_all, action.messages.statuses
+            return AwaitMessagesRecord(0, function, *_requests(action.messages), statuses)
+        if isinstance(action, CopyRows):
+            shape = (action.rows, action.row_bytes, action.source_stride, action.target_stride)
+            return CopyRowsRecord(0, action.source, action.target, *shape)
+        if isinstance(action, SwapRows):
+            return SwapRowsRecord(0, action.one, action.other, action.rows, action.row_bytes, action.stride)
+        if isinstance(action, RotateBytes):
+            addresses, count = self._list(action.addresses), len(action.addresses)
+            return RotateRecord(0, addresses, count, action.num_bytes, int(action.is_cycle))
+        if isinstance(action, FillZero):
+            return FillZeroRecord(0, action.target, action.num_bytes)
+        if isinstance(action, ReduceRows):
+            elements = action.row_elements * (2 if action.dtype.kind == "c" else 1)
+            sources, targets = self._list(action.sources), self._list(action.targets)
+            lists = (sources, len(action.sources), targets, len(action.targets))
+            strides = (action.source_stride, action.target_stride)
+            return ReduceRowsRecord(0, *lists, action.rows, elements, *strides)
+        sizes = (action.entries, action.row_bytes, action.source_rows, action.target_rows)
+        return MoveRowsRecord(0, action.source, action.target, *action.tables, *sizes)
 
     def _list(self, addresses: Sequence[int]) -> int:
         """Store ``addresses`` as a list in memory and return the list's address."""

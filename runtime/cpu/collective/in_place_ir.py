@@ -1,4 +1,4 @@
-"""LLVM IR of the steps of collectives that work in place: an exchange of rows by two buffers, and an in-place permute.
+"""LLVM IR of the actions of collectives that work in place: an exchange of rows by two buffers, and an in-place permute.
 
 The permute moves bytes along a chain or a cycle of addresses. A block is in registers on its way to the next address:
 the displaced block is read before it is overwritten, so nothing is staged.
@@ -6,13 +6,13 @@ the displaced block is read before it is overwritten, so nothing is staged.
 
 from __future__ import annotations
 
-from collectives.communicator.steps.engine import RunStatus
+from collectives.communicator.actions.engine import RunStatus
 from runtime.codegen.elements.builder import Int, IntLike, Value
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
-from runtime.cpu.collective.shared_memory_ir import step_function
-from runtime.cpu.collective.step_records import RotateRecord, SwapRowsRecord
+from runtime.cpu.collective.shared_memory_ir import action_function
+from runtime.cpu.collective.action_records import RotateRecord, SwapRowsRecord
 
 
 def in_place_ir() -> str:
@@ -24,7 +24,7 @@ def in_place_ir() -> str:
 
 
 def _add_rotate(module: Module) -> None:
-    f = step_function(module, "spmd_rotate_bytes", RotateRecord)
+    f = action_function(module, "spmd_rotate_bytes", RotateRecord)
     size = f.record.num_bytes
     blocks_end, int64_end = size & -256, size & -8
     _rotate(f, "<256 x i8>", 256, f.constant(0), blocks_end)
@@ -52,7 +52,7 @@ def _rotate(f: FunctionWriter, kind: str, step: int, begin: Int, end: Int) -> No
 
 def _add_swap(module: Module) -> None:
     """Add the exchange of rows, in blocks of 64 bytes; the remainder of a row in blocks of 8, then byte by byte."""
-    f = step_function(module, "spmd_swap_rows", SwapRowsRecord)
+    f = action_function(module, "spmd_swap_rows", SwapRowsRecord)
     rec = f.record
     one, other, stride, size = rec.one, rec.other, rec.stride, rec.row_bytes
     blocks_end, int64_end = size & -64, size & -8

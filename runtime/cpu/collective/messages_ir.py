@@ -1,4 +1,4 @@
-"""LLVM IR of the steps that start messages and await them, by functions of the message library.
+"""LLVM IR of the actions that start messages and await them, by functions of the message library.
 
 The functions' addresses are in the records, so that one code serves every library. Requests are an array of the
 library's handles, of any size.
@@ -10,14 +10,14 @@ failed request only once.
 
 from __future__ import annotations
 
-from collectives.communicator.steps.engine import RunStatus
+from collectives.communicator.actions.engine import RunStatus
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.record import Record
-from runtime.cpu.collective.shared_memory_ir import header_field, step_function
-from runtime.cpu.collective.step_records import (
+from runtime.cpu.collective.shared_memory_ir import header_field, action_function
+from runtime.cpu.collective.action_records import (
     AWAIT_MESSAGES,
     START_MESSAGES,
     AwaitMessagesRecord,
@@ -40,8 +40,8 @@ def messages_ir() -> str:
 
 
 def _begun(module: Module, name: str, record: type[Record]) -> FunctionWriter:
-    """Return the writer of a step function that ends at once after an error."""
-    f = step_function(module, name, record)
+    """Return the writer of an action function that ends at once after an error."""
+    f = action_function(module, name, record)
     with f.when(f.record.error.word().differs(0)):
         f.ret(RunStatus.MESSAGES_FAILED)
     return f

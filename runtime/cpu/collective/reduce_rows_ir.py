@@ -1,4 +1,4 @@
-"""LLVM IR of the step that reduces rows of n arrays, in the order of these, to each of m others (``ReduceRows``).
+"""LLVM IR of the action that reduces rows of n arrays, in the order of these, to each of m others (``ReduceRows``).
 
 *At once*, for few arrays: a loop over elements loads one of each source, combines them in the accumulator's type and
 stores the result in every target. *In blocks*, for more arrays than a core prefetches streams: within a block that
@@ -18,15 +18,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collectives.communicator.group import accumulator_type
-from collectives.communicator.steps.engine import RunStatus
+from collectives.communicator.actions.engine import RunStatus
 from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.combine import Dtype, Element, combining_ir, element_of
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
-from runtime.cpu.collective.shared_memory_ir import step_function
-from runtime.cpu.collective.step_records import Prefixes, ReduceRowsRecord, Streams
+from runtime.cpu.collective.shared_memory_ir import action_function
+from runtime.cpu.collective.action_records import Prefixes, ReduceRowsRecord, Streams
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
@@ -44,7 +44,7 @@ def reduce_rows_ir(
     streams: Streams | None,
     prefixes: Prefixes,
 ) -> str:
-    """Return a module with the step function ``name``, which runs a ReduceRowsRecord."""
+    """Return a module with the action function ``name``, which runs a ReduceRowsRecord."""
     element = element_of(dtype)
     module = Module(*combining_ir(dtype, reduction))
     if streams:
@@ -160,7 +160,7 @@ def _at_once(
     _add_combine(module, "reduce_elements", element, inputs, output, streams.targets)
     if by_pairs:
         _add_by_pairs(module, element, streams.sources, streams.targets)
-    f = step_function(module, name, ReduceRowsRecord)
+    f = action_function(module, name, ReduceRowsRecord)
     rec = f.record
     sources, targets, elements = rec.sources, rec.targets, rec.elements
     with f.loop(rec.rows) as r:
@@ -175,12 +175,12 @@ def _at_once(
 def _in_blocks(
     module: Module, name: str, element: Element, sizes: dict[str, int], prefixes: Prefixes
 ) -> None:
-    """Write the step in blocks. ``sizes``: bytes of a number as stored and in the accumulator's type."""
+    """Write the action in blocks. ``sizes``: bytes of a number as stored and in the accumulator's type."""
     begin = prefixes.inputs(2)
     _add_combine(module, "combine_first", element, begin, "wide")
     _add_combine(module, "combine_middle", element, ["wide", "stored"], "wide")
     _add_combine(module, "combine_last", element, ["wide", "stored"], prefixes.output)
-    f = step_function(module, name, ReduceRowsRecord)
+    f = action_function(module, name, ReduceRowsRecord)
     rec = f.record
     total = f.array(BLOCK_ELEMENTS, element.wide)
     sources, targets, last = rec.sources, rec.targets, rec.source_count - 1

@@ -1,9 +1,9 @@
-"""LLVM IR of collectives over shared memory: an interpreter of step records, and the steps that synchronize and copy.
+"""LLVM IR of collectives over shared memory: an interpreter of action records, and the actions that synchronize and copy.
 
-A program is a table of records of RECORD_WORDS 64-bit words (step_records.py), of which the first is the address of a
-step function:
+A program is a table of records of RECORD_WORDS 64-bit words (action_records.py), of which the first is the address of a
+action function:
 
-    i64 step(ptr record, ptr header, i64 spins)      0: complete, go on; otherwise a RunStatus: the program stops here
+    i64 action(ptr record, ptr header, i64 spins)      0: complete, go on; otherwise a RunStatus: the program stops here
 
 The header has the state of a run; the records have the addresses of all memory that ranks share. A counter has one
 writer, whose store has release order; the loads of waiting ranks have acquire order. Native code never waits in the
@@ -12,7 +12,7 @@ operating system: after ``spins`` polls it returns, and the caller yields the co
 Two words of the header are times of the run that was started last, in nanoseconds of CLOCK_MONOTONIC (which is
 time.monotonic_ns and time.perf_counter_ns), 0 before they are known:
 
-    LANDED   its last step was found complete: the results are complete, and no peer accesses the buffers
+    LANDED   its last action was found complete: the results are complete, and no peer accesses the buffers
     MET      its first wait was found over: the peers that it needs first have arrived. 0 in runs without waits
 
 *Found*: the state of a collective becomes known when it is polled.
@@ -20,13 +20,13 @@ time.monotonic_ns and time.perf_counter_ns), 0 before they are known:
 
 from __future__ import annotations
 
-from collectives.communicator.steps.engine import RunStatus
+from collectives.communicator.actions.engine import RunStatus
 from runtime.codegen.elements.builder import Bool, Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.record import Record, word_index
-from runtime.cpu.collective.step_records import (
+from runtime.cpu.collective.action_records import (
     INDEX_TYPES,
     RECORD_WORDS,
     AwaitRecord,
@@ -40,8 +40,8 @@ from runtime.cpu.step.clock_ir import add_clock, note_time
 from runtime.cpu.step.spin_wait_ir import pause
 
 
-def step_function(module: Module, name: str, record: type[Record]) -> FunctionWriter:
-    """Return the writer of a step function of a ``record``, the header and spins."""
+def action_function(module: Module, name: str, record: type[Record]) -> FunctionWriter:
+    """Return the writer of an action function of a ``record``, the header and spins."""
     return FunctionWriter(name, record, module=module, parameters=("ptr", "i64"), result="i64")
 
 
@@ -50,16 +50,16 @@ def header_field(header: Pointer, name: str) -> Pointer:
 
 
 def shared_memory_ir() -> str:
-    """Return a module with ENTRY_POINTS and STEP_FUNCTIONS."""
+    """Return a module with ENTRY_POINTS and ACTION_FUNCTIONS."""
     module = Module()
-    add_step_interpreter(module)
+    add_action_interpreter(module)
     _add_signal(module)
     _add_await(module)
     _add_copies(module)
     return module.text()
 
 
-def add_step_interpreter(module: Module, linkage: str = "") -> None:
+def add_action_interpreter(module: Module, linkage: str = "") -> None:
     """Add the clock and ENTRY_POINTS to ``module``, which may contain other code."""
     add_clock(module)
     f = FunctionWriter(
@@ -70,9 +70,9 @@ def add_step_interpreter(module: Module, linkage: str = "") -> None:
     with f.when(view.next.differs(view.count)):
         f.ret(RunStatus.MISUSED)
     header_field(header, "before").store(view.before + view.signals)
-    this, following = view.this_steps, view.next_steps
-    header_field(header, "this_steps").store(following)
-    header_field(header, "next_steps").store(this)
+    this, following = view.this_actions, view.next_actions
+    header_field(header, "this_actions").store(following)
+    header_field(header, "next_actions").store(this)
     for name in ("landed", "met", "next"):
         header_field(header, name).store(0)
     f.ret(f.call("i64", "spmd_advance", header, 0))
@@ -86,11 +86,11 @@ def _add_advance(module: Module, linkage: str) -> None:
     )
     header, spins = f.parameters
     view = f.view(HeaderRecord, header)
-    first, count, steps = view.next, view.count, view.this_steps
+    first, count, actions = view.next, view.count, view.this_actions
     with f.repeat(first) as run:
         (i,) = run.values
         run.leave(i.compared("uge", count))
-        record = steps.element(f"[{RECORD_WORDS} x i64]", i)
+        record = actions.element(f"[{RECORD_WORDS} x i64]", i)
         status = f.call("i64", record.pointer().name, record, header, spins)
         with f.when(status.differs(RunStatus.COMPLETE)):
             header_field(header, "next").store(i)
@@ -109,14 +109,14 @@ def _wanted(f: FunctionWriter) -> Int:
 
 
 def _add_signal(module: Module) -> None:
-    f = step_function(module, "spmd_signal", SignalRecord)
+    f = action_function(module, "spmd_signal", SignalRecord)
     f.record.counter.store(_wanted(f), order="release")
     f.ret(RunStatus.COMPLETE)
     f.finish()
 
 
 def _add_await(module: Module) -> None:
-    f = step_function(module, "spmd_await", AwaitRecord)
+    f = action_function(module, "spmd_await", AwaitRecord)
     _, header, spins = f.parameters
     counters, members, wanted = f.record.counters, f.record.members, _wanted(f)
     with f.repeat(0, spins) as each:
@@ -137,23 +137,23 @@ def _add_await(module: Module) -> None:
 
 
 def _add_copies(module: Module) -> None:
-    f = step_function(module, "spmd_copy_rows", CopyRowsRecord)
+    f = action_function(module, "spmd_copy_rows", CopyRowsRecord)
     rec = f.record
     with f.loop(rec.rows) as r:
         source, target = rec.source.at(r * rec.source_stride), rec.target.at(r * rec.target_stride)
         f.memcpy(target, source, rec.row_bytes)
     f.ret(RunStatus.COMPLETE)
     f.finish()
-    f = step_function(module, "spmd_fill_zero", FillZeroRecord)
+    f = action_function(module, "spmd_fill_zero", FillZeroRecord)
     f.memset(f.record.target, f.record.num_bytes)
     f.ret(RunStatus.COMPLETE)
     f.finish()
 
 
 def move_rows_ir(name: str, dtype: str) -> str:
-    """Return a module with the step function ``name``, which moves rows by tables of offsets of type ``dtype``."""
+    """Return a module with the action function ``name``, which moves rows by tables of offsets of type ``dtype``."""
     kind, signed = INDEX_TYPES[dtype], not dtype.startswith("u")
-    f = step_function(Module(), name, MoveRowsRecord)
+    f = action_function(Module(), name, MoveRowsRecord)
     rec = f.record
     row_bytes = rec.row_bytes
     with f.loop(rec.entries, nonempty=False) as u:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from collectives.communicator.steps.shared_buffers import private_memory
+from collectives.communicator.actions.shared_buffers import private_memory
 from runtime.program.blocks import Span
 from runtime.program.kernel import Kernel, KernelArrays
 from spmd.literal import NDArray

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.communicator.steps.engine import BarrierRecord
+from collectives.communicator.actions.engine import BarrierRecord
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
 
 ENTER, WAIT = FUNCTIONS = ("spmd_barrier_enter", "spmd_barrier_wait")

@@ -10,7 +10,7 @@ from dataclasses import field
 import numpy as np
 
 from collectives.communicator.native_collective import NativeCollective
-from runtime.cpu.collective.step_records import LANDED, MET
+from runtime.cpu.collective.action_records import LANDED, MET
 from runtime.cpu.step.device_table import LOG_WORDS, TIMESTAMP_WORDS
 from runtime.device_program import RETAINED_STEPS
 from runtime.program.thunks import Thunk, traverse

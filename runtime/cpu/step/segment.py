@@ -77,12 +77,12 @@ class Stop(IntEnum):
     FAILED = 4  # at a collective's row, see STATUS
 
 
-class HasSteps(Protocol):
-    """A collective whose steps native code runs."""
+class HasProgram(Protocol):
+    """A collective whose program native code runs."""
 
     @property
     def address(self) -> int:
-        """The address of the header of its steps, once it is connected."""
+        """The address of the header of its program, once it is connected."""
         ...
 
 
@@ -151,11 +151,11 @@ class SegmentRow:
         return SegmentRow(number, PYTHON, 0, target=target)
 
     @staticmethod
-    def start(number: int, collective: HasSteps) -> SegmentRow:
+    def start(number: int, collective: HasProgram) -> SegmentRow:
         return SegmentRow(number, START, 0, target=collective)
 
     @staticmethod
-    def wait(number: int, collective: HasSteps) -> SegmentRow:
+    def wait(number: int, collective: HasProgram) -> SegmentRow:
         return SegmentRow(number, AWAIT, 0, target=collective)
 
     @staticmethod

@@ -9,13 +9,13 @@ current row.
 
 from __future__ import annotations
 
-from collectives.communicator.steps.engine import RunStatus
+from collectives.communicator.actions.engine import RunStatus
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.record import word_count
-from runtime.cpu.collective.shared_memory_ir import add_step_interpreter
+from runtime.cpu.collective.shared_memory_ir import add_action_interpreter
 from runtime.cpu.step.clock_ir import now
 from runtime.cpu.step.device_table import (
     HEADER_WORDS,
@@ -59,7 +59,7 @@ _ROW = f"[{word_count(RowRecord)} x i64]"
 
 def add_segment(module: Module) -> None:
     """Add ``FUNCTION``(table, polls of a wait before it blocks), which returns a Stop."""
-    add_step_interpreter(module, "internal")
+    add_action_interpreter(module, "internal")
     add_in_flight_list(module)
     add_shares(module)
     _Segment(module).write()

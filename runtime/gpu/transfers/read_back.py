@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runtime.buffers.types import ArrayView
-from runtime.gpu.step import GpuProgram
+from runtime.gpu.command import GpuProgram
 from runtime.timeline.events import Stream
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from collectives.communicator.kinds.op import Collective
 from runtime.buffers.types import ArrayView, aligned
-from runtime.gpu.step import GpuProgram
+from runtime.gpu.command import GpuProgram
 from runtime.gpu.views import DeviceView
 from runtime.timeline.events import Stream
 from spmd.literal import NDArray

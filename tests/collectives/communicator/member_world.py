@@ -1,4 +1,4 @@
-"""Members of a group that run steps over shared memory, taking turns in any order, in one thread.
+"""Members of a group that run actions over shared memory, taking turns in any order, in one thread.
 
 A member's buffers are its own before it starts and as soon as it is done: they are checked and overwritten then. So a
 peer that reads or writes them too early or too late is found, whatever the order was. Results that members hold together
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collectives.communicator.kinds.op import Collective
-from collectives.communicator.node.shared_protocols import MemberMemory, needs_staging, step_program
-from collectives.communicator.steps.engine import LoadedCollective, RunStatus
-from collectives.communicator.steps.shared_buffers import Buffers
-from collectives.communicator.steps.shared_steps import CollectiveProgram
+from collectives.communicator.node.shared_protocols import MemberMemory, needs_staging, action_program
+from collectives.communicator.actions.engine import LoadedCollective, RunStatus
+from collectives.communicator.actions.shared_buffers import Buffers
+from collectives.communicator.actions.shared_actions import CollectiveProgram
 from runtime.cpu.collective.collective_engine import native_collective_engine
 
 Arrays = list[np.ndarray]
@@ -45,7 +45,7 @@ class Case:
 class Member:
     buffers: Buffers
     program: CollectiveProgram
-    steps: LoadedCollective
+    actions: LoadedCollective
     run: int = 0
     running: bool = False
     snapshot: list[bytes] = field(default_factory=list)
@@ -71,9 +71,9 @@ class World:
                 own = [np.empty_like(result) for result in buffers.results]
                 self._memory += own
                 staging = [one.ctypes.data for one in own]
-            program = mutate(step_program(collective, index, buffers, memories, staging))
-            (steps,) = native_collective_engine().load([program])
-            member = Member(buffers, program, steps)
+            program = mutate(action_program(collective, index, buffers, memories, staging))
+            (actions,) = native_collective_engine().load([program])
+            member = Member(buffers, program, actions)
             self._overwrite(member)
             self.members.append(member)
 
@@ -84,14 +84,14 @@ class World:
             index = rng.choice(waiting)
             member = self.members[index]
             if member.running:
-                outcome = member.steps.advancing(0)()
+                outcome = member.actions.advancing(0)()
             else:
                 outcome = self._start(index, member)
             if outcome == RunStatus.COMPLETE:
                 self._finish(index, member)
             else:
                 assert outcome == RunStatus.BLOCKED
-                assert member.steps.missing()
+                assert member.actions.missing()
             moves += 1
             assert moves < 10_000, "the members wait for each other"
         for index in range(self.count):
@@ -104,7 +104,7 @@ class World:
         ):
             np.copyto(array, value)
         member.running = True
-        return member.steps.start()
+        return member.actions.start()
 
     def _require_untouched(self, index: int, when: str) -> None:
         member = self.members[index]

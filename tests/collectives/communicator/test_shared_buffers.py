@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from collectives.communicator.steps.shared_buffers import Buffers, Overlap, overlap, starts_at
+from collectives.communicator.actions.shared_buffers import Buffers, Overlap, overlap, starts_at
 
 
 def test_overlaps_are_those_of_all_pairs() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.gpu.step import traverse_steps
-from runtime.gpu.steps.while_loop import CountedLoopStep, HostedLoopStep, WhileStep
+from runtime.gpu.command import traverse_commands
+from runtime.gpu.commands.while_loop import CountedLoopCommand, HostedLoopCommand, WhileCommand
 from spmd.evaluator.evaluator import evaluate
 from tests.runtime.gpu.doubles.engines import Doubles, devices_of
 from tests.runtime.programs import assert_same, compiled, module_of
@@ -43,10 +43,10 @@ READ_BACK = "get-tuple-element(state), index=2"
 @pytest.mark.parametrize(
     ("kind", "limit", "step"),
     [
-        ("f32[5]", COUNTED, CountedLoopStep),
-        ("f32[5]", READ_BACK, WhileStep),
-        ("f32[]", COUNTED, HostedLoopStep),
-        ("f32[]", READ_BACK, HostedLoopStep),
+        ("f32[5]", COUNTED, CountedLoopCommand),
+        ("f32[5]", READ_BACK, WhileCommand),
+        ("f32[]", COUNTED, HostedLoopCommand),
+        ("f32[]", READ_BACK, HostedLoopCommand),
     ],
 )
 def test_loops(kind: str, limit: str, step: type) -> None:
@@ -54,15 +54,15 @@ def test_loops(kind: str, limit: str, step: type) -> None:
     doubles = Doubles(ptx=True)
     executable = doubles.on(compiled(text))
     (device,) = devices_of(executable).devices
-    assert any(isinstance(one, step) for one in traverse_steps(device.plan))
+    assert any(isinstance(one, step) for one in traverse_commands(device.plan))
     for trips in (3, 0, 12, 5):
         inputs = [np.ones(5 if "5" in kind else (), np.float32), np.array(trips, np.int32)]
         before = len(doubles.drivers[0].launched)
         assert_same(executable.run(*inputs), evaluate(module_of(text), *inputs))
         downloads = doubles.drivers[0].launched[before:].count("download")
-        if step is CountedLoopStep:
+        if step is CountedLoopCommand:
             assert downloads == 3  # the outputs
-        if step is WhileStep:
+        if step is WhileCommand:
             assert downloads == 3 + trips + 1
 
 

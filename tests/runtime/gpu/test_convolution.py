@@ -13,9 +13,9 @@ from runtime.gpu.libraries.convolution_ways import ConvolutionKernel
 from runtime.gpu.libraries.sequence import CallStage, PtxStage
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.ptx import ptx_maker
-from runtime.gpu.step import traverse_steps
-from runtime.gpu.steps.kernel_step import KernelStep
-from runtime.gpu.steps.library_sequence import LibrarySequenceStep
+from runtime.gpu.command import traverse_commands
+from runtime.gpu.commands.kernel_command import KernelCommand
+from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
 from tests.runtime.gpu.convolutions import (
     TRAINING,
     check_convolution,
@@ -34,22 +34,22 @@ def on_double(text: str, **options: bool) -> Executable:
 
 def stages(executable: Executable) -> tuple[LibraryConvolution, list[PtxStage]]:
     """Return the call of cuDNN, and the kernels around it."""
-    (step,) = kernel_steps(executable)
-    assert isinstance(step, LibrarySequenceStep)
-    assert step.sequence is not None
-    (called,) = [stage.call for stage in step.sequence.stages if isinstance(stage, CallStage)]
+    (command,) = kernel_commands(executable)
+    assert isinstance(command, LibrarySequenceCommand)
+    assert command.sequence is not None
+    (called,) = [stage.call for stage in command.sequence.stages if isinstance(stage, CallStage)]
     assert isinstance(called, KernelCall)
     assert isinstance(called.kernel, LibraryConvolution)
-    return called.kernel, [s for s in step.sequence.stages if isinstance(s, PtxStage)]
+    return called.kernel, [s for s in command.sequence.stages if isinstance(s, PtxStage)]
 
 
-def kernel_steps(executable: Executable) -> list[KernelStep]:
-    """Return the steps that compute convolutions."""
+def kernel_commands(executable: Executable) -> list[KernelCommand]:
+    """Return the commands that compute convolutions."""
     (device,) = devices_of(executable).devices
     return [
-        step
-        for step in traverse_steps(device.plan)
-        if isinstance(step, KernelStep) and isinstance(step.kernel, ConvolutionKernel)
+        command
+        for command in traverse_commands(device.plan)
+        if isinstance(command, KernelCommand) and isinstance(command.kernel, ConvolutionKernel)
     ]
 
 
@@ -66,7 +66,7 @@ def test_those_of_training_steps(name: str) -> None:
 def test_random_ones(seed: int) -> None:
     text, tolerance = random_convolution(seed)
     executable = on_double(text, graphs=False)
-    assert [step.implementation for step in kernel_steps(executable)] == ["library"], text
+    assert [command.implementation for command in kernel_commands(executable)] == ["library"], text
     check_convolution(executable, text, tolerance)
 
 
@@ -79,5 +79,5 @@ def test_channels_last_need_no_copies_but_of_filters() -> None:
 def test_without_cudnn_the_host_computes_them() -> None:
     text = TRAINING["forward"][0]
     executable = on_double(text, graphs=False, cudnn=False)
-    assert [step.implementation for step in kernel_steps(executable)] == ["hosted"]
+    assert [command.implementation for command in kernel_commands(executable)] == ["hosted"]
     check_convolution(executable, text, 2e-5)

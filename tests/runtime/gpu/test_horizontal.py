@@ -1,4 +1,4 @@
-"""Kernels side by side in one launch: on the emulated GPU, and the order of steps that depend on each other."""
+"""Kernels side by side in one launch: on the emulated GPU, and the order of commands that depend on each other."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from runtime.gpu.engine import GpuEngine
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import Planner
 from runtime.gpu.ptx import ptx_maker
-from runtime.gpu.step import Step, traverse_steps
-from runtime.gpu.steps.collective import StartStep
-from runtime.gpu.steps.horizontal import HorizontalStep
-from runtime.gpu.steps.kernel_step import KernelStep
-from runtime.gpu.steps.sequence import plan_steps
+from runtime.gpu.command import Command, traverse_commands
+from runtime.gpu.commands.collective import StartCommand
+from runtime.gpu.commands.horizontal import HorizontalCommand
+from runtime.gpu.commands.kernel_command import KernelCommand
+from runtime.gpu.commands.sequence import plan_commands
 from runtime.gpu.work import HorizontalWork, Work
 from runtime.program.thunks import Thunk
 from spmd.evaluator.evaluator import evaluate
@@ -98,20 +98,20 @@ def on_double(executable: Executable, driver: HostDriver, options: GpuOptions = 
     executable.engine = GpuEngine(lambda _: driver, ptx_maker, options)
 
 
-def horizontal_steps(executable: Executable) -> list[HorizontalStep]:
+def horizontal_commands(executable: Executable) -> list[HorizontalCommand]:
     plan = devices_of(executable).devices[0].plan
-    return [step for step in traverse_steps(plan) if isinstance(step, HorizontalStep)]
+    return [command for command in traverse_commands(plan) if isinstance(command, HorizontalCommand)]
 
 
 @needs_contexts
 def test_one_launch_computes_what_its_kernels_do() -> None:
     executable = compile_module(parse_module(APART), 1)
     on_double(executable, EmulatedDriver())
-    (step,) = horizontal_steps(executable)
-    assert len(step.parts) == 3
-    assert len({part.launches[0].threads for part in step.parts}) > 1
-    assert step.launch.blocks == sum(part.launches[0].blocks for part in step.parts)
-    assert ".part" in step.launch.ir, "functions of one name and other texts"
+    (command,) = horizontal_commands(executable)
+    assert len(command.parts) == 3
+    assert len({part.launches[0].threads for part in command.parts}) > 1
+    assert command.launch.blocks == sum(part.launches[0].blocks for part in command.parts)
+    assert ".part" in command.launch.ir, "functions of one name and other texts"
     for seed in range(3):
         inputs = random_inputs(executable.module, seed)
         found = executable.run(*inputs)
@@ -124,14 +124,14 @@ def test_one_launch_computes_what_its_kernels_do() -> None:
 def test_ptxas_accepts_it() -> None:
     executable = compile_module(parse_module(APART), 1)
     on_double(executable, HostDriver())
-    (step,) = horizontal_steps(executable)
-    accepted((step.launch,), "sm_80", "sm_90")
+    (command,) = horizontal_commands(executable)
+    accepted((command.launch,), "sm_80", "sm_90")
 
 
 def test_what_reads_a_result_is_launched_later() -> None:
     executable = compile_module(parse_module(CHAIN), 1)
     on_double(executable, HostDriver())
-    assert horizontal_steps(executable) == []
+    assert horizontal_commands(executable) == []
     inputs = random_inputs(executable.module, 0)
     assert_same(executable.run(*inputs), evaluate(parse_module(CHAIN), *inputs))
 
@@ -139,12 +139,12 @@ def test_what_reads_a_result_is_launched_later() -> None:
 def test_timelines_have_every_kernel_by_itself() -> None:
     executable = compile_module(parse_module(APART), 1)
     on_double(executable, HostDriver(), GpuOptions(graphs=False))
-    assert horizontal_steps(executable) == []
+    assert horizontal_commands(executable) == []
 
 
 @pytest.mark.parametrize("name", ["gpt_dp2tp2", "mlp_fsdp8", "kv_decode_dp2tp2", "ring_attention4"])
 def test_steps_that_depend_on_each_other_keep_their_order(name: str, cases: Path) -> None:
-    """Every pair is compared, slice by slice, which shares nothing with how steps are moved."""
+    """Every pair is compared, slice by slice, which shares nothing with how commands are moved."""
     folder = cases / name
     count = json.loads((folder / "case.json").read_text())["num_partitions"]
     executable = compile_module(parse_module((folder / "module.hlo").read_text()), count)
@@ -152,7 +152,7 @@ def test_steps_that_depend_on_each_other_keep_their_order(name: str, cases: Path
     for graphs in (False, True):
         options = GpuOptions(graphs=graphs)
         planner = Planner(0, count, ptx_maker(HostDriver()), options=options)
-        plans.append(plan_steps(executable.program.thunks, planner))
+        plans.append(plan_commands(executable.program.thunks, planner))
     before, after = map(positions, plans)
     assert before.keys() == after.keys()
     moved = 0
@@ -166,29 +166,29 @@ def test_steps_that_depend_on_each_other_keep_their_order(name: str, cases: Path
     assert moved or name == "ring_attention4"
 
 
-def positions(plan: tuple[Step, ...]) -> dict[tuple[Thunk, int], tuple[int, Step]]:
+def positions(plan: tuple[Command, ...]) -> dict[tuple[Thunk, int], tuple[int, Command]]:
     """The position of each kernel and collective: one for all kernels of a launch."""
-    found: dict[tuple[Thunk, int], tuple[int, Step]] = {}
+    found: dict[tuple[Thunk, int], tuple[int, Command]] = {}
 
-    def add(step: Step, position: int) -> None:
-        if isinstance(step, (KernelStep, StartStep)):
-            number = sum(1 for thunk, _ in found if thunk is step.thunk)
-            found[step.thunk, number] = position, step
+    def add(command: Command, position: int) -> None:
+        if isinstance(command, (KernelCommand, StartCommand)):
+            number = sum(1 for thunk, _ in found if thunk is command.thunk)
+            found[command.thunk, number] = position, command
 
-    for position, step in enumerate(traverse_steps(plan)):
-        if isinstance(step, HorizontalStep):
-            for part in step.parts:
+    for position, command in enumerate(traverse_commands(plan)):
+        if isinstance(command, HorizontalCommand):
+            for part in command.parts:
                 add(part, position)
-        elif not any(step in launch.parts for launch in _launches(plan)):
-            add(step, position)
+        elif not any(command in launch.parts for launch in _launches(plan)):
+            add(command, position)
     return found
 
 
-def _launches(plan: tuple[Step, ...]) -> list[HorizontalStep]:
-    return [step for step in traverse_steps(plan) if isinstance(step, HorizontalStep)]
+def _launches(plan: tuple[Command, ...]) -> list[HorizontalCommand]:
+    return [command for command in traverse_commands(plan) if isinstance(command, HorizontalCommand)]
 
 
-def depends(one: KernelStep | StartStep, other: KernelStep | StartStep) -> bool:
+def depends(one: KernelCommand | StartCommand, other: KernelCommand | StartCommand) -> bool:
     return (
         overlap(written(one), written(other))
         or overlap(written(one), other.operands)
@@ -196,8 +196,8 @@ def depends(one: KernelStep | StartStep, other: KernelStep | StartStep) -> bool:
     )
 
 
-def written(step: KernelStep | StartStep) -> tuple[ArrayView, ...]:
-    return (*step.results, *getattr(step, "scratch", ()))
+def written(command: KernelCommand | StartCommand) -> tuple[ArrayView, ...]:
+    return (*command.results, *getattr(command, "scratch", ()))
 
 
 def overlap(some: tuple[ArrayView, ...], others: tuple[ArrayView, ...]) -> bool:
@@ -207,5 +207,5 @@ def overlap(some: tuple[ArrayView, ...], others: tuple[ArrayView, ...]) -> bool:
 def test_threads_of_parts_are_whole_warps() -> None:
     executable = compile_module(parse_module(APART), 1)
     on_double(executable, HostDriver())
-    (step,) = horizontal_steps(executable)
-    assert all(part.launches[0].threads % WARP == 0 for part in step.parts)
+    (command,) = horizontal_commands(executable)
+    assert all(part.launches[0].threads % WARP == 0 for part in command.parts)

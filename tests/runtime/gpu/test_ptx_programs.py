@@ -11,8 +11,8 @@ from launch.pipeline import compile_module
 from runtime.gpu.codegen.ptx_module import ptx_text
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.ptx import ptx_maker
-from runtime.gpu.step import traverse_steps
-from runtime.gpu.steps.kernel import PtxStep
+from runtime.gpu.command import traverse_commands
+from runtime.gpu.commands.kernel import PtxCommand
 from spmd.evaluator.evaluator import evaluate
 from spmd.text.parser import parse_module
 from tests.runtime.gpu.doubles.engines import devices_of
@@ -35,12 +35,12 @@ def test_a_training_step_has_ptx(cases: Path) -> None:
     executable = compile_module(parse_module((folder / "module.hlo").read_text()), count)
     executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
     devices = devices_of(executable).devices
-    steps = [step for step in traverse_steps(devices[0].plan) if isinstance(step, PtxStep)]
-    assert steps
-    for step in steps:
-        for launch in step.launches:
+    commands = [command for command in traverse_commands(devices[0].plan) if isinstance(command, PtxCommand)]
+    assert commands
+    for command in commands:
+        for launch in command.launches:
             assert f".entry {launch.entry}(" in ptx_text(launch.ir, "sm_90")
-    entries = {launch.ir: launch.entry for step in steps for launch in step.launches}
+    entries = {launch.ir: launch.entry for command in commands for launch in command.launches}
     assert len(set(entries.values())) == len(entries)  # profilers can tell them apart
     assert any(
         "exponential" in entry and entry.startswith("spmd_rows") for entry in entries.values()

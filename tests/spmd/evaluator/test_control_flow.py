@@ -157,12 +157,12 @@ def test_loops_and_branches_of_each_element(run):
 
 
 def test_constants_of_a_body_are_made_once():
-    """Values that depend on constants alone are part of the plan; those of the loop's state have steps."""
+    """Values that depend on constants alone are part of the order's frame; those of the loop's state have ops."""
     module = parse_module("""HloModule m
       ENTRY e { x = f32[4] parameter(0) one = f32[] constant(1) ones = f32[4] broadcast(one), dimensions={}
         i = s32[4] iota(), iota_dimension=0 f = f32[4] convert(i) a = f32[4] add(x, ones) b = f32[4] add(a, f)
         wide = f32[9000] broadcast(one), dimensions={} s = f32[4] slice(wide), slice={[0:4]} ROOT r = f32[4] add(b, s) }""")
-    plan = Session(module).plan(module.entry)
-    assert [step.instruction.name for step in plan.steps] == ["x", "a", "b", "wide", "s", "r"]
+    order = Session(module).order(module.entry)
+    assert [op.instruction.name for op in order.ops] == ["x", "a", "b", "wide", "s", "r"]
     (r,) = evaluate(module, np.zeros(4, np.float32))
     assert r.tolist() == [2, 3, 4, 5]

@@ -133,7 +133,7 @@ _Position = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class _Steps:
+class _PositionStrides:
     """Strides of positions along the dimensions of the result and of w, numbered as in the canonical layout."""
 
     window: Window
@@ -168,15 +168,15 @@ class _Steps:
 def _record(
     kernel: PanelConvolutionKernel, x: NDArray, w: NDArray, out: NDArray, panel: NDArray
 ) -> PanelRecord:
-    steps = _Steps(kernel.window, x)
-    rows = [(out.shape[d], steps.of_result(d)) for d in kernel.rows]
-    depth = [(w.shape[d], steps.of_w(d)) for d in kernel.depth]
+    position_strides = _PositionStrides(kernel.window, x)
+    rows = [(out.shape[d], position_strides.of_result(d)) for d in kernel.rows]
+    depth = [(w.shape[d], position_strides.of_w(d)) for d in kernel.depth]
     inner, outer = (depth, rows) if kernel.depth_inside else (rows, depth)
     tables, start = coordinate_tables(kernel.window, x, out.shape[2:-1], w.shape[1:-2])
     w_matrix, out_matrix = _Matrix(w, kernel.depth), _Matrix(out, kernel.rows)
     by_row = out_matrix.by_row
     every = [(1, (0, 0, 0, 0))] * (SPATIAL + 1 - len(outer)) + list(outer)
-    runs, instances = _positions(inner[:-1]), _instances(kernel, steps, w, out)
+    runs, instances = _positions(inner[:-1]), _instances(kernel, position_strides, w, out)
     all_tables = ((0,),) * (SPATIAL - len(tables)) + tables
     return PanelRecord(
         x=x.ctypes.data + start,
@@ -251,11 +251,11 @@ def _moved(position: _Position, step: _Position, count: int) -> _Position:
 
 
 def _instances(
-    kernel: PanelConvolutionKernel, steps: _Steps, w: NDArray, out: NDArray
+    kernel: PanelConvolutionKernel, position_strides: _PositionStrides, w: NDArray, out: NDArray
 ) -> list[tuple[int, int, int, int, int, int]]:
     """Return the instances: position in x, offset in w, offset in the result."""
     others = [d for d in range(out.ndim - 1) if d not in kernel.rows]
-    positions = _positions([(out.shape[d], steps.of_result(d)) for d in others], steps.start())
+    positions = _positions([(out.shape[d], position_strides.of_result(d)) for d in others], position_strides.start())
     indices = itertools.product(*(range(out.shape[d]) for d in others))
     return [
         (

@@ -115,7 +115,7 @@ def gradient_record(
     dense = columns.unit == shape.column_phases == shape.group_pairs == 1
     dense = dense and x.strides[3] == 4 * channels
     phase_bytes = part_bytes // shape.column_phases
-    tables = _StepTables.of(tiles, shape, group_bytes, line_bytes, 4 * channels)
+    tables = _OffsetTables.of(tiles, shape, group_bytes, line_bytes, 4 * channels)
     taps, output_offsets = _taps(
         shape, channels, tiles.channels < out.shape[1], line_bytes, part_bytes, out
     )
@@ -175,7 +175,7 @@ def gradient_record(
 
 
 @dataclass(frozen=True)
-class _StepTables:
+class _OffsetTables:
     """Offsets of the tiles of each step: for all lines of a panel, then for each output along the rows.
 
     The latter are those of the lines that the output uses in a panel of all lines.
@@ -188,7 +188,7 @@ class _StepTables:
     @staticmethod
     def of(
         tiles: GradientTiles, shape: GradientGeometry, group_bytes: int, line_bytes: int, row: int
-    ) -> _StepTables:
+    ) -> _OffsetTables:
         groups = shape.groups(tiles.images)
         row *= shape.row_positions
         left: list[int] = []
@@ -209,7 +209,7 @@ class _StepTables:
         if tiles.lines == shape.rows.window:
             for output in range(shape.rows.outputs):
                 add(shape.rows.met(output))
-        return _StepTables(left, right, starts)
+        return _OffsetTables(left, right, starts)
 
 
 def _instances(
@@ -231,7 +231,7 @@ def _instances(
 
 
 def _panels(
-    tiles: GradientTiles, shape: GradientGeometry, tables: _StepTables, x: NDArray, w: NDArray
+    tiles: GradientTiles, shape: GradientGeometry, tables: _OffsetTables, x: NDArray, w: NDArray
 ) -> list[tuple[int, ...]]:
     rows, images = shape.rows, x.shape[-1]
     is_full = tiles.lines == rows.window

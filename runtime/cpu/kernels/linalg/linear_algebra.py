@@ -26,7 +26,7 @@ from runtime.cpu.kernels.linalg.linear_algebra_ir import (
 )
 from runtime.cpu.kernels.linalg.small_systems_ir import (
     MOST_ROWS,
-    MatrixSteps,
+    MatrixStrides,
     SmallSolveRecord,
     SmallSolveVariant,
     small_solve_code,
@@ -116,8 +116,8 @@ def _small_solve(
         count,
         triangles.shape[-1],
         columns,
-        MatrixSteps(triangles.shape[-1] ** 2 * triangles.itemsize, row, column),
-        MatrixSteps(math.prod(solutions.shape[-2:]) * solutions.itemsize, down, along),
+        MatrixStrides(triangles.shape[-1] ** 2 * triangles.itemsize, row, column),
+        MatrixStrides(math.prod(solutions.shape[-2:]) * solutions.itemsize, down, along),
     )
     return native_call(
         small_solve_code(variant), SMALL_SOLVE, record.to_array(), (triangles, solutions)

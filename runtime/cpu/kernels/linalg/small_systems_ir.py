@@ -42,7 +42,7 @@ class SmallSolveVariant:
 
 
 @record
-class MatrixSteps(Record):
+class MatrixStrides(Record):
     """Strides in bytes between matrices, rows and columns."""
 
     matrix: Word
@@ -59,8 +59,8 @@ class SmallSolveRecord(Record):
     count: Word
     size: Word
     columns: Word
-    matrix_steps: MatrixSteps
-    side_steps: MatrixSteps
+    matrix_strides: MatrixStrides
+    side_strides: MatrixStrides
 
 
 @cache
@@ -89,11 +89,11 @@ class _Solve:
         self.sum = f.variable(self.t)
         matrices, sides, count = rec.matrices, rec.sides, rec.count
         self.size, self.columns = rec.size, rec.columns
-        steps, side_steps = rec.matrix_steps, rec.side_steps
-        matrix_step, self.a_row, self.a_column = steps.matrix, steps.row, steps.column
-        side_step, self.x_row, self.x_column = side_steps.matrix, side_steps.row, side_steps.column
+        strides, side_strides = rec.matrix_strides, rec.side_strides
+        matrix_stride, self.a_row, self.a_column = strides.matrix, strides.row, strides.column
+        side_step, self.x_row, self.x_column = side_strides.matrix, side_strides.row, side_strides.column
         blocks = (self.size + (BLOCK - 1)) // BLOCK
-        cursors = {0: Cursor(matrices, matrix_step), 1: Cursor(sides, side_step)}
+        cursors = {0: Cursor(matrices, matrix_stride), 1: Cursor(sides, side_step)}
         with f.cursor_loop(count, cursors) as (_, here):
             self.a, self.x = here[0], here[1]
             with f.loop(blocks) as turn:

@@ -1,4 +1,4 @@
-"""Members of a group on several nodes, carried without MPI: by Python step by step, and by native code."""
+"""Members of a group on several nodes, carried without MPI: by Python action by action, and by native code."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from collective_definition import dtype_of
 from hypothesis import strategies as st
 
-from collectives.communicator.hierarchical.plans import GroupNodes, HierarchicalAlgorithm
+from collectives.communicator.hierarchical.algorithms import GroupNodes, HierarchicalAlgorithm
 from collectives.communicator.kinds.op import Collective
-from collectives.communicator.messages.native_message_steps import LocalMembers, native_program
-from collectives.communicator.steps.array_steps import (
-    ArrayStep,
+from collectives.communicator.messages.native_message_actions import LocalMembers, native_program
+from collectives.communicator.actions.array_actions import (
+    ArrayAction,
     Exchange,
     LocalBarrier,
     exchanges_of,
 )
-from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.actions.shared_buffers import Buffers
 from runtime.cpu.collective.collective_engine import native_collective_engine
 from tests.collectives.communicator.messages.message_world import Post, play
 
@@ -39,7 +39,7 @@ class Carrier:
 
     def carry(self, members: Sequence[Iterator[Exchange | LocalBarrier]]) -> None:
         """Until all are done. Fails where nobody can go on, and where a message is left."""
-        current = [self._post(i, next(steps, None)) for i, steps in enumerate(members)]
+        current = [self._post(i, next(actions, None)) for i, actions in enumerate(members)]
         while any(one is not None for one in current):
             ready = [
                 i for i, one in enumerate(current) if one is not None and self._is_over(i, one)
@@ -114,12 +114,12 @@ def run(
     if plan is not None:
         staging = {i: np.full(plan.staging_bytes(i), 0xA5, np.uint8) for i in members}
 
-    def steps_of(member: int) -> tuple[ArrayStep, ...]:
+    def actions_of(member: int) -> tuple[ArrayAction, ...]:
         own = buffers[member]
         if plan is None:
-            return collective.message_steps(collective.group[member], own.operands, own.results)
+            return collective.message_actions(collective.group[member], own.operands, own.results)
         return tuple(
-            plan.steps(
+            plan.actions(
                 member,
                 own,
                 {
@@ -140,11 +140,11 @@ def run(
         assert [one.tobytes() for one in results] == [one.tobytes() for one in want]
 
     def runs_of(member: int) -> Iterator[Exchange | LocalBarrier]:
-        steps = steps_of(member)
+        actions = actions_of(member)
         for r in range(runs):
             begin(member, r)
             met = 0
-            for due in exchanges_of(steps):
+            for due in exchanges_of(actions):
                 met += isinstance(due, LocalBarrier)
                 assert not isinstance(due, LocalBarrier) or due.number == met
                 yield due
@@ -156,15 +156,15 @@ def run(
     assert plan is None or carrier.bytes_between_nodes == runs * plan.link_bytes
     if collective.has_code(native_collective_engine(), buffers[0].operands):
         post, counters = Post(), np.zeros((nodes.count, 8), np.int64)
-        everyones = [steps_of(member) for member in members]  # which keep their memory
+        everyones = [actions_of(member) for member in members]  # which keep their memory
         programs = [
             native_program(
-                steps,
+                actions,
                 post.preparing(member),
                 _mates(nodes, member, counters),
                 0 if plan is None else plan.barriers,
             )
-            for member, steps in enumerate(everyones)
+            for member, actions in enumerate(everyones)
         ]
         play(programs, runs, begin, finish, choose)
     return carrier

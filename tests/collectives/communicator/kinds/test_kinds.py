@@ -21,7 +21,7 @@ from collectives.communicator.kinds.collective_permute import CollectivePermute
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.kinds.ragged_all_to_all import RaggedAllToAll
 from collectives.communicator.kinds.reduce_scatter import ReduceScatter
-from collectives.communicator.steps.array_steps import Exchange
+from collectives.communicator.actions.array_actions import Exchange
 from spmd.analysis.wire import wire_weight
 from spmd.device import ReductionKind
 from spmd.hlo.collective_opcodes import KIND
@@ -41,7 +41,7 @@ def test_each_kind_has_one_file_named_as_its_instruction() -> None:
 
 
 def test_kinds_are_data_for_transports() -> None:
-    """They describe steps: no library of a transport, no code generation and no program is loaded with them."""
+    """They describe actions: no library of a transport, no code generation and no program is loaded with them."""
     program = "import sys, collectives.communicator.kinds.all_kinds; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -64,10 +64,10 @@ def test_examples_are_worked_in_the_docstrings() -> None:
 
 def sent_by(collective: Collective, member: int, operands: int, results: int) -> int:
     """Return the bytes that a member sends, with one operand and one result of so many bytes."""
-    steps = collective.message_steps(
+    actions = collective.message_actions(
         collective.group[member], [np.zeros(operands, np.uint8)], [np.zeros(results, np.uint8)]
     )
-    exchanges = [step for step in steps if isinstance(step, Exchange)]
+    exchanges = [action for action in actions if isinstance(action, Exchange)]
     return sum(array.nbytes for exchange in exchanges for _, array in exchange.sends)
 
 

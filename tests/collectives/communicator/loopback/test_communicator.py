@@ -15,17 +15,17 @@ from loopback_ranks import run_ranks
 from collectives.communicator.kinds.all_gather import AllGather
 from collectives.communicator.kinds.all_reduce import AllReduce
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
-from collectives.communicator.steps.engine import CollectiveEngine
-from collectives.communicator.steps.shared_steps import CollectiveProgram
+from collectives.communicator.actions.engine import CollectiveEngine
+from collectives.communicator.actions.shared_actions import CollectiveProgram
 from runtime.cpu.collective.collective_engine import (
     NativeCollectiveEngine,
-    LoadedCollective,
+    NativeCollectiveProgram,
     native_collective_engine,
 )
 from spmd.device import ReductionKind
 from spmd.errors import CollectiveTimeoutError, RunError
 
-#: Meetings of Python, and native steps over the process's memory.
+#: Meetings of Python, and native actions over the process's memory.
 ENGINES = pytest.mark.parametrize("engine", [None, native_collective_engine()], ids=["python", "native"])
 
 
@@ -43,12 +43,12 @@ class CollectingEngine(NativeCollectiveEngine):
         super().__init__()
         self.programs: list[CollectiveProgram] = []
 
-    def load(self, programs: Sequence[CollectiveProgram]) -> list[LoadedCollective]:
+    def load(self, programs: Sequence[CollectiveProgram]) -> list[NativeCollectiveProgram]:
         self.programs += programs
         return super().load(programs)
 
 
-def test_a_small_all_gather_has_as_many_steps_on_eight_devices_as_on_two() -> None:
+def test_a_small_all_gather_has_as_many_actions_on_eight_devices_as_on_two() -> None:
     def program(comm: LoopbackCommunicator) -> list[float]:
         whole = np.zeros(comm.size)
         gather = AllGather(tuple(range(comm.size)), 0)
@@ -59,7 +59,7 @@ def test_a_small_all_gather_has_as_many_steps_on_eight_devices_as_on_two() -> No
     for size in (2, 8):
         engine = CollectingEngine()
         assert run_ranks(size, program, 60, engine) == [[1.0 + k for k in range(size)]] * size
-        counts.append({len(one.steps) for one in engine.programs})
+        counts.append({len(one.actions) for one in engine.programs})
     assert counts[0] == counts[1]
     assert len(counts[0]) == 1
 

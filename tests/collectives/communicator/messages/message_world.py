@@ -1,4 +1,4 @@
-"""Native steps that exchange messages, carried without MPI: by functions that native code calls as it calls MPI's."""
+"""Native actions that exchange messages, carried without MPI: by functions that native code calls as it calls MPI's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from collectives.communicator.steps.array_steps import Exchange, Message
-from collectives.communicator.steps.engine import RunStatus
-from collectives.communicator.steps.shared_steps import CollectiveProgram
+from collectives.communicator.actions.array_actions import Exchange, Message
+from collectives.communicator.actions.engine import RunStatus
+from collectives.communicator.actions.shared_actions import CollectiveProgram
 from runtime.cpu.collective.collective_engine import native_collective_engine
 
 REFUSED = 17

@@ -13,7 +13,7 @@ from collectives.communicator.interface import BoundCollective
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.nccl.communicator import NcclCollective, NcclCommunicator
-from collectives.communicator.steps.device_steps import DeviceArray
+from collectives.communicator.actions.device_actions import DeviceArray
 from tests.collectives.communicator.nccl.host_device import HostDevice
 from tests.collectives.communicator.nccl.nccl_double import World
 

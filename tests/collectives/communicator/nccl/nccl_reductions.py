@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from collectives.communicator.steps.device_steps import NcclOperation, NcclType
+from collectives.communicator.actions.device_actions import NcclOperation, NcclType
 from tests.collectives.communicator.nccl.host_device import memory_at
 
 DTYPES = {

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from collectives.communicator.nccl.api import CommConfig, NcclComm, NcclLibrary, NcclResult
-from collectives.communicator.steps.device_steps import NcclOperation, NcclType
+from collectives.communicator.actions.device_actions import NcclOperation, NcclType
 
 #: Each function says what it was given.
 SOURCE = r"""

@@ -149,7 +149,7 @@ def test_one_communicator_for_each_group_whatever_meets_there() -> None:
     assert world.made == [(0, 1), (2, 3), (0, 2), (3, 2, 1, 0)]
 
 
-# ---- steps
+# ---- actions
 def test_a_peer_that_does_not_come_is_named_with_its_whereabouts() -> None:
     def program(comm: OnArrays) -> None:
         first, second = (

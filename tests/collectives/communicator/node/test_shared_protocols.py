@@ -1,4 +1,4 @@
-"""Steps over shared memory: right results in any order of the members' moves, and bugs that some order shows."""
+"""Actions over shared memory: right results in any order of the members' moves, and bugs that some order shows."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from collectives.communicator.kinds.all_to_all import AllToAll
 from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
 from collectives.communicator.kinds.collective_permute import CollectivePermute
 from collectives.communicator.node import shared_protocols
-from collectives.communicator.steps.engine import RunStatus
-from collectives.communicator.steps.shared_buffers import Buffers
-from collectives.communicator.steps.shared_steps import (
+from collectives.communicator.actions.engine import RunStatus
+from collectives.communicator.actions.shared_buffers import Buffers
+from collectives.communicator.actions.shared_actions import (
     Await,
     CollectiveProgram,
     CopyRows,
@@ -51,22 +51,22 @@ def test_every_kind_once(name: str, slots: bool) -> None:
 
 # ---- planted bugs
 def without(drop: Callable[[list[object], int], bool]) -> Mutation:
-    """Leave out the steps for which ``drop(steps, position)`` is true; in both turns."""
+    """Leave out the actions for which ``drop(actions, position)`` is true; in both turns."""
 
     def mutate(program: CollectiveProgram) -> CollectiveProgram:
         turns = [
-            tuple(step for i, step in enumerate(turn) if not drop(list(turn), i))
-            for turn in (program.steps, program.alternate)
+            tuple(action for i, action in enumerate(turn) if not drop(list(turn), i))
+            for turn in (program.actions, program.alternate)
         ]
-        return dataclasses.replace(program, steps=turns[0], alternate=turns[1])
+        return dataclasses.replace(program, actions=turns[0], alternate=turns[1])
 
     return mutate
 
 
 def is_await(number: int) -> Callable[[list[object], int], bool]:
-    def drop(steps: list[object], i: int) -> bool:
-        step = steps[i]
-        return isinstance(step, Await) and step.number == number
+    def drop(actions: list[object], i: int) -> bool:
+        action = actions[i]
+        return isinstance(action, Await) and action.number == number
 
     return drop
 
@@ -74,13 +74,13 @@ def is_await(number: int) -> Callable[[list[object], int], bool]:
 def await_one(program: CollectiveProgram) -> CollectiveProgram:
     """Only the first of the others is waited for."""
 
-    def shorten(step: object) -> object:
-        if not isinstance(step, Await):
-            return step
-        return dataclasses.replace(step, ranks=step.ranks[:1], counters=step.counters[:1])
+    def shorten(action: object) -> object:
+        if not isinstance(action, Await):
+            return action
+        return dataclasses.replace(action, ranks=action.ranks[:1], counters=action.counters[:1])
 
-    turns = [tuple(map(shorten, turn)) for turn in (program.steps, program.alternate)]
-    return dataclasses.replace(program, steps=turns[0], alternate=turns[1])  # type: ignore[arg-type]
+    turns = [tuple(map(shorten, turn)) for turn in (program.actions, program.alternate)]
+    return dataclasses.replace(program, actions=turns[0], alternate=turns[1])  # type: ignore[arg-type]
 
 
 def is_found(make_world: Callable[[], World]) -> bool:
@@ -97,7 +97,7 @@ PLANTED: dict[str, tuple[bool, Mutation]] = {
     "departure is not awaited": (False, without(is_await(2))),
     "arrival is not awaited": (False, without(is_await(1))),
     "slots are read before all have come": (True, without(is_await(1))),
-    "slots do not take turns": (True, lambda p: dataclasses.replace(p, alternate=p.steps)),
+    "slots do not take turns": (True, lambda p: dataclasses.replace(p, alternate=p.actions)),
     "only one member is awaited": (False, await_one),
     "only one member is awaited, with slots": (True, await_one),
 }
@@ -145,15 +145,15 @@ def test_who_holds_results_together_waits_for_all_who_do(slots: bool) -> None:
 def moved_bytes(case: Case) -> list[int]:
     """Bytes that each member writes in place."""
 
-    def moved(step: object) -> int:
-        if isinstance(step, RotateBytes):
-            return len(step.addresses) * step.num_bytes
-        if isinstance(step, (CopyRows, SwapRows)):
-            return step.rows * step.row_bytes * (2 if isinstance(step, SwapRows) else 1)
+    def moved(action: object) -> int:
+        if isinstance(action, RotateBytes):
+            return len(action.addresses) * action.num_bytes
+        if isinstance(action, (CopyRows, SwapRows)):
+            return action.rows * action.row_bytes * (2 if isinstance(action, SwapRows) else 1)
         return 0
 
     world = World(case, slots=False)
-    return [sum(map(moved, member.program.steps)) for member in world.members]
+    return [sum(map(moved, member.program.actions)) for member in world.members]
 
 
 def test_what_lies_well_is_moved_once() -> None:
@@ -191,5 +191,5 @@ def test_tables_that_point_outside_are_refused() -> None:
             np.copyto(array, value)
     world.members[0].buffers.operands[2][:] = 1_000_000
     world.members[0].buffers.operands[3][:] = 1
-    world.members[1].steps.start()
-    assert world.members[0].steps.start() == RunStatus.OUT_OF_BOUNDS
+    world.members[1].actions.start()
+    assert world.members[0].actions.start() == RunStatus.OUT_OF_BOUNDS

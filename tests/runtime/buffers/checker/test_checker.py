@@ -33,7 +33,7 @@ from runtime.buffers.program import (
     Value,
     ValueView,
     ScheduledWhile,
-    all_steps,
+    all_ops,
 )
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.executable import Executable
@@ -112,9 +112,9 @@ def _into_final_outputs(original: Any) -> Any:
 
 
 def _forget_reads_of_dones(original: Any) -> Any:
-    def read(self: Linearizer, step: ScheduledOp, *rest: Any) -> None:
-        if not isinstance(step, ScheduledDone):
-            original(self, step, *rest)
+    def read(self: Linearizer, op: ScheduledOp, *rest: Any) -> None:
+        if not isinstance(op, ScheduledDone):
+            original(self, op, *rest)
 
     return read
 
@@ -153,14 +153,14 @@ def _one_heap_for_all_groups(original: Any) -> Any:
 
 
 def _also_alike(wanted: Callable[[ScheduledOp], bool]) -> Plant:
-    """What these steps write is taken to be the same for all of some groups, and lies there whatever that costs."""
+    """What these ops write is taken to be the same for all of some groups, and lies there whatever that costs."""
     original, rows = SHARED._equal_results, ((0, 1), (2, 3))
 
     def alike(program: Program) -> dict[Value, Any]:
         result = original(program)
-        for step in all_steps(program.entry):
-            if program.device.num_partitions == 4 and wanted(step):
-                result.update(dict.fromkeys(step.results, rows))
+        for op in all_ops(program.entry):
+            if program.device.num_partitions == 4 and wanted(op):
+                result.update(dict.fromkeys(op.results, rows))
         return result
 
     def divide(own: list[Any], candidates: list[Any], _: int) -> Any:
@@ -202,29 +202,29 @@ PLANTED: dict[str, Plant] = {
     "results are written over live operands": replace(
         COLOCATION,
         "_can_share",
-        lambda source, step, n, *_: (
-            source.size == step.results[n].size and source.kind.value == "temporary"
+        lambda source, op, n, *_: (
+            source.size == op.results[n].size and source.kind.value == "temporary"
         ),
     ),
     "results are written over parameters that are not donated": replace(
         COLOCATION,
         "_can_share",
-        lambda source, step, n, *_: (
-            source.size == step.results[n].size and source.kind.value == "parameter"
+        lambda source, op, n, *_: (
+            source.size == op.results[n].size and source.kind.value == "parameter"
         ),
     ),
     "results are written over constants": replace(
         COLOCATION,
         "_can_share",
-        lambda source, step, n, *_: (
-            source.size == step.results[n].size and source.kind.value == "constant"
+        lambda source, op, n, *_: (
+            source.size == op.results[n].size and source.kind.value == "constant"
         ),
     ),
     "offsets are rounded down to what half of them share": _placed_at(
         lambda offsets: offsets // 128 * 128
     ),
     "results are written over any operand": replace(
-        COLOCATION, "writes_over", lambda step, _: list(range(len(step.operands)))
+        COLOCATION, "writes_over", lambda op, _: list(range(len(op.operands)))
     ),
     "loop state is overwritten while it is read": replace(
         COLOCATION, "_may_follow", lambda *_: True
@@ -269,10 +269,10 @@ PLANTED: dict[str, Plant] = {
     "a group holds the state of a loop once": _also_alike(lambda s: isinstance(s, ScheduledWhile)),
     "a group holds a branch's result once": _also_alike(lambda s: isinstance(s, ScheduledConditional)),
     "a group holds results once that differ": _also_alike(
-        lambda step: step.instruction.opcode is Opcode.REDUCE_SCATTER
+        lambda op: op.instruction.opcode is Opcode.REDUCE_SCATTER
     ),
     "a group holds once what each member computes": _also_alike(
-        lambda step: step.instruction.opcode is Opcode.SINE
+        lambda op: op.instruction.opcode is Opcode.SINE
     ),
     "operands lie in what is still read": replace(
         runtime.buffers.own_parts, "_is_free", lambda target, *_: target.kind.value != "temporary"

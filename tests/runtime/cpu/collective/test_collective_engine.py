@@ -1,4 +1,4 @@
-"""Native steps that move bytes: every length and stride, and nothing beside what they name."""
+"""Native actions that move bytes: every length and stride, and nothing beside what they name."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from collectives.communicator.steps.engine import RunStatus
-from collectives.communicator.steps.shared_steps import (
+from collectives.communicator.actions.engine import RunStatus
+from collectives.communicator.actions.shared_actions import (
     Await,
     AwaitMessages,
     CollectiveProgram,
@@ -19,18 +19,18 @@ from collectives.communicator.steps.shared_steps import (
     RotateBytes,
     Signal,
     StartMessages,
-    Step,
+    CollectiveAction,
     SwapRows,
 )
 from runtime.cpu.collective.collective_engine import native_collective_engine
-from runtime.cpu.collective.step_records import HEADER_WORDS, LANDED, MET
+from runtime.cpu.collective.action_records import HEADER_WORDS, LANDED, MET
 
 _LENGTHS = (1, 7, 8, 9, 63, 64, 65, 71, 128, 200, 256, 4099)
 
 
-def run(step: Step) -> None:
-    (steps,) = native_collective_engine().load([CollectiveProgram((step,), (step,), 0)])
-    assert steps.start() == RunStatus.COMPLETE
+def run(action: CollectiveAction) -> None:
+    (actions,) = native_collective_engine().load([CollectiveProgram((action,), (action,), 0)])
+    assert actions.start() == RunStatus.COMPLETE
 
 
 def memory(seed: int) -> np.ndarray:
@@ -83,9 +83,9 @@ def test_times_of_a_run() -> None:
     counters = np.zeros(2, np.int64)
     own, other = (counters[i:].ctypes.data for i in (0, 1))
     program = (Signal(own, 1), Await((1,), (other,), 1), Signal(own, 2), Await((1,), (other,), 2))
-    (steps,) = native_collective_engine().load([CollectiveProgram(program, program, 2)])
-    header = (ctypes.c_int64 * HEADER_WORDS).from_address(steps.address)
-    look = steps.advancing(0)
+    (actions,) = native_collective_engine().load([CollectiveProgram(program, program, 2)])
+    header = (ctypes.c_int64 * HEADER_WORDS).from_address(actions.address)
+    look = actions.advancing(0)
     times = [time.monotonic_ns()]
 
     def at(signal: int) -> None:
@@ -93,7 +93,7 @@ def test_times_of_a_run() -> None:
         times.append(time.monotonic_ns())
 
     for run in range(2):
-        assert steps.start() == RunStatus.BLOCKED
+        assert actions.start() == RunStatus.BLOCKED
         assert (header[MET], header[LANDED]) == (0, 0)
         at(2 * run + 1)
         assert look() == RunStatus.BLOCKED
@@ -148,8 +148,8 @@ def test_messages_that_have_failed_stay_so(starts: list[int], tests: list[int]) 
     """A look at what is in flight drops its outcome: a library that answers well from then on must not hide it."""
     answers = Answers(iter(starts), iter(tests))
     program = (StartMessages(answers), AwaitMessages(answers))
-    (steps,) = native_collective_engine().load([CollectiveProgram(program, program, 1)])
-    assert steps.start() == RunStatus.MESSAGES_FAILED
-    assert steps.advancing(0)() == RunStatus.MESSAGES_FAILED
-    assert steps.failure() == "code 7"
-    assert steps.start() == RunStatus.MISUSED
+    (actions,) = native_collective_engine().load([CollectiveProgram(program, program, 1)])
+    assert actions.start() == RunStatus.MESSAGES_FAILED
+    assert actions.advancing(0)() == RunStatus.MESSAGES_FAILED
+    assert actions.failure() == "code 7"
+    assert actions.start() == RunStatus.MISUSED

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from collectives.communicator.group import accumulator_type, can_reduce, reduce_in_order
-from collectives.communicator.steps.engine import RunStatus
-from collectives.communicator.steps.shared_steps import CollectiveProgram, ReduceRows
+from collectives.communicator.actions.engine import RunStatus
+from collectives.communicator.actions.shared_actions import CollectiveProgram, ReduceRows
 from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.collective.reduce_rows_ir import BLOCK_ELEMENTS
-from runtime.cpu.collective.step_records import MOST_AT_ONCE
+from runtime.cpu.collective.action_records import MOST_AT_ONCE
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
@@ -66,7 +66,7 @@ def reduce_natively(
     sources: list[np.ndarray], targets: list[np.ndarray], reduction: ReductionKind
 ) -> None:
     dtype = sources[1].dtype
-    step = ReduceRows(
+    action = ReduceRows(
         reduction,
         dtype,
         tuple(s.ctypes.data for s in sources),
@@ -78,8 +78,8 @@ def reduce_natively(
         from_prefix=sources[0].dtype != dtype,
         to_prefix=targets[0].dtype != dtype,
     )
-    (steps,) = native_collective_engine().load([CollectiveProgram((step,), (step,), 0)])
-    assert steps.start() == RunStatus.COMPLETE
+    (actions,) = native_collective_engine().load([CollectiveProgram((action,), (action,), 0)])
+    assert actions.start() == RunStatus.COMPLETE
 
 
 @pytest.mark.parametrize(("kind", "reduction"), PAIRS, ids=lambda value: value.value)
@@ -135,7 +135,7 @@ def test_rows_are_taken_by_their_strides(dtype: type, columns: int) -> None:
     sources = [(np.arange(21).reshape(3, 7) * scale).astype(dtype) for scale in (1, 4)]
     target = np.full((3, columns), 5, dtype)
     size = target.itemsize
-    step = ReduceRows(
+    action = ReduceRows(
         ReductionKind.SUM,
         target.dtype,
         tuple(s.ctypes.data + 3 * size for s in sources),
@@ -145,6 +145,6 @@ def test_rows_are_taken_by_their_strides(dtype: type, columns: int) -> None:
         source_stride=7 * size,
         target_stride=columns * size,
     )
-    (steps,) = native_collective_engine().load([CollectiveProgram((step,), (step,), 0)])
-    assert steps.start() == RunStatus.COMPLETE
+    (actions,) = native_collective_engine().load([CollectiveProgram((action,), (action,), 0)])
+    assert actions.start() == RunStatus.COMPLETE
     assert np.array_equal(target, (sources[0] + sources[1])[:, 3 : 3 + columns])

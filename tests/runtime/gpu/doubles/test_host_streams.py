@@ -10,7 +10,7 @@ from loopback_ranks import run_ranks
 
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from runtime.gpu.binding import Binding
-from runtime.gpu.steps.collective import StreamCollective
+from runtime.gpu.commands.collective import StreamCollective
 from runtime.saved import save_bytes
 from runtime.saved_program import load_bytes
 from tests.collectives.communicator.nccl.nccl_double import World

@@ -1,0 +1,120 @@
+"""Collectives: on the communication stream between two events, or through the host.
+
+compute        ... ready ────────── goes on ────────── waits for `over` ...
+communication      └ waits for `ready` ── collective ── over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from collectives.communicator.kinds.op import CollectiveOp
+from runtime.buffers.types import ArrayView
+from runtime.gpu.driver import GpuEvent, GpuStream
+from runtime.gpu.planning import Planner, plans
+from runtime.gpu.command import Action, GpuProgram, Command
+from runtime.gpu.transfers.staged_collective import StagedCollective
+from runtime.program.thunks import CollectiveDoneThunk, CollectiveStartThunk
+from runtime.timeline.events import Stream
+from spmd.lazy_dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class StartCommand(Command):
+    """Enqueue a collective on the communication stream, after the present work of the compute stream."""
+
+    through_host: ClassVar[bool] = False
+    op: CollectiveOp
+    operands: tuple[ArrayView, ...]
+    results: tuple[ArrayView, ...]
+
+    def bind(self, device: GpuProgram) -> Action:
+        assert device.collectives is not None, "planned for collectives between GPUs"
+        bound = device.collectives.bind(
+            self.op.of_rank(device.communicator.rank),
+            self.name,
+            [device.view(array) for array in self.operands],
+            [device.view(array) for array in self.results],
+        )
+        compute, communication = device.stream(Stream.COMPUTE), device.stream(Stream.COMMUNICATION)
+        ready, over = device.driver.event(), device.driver.event()
+        device.pending_collectives[self.name] = StreamCollective(compute, over)
+        handle = communication.ptr
+
+        def run() -> None:
+            compute.record(ready)
+            communication.wait_event(ready)
+            bound.enqueue(handle)
+            communication.record(over)
+
+        return run
+
+
+@dataclass(frozen=True)
+class HostedStartCommand(StartCommand):
+    """Download the operands to pinned memory, wait for that, and start the hosts' collective on it."""
+
+    through_host: ClassVar[bool] = True
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def bind(self, device: GpuProgram) -> Action:
+        collective = self.op.of_rank(device.communicator.rank)
+        pending = StagedCollective(self.name, collective, device, self.operands, self.results)
+        device.pending_collectives[self.name] = pending
+        return pending.start
+
+
+@dataclass(frozen=True)
+class BlockingCommand(Command):
+    """Wait, in a blocking step, for the collective that has just been started."""
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def bind(self, device: GpuProgram) -> Action:
+        pending = device.pending_collectives[self.name]
+        return lambda: pending.finish() if device.is_blocking else None
+
+
+@dataclass(frozen=True)
+class StreamCollective:
+    """Collective on a stream. After ``finish``, work on ``compute`` begins when ``over`` has occurred."""
+
+    compute: GpuStream
+    over: GpuEvent
+
+    def finish(self) -> None:
+        self.compute.wait_event(self.over)
+
+
+@dataclass(frozen=True)
+class DoneCommand(Command):
+    """Let the compute stream wait for the collective of ``start``. ``through_host``: the host waits, too."""
+
+    start: str
+    through_host: bool
+
+    @property
+    def decides(self) -> bool:
+        return self.through_host
+
+    def bind(self, device: GpuProgram) -> Action:
+        return device.pending_collectives[self.start].finish
+
+
+@plans(CollectiveStartThunk)
+def plan_start(thunk: CollectiveStartThunk, planner: Planner) -> Iterator[Command]:
+    kind = HostedStartCommand if planner.goes_by_host(thunk) else StartCommand
+    yield kind(thunk, thunk.op, thunk.operands, thunk.results)
+    if planner.has_blocking_steps:
+        yield BlockingCommand(thunk)
+
+
+@plans(CollectiveDoneThunk)
+def plan_done(thunk: CollectiveDoneThunk, planner: Planner) -> Iterator[Command]:
+    yield DoneCommand(thunk, thunk.start, thunk.start in planner.by_host)

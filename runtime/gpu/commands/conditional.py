@@ -1,0 +1,51 @@
+"""Branches: the host reads the selector back and enqueues one branch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runtime.buffers.types import ArrayView
+from runtime.gpu.planning import Planner, plans
+from runtime.gpu.command import Action, GpuProgram, Command
+from runtime.gpu.commands.bound import bound
+from runtime.gpu.commands.sequence import plan_commands
+from runtime.gpu.transfers.read_back import read_back
+from runtime.program.thunks import ConditionalThunk
+from spmd.lazy_dataclass import dataclass
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True)
+class ConditionalCommand(Command):
+    """Conditional. A true pred selects branch 0; an index out of range selects the last branch."""
+
+    selector: ArrayView
+    branches: tuple[tuple[Command, ...], ...]
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def nested(self) -> Iterator[Command]:
+        for branch in self.branches:
+            yield from branch
+
+    def bind(self, device: GpuProgram) -> Action:
+        branches = [bound(branch, device) for branch in self.branches]
+        selector = read_back(device, self.selector)
+        if self.selector.view.element_type is PrimitiveType.PRED:
+            if_true, if_false = branches[0], branches[-1]
+            return lambda: if_true() if selector() else if_false()
+        last = len(branches) - 1
+
+        def run() -> None:
+            chosen = selector()
+            branches[chosen if 0 <= chosen < last else last]()
+
+        return run
+
+
+@plans(ConditionalThunk)
+def plan_conditional(thunk: ConditionalThunk, planner: Planner) -> Iterator[Command]:
+    branches = tuple(plan_commands(branch, planner) for branch in thunk.branches)
+    yield ConditionalCommand(thunk, thunk.selector, branches)

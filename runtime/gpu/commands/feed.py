@@ -1,0 +1,69 @@
+"""Infeeds and outfeeds: through pinned memory, between the host and the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from runtime.gpu.planning import Planner, plans
+from runtime.gpu.command import Action, GpuProgram, Command, on_host
+from runtime.program.thunks import InfeedThunk, OutfeedThunk
+from runtime.timeline.events import Stream
+from spmd.lazy_dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class InfeedCommand(Command):
+    """Upload of the next value of the host's feed."""
+
+    infeed: InfeedThunk
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def bind(self, device: GpuProgram) -> Action:
+        views = tuple(map(device.view, self.infeed.results))
+        mirror = device.mirror((), views)
+        targets = tuple(map(mirror.array, views))
+        driver, stream = device.driver, device.stream(Stream.COMPUTE)
+        host, rank, site = device.host, device.communicator.rank, self.infeed.site
+
+        def run() -> None:
+            arrays = host.next_tile(site, rank)
+            device.wait(stream)  # other commands use the pinned memory too
+            for target, array in zip(targets, arrays, strict=True):
+                np.copyto(target, array)
+            mirror.send(driver, stream)
+
+        return run
+
+
+@dataclass(frozen=True)
+class OutfeedCommand(Command):
+    """Download of a value, which the host passes on."""
+
+    outfeed: OutfeedThunk
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def bind(self, device: GpuProgram) -> Action:
+        views = tuple(map(device.view, self.outfeed.operands))
+        mirror = device.mirror(views, ())
+        arrays = tuple(map(mirror.array, views))
+        rank, site = device.communicator.rank, self.outfeed.site
+        return on_host(device, mirror, partial(device.host.put, site, rank, arrays))
+
+
+@plans(InfeedThunk)
+def plan_infeed(thunk: InfeedThunk, _: Planner) -> Iterator[Command]:
+    yield InfeedCommand(thunk, thunk)
+
+
+@plans(OutfeedThunk)
+def plan_outfeed(thunk: OutfeedThunk, _: Planner) -> Iterator[Command]:
+    yield OutfeedCommand(thunk, thunk)

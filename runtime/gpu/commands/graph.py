@@ -1,0 +1,98 @@
+"""CUDA graphs: sequences of commands without decisions, captured once on the streams, then replayed.
+
+Addresses never change, so a graph is never captured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+
+from runtime.gpu.collective import BoundGpuCollective
+from runtime.gpu.driver import GpuGraph
+from runtime.gpu.command import Action, GpuProgram, Command
+from runtime.gpu.commands.bound import bound
+from runtime.gpu.commands.collective import DoneCommand, StartCommand
+from runtime.program.thunks import Thunk
+from runtime.timeline.events import Stream
+from spmd.lazy_dataclass import dataclass
+
+#: Fewest commands of a graph: launching it takes as long as enqueuing one command.
+LEAST_COMMANDS = 2
+
+
+@dataclass(frozen=True)
+class GraphCommand(Command):
+    """``commands`` without decisions; collectives that start within also end within.
+
+    The first time they run one by one, because libraries make preparations that a capture does not allow.
+    """
+
+    commands: tuple[Command, ...]
+
+    def nested(self) -> Iterator[Command]:
+        return iter(self.commands)
+
+    def bind(self, device: GpuProgram) -> Action:
+        one_by_one, stream = bound(self.commands, device), device.stream(Stream.COMPUTE)
+        graph: GpuGraph | None = None
+        captured: Sequence[BoundGpuCollective] = ()
+        has_run = False
+
+        def run() -> None:
+            nonlocal graph, captured, has_run
+            if not has_run or not device.uses_graphs:
+                one_by_one()
+                has_run = True
+                return
+            if graph is None:
+                with device.driver.captures:
+                    stream.begin_capture()
+                    try:
+                        one_by_one()
+                    finally:
+                        graph = stream.end_capture()
+                graph.upload(stream)
+                captured = () if device.collectives is None else device.collectives.captured()
+            if device.collectives is not None and captured:
+                device.collectives.replay(captured, stream.ptr, partial(graph.launch, stream))
+            else:
+                graph.launch(stream)
+
+        return run
+
+
+def with_graphs(thunk: Thunk, commands: Sequence[Command]) -> tuple[Command, ...]:
+    """Group ``commands`` of ``thunk`` into graphs. A collective in flight at a decision is in no graph."""
+    found: list[Command] = []
+    for decides, group in groupby(commands, key=lambda command: command.decides):
+        for stretch in [tuple(group)] if decides else _closed(tuple(group)):
+            if decides or len(stretch) < LEAST_COMMANDS:
+                found.extend(stretch)
+            else:
+                found.append(GraphCommand(thunk, stretch))
+    return tuple(found)
+
+
+def _closed(stretch: tuple[Command, ...]) -> Iterator[tuple[Command, ...]]:
+    """Cut ``stretch`` at starts and dones whose counterpart lies outside, recursively: those stand alone."""
+    starts = {command.name for command in stretch if isinstance(command, StartCommand)}
+    dones = {command.start for command in stretch if isinstance(command, DoneCommand)}
+    is_open = [_collective_of(command) in starts ^ dones for command in stretch]
+    if not any(is_open) or len(stretch) == 1:
+        yield stretch
+        return
+    for cut, group in groupby(zip(is_open, stretch, strict=True), key=itemgetter(0)):
+        part = tuple(command for _, command in group)
+        if cut:
+            yield from ((command,) for command in part)
+        else:
+            yield from _closed(part)
+
+
+def _collective_of(command: Command) -> str | None:
+    if isinstance(command, StartCommand):
+        return command.name
+    return command.start if isinstance(command, DoneCommand) else None

@@ -1,0 +1,218 @@
+"""Small kernels of a sequence that do not depend on each other, side by side in one launch.
+
+A kernel moves to an earlier one, or an earlier one to it, past commands that neither read what it writes nor write what it
+reads or writes. Memory has been assigned before, so the reuse of a buffer keeps two kernels apart as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from runtime.buffers.types import ArrayView, BufferSlice
+from runtime.gpu.codegen.horizontal import MOST_ARGUMENTS, horizontal_source, is_mergeable
+from runtime.gpu.codegen.launch import RESIDENT_THREADS, ArgumentKind, KernelSource
+from runtime.gpu.command import Action, GpuProgram, Command
+from runtime.gpu.commands.collective import DoneCommand, StartCommand
+from runtime.gpu.commands.kernel import PtxCommand
+from runtime.gpu.commands.kernel_command import KernelCommand
+from runtime.gpu.work import HorizontalWork, PtxWork
+from runtime.timeline.events import Stream
+from spmd.lazy_dataclass import dataclass
+
+#: Commands past which a kernel is moved at most, and kernels of one launch.
+_LOOKBACK, _MOST_PARTS = 16, 16
+#: Kernels with more threads than the GPU holds, this many times over, gain nothing from sharing a launch.
+_MOST_WAVES = 4
+
+
+@dataclass(frozen=True)
+class HorizontalCommand(Command):
+    """Kernels ``parts`` in one ``launch``. ``thunk``: that of the last one."""
+
+    parts: tuple[PtxCommand, ...]
+    launch: KernelSource
+
+    @property
+    def name(self) -> str:
+        names = [part.name for part in self.parts]
+        return f"{names[0]}, {names[1]}" + (f" and {len(names) - 2} more" if names[2:] else "")
+
+    def nested(self) -> Iterator[Command]:
+        return iter(self.parts)
+
+    def bind(self, device: GpuProgram) -> Action:
+        works = tuple(
+            PtxWork(part.name, part.kernel, part.launches, part.on_device(device))
+            for part in self.parts
+        )
+        enqueue = device.driver.load(HorizontalWork(self.name, works, self.launch))
+        stream = device.stream(Stream.COMPUTE)
+        return lambda: enqueue(stream)
+
+
+def with_horizontal_launches(commands: Iterable[Command], multiprocessors: int) -> Iterator[Command]:
+    """Yield ``commands``, of which small kernels are joined."""
+    most_threads = _MOST_WAVES * RESIDENT_THREADS * multiprocessors
+    groups: list[_Group] = []
+    starts: dict[str, StartCommand] = {}
+    for command in commands:
+        if isinstance(command, StartCommand):
+            starts[command.name] = command
+        accesses = _accesses(command, starts)
+        group = _Group([command], accesses, accesses is not None and _is_small(command, most_threads))
+        _insert(groups, group)
+    for group in groups:
+        yield _joined(group.commands)
+
+
+@dataclass
+class _Group:
+    """Commands that run at one position: one, or kernels of one launch. accesses: None if nothing moves past the command."""
+
+    commands: list[Command]
+    accesses: _Accesses | None
+    is_small: bool
+
+    def fits(self, other: _Group) -> bool:
+        """Return whether both may be one launch, as far as its size goes."""
+        if not (self.is_small and other.is_small):
+            return False
+        parts = [command for command in (*self.commands, *other.commands) if isinstance(command, PtxCommand)]
+        arguments = sum(len(part.launches[0].arguments) for part in parts)
+        return len(parts) <= _MOST_PARTS and arguments <= MOST_ARGUMENTS
+
+    def add(self, other: _Group) -> None:
+        assert self.accesses is not None
+        assert other.accesses is not None
+        self.commands += other.commands
+        self.accesses = self.accesses.union(other.accesses)
+
+
+def _insert(groups: list[_Group], new: _Group) -> None:
+    """Append ``new``, or add it to a group: there, or here if only the group can move."""
+    if not new.is_small:
+        groups.append(new)
+        return
+    moves = True  # whether the new command can run before all that was passed
+    for n in range(len(groups) - 1, max(-1, len(groups) - 1 - _LOOKBACK), -1):
+        group = groups[n]
+        if group.accesses is None:
+            break
+        is_free = not _conflict(group, new)
+        if is_free and group.fits(new):
+            if moves:
+                group.add(new)
+                return
+            if not any(_conflict(group, passed) for passed in groups[n + 1 :]):
+                del groups[n]
+                group.add(new)
+                groups.append(group)
+                return
+        moves = moves and is_free
+    groups.append(new)
+
+
+def _conflict(one: _Group, other: _Group) -> bool:
+    if one.accesses is None or other.accesses is None:
+        return True
+    return one.accesses.conflicts_with(other.accesses)
+
+
+def _is_small(command: Command, most_threads: int) -> bool:
+    if not isinstance(command, PtxCommand) or len(command.launches) != 1:
+        return False
+    (launch,) = command.launches
+    return is_mergeable(launch) and launch.blocks * launch.threads <= most_threads
+
+
+def _joined(commands: Sequence[Command]) -> Command:
+    if len(commands) == 1:
+        return commands[0]
+    parts = tuple(command for command in commands if isinstance(command, PtxCommand))
+    first = dict.fromkeys(ArgumentKind, 0)
+    sources = []
+    for part in parts:
+        (source,) = part.launches
+        moved = (replace(a, number=first[a.kind] + a.number) for a in source.arguments)
+        sources.append(replace(source, arguments=tuple(moved)))
+        first[ArgumentKind.OPERAND] += len(part.operands)
+        first[ArgumentKind.RESULT] += len(part.results)
+        first[ArgumentKind.SCRATCH] += len(part.scratch)
+    return HorizontalCommand(parts[-1].thunk, parts, horizontal_source(sources))
+
+
+# ---- memory
+@dataclass(frozen=True)
+class _Accesses:
+    """Bytes that commands read and write."""
+
+    reads: _Bytes
+    writes: _Bytes
+
+    def conflicts_with(self, other: _Accesses) -> bool:
+        """Return whether the order of both matters."""
+        return (
+            self.writes.overlaps(other.writes)
+            or self.writes.overlaps(other.reads)
+            or self.reads.overlaps(other.writes)
+        )
+
+    def union(self, other: _Accesses) -> _Accesses:
+        return _Accesses(self.reads.union(other.reads), self.writes.union(other.writes))
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    """Ranges (allocation, begin, end) in order, none of which touches another."""
+
+    ranges: tuple[tuple[int, int, int], ...]
+
+    @staticmethod
+    def of(slices: Iterable[BufferSlice]) -> _Bytes:
+        return _Bytes.merged([(s.allocation, s.offset, s.offset + s.span) for s in slices])
+
+    @staticmethod
+    def merged(ranges: Iterable[tuple[int, int, int]]) -> _Bytes:
+        found: list[tuple[int, int, int]] = []
+        for allocation, begin, end in sorted(ranges):
+            if found and found[-1][0] == allocation and begin <= found[-1][2]:
+                found[-1] = (allocation, found[-1][1], max(end, found[-1][2]))
+            elif begin < end:
+                found.append((allocation, begin, end))
+        return _Bytes(tuple(found))
+
+    def union(self, other: _Bytes) -> _Bytes:
+        return _Bytes.merged((*self.ranges, *other.ranges))
+
+    def overlaps(self, other: _Bytes) -> bool:
+        one, two = iter(self.ranges), iter(other.ranges)
+        a, b = next(one, None), next(two, None)
+        while a is not None and b is not None:
+            if a[0] == b[0] and a[1] < b[2] and b[1] < a[2]:
+                return True
+            if (a[0], a[2]) <= (b[0], b[2]):
+                a = next(one, None)
+            else:
+                b = next(two, None)
+        return False
+
+
+def _accesses(command: Command, starts: dict[str, StartCommand]) -> _Accesses | None:
+    """Return what a kernel or a collective reads and writes; None for a command that nothing moves past."""
+    if command.decides:
+        return None
+    if isinstance(command, KernelCommand):
+        return _of(command.operands, (*command.results, *command.scratch))
+    if isinstance(command, DoneCommand):
+        start = starts.get(command.start)
+        return None if start is None else _of((), (*start.operands, *start.results))
+    if isinstance(command, StartCommand):
+        return _of(command.operands, command.results)
+    return None
+
+
+def _of(reads: Iterable[ArrayView], writes: Iterable[ArrayView]) -> _Accesses:
+    return _Accesses(
+        _Bytes.of(array.slice for array in reads), _Bytes.of(array.slice for array in writes)
+    )

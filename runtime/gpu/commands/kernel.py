@@ -1,0 +1,137 @@
+"""Kernels: in PTX, through a library, or hosted, in this order of preference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from runtime.buffers.types import ArrayView
+from runtime.gpu.codegen.launch import KernelSource
+from runtime.gpu.libraries import (  # noqa: F401 - they register their sequences
+    convolution,
+    factorizations,
+    linalg,
+    product,
+)
+from runtime.gpu.libraries.convolution_ways import ConvolutionKernel
+from runtime.gpu.libraries.gemm import are_f8
+from runtime.gpu.libraries.library_emitters import library_work
+from runtime.gpu.libraries.sequence import LibrarySequence, library_sequence
+from runtime.gpu.planning import Planner, plans
+from runtime.gpu.command import Action, GpuProgram, Command, on_host
+from runtime.gpu.commands.kernel_command import KernelCommand
+from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
+from runtime.gpu.views import DeviceView
+from runtime.gpu.work import KernelArraysOnDevice, PtxWork
+from runtime.program.kernel import Kernel, KernelArrays
+from runtime.program.records.copy import CopyKernel
+from runtime.program.records.dot import DotKernel
+from runtime.program.thunks import CopyThunk, KernelThunk, Thunk
+from runtime.timeline.events import Stream
+from spmd.lazy_dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class PtxCommand(KernelCommand):
+    """Kernel computed by the PTX ``launches``."""
+
+    implementation = "ptx"
+    launches: tuple[KernelSource, ...] = ()
+
+    def bind(self, device: GpuProgram) -> Action:
+        arrays = self.on_device(device)
+        enqueue = device.driver.load(PtxWork(self.name, self.kernel, self.launches, arrays))
+        stream = device.stream(Stream.COMPUTE)
+        return lambda: enqueue(stream)
+
+
+@dataclass(frozen=True)
+class LibraryCommand(KernelCommand):
+    """Kernel computed by a library function, which possibly cannot be part of a graph."""
+
+    implementation = "library"
+    can_be_captured: bool = True
+
+    @property
+    def decides(self) -> bool:
+        return not self.can_be_captured
+
+    def bind(self, device: GpuProgram) -> Action:
+        work = library_work(self.name, self.kernel, self.on_device(device))
+        assert work is not None, "planned with it"
+        enqueue, stream = device.driver.load(work), device.stream(Stream.COMPUTE)
+        return lambda: enqueue(stream)
+
+
+@dataclass(frozen=True)
+class HostedCommand(KernelCommand):
+    """Kernel computed by the host on copies: correct, but slow."""
+
+    implementation = "hosted"
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def bind(self, device: GpuProgram) -> Action:
+        arrays = self.on_device(device)
+        mirror = device.mirror(arrays.operands, arrays.results, arrays.scratch)
+        action = device.host_kernels.bind(
+            self.kernel,
+            KernelArrays(
+                tuple(map(mirror.array, arrays.operands)),
+                tuple(map(mirror.array, arrays.results)),
+                tuple(map(mirror.array, arrays.scratch)),
+            ),
+        )
+        return on_host(device, mirror, action)
+
+
+@plans(KernelThunk)
+def plan_kernel(thunk: KernelThunk, planner: Planner) -> Iterator[Command]:
+    yield from _kernel_command(
+        thunk, thunk.kernel, planner, (thunk.operands, thunk.results, thunk.scratch)
+    )
+
+
+@plans(CopyThunk)
+def plan_copy(thunk: CopyThunk, planner: Planner) -> Iterator[Command]:
+    yield from _kernel_command(thunk, CopyKernel(), planner, ((thunk.source,), (thunk.target,), ()))
+
+
+def _kernel_command(
+    thunk: Thunk,
+    kernel: Kernel,
+    planner: Planner,
+    arrays: tuple[tuple[ArrayView, ...], tuple[ArrayView, ...], tuple[ArrayView, ...]],
+) -> Iterator[Command]:
+    operands, results, scratch = arrays
+    if isinstance(kernel, DotKernel | ConvolutionKernel) and not planner.options.tf32:
+        kernel = replace(kernel, tf32=False)
+    if not any(array.view.num_elements for array in results):
+        return
+    views = KernelArraysOnDevice(*(tuple(DeviceView(0, p.view) for p in own) for own in arrays))
+    launches = planner.make_ptx(kernel, *map(planner.anchored, arrays))
+    if launches is not None:
+        yield PtxCommand(thunk, kernel, operands, results, scratch, launches)
+    elif not _in_f8(kernel) and (work := library_work(thunk.name, kernel, views)) is not None:
+        yield LibraryCommand(thunk, kernel, operands, results, scratch, work.can_be_captured)
+    elif (sequence := _in_sequence(kernel, planner, operands, results)) is not None:
+        yield LibrarySequenceCommand(thunk, kernel, operands, results, (), sequence)
+    else:
+        yield HostedCommand(thunk, kernel, operands, results, scratch)
+
+
+def _in_f8(kernel: Kernel) -> bool:
+    """Return whether it is a product of f8, whose arrays' alignment matters."""
+    return isinstance(kernel, DotKernel) and are_f8(kernel)
+
+
+def _in_sequence(
+    kernel: Kernel,
+    planner: Planner,
+    operands: tuple[ArrayView, ...],
+    results: tuple[ArrayView, ...],
+) -> LibrarySequence | None:
+    views = planner.anchored(operands), planner.anchored(results)
+    return library_sequence(kernel, *views, planner.make_ptx, planner.options)

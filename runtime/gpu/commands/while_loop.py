@@ -1,0 +1,111 @@
+"""Loops: a known trip count, or a predicate that the host reads back before each trip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runtime.buffers.types import ArrayView
+from runtime.cpu.kernels.loop.scalar_loop import bind_scalar_loop
+from runtime.gpu.planning import Planner, plans
+from runtime.gpu.command import Action, GpuProgram, Command, on_host
+from runtime.gpu.commands.bound import bound
+from runtime.gpu.commands.sequence import plan_commands
+from runtime.gpu.transfers.read_back import read_back
+from runtime.program.thunks import WhileThunk
+from runtime.program.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
+from spmd.lazy_dataclass import dataclass
+
+#: Most trips of a scalar loop that run on the device, since waiting for the device would take
+#: longer.
+MOST_ON_DEVICE = 8
+
+
+@dataclass(frozen=True)
+class CountedLoopCommand(Command):
+    """``body``, ``trips`` times. The condition only computes the predicate, which no command reads."""
+
+    body: tuple[Command, ...]
+    trips: int
+
+    @property
+    def decides(self) -> bool:
+        # A graph would hold every trip's nodes: the body is one graph, launched repeatedly.
+        return True
+
+    def nested(self) -> Iterator[Command]:
+        return iter(self.body)
+
+    def bind(self, device: GpuProgram) -> Action:
+        body = bound(self.body, device)
+
+        def run() -> None:
+            for _ in range(self.trips):
+                body()
+
+        return run
+
+
+@dataclass(frozen=True)
+class WhileCommand(Command):
+    """``condition``; while the predicate is true, ``body`` and the condition again."""
+
+    condition: tuple[Command, ...]
+    body: tuple[Command, ...]
+    predicate: ArrayView
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def nested(self) -> Iterator[Command]:
+        yield from self.condition
+        yield from self.body
+
+    def bind(self, device: GpuProgram) -> Action:
+        condition, body = bound(self.condition, device), bound(self.body, device)
+        holds = read_back(device, self.predicate)
+
+        def run() -> None:
+            condition()
+            while holds():
+                body()
+                condition()
+
+        return run
+
+
+@dataclass(frozen=True)
+class HostedLoopCommand(Command):
+    """Loop of scalars with all trips on the host: one launch takes longer than many of these."""
+
+    loop: ScalarLoopPlan
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def bind(self, device: GpuProgram) -> Action:
+        views = {element: device.view(element) for element in self.loop.elements}
+        mirror = device.mirror(tuple(views.values()), tuple(views.values()))
+        some_trips = bind_scalar_loop(self.loop, lambda element: mirror.array(views[element]))
+        goes_on = mirror.array(views[self.loop.elements[0]])
+
+        def trips() -> None:
+            some_trips()
+            while goes_on:
+                some_trips()
+
+        return on_host(device, mirror, trips)
+
+
+@plans(WhileThunk)
+def plan_while(thunk: WhileThunk, planner: Planner) -> Iterator[Command]:
+    scalars = plan_scalar_loop(thunk.condition.thunks, thunk.body.thunks, thunk.predicate)
+    if scalars is not None and (thunk.trips is None or thunk.trips > MOST_ON_DEVICE):
+        yield HostedLoopCommand(thunk, scalars)
+        return
+    body = plan_commands(thunk.body, planner)
+    if thunk.trips is not None:
+        yield CountedLoopCommand(thunk, body, thunk.trips)
+    else:
+        yield WhileCommand(thunk, plan_commands(thunk.condition, planner), body, thunk.predicate)

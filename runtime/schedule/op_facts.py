@@ -1,0 +1,75 @@
+"""Facts of buffer assignment that do not depend on the order: scratch, operand copies, views that are copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import field
+
+from runtime.buffers.program import ScheduledCopy, Program, ScheduledOp, all_ops
+from runtime.buffers.view_ops import is_view
+from spmd.hlo import HloInstruction, HloModule
+from spmd.lazy_dataclass import dataclass
+
+
+@dataclass
+class OpFacts:
+    """ScheduledOp facts of a module. They are empty if the runtime cannot lower it.
+
+    extra[i]: bytes that i needs in addition to its operands and its result while it runs: scratch, relayouted operands.
+    in_place[i]: operands that i may overwrite; computed on demand.
+    written: view instructions that strides cannot express; they write arrays of their own.
+    """
+
+    extra: dict[HloInstruction, int] = field(default_factory=dict)
+    written: dict[HloInstruction, None] = field(default_factory=dict)
+    in_place: dict[HloInstruction, tuple[int, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(program: Program) -> OpFacts:
+        facts = OpFacts()
+        copied: dict[HloInstruction, int] = {}
+        for op in all_ops(program.entry):
+            instruction = op.instruction
+            if isinstance(op, ScheduledCopy):
+                copied[instruction] = copied.get(instruction, 0) + _bytes(op)
+                continue
+            if is_view(instruction):
+                facts.written[instruction] = None
+            facts._note(instruction, copied.pop(instruction, 0) + sum(s.size for s in op.scratch))
+        # Copies at the end of a loop or of the program follow their instruction's op.
+        facts._note_all(copied.items())
+        return facts
+
+    def _note(self, instruction: HloInstruction, size: int) -> None:
+        """Record the largest ``size``. A computation that is called twice has its ops twice."""
+        if size > self.extra.get(instruction, 0):
+            self.extra[instruction] = size
+
+    def _note_all(self, sizes: Iterable[tuple[HloInstruction, int]]) -> None:
+        for instruction, size in sizes:
+            self._note(instruction, size)
+
+    def is_view(self, instruction: HloInstruction) -> bool:
+        return is_view(instruction) and instruction not in self.written
+
+    def like(self, copy: HloInstruction, original: HloInstruction, pieces: int = 1) -> None:
+        """Give ``copy`` the facts of ``original``; it computes the same, or one of ``pieces`` equal pieces of it."""
+        if original in self.extra:
+            self.extra[copy] = self.extra[original] // pieces
+        if original in self.written:
+            self.written[copy] = None
+        if original in self.in_place:
+            self.in_place[copy] = self.in_place[original]
+
+    def on(self, module: HloModule) -> OpFacts:
+        """Return the facts for a copy of the module, whose instructions have the same names."""
+        named = {instruction.name: instruction for instruction in module.all_instructions()}
+        return OpFacts(
+            {named[i.name]: size for i, size in self.extra.items()},
+            {named[i.name]: None for i in self.written},
+            {named[i.name]: over for i, over in self.in_place.items()},
+        )
+
+
+def _bytes(op: ScheduledOp) -> int:
+    return sum(value.size for value in op.results)
