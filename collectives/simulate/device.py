@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from collectives.simulate.compute import Compute
 from collectives.simulate.ports import Meter, Port, Transfer
-from collectives.simulate.steps import Loop, Series, Step, Steps, Work
+from collectives.simulate.activities import Loop, Series, Activity, Activities, Work
 from spmd.lazy_dataclass import dataclass
 
 
@@ -65,9 +65,9 @@ class Execution:
 
 @dataclass(eq=False, slots=True)
 class Frame:
-    """Position of a device in one sequence of steps; ``trip``: of the loop whose body that is, counted from 0."""
+    """Position of a device in one sequence of activities; ``trip``: of the loop whose body that is, counted from 0."""
 
-    steps: Steps
+    activities: Activities
     loop: Loop | None = None
     index: int = 0
     trip: int = 0
@@ -104,12 +104,12 @@ class SimulatedDevice:
     totals: dict[Key, float] = field(default_factory=dict)
     skipped_busy: dict[str, float] = field(default_factory=dict)
 
-    def step(self) -> Step | None:
-        """Return the next step; None at the end of the innermost sequence."""
+    def activity(self) -> Activity | None:
+        """Return the next activity; None at the end of the innermost sequence."""
         frame = self.frames[-1]
-        return frame.steps[frame.index] if frame.index < len(frame.steps) else None
+        return frame.activities[frame.index] if frame.index < len(frame.activities) else None
 
-    def pass_step(self) -> None:
+    def pass_activity(self) -> None:
         self.frames[-1].index += 1
 
     def seconds_of(self, work: Work) -> float:

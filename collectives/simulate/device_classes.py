@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from collectives.simulate.steps import Site
+from collectives.simulate.activities import Site
 from spmd.device_groups import DeviceGroups
 from spmd.hlo import HloInstruction
 from spmd.lazy_dataclass import dataclass

@@ -1,4 +1,4 @@
-"""Engine: devices run their steps; a device that needs a collective waits until all members have arrived and it is
+"""Engine: devices run their activities; a device that needs a collective waits until all members have arrived and it is
 over.
 
 A device computes on its own, so only starts, waits and ends of a loop's trips are events, but not each kernel.
@@ -16,7 +16,7 @@ from collectives.simulate.device_classes import DeviceClasses, Rendezvous
 from collectives.simulate.events import EventQueue
 from collectives.simulate.periods import Periods
 from collectives.simulate.ports import Port, Transfer, begin, finish
-from collectives.simulate.steps import Loop, Program, Series, Start, Wait, Work
+from collectives.simulate.activities import Loop, Program, Series, Start, Wait, Work
 from collectives.simulate.timeline import Row, Slice, Timeline
 from spmd.lazy_dataclass import dataclass
 
@@ -57,7 +57,7 @@ class Engine:
     def __post_init__(self) -> None:
         self.devices = [
             SimulatedDevice(
-                number, pace, [Frame(self.program.steps)], self.series[pace] if self.series else {}
+                number, pace, [Frame(self.program.activities)], self.series[pace] if self.series else {}
             )
             for number, pace in enumerate(self.device_classes.paces)
         ]
@@ -89,12 +89,12 @@ class Engine:
         """Compute until the next event."""
         work: list[tuple[str, float]] = []
         while True:
-            step = device.step()
-            if isinstance(step, Work):
-                work.append((step.name, device.seconds_of(step)))
-                device.pass_step()
-            elif isinstance(step, Loop):
-                device.frames.append(Frame(step.body, step))
+            activity = device.activity()
+            if isinstance(activity, Work):
+                work.append((activity.name, device.seconds_of(activity)))
+                device.pass_activity()
+            elif isinstance(activity, Loop):
+                device.frames.append(Frame(activity.body, activity))
             else:
                 break
         device.compute.begin(work, now)
@@ -111,17 +111,17 @@ class Engine:
     def _computed(self, device: SimulatedDevice, now: float) -> None:
         if device.compute.todo:
             self._keep(device, device.compute.finish(now))
-        step = device.step()
-        if isinstance(step, Start):
-            device.pass_step()
-            self._start(device, step.site, now)
-        elif isinstance(step, Wait):
-            execution = device.begun[step.site]
+        activity = device.activity()
+        if isinstance(activity, Start):
+            device.pass_activity()
+            self._start(device, activity.site, now)
+        elif isinstance(activity, Wait):
+            execution = device.begun[activity.site]
             if execution is not None and execution.over is None:
                 device.stopped = now, device.meters(now)
                 execution.waiting.append(device)
                 return
-            device.pass_step()
+            device.pass_activity()
             if execution is not None:
                 self._account(device, execution, now, now)
         elif len(device.frames) == 1:
@@ -140,7 +140,7 @@ class Engine:
             self._periods.end_of_trip(device, now)
         if frame.trip >= frame.loop.trips:
             device.frames.pop()
-            device.pass_step()
+            device.pass_activity()
 
     def _keep(self, device: SimulatedDevice, done: list[Done]) -> None:
         for one in done:
@@ -257,7 +257,7 @@ class Engine:
         for name, busy in device.meters(now).items():
             device.add(busy - before.get(name, 0.0), Total.WHILE_EXPOSED, name)
         self._account(device, execution, since, now)
-        device.pass_step()
+        device.pass_activity()
         self._advance(device, now)
 
     def _account(

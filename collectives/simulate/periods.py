@@ -146,7 +146,7 @@ class Periods:
 
 
 def _around(frames: Sequence[Frame], depth: int) -> _Around:
-    return tuple((id(frame.steps), frame.index, frame.trip) for frame in frames[:depth])
+    return tuple((id(frame.activities), frame.index, frame.trip) for frame in frames[:depth])
 
 
 def _states_match(earlier: _State, state: _State) -> bool:

@@ -1,12 +1,12 @@
-"""Conversion of a scheduled module to steps: control flow is entered, kernels and collectives get their seconds.
+"""Conversion of a scheduled module to activities: control flow is entered, kernels and collectives get their seconds.
 
     while         a Loop with the trips of its induction variable; one trip, with a note, if their number is unknown
     conditional   the slowest branch, as the one that is taken is unknown
     call          its computation
 
 A computation without collectives is the same however busy the links are: a loop over one is a single piece of work,
-and so is a call of one that calls others; of one that calls none, its steps stand where it is called. One with
-collectives is a Loop wherever it is run, of one trip where that is once. So steps do not multiply where computations
+and so is a call of one that calls others; of one that calls none, its activities stand where it is called. One with
+collectives is a Loop wherever it is run, of one trip where that is once. So activities do not multiply where computations
 that call others are run many times.
 """
 
@@ -16,13 +16,13 @@ from collections.abc import Iterator, Sequence
 
 from collectives.cost.estimator import Estimator
 from collectives.schedule.phases import is_blocking, is_done, is_start
-from collectives.simulate.steps import (
+from collectives.simulate.activities import (
     Loop,
     Program,
     Site,
     Start,
-    Step,
-    Steps,
+    Activity,
+    Activities,
     Wait,
     Work,
 )
@@ -44,7 +44,7 @@ _REFUSED = frozenset(
 
 
 def program_of(module: HloModule, estimators: Sequence[Estimator]) -> Program:
-    """Return the steps of ``module``, with seconds of each estimator. Raises UnsupportedError if it is
+    """Return the activities of ``module``, with seconds of each estimator. Raises UnsupportedError if it is
     not scheduled.
     """
     if module.stage < Stage.SCHEDULED:
@@ -52,8 +52,8 @@ def program_of(module: HloModule, estimators: Sequence[Estimator]) -> Program:
             f"{module.name} is {module.stage.name.lower()}: a simulation runs the order of a scheduled module"
         )
     reader = _ProgramReader(estimators)
-    steps = reader.of(module.entry)
-    return Program(steps, tuple(reader.sites), reader.branches, tuple(reader.notes))
+    activities = reader.of(module.entry)
+    return Program(activities, tuple(reader.sites), reader.branches, tuple(reader.notes))
 
 
 class _ProgramReader:
@@ -65,21 +65,21 @@ class _ProgramReader:
         self.branches: dict[HloInstruction, HloComputation] = {}
         self._estimators = estimators
         self._number: dict[HloInstruction, int] = {}
-        self._known: dict[HloComputation, Steps] = {}
+        self._known: dict[HloComputation, Activities] = {}
         self._alone: dict[HloComputation, float] = {}
 
-    def of(self, computation: HloComputation) -> Steps:
+    def of(self, computation: HloComputation) -> Activities:
         if computation not in self._known:
-            steps: list[Step] = []
+            activities: list[Activity] = []
             seconds = 0.0
             for x in computation.instructions:
-                own = [*self._steps(x)]
-                seconds += sum(self._seconds(step, x) for step in own)
-                steps += own
-            self._known[computation], self._alone[computation] = tuple(steps), seconds
+                own = [*self._activities(x)]
+                seconds += sum(self._seconds(activity, x) for activity in own)
+                activities += own
+            self._known[computation], self._alone[computation] = tuple(activities), seconds
         return self._known[computation]
 
-    def _steps(self, x: HloInstruction) -> Iterator[Step]:
+    def _activities(self, x: HloInstruction) -> Iterator[Activity]:
         if x.opcode is Opcode.WHILE:
             yield from self._loop(x)
         elif x.opcode is Opcode.CONDITIONAL:
@@ -97,7 +97,7 @@ class _ProgramReader:
         else:
             yield from self._work(x.name, self._computed(wrapped(x)))
 
-    def _collective(self, x: HloInstruction) -> Iterator[Step]:
+    def _collective(self, x: HloInstruction) -> Iterator[Activity]:
         site = self._number[x] = len(self.sites)
         self.sites.append(Site(x, tuple(each.collective(x) for each in self._estimators)))
         yield Start(site)
@@ -107,11 +107,11 @@ class _ProgramReader:
     def _computed(self, x: HloInstruction) -> tuple[float, ...]:
         return tuple(each.compute(x) for each in self._estimators)
 
-    def _work(self, name: str, seconds: tuple[float, ...]) -> Iterator[Step]:
+    def _work(self, name: str, seconds: tuple[float, ...]) -> Iterator[Activity]:
         if any(seconds):
             yield Work(name, seconds)
 
-    def _loop(self, loop: HloInstruction) -> Iterator[Step]:
+    def _loop(self, loop: HloInstruction) -> Iterator[Activity]:
         if trip_count(loop) is None:
             self.notes.append(f"{loop.name}: how often it runs is not known; counted once")
         trips = counted_trips(loop)
@@ -119,24 +119,24 @@ class _ProgramReader:
         around = (*self.of(loop.while_body), *self.of(loop.while_condition))
         yield from self._repeated(loop.name, around, trips)
 
-    def _once(self, name: str, computation: HloComputation) -> Iterator[Step]:
-        steps = self.of(computation)
+    def _once(self, name: str, computation: HloComputation) -> Iterator[Activity]:
+        activities = self.of(computation)
         is_leaf = not any(computation.with_opcode(*CALLERS))
-        if is_leaf and all(isinstance(step, Work) for step in steps):
-            yield from steps
+        if is_leaf and all(isinstance(activity, Work) for activity in activities):
+            yield from activities
         else:
-            yield from self._repeated(name, steps, 1)
+            yield from self._repeated(name, activities, 1)
 
-    def _repeated(self, name: str, steps: Steps, times: int) -> Iterator[Step]:
-        work = [step.seconds for step in steps if isinstance(step, Work)]
-        if len(work) < len(steps):
+    def _repeated(self, name: str, activities: Activities, times: int) -> Iterator[Activity]:
+        work = [activity.seconds for activity in activities if isinstance(activity, Work)]
+        if len(work) < len(activities):
             if times:
-                yield Loop(name, times, steps)
+                yield Loop(name, times, activities)
             return
         paces = range(len(self._estimators))
         yield from self._work(name, tuple(times * sum(one[pace] for one in work) for pace in paces))
 
-    def _costliest_branch(self, conditional: HloInstruction) -> Iterator[Step]:
+    def _costliest_branch(self, conditional: HloInstruction) -> Iterator[Activity]:
         for branch in conditional.called_computations:
             self.of(branch)
         costs = [self._alone[branch] for branch in conditional.called_computations]
@@ -149,17 +149,17 @@ class _ProgramReader:
             )
         yield from self._once(conditional.name, self.branches[conditional])
 
-    def _seconds(self, step: Step, x: HloInstruction) -> float:
-        """Return the seconds at the slowest pace with nothing hidden; ``step``: one of ``x``."""
-        if isinstance(step, Work):
-            return max(step.seconds)
-        if isinstance(step, Start):
-            return max(time.seconds for time in self.sites[step.site].times)
-        if isinstance(step, Wait):
+    def _seconds(self, activity: Activity, x: HloInstruction) -> float:
+        """Return the seconds at the slowest pace with nothing hidden; ``activity``: one of ``x``."""
+        if isinstance(activity, Work):
+            return max(activity.seconds)
+        if isinstance(activity, Start):
+            return max(time.seconds for time in self.sites[activity.site].times)
+        if isinstance(activity, Wait):
             return 0.0
         if x.opcode is not Opcode.WHILE:
             return self._alone[self.branches.get(x, x.called_computations[0])]
         condition = self._alone[x.while_condition]
-        if step.body is self._known[x.while_condition]:
+        if activity.body is self._known[x.while_condition]:
             return condition
-        return step.trips * (self._alone[x.while_body] + condition)
+        return activity.trips * (self._alone[x.while_body] + condition)

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from collectives.schedule.phases import is_done
-from collectives.simulate.steps import Site
+from collectives.simulate.activities import Site
 from spmd.hlo import HloInstruction
 from spmd.lazy_dataclass import dataclass
 

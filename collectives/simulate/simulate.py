@@ -1,6 +1,6 @@
 """Simulate a scheduled module: what its step takes on a described machine, and what for. Read this first.
 
-module ── program ──► steps ── fold ──► classes of devices ── engine ──► totals and timeline ── here ──► Simulation
+module ── program ──► activities ── fold ──► classes of devices ── engine ──► totals and timeline ── here ──► Simulation
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collectives.simulate.program import program_of
 from collectives.simulate.reasons import Waiting, causes_of, neighbours, why
 from collectives.simulate.remembered import RememberedEstimator
 from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation
-from collectives.simulate.steps import Program, Series, Site
+from collectives.simulate.activities import Program, Series, Site
 from collectives.simulate.timeline import Timeline
 from spmd.analysis.live_bytes import peak_bytes
 from spmd.hlo import HloComputation, HloInstruction, HloModule

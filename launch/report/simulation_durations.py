@@ -15,7 +15,7 @@ from collectives.cost.profiled import MAX_BYTES, Durations, ProfiledEstimator, r
 from collectives.schedule.phases import is_blocking, is_start
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
-from collectives.simulate.steps import Series
+from collectives.simulate.activities import Series
 from launch.report.meetings import groups_and_pairs, who_meets
 from launch.report.trace_events import timed_events
 from spmd.analysis.executions import executions as computation_executions

@@ -1,4 +1,4 @@
-"""Steps of a program: as many as there are instructions, however often computations are run."""
+"""Activities of a program: as many as there are instructions, however often computations are run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from collectives.cost.estimator import CollectiveTime
 from collectives.simulate.program import program_of
 from collectives.simulate.simulate import simulate
-from collectives.simulate.steps import Loop, Steps
+from collectives.simulate.activities import Loop, Activities
 from spmd.text.parser import parse_module
 from tests.collectives.simulate.scheduled import TableEstimator
 
@@ -35,8 +35,8 @@ _CALL = "call({operand}), to_apply=level{level}"
 _BRANCH = "conditional(n, {operand}), branch_computations={{level{level}}}"
 
 
-def distinct(steps: Steps, seen: dict[int, int] | None = None) -> int:
-    """Steps of all sequences that are objects of their own."""
+def distinct(steps: Activities, seen: dict[int, int] | None = None) -> int:
+    """Activities of all sequences that are objects of their own."""
     seen = {} if seen is None else seen
     if id(steps) not in seen:
         seen[id(steps)] = len(steps)
@@ -52,7 +52,7 @@ def test_computations_that_run_others_twice_are_there_once(inside: str, run: str
     module = parse_module(doubling(inside, _LEVELS, run))
     estimator = TableEstimator({"r": 1.0}, {"r": CollectiveTime(1.0, "ring", ())})
     program = program_of(module, [estimator])
-    assert distinct(program.steps) <= module.instruction_count
+    assert distinct(program.activities) <= module.instruction_count
 
 
 @pytest.mark.parametrize("run", [_CALL, _BRANCH])

@@ -1,6 +1,6 @@
-"""Steps: what a device does one after the other, as the simulator sees a scheduled module.
+"""Activities: what a device does one after the other, as the simulator sees a scheduled module.
 
-Devices may differ in how fast they are (a traced run tells each one's times), not in what they do: a step holds seconds
+Devices may differ in how fast they are (a traced run tells each one's times), not in what they do: an activity holds seconds
 for each *pace*, one of the estimators that the program was made with.
 """
 
@@ -23,7 +23,7 @@ Series: TypeAlias = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A step in which the device computes: one kernel, or all trips of a loop without collectives. ``seconds``: by
+    """An activity in which the device computes: one kernel, or all trips of a loop without collectives. ``seconds``: by
     pace.
     """
 
@@ -54,11 +54,11 @@ class Loop:
 
     name: str
     trips: int
-    body: Steps
+    body: Activities
 
 
-Step: TypeAlias = Work | Start | Wait | Loop
-Steps: TypeAlias = tuple[Step, ...]
+Activity: TypeAlias = Work | Start | Wait | Loop
+Activities: TypeAlias = tuple[Activity, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,13 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Steps of a program.
+    """Activities of a program.
 
     branches: the branch that each conditional is assumed to take.
     notes: other assumptions, as sentences.
     """
 
-    steps: Steps
+    activities: Activities
     sites: tuple[Site, ...]
     branches: Mapping[HloInstruction, HloComputation]
     notes: tuple[str, ...]
