@@ -24,7 +24,7 @@ Order: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class StepArrays:
+class OpArrays:
     """Arrays of one step: array leaves of all operands, array leaves of the result, scratch."""
 
     operands: tuple[ArrayView, ...]
@@ -40,7 +40,7 @@ class Device:
     replica_count: int
 
 
-Emit: TypeAlias = Callable[[HloInstruction, StepArrays, Device], Thunk]
+Emit: TypeAlias = Callable[[HloInstruction, OpArrays, Device], Thunk]
 
 
 def nothing_in_place(_: HloInstruction) -> tuple[tuple[int, int], ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spmd.hlo.instruction import HloInstruction
 
 
-class StepContext(Protocol):
+class ReshardContext(Protocol):
     """The part of a PartitionContext that steps need: the builder, and this device's coordinates."""
 
     axes: DeviceAxes
@@ -51,5 +51,5 @@ class ReshardStep(ABC):
         """
 
     @abstractmethod
-    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: ReshardContext, value: ShardedValue) -> HloInstruction:
         """Write the instructions that turn ``value.hlo`` into the local array of the next state."""

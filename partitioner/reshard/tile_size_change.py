@@ -14,7 +14,7 @@ import math
 
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.devices.device_lines import shift_pairs
-from partitioner.reshard.step import StepContext
+from partitioner.reshard.step import ReshardContext
 from partitioner.reshard.tiles import pad_to, replaced, trim_to
 from spmd.hlo.instruction import HloInstruction
 from spmd.lazy_dataclass import dataclass
@@ -60,7 +60,7 @@ class TileSizeChange:
         """Return whether devices communicate: an unsplit dimension is padded or trimmed."""
         return bool(self.dim_axes) and self.old != self.new
 
-    def emit(self, context: StepContext, x: HloInstruction) -> HloInstruction:
+    def emit(self, context: ReshardContext, x: HloInstruction) -> HloInstruction:
         """Return the local array with the new tile. The nearest neighbour must have the missing elements
         (``fits_nearest_neighbour``).
         """
@@ -70,7 +70,7 @@ class TileSizeChange:
             return fitting(context.builder, x, dims)
         return self._grow(context, x) if self.new > self.old else self._shrink(context, x)
 
-    def _grow(self, context: StepContext, x: HloInstruction) -> HloInstruction:
+    def _grow(self, context: ReshardContext, x: HloInstruction) -> HloInstruction:
         """Grow tiles: shard i's window begins i*drift into its tile; the last one's ends in padding."""
         b, halo = context.builder, self.halo(context.axes)
         low, high = (0,) * len(x.dims), replaced(x.dims, self.dim, halo)
@@ -80,7 +80,7 @@ class TileSizeChange:
         room = replaced(x.dims, self.dim, halo + self.new)
         return self._window(context, pad_to(b, joined, room), 0)
 
-    def _shrink(self, context: StepContext, x: HloInstruction) -> HloInstruction:
+    def _shrink(self, context: ReshardContext, x: HloInstruction) -> HloInstruction:
         """Shrink tiles: shard i's window begins i*drift before its tile."""
         b, halo = context.builder, self.halo(context.axes)
         low = replaced((0,) * len(x.dims), self.dim, self.old - halo)
@@ -88,7 +88,7 @@ class TileSizeChange:
         came = b.collective_permute(b.slice(x, low, x.dims), pairs)
         return self._window(context, b.concatenate([came, x], self.dim), halo)
 
-    def _window(self, context: StepContext, x: HloInstruction, first: int) -> HloInstruction:
+    def _window(self, context: ReshardContext, x: HloInstruction, first: int) -> HloInstruction:
         """Return the new tile, which begins at ``first`` on shard 0 and ``new - old`` further on each next shard."""
         b = context.builder
         drift = b.multiply(context.coordinate(self.dim_axes), b.scalar(_S32, self.new - self.old))

@@ -21,7 +21,7 @@ from partitioner.devices.coordinate import device_coordinate
 from partitioner.partition.shard_state import ShardState, tile_size
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import ReshardStep, StepContext
+from partitioner.reshard.step import ReshardStep, ReshardContext
 from partitioner.reshard.tile_overlap import prime_sub_axes
 from partitioner.reshard.tile_size_change import TileSizeChange
 from partitioner.reshard.tiles import reshape_to
@@ -92,7 +92,7 @@ class ViewedSteps(ReshardStep):
             elements += change.sent_elements(axes, local)
         return float(elements * shape.element_type.byte_size)
 
-    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: ReshardContext, value: ShardedValue) -> HloInstruction:
         problem, source = self.view.problem, self.view.source
         b = context.builder
         local = value.hlo
@@ -112,9 +112,9 @@ class ViewedSteps(ReshardStep):
 
 
 class ViewedContext:
-    """StepContext on the finer axes, which are sub-axes of the same device number."""
+    """ReshardContext on the finer axes, which are sub-axes of the same device number."""
 
-    def __init__(self, context: StepContext, view: View) -> None:
+    def __init__(self, context: ReshardContext, view: View) -> None:
         self.axes: DeviceAxes = view.problem.axes
         self.builder: Builder = context.builder
         self._context = context

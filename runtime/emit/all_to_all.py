@@ -21,7 +21,7 @@ from runtime.lowering import (
     Device,
     Lowering,
     Order,
-    StepArrays,
+    OpArrays,
     Views,
     result_order,
 )
@@ -123,7 +123,7 @@ def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
     return ((0, 0),) if order == tuple(range(len(order))) else ()
 
 
-def emit_all_to_all(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_all_to_all(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     op = collective_op(instruction, device)
     if not may_move(instruction):
         return blocking(instruction.name, op, arrays)
@@ -134,7 +134,7 @@ def emit_all_to_all(instruction: HloInstruction, arrays: StepArrays, device: Dev
     source = ArrayView(operand.slice, exchange.seen(operand.view, read, written))
     target = ArrayView(result.slice, exchange.seen(result.view, written, read))
     op = CollectiveOp(op.groups, AllToAll((), *exchange.cut_dimensions()))
-    return blocking(instruction.name, op, StepArrays((source,), (target,)))
+    return blocking(instruction.name, op, OpArrays((source,), (target,)))
 
 
 LOWERINGS.add(

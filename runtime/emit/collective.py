@@ -12,7 +12,7 @@ from runtime.lowering import (
     LOWERINGS,
     Device,
     Lowering,
-    StepArrays,
+    OpArrays,
     Views,
     no_part,
     nothing_in_place,
@@ -98,16 +98,16 @@ def own_part(instruction: HloInstruction, device: Device) -> Groups:
     return collective_op(instruction, device).groups
 
 
-def emit_start(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_start(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     op = collective_op(instruction, device)
     return CollectiveStartThunk(instruction.name, op, arrays.operands, arrays.results)
 
 
-def emit_blocking(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_blocking(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     return blocking(instruction.name, collective_op(instruction, device), arrays)
 
 
-def blocking(name: str, op: CollectiveOp, arrays: StepArrays) -> Thunk:
+def blocking(name: str, op: CollectiveOp, arrays: OpArrays) -> Thunk:
     """Return a start that is directly followed by its done."""
     start = CollectiveStartThunk(name, op, arrays.operands, arrays.results)
     done = CollectiveDoneThunk(name, name, arrays.operands, arrays.results)

@@ -10,7 +10,7 @@ from runtime.cpu.kernels.linalg.factorizations import scratch_shapes
 from runtime.cpu.libraries.lapack import LETTERS, lapack_function, potrf_function
 from runtime.emit.linear_algebra import dense_triangles, emit_kernel, triangular_solve_kernel
 from runtime.emit.sort import sort_scratch_of, top_kernel
-from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, Order, OpArrays, Views
 from runtime.program.kernel import Kernel
 from runtime.program.records.copy import CopyKernel, UninitializedKernel
 from runtime.program.records.linalg import (
@@ -137,7 +137,7 @@ def _tridiagonal_scratch(sides: ArrayShape) -> tuple[ArrayShape, ArrayShape]:
     return columns, ArrayShape(index, (math.prod(batch),))
 
 
-def emit_custom_call(call: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_custom_call(call: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     number, target = callback_index(call), call.attrs_as(CustomCallAttrs).target
     if number is not None and custom_call(target).evaluate is None:
         signature = callback_signature(call)

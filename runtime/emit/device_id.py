@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays
 from runtime.program.thunks import PartitionIdThunk, ReplicaIdThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 
 
-def emit_partition_id(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
+def emit_partition_id(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
     return PartitionIdThunk(instruction.name, arrays.results[0])
 
 
-def emit_replica_id(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
+def emit_replica_id(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
     return ReplicaIdThunk(instruction.name, arrays.results[0])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.gemm.choose import plan_dot
 from runtime.emit.reference import emit_reference
-from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, Order, OpArrays, Views
 from runtime.program.dot_matrices import (
     is_for_blas,
     operand_dims,
@@ -55,7 +55,7 @@ def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]
     return tuple(ArrayShape(kernel.compute, dims) for dims in kernel.scratch_dims())
 
 
-def emit_dot(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_dot(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     kernel = _kernel(instruction, tuple(a.view for a in arrays.operands))
     if kernel is None:
         return emit_reference(instruction, arrays, device)

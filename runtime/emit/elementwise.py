@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.buffers.types import ArrayView
 from runtime.codegen.ir.element_operations import has_operation
 from runtime.emit.reference import emit_reference
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays
 from runtime.program.records.loop import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature
 from runtime.program.thunks import KernelThunk, Thunk
@@ -40,7 +40,7 @@ def filling(array: ArrayView, dims: tuple[int, ...]) -> ArrayView:
     return ArrayView(array.slice, array.view.broadcast(dims, ()))
 
 
-def emit_elementwise(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_elementwise(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     signature = signature_of(instruction)
     if not has_operation(signature):
         return emit_reference(instruction, arrays, device)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from runtime.arrays.feed_sites import feed_site
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays
 from runtime.program.thunks import InfeedThunk, OutfeedThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 
 
-def emit_infeed(infeed: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_infeed(infeed: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     return InfeedThunk(infeed.name, feed_site(infeed, device.num_partitions), arrays.results)
 
 
-def emit_outfeed(outfeed: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_outfeed(outfeed: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     return OutfeedThunk(outfeed.name, feed_site(outfeed, device.num_partitions), arrays.operands)
 
 

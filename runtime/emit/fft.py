@@ -7,7 +7,7 @@ import math
 from runtime.cpu.kernels.fft.fft_batches import batch_dims, uses_batches
 from runtime.cpu.libraries.pocketfft import line_loop
 from runtime.emit.reference import emit_reference
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Views
 from runtime.program.records.fft import FftKernel
 from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
@@ -68,7 +68,7 @@ def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
     return ((0, 0),) if instruction.attrs_as(FftAttrs).type in ("FFT", "IFFT") else ()
 
 
-def emit_fft(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_fft(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     kernel = _kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)

@@ -16,13 +16,13 @@ from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.plan_cache import cached_plan
 from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import through
-from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, Order, OpArrays, Views
 from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import ArrayShape
 
 
-def emit_fusion(fusion: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_fusion(fusion: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     plan = cached_plan(fusion).plan
     if isinstance(plan, ProductFusion):
         return emit_product(fusion, plan, arrays, device)

@@ -6,7 +6,7 @@ from collectives.communicator.group import can_reduce
 from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Views
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows, ScatterKernel
 from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
@@ -84,7 +84,7 @@ def _is_index(kind: PrimitiveType) -> bool:
     return kind.is_integer and kind.bits >= 8
 
 
-def emit_gather(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_gather(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     windows = gather_windows(instruction)
     indices = instruction.operand(1).array_shape.element_type
     if not _is_index(indices):
@@ -121,7 +121,7 @@ def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
     return (ArrayShape(kernel.accumulate, shape.dims),)
 
 
-def emit_scatter(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_scatter(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     kernel = scatter_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)

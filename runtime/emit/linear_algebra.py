@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runtime.cpu.libraries.lapack import potrf_function, trsm_function
 from runtime.emit.reference import emit_reference
-from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, Order, OpArrays, Views
 from runtime.program.kernel import Kernel
 from runtime.program.records.linalg import CholeskyKernel, TriangularSolveKernel
 from runtime.program.thunks import KernelThunk, Thunk
@@ -33,16 +33,16 @@ def dense_triangles(_: HloInstruction, views: Views) -> dict[int, Order]:
     return {} if views[0].is_packed else {0: tuple(range(len(views[0].dims)))}
 
 
-def emit_cholesky(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_cholesky(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     return emit_kernel(cholesky_kernel(instruction), instruction, arrays, device)
 
 
-def emit_triangular_solve(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_triangular_solve(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     return emit_kernel(triangular_solve_kernel(instruction), instruction, arrays, device)
 
 
 def emit_kernel(
-    kernel: Kernel | None, instruction: HloInstruction, arrays: StepArrays, device: Device
+    kernel: Kernel | None, instruction: HloInstruction, arrays: OpArrays, device: Device
 ) -> Thunk:
     if kernel is None:
         return emit_reference(instruction, arrays, device)

@@ -8,7 +8,7 @@ from runtime.emit.fused_kernel import kernel_of, starts_of
 from runtime.fusion.products.factors import Factors
 from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import shifts
-from runtime.lowering import Device, Order, StepArrays, Views
+from runtime.lowering import Device, Order, OpArrays, Views
 from runtime.program.blocks import Span
 from runtime.program.dot_matrices import unread_operands
 from runtime.program.records.dot import DotKernel, FactorOperands, SlicedProductKernel
@@ -65,7 +65,7 @@ def product_scratch(
 
 
 def emit_product(
-    fusion: HloInstruction, plan: ProductFusion, arrays: StepArrays, device: Device
+    fusion: HloInstruction, plan: ProductFusion, arrays: OpArrays, device: Device
 ) -> Thunk:
     product = fused_product(fusion)
     product_array = _somewhere(product.array_shape)
@@ -87,7 +87,7 @@ def emit_product(
 
 
 def emit_sliced(
-    fusion: HloInstruction, plan: SlicedProduct, arrays: StepArrays, device: Device
+    fusion: HloInstruction, plan: SlicedProduct, arrays: OpArrays, device: Device
 ) -> Thunk:
     factors, inputs, alone = _placed(fusion, plan.factors, arrays, arrays.results[0], device)
     kernel = SlicedProductKernel(alone.kernel, factors)
@@ -103,7 +103,7 @@ class _Alone:
 
 
 def _placed(
-    fusion: HloInstruction, factors: Factors, arrays: StepArrays, result: ArrayView, device: Device
+    fusion: HloInstruction, factors: Factors, arrays: OpArrays, result: ArrayView, device: Device
 ) -> tuple[FactorOperands, tuple[ArrayView, ...], _Alone]:
     """Return the factors' positions among the fusion's operands; the operands, with the factors as matrices; the
     product alone."""
@@ -113,7 +113,7 @@ def _placed(
         ArrayView(arrays.operands[n].slice, view)
         for n, view in zip(numbers, _seen(fusion, factors, views), strict=True)
     )
-    alone = dot.emit_dot(fused_product(fusion), StepArrays(operands, (result,)), device)
+    alone = dot.emit_dot(fused_product(fusion), OpArrays(operands, (result,)), device)
     assert isinstance(alone, KernelThunk), "the plan has asked for that"
     assert isinstance(alone.kernel, DotKernel)
     lhs, rhs = (shifts(factor.path, views[factor.number]) for factor in factors.both)

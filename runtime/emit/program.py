@@ -18,7 +18,7 @@ from runtime.buffers.program import (
     ScheduledWhile,
 )
 from runtime.buffers.types import ArrayView
-from runtime.lowering import LOWERINGS, Device, StepArrays
+from runtime.lowering import LOWERINGS, Device, OpArrays
 from runtime.program.strides import StridedView
 from runtime.program.thunks import (
     CollectiveDoneThunk,
@@ -90,7 +90,7 @@ class _Emitter:
                     name, op.start.instruction.name, operands[:count], operands[count:]
                 )
             ]
-        arrays = StepArrays(
+        arrays = OpArrays(
             operands,
             tuple(map(self.array_of, op.results)),
             tuple(map(self.array_of, op.scratch)),

@@ -8,7 +8,7 @@ from runtime.emit.scalar_program import scalar_program
 from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.plan_cache import cached_plan_alone
 from runtime.fusion.row_fusion import RowFusionPlan
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays
 from runtime.program.records.reduce import ProgramReduceKernel
 from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
@@ -43,7 +43,7 @@ def native_reduce(instruction: HloInstruction) -> LoopFusion | RowFusionPlan | N
     return found.plan
 
 
-def emit_reduce(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_reduce(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     plan = native_reduce(instruction)
     if plan is not None:
         return KernelThunk(

@@ -8,7 +8,7 @@ from collectives.communicator.group import can_reduce
 from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Views
 from runtime.program.records.reduce import (
     ReduceWindowKernel,
     SelectAndScatterKernel,
@@ -90,7 +90,7 @@ def select_and_scatter_scratch(instruction: HloInstruction, _: Views) -> tuple[A
     return (ArrayShape(accumulate, shape.dims),)
 
 
-def emit_reduce_window(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_reduce_window(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     kernel = reduce_window_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)
@@ -98,7 +98,7 @@ def emit_reduce_window(instruction: HloInstruction, arrays: StepArrays, device: 
 
 
 def emit_select_and_scatter(
-    instruction: HloInstruction, arrays: StepArrays, device: Device
+    instruction: HloInstruction, arrays: OpArrays, device: Device
 ) -> Thunk:
     kernel = select_and_scatter_kernel(instruction)
     if kernel is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays
 from runtime.program.records.reference import ReferenceKernel
 from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
@@ -17,7 +17,7 @@ def parentless(instruction: HloInstruction) -> HloInstruction:
     return instruction.clone(instruction.shape, operands)
 
 
-def emit_reference(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
+def emit_reference(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
     kernel = ReferenceKernel(parentless(instruction))
     return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from runtime.buffers.types import ArrayView
 from runtime.emit.reference import emit_reference
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays
 from runtime.program.strides import StridedView, dense_strides
 from runtime.program.thunks import CopyThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 
 
-def emit_reshape(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_reshape(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     (source,), (result,) = arrays.operands, arrays.results
     kind = source.view.element_type
     if kind is not result.view.element_type:

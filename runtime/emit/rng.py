@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.emit.reference import emit_reference
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays
 from runtime.program.records.random_bits import Algorithm, RandomBitsKernel
 from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
@@ -27,7 +27,7 @@ def random_bits_kernel(instruction: HloInstruction) -> RandomBitsKernel | None:
     return RandomBitsKernel(algorithm, kind) if kind.is_integer else None
 
 
-def emit_random_bits(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_random_bits(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     kernel = random_bits_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)

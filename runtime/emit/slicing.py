@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays
 from runtime.program.kernel import Kernel
 from runtime.program.records.copy import (
     ConcatenateKernel,
@@ -15,25 +15,25 @@ from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs
 
 
-def _thunk(instruction: HloInstruction, kernel: Kernel, arrays: StepArrays) -> Thunk:
+def _thunk(instruction: HloInstruction, kernel: Kernel, arrays: OpArrays) -> Thunk:
     return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results)
 
 
-def emit_dynamic_slice(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
+def emit_dynamic_slice(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
     sizes = instruction.attrs_as(DynamicSliceAttrs).sizes
     return _thunk(instruction, DynamicSliceKernel(sizes), arrays)
 
 
-def emit_dynamic_update_slice(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
+def emit_dynamic_update_slice(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
     return _thunk(instruction, DynamicUpdateSliceKernel(), arrays)
 
 
-def emit_concatenate(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
+def emit_concatenate(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
     (dimension,) = instruction.attrs_as(DimensionsAttrs).dimensions
     return _thunk(instruction, ConcatenateKernel(dimension), arrays)
 
 
-def emit_pad(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
+def emit_pad(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
     """Return a thunk that copies the source without the elements that negative padding removes."""
     attrs = instruction.attrs_as(PadAttrs)
     sizes, result = instruction.operand(0).dims, instruction.dims

@@ -8,7 +8,7 @@ from runtime.codegen.ir.element_operations import has_operation
 from runtime.cpu.kernels.sort.sort import scratch_bytes
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Views
 from runtime.program.records.sort import RANK, SortKernel
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from runtime.program.thunks import KernelThunk, Thunk
@@ -64,14 +64,14 @@ def topk_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...
     return sort_scratch_of(topk_kernel(instruction))
 
 
-def emit_sort(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_sort(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     kernel = sort_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)
     return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
 
 
-def emit_topk(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_topk(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     kernel = topk_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)

@@ -85,7 +85,7 @@ def even_steps(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 
 @dataclass(frozen=True)
-class EvenSteps:
+class EvenStride:
     """Every ``step``-th slice from ``first`` to ``last`` along ``dimension``, backwards where ``step`` < 0.
 
     ``order``: the operand's dimensions as the result runs through them (dimensions of size 1 left out of account).
@@ -98,7 +98,7 @@ class EvenSteps:
     order: list[int]
 
 
-def match_even_steps(x: HloInstruction) -> EvenSteps | None:
+def match_even_steps(x: HloInstruction) -> EvenStride | None:
     attrs, operand = x.attrs_as(GatherAttrs), x.operand(0)
     if len(attrs.start_index_map) != 1 or attrs.operand_batching_dims:
         return None
@@ -111,7 +111,7 @@ def match_even_steps(x: HloInstruction) -> EvenSteps | None:
     slice_sizes[dimension] = 1
     if tuple(slice_sizes) != attrs.slice_sizes or step is None or order is None:
         return None
-    return EvenSteps(dimension, min(indices), max(indices), step, order)
+    return EvenStride(dimension, min(indices), max(indices), step, order)
 
 
 def _constants(indices: HloInstruction) -> list[int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from partitioner.devices.axes import DeviceAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import ReshardStep, StepContext
+from partitioner.reshard.step import ReshardStep, ReshardContext
 from partitioner.reshard.tiles import trim_to
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
@@ -36,7 +36,7 @@ class AllGatherStep(ReshardStep):
         members = axes.count(state.dims[self.dim][-self.count :])
         return (members - 1) * float(state.local_shape(shape, axes).byte_size)
 
-    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: ReshardContext, value: ShardedValue) -> HloInstruction:
         axes = value.state.dims[self.dim][-self.count :]
         joined = context.builder.all_gather(value.hlo, context.axes.groups(axes), self.dim)
         result = self.apply(value.state).local_dims(value.shape.dims, context.axes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import ReshardStep, StepContext
+from partitioner.reshard.step import ReshardStep, ReshardContext
 from spmd.device import ReductionKind
 from spmd.errors import ShardingError
 from spmd.lazy_dataclass import dataclass
@@ -36,7 +36,7 @@ class AllReduceStep(ReshardStep):
         members = axes.count(self.reduced)
         return 2 * (members - 1) / members * float(state.local_shape(shape, axes).byte_size)
 
-    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: ReshardContext, value: ShardedValue) -> HloInstruction:
         groups = context.axes.groups(self.reduced)
         return context.builder.all_reduce(value.hlo, groups, reduction_of(value.state))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem, available_prefix
-from partitioner.reshard.step import ReshardStep, StepContext
+from partitioner.reshard.step import ReshardStep, ReshardContext
 from partitioner.reshard.tiles import pad_to, reshape_to, transpose_by, trim_to
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
@@ -61,7 +61,7 @@ class AllToAllStep(ReshardStep):
             for old, new, came in zip(before, after, self.added, strict=True)
         )
 
-    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: ReshardContext, value: ShardedValue) -> HloInstruction:
         b, axes = context.builder, context.axes
         sizes = self._padded(axes, value.shape, value.state)
         x = pad_to(b, value.hlo, sizes)

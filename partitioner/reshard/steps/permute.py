@@ -12,7 +12,7 @@ import numpy as np
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import ReshardStep, StepContext
+from partitioner.reshard.step import ReshardStep, ReshardContext
 from partitioner.reshard.tile_overlap import SubAxis, prime_sub_axes, same_tile_fraction
 from spmd.device import IotaTile
 from spmd.lazy_dataclass import dataclass
@@ -44,7 +44,7 @@ class PermuteStep(ReshardStep):
         moved = 1.0 - same_tile_fraction(axes, state.dims, self.dims)
         return moved * float(state.local_shape(shape, axes).byte_size)
 
-    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: ReshardContext, value: ShardedValue) -> HloInstruction:
         pairs = source_target_pairs(context.axes, value.state.dims, self.dims)
         return context.builder.collective_permute(value.hlo, pairs)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem, available_prefix
-from partitioner.reshard.step import ReshardStep, StepContext
+from partitioner.reshard.step import ReshardStep, ReshardContext
 from partitioner.reshard.steps.all_reduce import reduction_of, without_partial_axes
 from partitioner.reshard.tiles import pad_to, replaced
 from spmd.lazy_dataclass import dataclass
@@ -37,7 +37,7 @@ class ReduceScatterStep(ReshardStep):
         result = self.apply(state).local_shape(shape, axes)
         return (axes.count(self.reduced) - 1) * float(result.byte_size)
 
-    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: ReshardContext, value: ShardedValue) -> HloInstruction:
         b, axes = context.builder, context.axes
         result = self.apply(value.state).local_dims(value.shape.dims, axes)
         padded_dims = replaced(result, self.dim, result[self.dim] * axes.count(self.reduced))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem, available_prefix
-from partitioner.reshard.step import ReshardStep, StepContext
+from partitioner.reshard.step import ReshardStep, ReshardContext
 from partitioner.reshard.tiles import pad_to
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, PrimitiveType
@@ -39,7 +39,7 @@ class SliceStep(ReshardStep):
     def wire_bytes(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> float:
         return 0.0
 
-    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: ReshardContext, value: ShardedValue) -> HloInstruction:
         b = context.builder
         tile = self.apply(value.state).local_dims(value.shape.dims, context.axes)
         parts = tuple(context.axes.count(new) for new in self.added)

@@ -6,7 +6,7 @@ Calibration uses it, which has no buffer assignment.
 from __future__ import annotations
 
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.lowering import LOWERINGS, Device, StepArrays
+from runtime.lowering import LOWERINGS, Device, OpArrays
 from runtime.program.strides import StridedView
 from runtime.program.thunks import Thunk
 from spmd.hlo import HloInstruction
@@ -24,7 +24,7 @@ def thunk_alone(instruction: HloInstruction, device: Device) -> Thunk:
     scratch = [StridedView.dense(s) for s in lowering.scratch(instruction, tuple(views))]
     array_views = [_array_view(n, view) for n, view in enumerate((*views, *results, *scratch))]
     first, last = len(views), len(views) + len(results)
-    arrays = StepArrays(
+    arrays = OpArrays(
         tuple(array_views[:first]), tuple(array_views[first:last]), tuple(array_views[last:])
     )
     return lowering.emit(instruction, arrays, device)

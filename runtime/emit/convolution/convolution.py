@@ -10,7 +10,7 @@ from runtime.cpu.kernels.convolution.choose import choose_kernel, product_type
 from runtime.emit.convolution.phase_geometry import has_holes
 from runtime.emit.convolution.phases import in_phases, is_thin
 from runtime.emit.reference import emit_reference
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Views
 from runtime.program.convolution_matrices import CanonicalConvolution
 from runtime.program.records.convolution import (
     GroupConvolutionKernel,
@@ -156,7 +156,7 @@ def _scratch_elements(kernel: UndividedConvolution | PhaseConvolutionKernel) -> 
     return 0 if isinstance(kernel, GroupConvolutionKernel) else kernel.panel_elements
 
 
-def emit_convolution(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+def emit_convolution(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     compute = _compute_type(instruction)
     if compute is None:
         return emit_reference(instruction, arrays, device)

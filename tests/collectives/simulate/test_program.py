@@ -35,14 +35,14 @@ _CALL = "call({operand}), to_apply=level{level}"
 _BRANCH = "conditional(n, {operand}), branch_computations={{level{level}}}"
 
 
-def distinct(steps: Activities, seen: dict[int, int] | None = None) -> int:
+def distinct(activities: Activities, seen: dict[int, int] | None = None) -> int:
     """Activities of all sequences that are objects of their own."""
     seen = {} if seen is None else seen
-    if id(steps) not in seen:
-        seen[id(steps)] = len(steps)
-        for step in steps:
-            if isinstance(step, Loop):
-                distinct(step.body, seen)
+    if id(activities) not in seen:
+        seen[id(activities)] = len(activities)
+        for activity in activities:
+            if isinstance(activity, Loop):
+                distinct(activity.body, seen)
     return sum(seen.values())
 
 
