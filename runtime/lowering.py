@@ -25,7 +25,7 @@ Order: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class OpArrays:
-    """Arrays of one step: array leaves of all operands, array leaves of the result, scratch."""
+    """Arrays of one op: array leaves of all operands, array leaves of the result, scratch."""
 
     operands: tuple[ArrayView, ...]
     results: tuple[ArrayView, ...]
