@@ -110,7 +110,9 @@ class ExchangePipeliner(FueledPass):
             return next(ways, None)
         best, most = None, 0.0
         for way in ways:
-            if savings.most(way) > most and (gain := savings.of(way)) > most:
+            if savings.possible(way) <= most or savings.most(way) <= most:
+                continue
+            if (gain := savings.of(way)) > most:
                 best, most = way, gain
         if best is None or most < self.min_gain * savings.possible(best):
             return None

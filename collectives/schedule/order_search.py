@@ -7,6 +7,7 @@ Orders are compared on the timeline; one that holds more bytes than there may be
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
@@ -106,6 +107,8 @@ class OrderSearch:
         self._tried = (limits,) if limits.per_exchange == 1 else (limits, alone)
         self.best = Found(stands, run_timeline(stands, costs), range(len(graph)))
         self._made = {self.best.timeline.seconds: self.best}
+        #: What was found for an order: most passes make one that another has made.
+        self._judged: dict[bytes, Found] = {}
         self._is_tight = False
         self._placed = 0
         self._paths = {backward: graph.paths(backward=backward) for backward in (True, False)}
@@ -221,8 +224,13 @@ class OrderSearch:
         )
 
     def _judge(self, nodes: Sequence[int]) -> Found:
-        order = self._graph.instructions(nodes)
-        return Found(order, run_timeline(order, self._costs), _positions(nodes))
+        key = array("q", nodes).tobytes()
+        found = self._judged.get(key)
+        if found is None:
+            order = self._graph.instructions(nodes)
+            found = Found(order, run_timeline(order, self._costs), _positions(nodes))
+            self._judged[key] = found
+        return found
 
     def _pass(
         self,
