@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from collectives.communicator.actions.engine import CollectiveEngine
 from collectives.communicator.interface import PeerFailedError
 from collectives.communicator.loopback.communicator import LoopbackCommunicator, LoopbackWorld
-from collectives.communicator.actions.engine import CollectiveEngine
 
 Result = TypeVar("Result")
 

@@ -10,6 +10,8 @@ from typing import TypeVar
 import numpy as np
 from loopback_ranks import run_ranks
 
+from collectives.communicator.actions.array_actions import Copy, exchanges_of
+from collectives.communicator.actions.shared_buffers import Buffers
 from collectives.communicator.group import Group
 from collectives.communicator.interface import BoundCollective
 from collectives.communicator.kinds.op import Collective
@@ -18,8 +20,6 @@ from collectives.communicator.node.barrier import NodeBarrier
 from collectives.communicator.node.node import default_node_id, find_nodes
 from collectives.communicator.node.node_memory import NodeMemory
 from collectives.communicator.node.shared_window import SharedMemoryProvider, default_providers
-from collectives.communicator.actions.array_actions import Copy, exchanges_of
-from collectives.communicator.actions.shared_buffers import Buffers
 from collectives.communicator.wait_context import InFlightSet, poll_until
 from runtime.cpu.collective.collective_engine import native_collective_engine
 from spmd.errors import CollectiveTimeoutError

@@ -26,16 +26,16 @@ from typing import Any
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.target.machine_option import machine_for
-from runtime.gpu.libraries.sequence import PtxStage
-from runtime.gpu.options import DEFAULT
-from runtime.gpu.planning import Planner
-from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.command import Command
 from runtime.gpu.commands import while_loop
 from runtime.gpu.commands.horizontal import HorizontalCommand
 from runtime.gpu.commands.kernel import HostedCommand, LibraryCommand, PtxCommand
 from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
 from runtime.gpu.commands.sequence import plan_commands
+from runtime.gpu.libraries.sequence import PtxStage
+from runtime.gpu.options import DEFAULT
+from runtime.gpu.planning import Planner
+from runtime.gpu.ptx import ptx_maker
 from spmd.analysis.cost import module_cost
 from spmd.text.parser import parse_module
 from tests.runtime.gpu.doubles.host_driver import HostDriver

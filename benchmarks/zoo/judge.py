@@ -35,8 +35,8 @@ from spmd.shape import ArrayShape
 
 #: Factor on what JAX's runs differ by, and the part of the largest element that it may excuse.
 SPREAD, MOST_SPREAD = 8.0, 1e-2
-#: Seconds after which no further evaluation with noise begins.
-PATIENCE = 120.0
+#: Seconds after which no further evaluation with noise begins. One of ResNet-50 takes up to half a minute.
+PATIENCE = 900.0
 #: Runs of JAX, of which the first two are compared with and the others show what rounding does.
 RUNS = ("sharded", "unsharded", "nudged", "rounded")
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 from typing import NoReturn
 
-from collectives.communicator.group import Group
-from collectives.communicator.kinds.op import Collective
 from collectives.communicator.actions.engine import LoadedCollective, RunStatus
 from collectives.communicator.actions.shared_buffers import Buffers
+from collectives.communicator.group import Group
+from collectives.communicator.kinds.op import Collective
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 

@@ -1,7 +1,7 @@
 """Activities: what a device does one after the other, as the simulator sees a scheduled module.
 
-Devices may differ in how fast they are (a traced run tells each one's times), not in what they do: an activity holds seconds
-for each *pace*, one of the estimators that the program was made with.
+Devices may differ in how fast they are (a traced run tells each one's times), not in what they do: an activity holds
+seconds for each *pace*, one of the estimators that the program was made with.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
 
+from collectives.simulate.activities import Activities, Activity, Loop, Series, Work
 from collectives.simulate.compute import Compute
 from collectives.simulate.ports import Meter, Port, Transfer
-from collectives.simulate.activities import Loop, Series, Activity, Activities, Work
 from spmd.lazy_dataclass import dataclass
 
 

@@ -10,13 +10,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
+from collectives.simulate.activities import Loop, Program, Series, Start, Wait, Work
 from collectives.simulate.compute import Done
 from collectives.simulate.device import Execution, Frame, SimulatedDevice, Total
 from collectives.simulate.device_classes import DeviceClasses, Rendezvous
 from collectives.simulate.events import EventQueue
 from collectives.simulate.periods import Periods
 from collectives.simulate.ports import Port, Transfer, begin, finish
-from collectives.simulate.activities import Loop, Program, Series, Start, Wait, Work
 from collectives.simulate.timeline import Row, Slice, Timeline
 from spmd.lazy_dataclass import dataclass
 
@@ -57,7 +57,10 @@ class Engine:
     def __post_init__(self) -> None:
         self.devices = [
             SimulatedDevice(
-                number, pace, [Frame(self.program.activities)], self.series[pace] if self.series else {}
+                number,
+                pace,
+                [Frame(self.program.activities)],
+                self.series[pace] if self.series else {},
             )
             for number, pace in enumerate(self.device_classes.paces)
         ]

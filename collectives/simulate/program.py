@@ -6,8 +6,8 @@
 
 A computation without collectives is the same however busy the links are: a loop over one is a single piece of work,
 and so is a call of one that calls others; of one that calls none, its activities stand where it is called. One with
-collectives is a Loop wherever it is run, of one trip where that is once. So activities do not multiply where computations
-that call others are run many times.
+collectives is a Loop wherever it is run, of one trip where that is once. So activities do not multiply where
+computations that call others are run many times.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from collectives.cost.estimator import Estimator
 from collectives.schedule.phases import is_blocking, is_done, is_start
 from collectives.simulate.activities import (
+    Activities,
+    Activity,
     Loop,
     Program,
     Site,
     Start,
-    Activity,
-    Activities,
     Wait,
     Work,
 )

@@ -11,6 +11,7 @@ from dataclasses import field
 
 from collectives.cost.estimator import Estimator
 from collectives.cost.independence import independent_seconds
+from collectives.simulate.activities import Program, Series, Site
 from collectives.simulate.bound import Bounds
 from collectives.simulate.device import ANY_LINK, SimulatedDevice, Total
 from collectives.simulate.device_classes import MAX_CLASSES, DeviceClasses, classify_devices
@@ -19,7 +20,6 @@ from collectives.simulate.program import program_of
 from collectives.simulate.reasons import Waiting, causes_of, neighbours, why
 from collectives.simulate.remembered import RememberedEstimator
 from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation
-from collectives.simulate.activities import Program, Series, Site
 from collectives.simulate.timeline import Timeline
 from spmd.analysis.live_bytes import peak_bytes
 from spmd.hlo import HloComputation, HloInstruction, HloModule

@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from collectives.communicator.actions.device_actions import version_text
 from collectives.communicator.group import describe_group
 from collectives.communicator.interface import Communicator
-from collectives.communicator.actions.device_actions import version_text
 from launch.ranks.rank_environment import local_rank_of_environment
 from runtime.gpu.errors import NoGpuError
 from spmd.errors import RunError

@@ -13,9 +13,9 @@ from dataclasses import replace
 from collectives.cost.estimator import CostError, Estimator
 from collectives.cost.profiled import MAX_BYTES, Durations, ProfiledEstimator, read_durations
 from collectives.schedule.phases import is_blocking, is_start
+from collectives.simulate.activities import Series
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
-from collectives.simulate.activities import Series
 from launch.report.meetings import groups_and_pairs, who_meets
 from launch.report.trace_events import timed_events
 from spmd.analysis.executions import executions as computation_executions

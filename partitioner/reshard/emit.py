@@ -6,14 +6,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from partitioner.reshard.step import ReshardStep, ReshardContext
+from partitioner.reshard.step import ReshardContext, ReshardStep
 
 if TYPE_CHECKING:
     from partitioner.partition.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
 
-def emit_steps(context: ReshardContext, value: ShardedValue, steps: Iterable[ReshardStep]) -> HloInstruction:
+def emit_steps(
+    context: ReshardContext, value: ShardedValue, steps: Iterable[ReshardStep]
+) -> HloInstruction:
     """Return the local array of ``value`` after all ``steps``; the given one without steps."""
     for step in steps:
         after = step.apply(value.state)

@@ -21,7 +21,7 @@ from partitioner.devices.coordinate import device_coordinate
 from partitioner.partition.shard_state import ShardState, tile_size
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import ReshardStep, ReshardContext
+from partitioner.reshard.step import ReshardContext, ReshardStep
 from partitioner.reshard.tile_overlap import prime_sub_axes
 from partitioner.reshard.tile_size_change import TileSizeChange
 from partitioner.reshard.tiles import reshape_to

@@ -14,12 +14,12 @@ from enum import Enum
 
 from collectives.communicator.group import Group as DeviceGroup
 from runtime.buffers.program import (
-    ScheduledConditional,
     Program,
+    ScheduledConditional,
     ScheduledOp,
+    ScheduledWhile,
     Value,
     ValueView,
-    ScheduledWhile,
     all_ops,
 )
 from runtime.lowering import LOWERINGS
@@ -144,11 +144,7 @@ def _earliest_ends(program: Program) -> dict[Value, int]:
 
 
 def _writers(program: Program) -> dict[Value, tuple[ScheduledOp, int]]:
-    return {
-        value: (op, i)
-        for op in all_ops(program.entry)
-        for i, value in enumerate(op.results)
-    }
+    return {value: (op, i) for op in all_ops(program.entry) for i, value in enumerate(op.results)}
 
 
 def writes_over(op: ScheduledOp, result: int) -> list[int]:
@@ -184,7 +180,9 @@ def _may_follow(value: Value, last_read: int, op: ScheduledOp, result: int) -> b
     )
 
 
-def _colocate_outputs(colocation: Colocation, writers: dict[Value, tuple[ScheduledOp, int]]) -> None:
+def _colocate_outputs(
+    colocation: Colocation, writers: dict[Value, tuple[ScheduledOp, int]]
+) -> None:
     """Give outputs a parameter's buffer if aliased, else their own; they are written there directly if possible."""
     program = colocation.program
     for output in program.outputs:
@@ -286,7 +284,10 @@ def _colocate_inits(
 
 
 def _is_free_before(
-    target: Group, loop: ScheduledWhile, source: Group, writers: dict[Value, tuple[ScheduledOp, int]]
+    target: Group,
+    loop: ScheduledWhile,
+    source: Group,
+    writers: dict[Value, tuple[ScheduledOp, int]],
 ) -> bool:
     """Return whether what the memory of the loop's state holds before the loop is dead when ``source`` begins.
 

@@ -7,9 +7,9 @@ from dataclasses import field
 from typing import TypeAlias
 
 from runtime.buffers.program import (
-    ScheduledCopy,
     Read,
     Region,
+    ScheduledCopy,
     ScheduledOp,
     Tree,
     Value,
@@ -62,7 +62,9 @@ class Linearizer:
     def full_view(self, value: Value) -> ValueView:
         return ValueView(value, value.view)
 
-    def read(self, op: ScheduledOp, views: tuple[ValueView, ...], position: int, region: Region) -> None:
+    def read(
+        self, op: ScheduledOp, views: tuple[ValueView, ...], position: int, region: Region
+    ) -> None:
         for number, view in enumerate(views):
             view.value.reads.append(Read(op, number, view, position, region))
 

@@ -86,9 +86,7 @@ def _equal_results(program: Program) -> dict[Value, Groups]:
     written: list[Groups] = []  # retained, so that no other list gets its identity
     for op in all_ops(program.entry):
         if type(op) is ScheduledOp and sum(v.view.byte_size for v in op.operands) > SMALL_OPERANDS:
-            found = LOWERINGS[op.instruction.opcode].equal_results(
-                op.instruction, program.device
-            )
+            found = LOWERINGS[op.instruction.opcode].equal_results(op.instruction, program.device)
             if id(found) not in in_order:
                 written.append(found)
                 in_order[id(found)] = tuple(sorted(tuple(sorted(group)) for group in found))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from runtime.buffers.linearizer import VISITORS, Linearizer
 from runtime.buffers.program import (
-    ScheduledDone,
     Region,
+    ScheduledDone,
     Tree,
     subtree,
     tree_leaves,

@@ -7,11 +7,11 @@ from runtime.buffers.linearizer import VISITORS, Linearizer, leaf_name, rebuild
 from runtime.buffers.program import (
     Branch,
     Carried,
-    ScheduledConditional,
     Region,
+    ScheduledConditional,
+    ScheduledWhile,
     Tree,
     ValueView,
-    ScheduledWhile,
     tree_leaves,
 )
 from spmd.hlo import HloInstruction, Opcode
@@ -68,9 +68,7 @@ def visit_while(
     carried_values = {c.value for c in op.carried}
     for carried in op.carried:
         root = roots[carried.leaf]
-        carried.root = linearizer.own_copy(
-            instruction, carried.leaf, root, carried_values, op.body
-        )
+        carried.root = linearizer.own_copy(instruction, carried.leaf, root, carried_values, op.body)
     linearizer.close_region(op.body)
     linearizer.read(op, tuple(c.root for c in op.carried), op.body.end, op.body)
     op.end = linearizer.next_position()

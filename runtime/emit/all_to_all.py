@@ -20,8 +20,8 @@ from runtime.lowering import (
     LOWERINGS,
     Device,
     Lowering,
-    Order,
     OpArrays,
+    Order,
     Views,
     result_order,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.gemm.choose import plan_dot
 from runtime.emit.reference import emit_reference
-from runtime.lowering import LOWERINGS, Device, Lowering, Order, OpArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Order, Views
 from runtime.program.dot_matrices import (
     is_for_blas,
     operand_dims,

@@ -16,7 +16,7 @@ from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.plan_cache import cached_plan
 from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import through
-from runtime.lowering import LOWERINGS, Device, Lowering, Order, OpArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Order, Views
 from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import ArrayShape

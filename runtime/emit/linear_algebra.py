@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runtime.cpu.libraries.lapack import potrf_function, trsm_function
 from runtime.emit.reference import emit_reference
-from runtime.lowering import LOWERINGS, Device, Lowering, Order, OpArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Order, Views
 from runtime.program.kernel import Kernel
 from runtime.program.records.linalg import CholeskyKernel, TriangularSolveKernel
 from runtime.program.thunks import KernelThunk, Thunk

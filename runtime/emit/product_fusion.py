@@ -8,7 +8,7 @@ from runtime.emit.fused_kernel import kernel_of, starts_of
 from runtime.fusion.products.factors import Factors
 from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import shifts
-from runtime.lowering import Device, Order, OpArrays, Views
+from runtime.lowering import Device, OpArrays, Order, Views
 from runtime.program.blocks import Span
 from runtime.program.dot_matrices import unread_operands
 from runtime.program.records.dot import DotKernel, FactorOperands, SlicedProductKernel

@@ -8,14 +8,14 @@ from dataclasses import field
 from runtime.buffers.assign import AssignedProgram
 from runtime.buffers.colocation import Copy
 from runtime.buffers.program import (
+    Region,
     ScheduledConditional,
     ScheduledCopy,
     ScheduledDone,
-    Region,
     ScheduledOp,
+    ScheduledWhile,
     Value,
     ValueView,
-    ScheduledWhile,
 )
 from runtime.buffers.types import ArrayView
 from runtime.lowering import LOWERINGS, Device, OpArrays

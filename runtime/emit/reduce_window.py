@@ -97,9 +97,7 @@ def emit_reduce_window(instruction: HloInstruction, arrays: OpArrays, device: De
     return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results)
 
 
-def emit_select_and_scatter(
-    instruction: HloInstruction, arrays: OpArrays, device: Device
-) -> Thunk:
+def emit_select_and_scatter(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     kernel = select_and_scatter_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)

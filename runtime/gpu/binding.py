@@ -12,9 +12,9 @@ from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView
 from runtime.gpu.arena import DeviceArena
 from runtime.gpu.collective import GpuCommunicator
-from runtime.gpu.driver import GpuBlock, GpuDriver, GpuStream
-from runtime.gpu.command import Action, PendingCollective, Command
+from runtime.gpu.command import Action, Command, PendingCollective
 from runtime.gpu.commands.collective import StartCommand
+from runtime.gpu.driver import GpuBlock, GpuDriver, GpuStream
 from runtime.gpu.transfers.host_mirror import Mirror
 from runtime.gpu.views import DeviceView
 from runtime.program.kernel import KernelLibrary
@@ -80,7 +80,9 @@ class Binding:
 
     def workspace(self, num_bytes: int) -> int:
         if num_bytes > self._workspace_bytes or not self._workspaces:
-            self._workspaces.append(self.driver.allocate(num_bytes))  # earlier commands retain theirs
+            self._workspaces.append(
+                self.driver.allocate(num_bytes)
+            )  # earlier commands retain theirs
             self._workspace_bytes = num_bytes
         return self._workspaces[-1].address
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from collectives.communicator.actions.device_actions import DeviceArray
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.nccl.communicator import NcclCollective, NcclCommunicator
-from collectives.communicator.actions.device_actions import DeviceArray
 from runtime.gpu.views import DeviceView
 from spmd.shape import PrimitiveType
 

@@ -13,14 +13,14 @@ from runtime.gpu import commands as _commands  # noqa: F401 - fills the table of
 from runtime.gpu.arena import DeviceArena
 from runtime.gpu.binding import Binding
 from runtime.gpu.collective import GpuCommunicator
+from runtime.gpu.commands.bound import bound
+from runtime.gpu.commands.sequence import plan_commands
 from runtime.gpu.driver import GpuDriver, multiplies_f8
 from runtime.gpu.failures import failures_of
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import MakePtx, Planner, no_ptx
 from runtime.gpu.recorder import GpuRecorder
 from runtime.gpu.report import KernelReport
-from runtime.gpu.commands.bound import bound
-from runtime.gpu.commands.sequence import plan_commands
 from runtime.gpu.tile import DeviceTile
 from runtime.gpu.transfers.staging import Staging
 from runtime.program.kernel import KernelLibrary

@@ -9,8 +9,8 @@ from typing import TypeAlias, TypeVar, cast
 from runtime.buffers.types import ArrayView
 from runtime.gpu.codegen.launch import KernelSource, anchored
 from runtime.gpu.collective import GpuCommunicator
-from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.command import Command
+from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.program.kernel import Kernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks import CollectiveStartThunk, Thunk

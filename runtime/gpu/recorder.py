@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import field
 
 from runtime.device_program import RETAINED_STEPS
-from runtime.gpu.driver import GpuDriver, GpuEvent, GpuStream
 from runtime.gpu.command import Action, Command
 from runtime.gpu.commands.collective import BlockingCommand, DoneCommand, StartCommand
+from runtime.gpu.driver import GpuDriver, GpuEvent, GpuStream
 from runtime.program.thunks import Thunk, traverse
 from runtime.timeline.events import Stream
 from runtime.timeline.timestamps import Moment, RecordedStep, Timestamp, mark_of, moment_of

@@ -24,11 +24,17 @@ class KernelReport:
 
     @staticmethod
     def of(plan: Sequence[Command]) -> KernelReport:
-        commands = [command for command in traverse_commands(plan) if isinstance(command, KernelCommand)]
+        commands = [
+            command for command in traverse_commands(plan) if isinstance(command, KernelCommand)
+        ]
         counts = Counter(command.implementation for command in commands)
-        hosted = [(type(s.kernel).__name__, s.name) for s in commands if s.implementation == "hosted"]
+        hosted = [
+            (type(s.kernel).__name__, s.name) for s in commands if s.implementation == "hosted"
+        ]
         hosted += [
-            ("scalar loop", s.name) for s in traverse_commands(plan) if isinstance(s, HostedLoopCommand)
+            ("scalar loop", s.name)
+            for s in traverse_commands(plan)
+            if isinstance(s, HostedLoopCommand)
         ]
         return KernelReport(counts["ptx"], counts["library"], tuple(hosted))
 

@@ -12,10 +12,10 @@ from functools import partial
 from runtime.schedule.exact_memory import op_facts
 from runtime.schedule.memory_model import MemoryModel
 from runtime.schedule.module_model import ModuleModel
+from runtime.schedule.op_facts import OpFacts
 from runtime.schedule.orders import Before, Order, as_it_stands, candidate_orders, spliced
 from runtime.schedule.recompute import Limits
 from runtime.schedule.rematerialize import Budget, Rematerializer
-from runtime.schedule.op_facts import OpFacts
 from spmd.analysis.cost import module_cost
 from spmd.hlo import HloComputation, HloModule, Stage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import field
 
-from runtime.buffers.program import ScheduledCopy, Program, ScheduledOp, all_ops
+from runtime.buffers.program import Program, ScheduledCopy, ScheduledOp, all_ops
 from runtime.buffers.view_ops import is_view
 from spmd.hlo import HloInstruction, HloModule
 from spmd.lazy_dataclass import dataclass

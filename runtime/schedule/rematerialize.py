@@ -15,12 +15,12 @@ import numpy as np
 
 from runtime.schedule.live_ranges import LiveRanges
 from runtime.schedule.memory_model import MemoryModel
+from runtime.schedule.op_facts import OpFacts
 from runtime.schedule.recompute import Copies, Limits, RecomputeSearch, Repeat
 from runtime.schedule.recompute_cost import RecomputeCost
 from runtime.schedule.repeat_edit import RepeatEdit
 from runtime.schedule.split_edit import SplitEdit
 from runtime.schedule.split_region import Region, RegionSearch
-from runtime.schedule.op_facts import OpFacts
 from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import HloComputation, HloInstruction
 from spmd.lazy_dataclass import dataclass

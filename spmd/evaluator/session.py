@@ -34,8 +34,8 @@ _NO_FEED = UnpartitionedFeed(None, None)
 
 @dataclass(frozen=True, slots=True)
 class OrderedOp:
-    """One operation of an order. ``operands``, ``result`` and ``dead_after``, the values without later readers, are indices of
-    the frame's values.
+    """One operation of an order. ``operands``, ``result`` and ``dead_after``, the values without later readers, are
+    indices of the frame's values.
 
     ``evaluate``: the registered function if operands alone determine the value. ``parameter``: its number, or -1.
     """
@@ -129,7 +129,9 @@ class Session:
         return ManualDevices.of(self.module)
 
 
-def evaluation_order(computation: HloComputation, find: FindPlain, effects: SideEffects) -> EvaluationOrder:
+def evaluation_order(
+    computation: HloComputation, find: FindPlain, effects: SideEffects
+) -> EvaluationOrder:
     needed = _needed(computation, effects)
     order = [i for i in computation.post_order() if i in needed]
     index = {instruction: n for n, instruction in enumerate(order)}

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.communicator.messages.native_message_actions import native_program
 from collectives.communicator.actions.array_actions import Exchange
 from collectives.communicator.actions.engine import RunStatus
+from collectives.communicator.messages.native_message_actions import native_program
 from runtime.cpu.collective.collective_engine import native_collective_engine
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -57,7 +57,9 @@ def test_who_does_not_receive_is_late(comm: Any, is_native: bool) -> None:
     if comm.rank == 0:
         exchange = Exchange(((0, value),), ())
         if is_native:
-            (steps,) = native_collective_engine().load([native_program([exchange], channel.prepare)])
+            (steps,) = native_collective_engine().load(
+                [native_program([exchange], channel.prepare)]
+            )
             assert steps.start() == RunStatus.BLOCKED
             assert steps.missing() == [1]
             own.Barrier()

@@ -10,13 +10,13 @@ import pytest
 from bound_collectives import InAllocatedMemory, InMemoryOfTheGroup
 from collective_scenarios import SCENARIOS
 
+from collectives.communicator.actions.array_actions import Exchange
+from collectives.communicator.actions.engine import RunStatus
 from collectives.communicator.interface import Communicator
 from collectives.communicator.kinds.all_reduce import AllReduce
 from collectives.communicator.messages.native_message_actions import native_program
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.shared_window import Directory
-from collectives.communicator.actions.array_actions import Exchange
-from collectives.communicator.actions.engine import RunStatus
 from runtime.cpu.collective.collective_engine import native_collective_engine
 from spmd.device import ReductionKind
 

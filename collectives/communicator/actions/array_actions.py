@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from collectives.communicator.group import Array, reduce_in_order
 from collectives.communicator.actions.shared_buffers import overlap, starts_at
+from collectives.communicator.group import Array, reduce_in_order
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 
@@ -129,7 +129,7 @@ def _views(parts: Sequence[Array], dimension: int, joined: Array) -> list[Array]
 class PackedMessages:
     """Messages that member ``index`` of ``count`` sends and receives in one exchange, packed operand by operand.
 
-    Methods add messages to it, and give the actions that come after the exchange, if any, for whoever puts all together:
+    Methods add messages to it, and give the actions that come after the exchange, if any, for who puts all together:
 
         packed = PackedMessages(index, count)
         after = packed.receive(parts, places)

@@ -1,4 +1,4 @@
-"""CollectiveActions of native code for a collective on one rank, as data: signals, waits, messages and copies, in order.
+"""Actions of native code for a collective on one rank, as data: signals, waits, messages and copies, in order.
 
 All addresses are this process's own. Members of a group tell each other how far they are by counters, one for each
 member of each collective, which only grow: ``Signal`` number k of the r-th run sets the own counter to
@@ -18,8 +18,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from collectives.communicator.group import Array, Group
 from collectives.communicator.actions.shared_buffers import MEMORY_ALIGNMENT, Addresses, Buffers
+from collectives.communicator.group import Array, Group
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 
@@ -276,7 +276,7 @@ def join_copies(actions: Iterable[CollectiveAction]) -> Iterator[CollectiveActio
 
 
 def _joined(before: CopyRows, action: CollectiveAction) -> CopyRows | None:
-    """Return a copy of the rows of ``before`` and, as its next row, that of ``action``; None if it is not such a row."""
+    """Return a copy of the rows of ``before`` and, as its next row, that of ``action``; None if it is no such row."""
     if not isinstance(action, CopyRows) or action.rows != 1 or action.row_bytes != before.row_bytes:
         return None
     rows = before.rows
@@ -288,7 +288,9 @@ def _joined(before: CopyRows, action: CollectiveAction) -> CopyRows | None:
     return replace(before, rows=rows + 1, source_stride=source_stride, target_stride=target_stride)
 
 
-def copies(sources: Addresses, targets: Addresses, arrays: Sequence[Array]) -> Iterator[CollectiveAction]:
+def copies(
+    sources: Addresses, targets: Addresses, arrays: Sequence[Array]
+) -> Iterator[CollectiveAction]:
     """Yield a copy of each of ``arrays`` from its source to its target."""
     for source, target, array in zip(sources, targets, arrays, strict=True):
         yield from copy_rows(source, target, 1, array.nbytes)

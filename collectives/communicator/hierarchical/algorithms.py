@@ -11,10 +11,11 @@ a group with n members on k nodes, m on each, with operands of B bytes, this man
     all-to-all        (n-m) B              the same        in fewer messages (``kinds.all_to_all``)
 
 The bits stay those of ``kinds``: a reduction in group order, though it goes from node to node, is never reassociated.
-A permute has nothing to gain, since each of its operands is wanted once. Each kind chooses (``hierarchical_algorithm``).
+A permute has nothing to gain, since each of its operands is wanted once. Each kind chooses
+(``hierarchical_algorithm``).
 
-An algorithm says how much memory each member shows to its *local members*, those on its node (its *staging*), and gives the
-actions of one run (``array_actions``): work of its own, exchanges of messages, and barriers of local members. All read
+An algorithm says how much memory each member shows to its *local members*, those on its node (its *staging*), and gives
+the actions of one run (``array_actions``): work of its own, exchanges of messages, and barriers of local members. All read
 staging between barriers: the last one of a run ends it, so that the next may write there.
 """
 
@@ -26,7 +27,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
-from collectives.communicator.group import Array
 from collectives.communicator.actions.array_actions import (
     ArrayAction,
     Copy,
@@ -34,6 +34,7 @@ from collectives.communicator.actions.array_actions import (
     LocalBarrier,
 )
 from collectives.communicator.actions.shared_buffers import Buffers, aligned
+from collectives.communicator.group import Array
 from spmd.lazy_dataclass import dataclass
 
 Staging: TypeAlias = Mapping[int, Array]

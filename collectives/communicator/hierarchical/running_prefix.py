@@ -25,10 +25,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from collectives.communicator.group import Array, accumulator_type
-from collectives.communicator.hierarchical.algorithms import GroupNodes, Staging, common, cut
 from collectives.communicator.actions.array_actions import ArrayAction, Exchange, Message, Reduce
 from collectives.communicator.actions.shared_buffers import aligned
+from collectives.communicator.group import Array, accumulator_type
+from collectives.communicator.hierarchical.algorithms import GroupNodes, Staging, common, cut
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 

@@ -6,19 +6,24 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from collectives.communicator.group import Array
-from collectives.communicator.hierarchical.algorithms import GroupNodes, RowsAlgorithm
-from collectives.communicator.kinds.op import Collective, LinkTraffic, Members, T
 from collectives.communicator.actions.array_actions import ArrayAction, PackedMessages, concatenate
 from collectives.communicator.actions.device_actions import (
     AllGatherCall,
     Block,
-    DeviceBuffers,
     DeviceActionBuilder,
+    DeviceBuffers,
     copied,
 )
+from collectives.communicator.actions.shared_actions import (
+    CollectiveAction,
+    Ends,
+    copy_rows,
+    rows_along,
+)
 from collectives.communicator.actions.shared_buffers import Buffers
-from collectives.communicator.actions.shared_actions import Ends, CollectiveAction, copy_rows, rows_along
+from collectives.communicator.group import Array
+from collectives.communicator.hierarchical.algorithms import GroupNodes, RowsAlgorithm
+from collectives.communicator.kinds.op import Collective, LinkTraffic, Members, T
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 

@@ -8,6 +8,34 @@ from functools import cached_property
 
 import numpy as np
 
+from collectives.communicator.actions.array_actions import (
+    ArrayAction,
+    Copy,
+    Exchange,
+    LocalBarrier,
+    Message,
+    PackedMessages,
+    Reduce,
+    concatenate,
+    separate,
+)
+from collectives.communicator.actions.device_actions import (
+    AllReduceCall,
+    Block,
+    DeviceActionBuilder,
+    DeviceBuffers,
+)
+from collectives.communicator.actions.shared_actions import (
+    CollectiveAction,
+    Ends,
+    reduce_rows,
+    share_of,
+)
+from collectives.communicator.actions.shared_buffers import (
+    Buffers,
+    aligned,
+    offsets_of,
+)
 from collectives.communicator.group import Array
 from collectives.communicator.hierarchical.algorithms import (
     GroupNodes,
@@ -24,29 +52,6 @@ from collectives.communicator.hierarchical.running_prefix import (
     Vector,
 )
 from collectives.communicator.kinds.op import LinkTraffic, Members, ReducingCollective
-from collectives.communicator.actions.array_actions import (
-    ArrayAction,
-    Copy,
-    Exchange,
-    LocalBarrier,
-    Message,
-    PackedMessages,
-    Reduce,
-    concatenate,
-    separate,
-)
-from collectives.communicator.actions.device_actions import (
-    AllReduceCall,
-    Block,
-    DeviceBuffers,
-    DeviceActionBuilder,
-)
-from collectives.communicator.actions.shared_buffers import (
-    Buffers,
-    aligned,
-    offsets_of,
-)
-from collectives.communicator.actions.shared_actions import Ends, CollectiveAction, reduce_rows, share_of
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType

@@ -6,14 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from collectives.communicator.group import Array
-from collectives.communicator.hierarchical.algorithms import (
-    GroupNodes,
-    HierarchicalAlgorithm,
-    Staging,
-    views_of,
-)
-from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
 from collectives.communicator.actions.array_actions import (
     ArrayAction,
     Copy,
@@ -25,11 +17,18 @@ from collectives.communicator.actions.array_actions import (
 )
 from collectives.communicator.actions.device_actions import (
     Block,
-    DeviceBuffers,
     DeviceActionBuilder,
+    DeviceBuffers,
     ReceiveCall,
     SendCall,
     copied,
+)
+from collectives.communicator.actions.shared_actions import (
+    CollectiveAction,
+    Ends,
+    SwapRows,
+    copy_rows,
+    rows_along,
 )
 from collectives.communicator.actions.shared_buffers import (
     MEMORY_ALIGNMENT,
@@ -37,7 +36,14 @@ from collectives.communicator.actions.shared_buffers import (
     aligned,
     offsets_of,
 )
-from collectives.communicator.actions.shared_actions import Ends, CollectiveAction, SwapRows, copy_rows, rows_along
+from collectives.communicator.group import Array
+from collectives.communicator.hierarchical.algorithms import (
+    GroupNodes,
+    HierarchicalAlgorithm,
+    Staging,
+    views_of,
+)
+from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 
@@ -136,7 +142,9 @@ class AllToAll(Collective):
         yield from packed.exchange()
         yield from laying
 
-    def hierarchical_algorithm(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
+    def hierarchical_algorithm(
+        self, nodes: GroupNodes, buffers: Buffers
+    ) -> HierarchicalAlgorithm | None:
         """Return an algorithm that sends blocks in batches; None if they are large."""
         operands = buffers.operands
         if self.dimension is None and len({(one.shape, one.dtype) for one in operands}) > 1:

@@ -7,18 +7,22 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from collectives.communicator.group import Array
-from collectives.communicator.hierarchical.algorithms import GroupNodes, HierarchicalAlgorithm, RowsAlgorithm
-from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
 from collectives.communicator.actions.array_actions import ArrayAction, Copy, PackedMessages
 from collectives.communicator.actions.device_actions import (
     Block,
     BroadcastCall,
-    DeviceBuffers,
     DeviceActionBuilder,
+    DeviceBuffers,
 )
+from collectives.communicator.actions.shared_actions import CollectiveAction, Ends, copy_rows
 from collectives.communicator.actions.shared_buffers import Buffers
-from collectives.communicator.actions.shared_actions import Ends, CollectiveAction, copy_rows
+from collectives.communicator.group import Array
+from collectives.communicator.hierarchical.algorithms import (
+    GroupNodes,
+    HierarchicalAlgorithm,
+    RowsAlgorithm,
+)
+from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
 from spmd.lazy_dataclass import dataclass
 
 
@@ -64,7 +68,9 @@ class CollectiveBroadcast(Collective):
             for operand, result in zip(operands, results, strict=True):
                 yield Copy(operand, result)
 
-    def hierarchical_algorithm(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
+    def hierarchical_algorithm(
+        self, nodes: GroupNodes, buffers: Buffers
+    ) -> HierarchicalAlgorithm | None:
         """Return the algorithm; None if no other node has two members, since messages alone are as good."""
         others = nodes.nodes[1:]
         return BroadcastRow(nodes, buffers) if any(len(node) > 1 for node in others) else None

@@ -6,27 +6,27 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from collectives.communicator.group import Array, Group
-from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
 from collectives.communicator.actions.array_actions import ArrayAction, Copy, PackedMessages, Zero
 from collectives.communicator.actions.device_actions import (
     Block,
-    DeviceBuffers,
     DeviceActionBuilder,
+    DeviceBuffers,
     ReceiveCall,
     SendCall,
     copied,
 )
 from collectives.communicator.actions.device_actions import Zero as DeviceZero
-from collectives.communicator.actions.shared_buffers import Buffers
 from collectives.communicator.actions.shared_actions import (
+    CollectiveAction,
     Ends,
     FillZero,
     RotateBytes,
-    CollectiveAction,
     copy_rows,
     share_of,
 )
+from collectives.communicator.actions.shared_buffers import Buffers
+from collectives.communicator.group import Array, Group
+from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
 from spmd.lazy_dataclass import dataclass
 
 

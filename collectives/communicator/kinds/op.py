@@ -18,18 +18,18 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
-from collectives.communicator.group import Array, Group, reduce_in_order
-from collectives.communicator.hierarchical.algorithms import GroupNodes, HierarchicalAlgorithm
 from collectives.communicator.actions.array_actions import ArrayAction
 from collectives.communicator.actions.device_actions import (
-    DeviceBuffers,
     DeviceActionBuilder,
+    DeviceBuffers,
     NcclReduction,
     nccl_reduction,
 )
 from collectives.communicator.actions.engine import CollectiveEngine
+from collectives.communicator.actions.shared_actions import CollectiveAction, Ends
 from collectives.communicator.actions.shared_buffers import Buffers
-from collectives.communicator.actions.shared_actions import Ends, CollectiveAction
+from collectives.communicator.group import Array, Group, reduce_in_order
+from collectives.communicator.hierarchical.algorithms import GroupNodes, HierarchicalAlgorithm
 from spmd.device import ReductionKind
 from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
@@ -176,7 +176,9 @@ class Collective(ABC):
         """Return the actions of ``rank``."""
         return tuple(self.by_messages(self.group.index(rank), operands, results))
 
-    def hierarchical_algorithm(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
+    def hierarchical_algorithm(
+        self, nodes: GroupNodes, buffers: Buffers
+    ) -> HierarchicalAlgorithm | None:
         """Return the algorithm for a group on ``nodes`` of two levels; None if messages alone are as good.
 
         It depends on the nodes, and on shapes and types, alone: every member comes to the same.

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from collectives.communicator.group import Array
-from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
 from collectives.communicator.actions.array_actions import (
     ArrayAction,
     Copy,
@@ -17,8 +15,15 @@ from collectives.communicator.actions.array_actions import (
     Exchange,
     PackedMessages,
 )
-from collectives.communicator.actions.device_actions import DeviceBuffers, DeviceActionBuilder
-from collectives.communicator.actions.shared_actions import Ends, MoveRows, CollectiveAction, copy_rows
+from collectives.communicator.actions.device_actions import DeviceActionBuilder, DeviceBuffers
+from collectives.communicator.actions.shared_actions import (
+    CollectiveAction,
+    Ends,
+    MoveRows,
+    copy_rows,
+)
+from collectives.communicator.group import Array
+from collectives.communicator.kinds.op import Collective, LinkTraffic, Members
 from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 

@@ -8,6 +8,28 @@ from functools import cached_property
 
 import numpy as np
 
+from collectives.communicator.actions.array_actions import (
+    ArrayAction,
+    Copy,
+    Exchange,
+    LocalBarrier,
+    PackedMessages,
+    contiguous_parts,
+)
+from collectives.communicator.actions.device_actions import (
+    Block,
+    DeviceActionBuilder,
+    DeviceBuffers,
+    ReduceScatterCall,
+    copied,
+)
+from collectives.communicator.actions.shared_actions import (
+    CollectiveAction,
+    Ends,
+    reduce_rows,
+    rows_along,
+)
+from collectives.communicator.actions.shared_buffers import Buffers
 from collectives.communicator.group import Array
 from collectives.communicator.hierarchical.algorithms import (
     GroupNodes,
@@ -22,23 +44,6 @@ from collectives.communicator.hierarchical.running_prefix import (
     Vector,
 )
 from collectives.communicator.kinds.op import LinkTraffic, Members, ReducingCollective, T
-from collectives.communicator.actions.array_actions import (
-    ArrayAction,
-    Copy,
-    Exchange,
-    LocalBarrier,
-    PackedMessages,
-    contiguous_parts,
-)
-from collectives.communicator.actions.device_actions import (
-    Block,
-    DeviceBuffers,
-    DeviceActionBuilder,
-    ReduceScatterCall,
-    copied,
-)
-from collectives.communicator.actions.shared_buffers import Buffers
-from collectives.communicator.actions.shared_actions import Ends, CollectiveAction, reduce_rows, rows_along
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 
@@ -99,7 +104,9 @@ class ReduceScatter(ReducingCollective):
         yield from packed.exchange()
         yield from reductions
 
-    def hierarchical_algorithm(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
+    def hierarchical_algorithm(
+        self, nodes: GroupNodes, buffers: Buffers
+    ) -> HierarchicalAlgorithm | None:
         if not nodes.is_one_after_the_other:
             return None
         vectors = tuple(Vector(operand.dtype, operand.size) for operand in buffers.operands)

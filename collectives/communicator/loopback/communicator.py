@@ -19,6 +19,8 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from collectives.communicator.actions.engine import CollectiveEngine
+from collectives.communicator.actions.shared_buffers import Buffers, private_memory
 from collectives.communicator.group import Array, Group, describe_group, require_in
 from collectives.communicator.interface import BoundCollective, PeerFailedError
 from collectives.communicator.kinds.op import Collective
@@ -33,8 +35,6 @@ from collectives.communicator.liveness.status_table import (
 )
 from collectives.communicator.loopback.process_memory import ProcessMemory
 from collectives.communicator.loopback.rendezvous import RendezvousCollective, RendezvousTable
-from collectives.communicator.actions.engine import CollectiveEngine
-from collectives.communicator.actions.shared_buffers import Buffers, private_memory
 from collectives.communicator.wait_context import InFlightSet, poll_while
 from spmd.errors import CollectiveTimeoutError, RunError
 from spmd.lazy_dataclass import dataclass

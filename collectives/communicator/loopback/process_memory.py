@@ -1,7 +1,7 @@
 """Collectives between devices of one process, over the memory that they have anyway.
 
-A collective is linked when its last member has bound it: any member's arrays are everyone's. What actions do is what they
-do between the ranks of a node (``shared_protocols.py``); there are no windows, and nothing goes by messages.
+A collective is linked when its last member has bound it: any member's arrays are everyone's. What actions do is what
+they do between the ranks of a node (``shared_protocols.py``); there are no windows, and nothing goes by messages.
 """
 
 from __future__ import annotations
@@ -11,15 +11,8 @@ from collections import Counter
 from dataclasses import field
 from typing import TypeAlias
 
-from collectives.communicator.group import Array, Group, describe_group
-from collectives.communicator.kinds.op import Collective
-from collectives.communicator.native_collective import NativeCollective
-from collectives.communicator.node.shared_protocols import (
-    MemberMemory,
-    needs_staging,
-    action_program,
-)
 from collectives.communicator.actions.engine import CollectiveEngine, LoadedCollective
+from collectives.communicator.actions.shared_actions import CollectiveProgram
 from collectives.communicator.actions.shared_buffers import (
     MEMORY_ALIGNMENT,
     Buffers,
@@ -27,7 +20,14 @@ from collectives.communicator.actions.shared_buffers import (
     aligned,
     private_memory,
 )
-from collectives.communicator.actions.shared_actions import CollectiveProgram
+from collectives.communicator.group import Array, Group, describe_group
+from collectives.communicator.kinds.op import Collective
+from collectives.communicator.native_collective import NativeCollective
+from collectives.communicator.node.shared_protocols import (
+    MemberMemory,
+    action_program,
+    needs_staging,
+)
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass

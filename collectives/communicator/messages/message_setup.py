@@ -10,6 +10,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
+from collectives.communicator.actions.array_actions import Copy, Exchange
+from collectives.communicator.actions.engine import CollectiveEngine
+from collectives.communicator.actions.shared_actions import CollectiveProgram, Messages
+from collectives.communicator.actions.shared_buffers import MEMORY_ALIGNMENT, Buffers, aligned
 from collectives.communicator.group import Array
 from collectives.communicator.hierarchical.algorithms import HierarchicalAlgorithm
 from collectives.communicator.kinds.op import Collective
@@ -17,10 +21,6 @@ from collectives.communicator.messages.native_message_actions import LocalMember
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.node import ByteExchange, Nodes
 from collectives.communicator.node.shared_window import SharedWindow
-from collectives.communicator.actions.array_actions import Copy, Exchange
-from collectives.communicator.actions.engine import CollectiveEngine
-from collectives.communicator.actions.shared_buffers import MEMORY_ALIGNMENT, Buffers, aligned
-from collectives.communicator.actions.shared_actions import CollectiveProgram, Messages
 from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 

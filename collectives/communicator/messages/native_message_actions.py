@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from collectives.communicator.group import Array, Group
 from collectives.communicator.actions.array_actions import (
     ArrayAction,
     Copy,
@@ -16,10 +15,10 @@ from collectives.communicator.actions.array_actions import (
     Reduce,
     Zero,
 )
-from collectives.communicator.actions.shared_buffers import starts_at
 from collectives.communicator.actions.shared_actions import (
     Await,
     AwaitMessages,
+    CollectiveAction,
     CollectiveProgram,
     CopyRows,
     FillZero,
@@ -27,8 +26,9 @@ from collectives.communicator.actions.shared_actions import (
     ReduceRows,
     Signal,
     StartMessages,
-    CollectiveAction,
 )
+from collectives.communicator.actions.shared_buffers import starts_at
+from collectives.communicator.group import Array, Group
 from spmd.lazy_dataclass import dataclass
 
 Prepare: TypeAlias = Callable[[Exchange], Messages]
@@ -56,7 +56,9 @@ def native_program(
     return CollectiveProgram(native, native, signals=max(barriers, 1))
 
 
-def _lower(action: ArrayAction, prepare: Prepare, local_members: LocalMembers | None) -> Iterator[CollectiveAction]:
+def _lower(
+    action: ArrayAction, prepare: Prepare, local_members: LocalMembers | None
+) -> Iterator[CollectiveAction]:
     assert not isinstance(action, Deferred), "what the data decides is for Python"
     if isinstance(action, Copy):
         yield from _copy(action.source, action.target)

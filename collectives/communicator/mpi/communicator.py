@@ -13,6 +13,9 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
+from collectives.communicator.actions.array_actions import Copy
+from collectives.communicator.actions.engine import CollectiveEngine
+from collectives.communicator.actions.shared_buffers import Buffers, private_memory
 from collectives.communicator.group import Array, Group, describe_group, require_in
 from collectives.communicator.interface import BoundCollective
 from collectives.communicator.kinds.op import Collective
@@ -32,9 +35,6 @@ from collectives.communicator.node.barrier import BARRIER_BYTES, NodeBarrier
 from collectives.communicator.node.node import default_node_id, find_nodes
 from collectives.communicator.node.node_memory import NodeMemory
 from collectives.communicator.node.shared_window import SharedMemoryProvider, default_providers
-from collectives.communicator.actions.array_actions import Copy
-from collectives.communicator.actions.engine import CollectiveEngine
-from collectives.communicator.actions.shared_buffers import Buffers, private_memory
 from collectives.communicator.wait_context import InFlightSet, ask_while, poll_until, poll_while
 from spmd.errors import CollectiveTimeoutError, RunError
 

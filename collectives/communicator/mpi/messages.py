@@ -15,9 +15,6 @@ from dataclasses import field
 import numpy as np
 from mpi4py import MPI
 
-from collectives.communicator.group import Array, Group
-from collectives.communicator.mpi.requests import PersistentMessages, TaggedMessage, bytes_of
-from collectives.communicator.node.node import Nodes
 from collectives.communicator.actions.array_actions import (
     ArrayAction,
     Exchange,
@@ -25,6 +22,9 @@ from collectives.communicator.actions.array_actions import (
     Message,
     exchanges_of,
 )
+from collectives.communicator.group import Array, Group
+from collectives.communicator.mpi.requests import PersistentMessages, TaggedMessage, bytes_of
+from collectives.communicator.node.node import Nodes
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from collectives.communicator.actions.device_actions import DeviceActions, DeviceArray, version_text
 from collectives.communicator.group import Group, describe_group, require_in
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.nccl.api import CommConfig, NcclApi, NcclComm
@@ -27,7 +28,6 @@ from collectives.communicator.nccl.in_flight import AsyncCollective, InFlightCol
 from collectives.communicator.nccl.interface import DeviceEvent, DeviceMemory, HostCommunicator
 from collectives.communicator.nccl.plan_actions import plan_actions
 from collectives.communicator.nccl.watchdog_thread import NcclWatch
-from collectives.communicator.actions.device_actions import DeviceArray, DeviceActions, version_text
 from spmd.errors import CollectiveTimeoutError, RunError
 from spmd.lazy_dataclass import dataclass
 

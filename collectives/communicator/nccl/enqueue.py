@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collectives.communicator.nccl.api import NcclApi, NcclComm
-from collectives.communicator.nccl.interface import DeviceMemory
 from collectives.communicator.actions.device_actions import (
     AllGatherCall,
     AllReduceCall,
@@ -18,6 +16,8 @@ from collectives.communicator.actions.device_actions import (
     SendCall,
     Zero,
 )
+from collectives.communicator.nccl.api import NcclApi, NcclComm
+from collectives.communicator.nccl.interface import DeviceMemory
 
 
 def enqueue(

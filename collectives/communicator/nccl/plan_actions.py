@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collectives.communicator.kinds.op import Collective
 from collectives.communicator.actions.device_actions import (
     Block,
-    DeviceArray,
-    DeviceBuffers,
     DeviceActionBuilder,
     DeviceActions,
+    DeviceArray,
+    DeviceBuffers,
     Zero,
     copied,
 )
+from collectives.communicator.kinds.op import Collective
 
 
 def plan_actions(

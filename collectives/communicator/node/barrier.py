@@ -14,9 +14,9 @@ import ctypes
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from collectives.communicator.group import Array, Group
 from collectives.communicator.actions.engine import BarrierEngine, BarrierRecord
 from collectives.communicator.actions.shared_buffers import MEMORY_ALIGNMENT
+from collectives.communicator.group import Array, Group
 
 if TYPE_CHECKING:
     from collectives.communicator.node.shared_window import SharedWindow

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TypeAlias
 
+from collectives.communicator.actions.shared_buffers import MEMORY_ALIGNMENT, Buffers
 from collectives.communicator.group import Group
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.shared_protocols import own_tiles
 from collectives.communicator.node.shared_window import SharedWindow
-from collectives.communicator.actions.shared_buffers import MEMORY_ALIGNMENT, Buffers
 from spmd.lazy_dataclass import dataclass
 
 _HEADER = struct.Struct("<qq")

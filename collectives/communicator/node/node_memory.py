@@ -8,6 +8,15 @@ from typing import TypeAlias
 
 import numpy as np
 
+from collectives.communicator.actions.array_actions import Copy
+from collectives.communicator.actions.engine import CollectiveEngine
+from collectives.communicator.actions.shared_actions import CollectiveProgram
+from collectives.communicator.actions.shared_buffers import (
+    MEMORY_ALIGNMENT,
+    Buffers,
+    addresses_of,
+    private_memory,
+)
 from collectives.communicator.group import Array, Group, describe_group
 from collectives.communicator.interface import BoundCollective
 from collectives.communicator.kinds.op import Collective
@@ -25,23 +34,14 @@ from collectives.communicator.node.binding_record import (
 from collectives.communicator.node.node import ByteExchange, Node
 from collectives.communicator.node.shared_protocols import (
     MemberMemory,
-    needs_staging,
     action_program,
+    needs_staging,
 )
 from collectives.communicator.node.shared_window import (
     SharedMemoryProvider,
     SharedWindow,
     open_window,
 )
-from collectives.communicator.actions.array_actions import Copy
-from collectives.communicator.actions.engine import CollectiveEngine
-from collectives.communicator.actions.shared_buffers import (
-    MEMORY_ALIGNMENT,
-    Buffers,
-    addresses_of,
-    private_memory,
-)
-from collectives.communicator.actions.shared_actions import CollectiveProgram
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 
@@ -131,7 +131,7 @@ class NodeMemory:
         buffers: Buffers,
         by_messages: ByMessages,
     ) -> BoundCollective:
-        """A collective over shared memory where possible, else the one that ``by_messages`` makes, with its last actions.
+        """A collective over shared memory where possible, else what ``by_messages`` makes, with its last actions.
 
         RunError where ranks would write different results to memory that they hold together.
         """

@@ -26,17 +26,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from collectives.communicator.kinds.op import Collective
-from collectives.communicator.actions.shared_buffers import Addresses, Buffers, starts_at
 from collectives.communicator.actions.shared_actions import (
     Await,
+    CollectiveAction,
     CollectiveProgram,
     Ends,
     Signal,
-    CollectiveAction,
     copies,
     join_copies,
 )
+from collectives.communicator.actions.shared_buffers import Addresses, Buffers, starts_at
+from collectives.communicator.kinds.op import Collective
 from spmd.lazy_dataclass import dataclass
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from collectives.cost.roofline import RooflineEstimator
 from collectives.schedule.phases import is_blocking, is_start
 from collectives.schedule.scheduled_overlap import ScheduledOverlap
+from collectives.simulate.activities import Site as SimulatedSite
 from collectives.simulate.result import CollectiveResult, Simulation
 from collectives.simulate.simulate import SimulationOptions
-from collectives.simulate.activities import Site as SimulatedSite
 from launch.report.meetings import groups_and_pairs
 from launch.report.overlap.model import Site
 from launch.report.simulation import as_json

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import ReshardStep, ReshardContext
+from partitioner.reshard.step import ReshardContext, ReshardStep
 from spmd.device import ReductionKind
 from spmd.errors import ShardingError
 from spmd.lazy_dataclass import dataclass

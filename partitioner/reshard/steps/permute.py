@@ -12,7 +12,7 @@ import numpy as np
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import ReshardStep, ReshardContext
+from partitioner.reshard.step import ReshardContext, ReshardStep
 from partitioner.reshard.tile_overlap import SubAxis, prime_sub_axes, same_tile_fraction
 from spmd.device import IotaTile
 from spmd.lazy_dataclass import dataclass

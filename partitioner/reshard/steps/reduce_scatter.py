@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem, available_prefix
-from partitioner.reshard.step import ReshardStep, ReshardContext
+from partitioner.reshard.step import ReshardContext, ReshardStep
 from partitioner.reshard.steps.all_reduce import reduction_of, without_partial_axes
 from partitioner.reshard.tiles import pad_to, replaced
 from spmd.lazy_dataclass import dataclass

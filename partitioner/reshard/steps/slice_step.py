@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem, available_prefix
-from partitioner.reshard.step import ReshardStep, ReshardContext
+from partitioner.reshard.step import ReshardContext, ReshardStep
 from partitioner.reshard.tiles import pad_to
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, PrimitiveType

@@ -1,4 +1,4 @@
-"""Records of the actions of collectives, in a table of native code (shared_memory_ir.py): what each action function reads.
+"""Records of the actions of collectives, in a table of native code (shared_memory_ir.py): what the function of each reads.
 
 The first word is the address of the action's function. Strides are in bytes.
 """
@@ -13,8 +13,8 @@ from spmd.lazy_dataclass import dataclass
 class HeaderRecord(Record):
     """State of a run. ``next``: the action that runs next, of ``count``.
 
-    before: signals given in runs before this one; signals: those of a run. this_actions, next_actions: of this run and the
-    next one (two tables alternate where slots do). landed, met: times, see shared_memory_ir.py.
+    before: signals given in runs before this one; signals: those of a run. this_actions, next_actions: of this run and
+    the next one (two tables alternate where slots do). landed, met: times, see shared_memory_ir.py.
     """
 
     next: Word

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from collectives.communicator.group import can_reduce
 from collectives.communicator.actions.shared_actions import (
     Await,
     AwaitMessages,
+    CollectiveAction,
     CollectiveProgram,
     CopyRows,
     FillZero,
@@ -23,19 +23,19 @@ from collectives.communicator.actions.shared_actions import (
     RotateBytes,
     Signal,
     StartMessages,
-    CollectiveAction,
     SwapRows,
 )
+from collectives.communicator.group import can_reduce
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Record
 from runtime.cpu.collective.action_records import (
+    ACTION_FUNCTIONS,
     AWAIT_MESSAGES,
     ENTRY_POINTS,
     IN_PLACE_FUNCTIONS,
     INDEX_TYPES,
     RECORD_WORDS,
     START_MESSAGES,
-    ACTION_FUNCTIONS,
     AwaitMessagesRecord,
     AwaitRecord,
     CopyRowsRecord,
@@ -158,7 +158,12 @@ class NativeCollectiveEngine:
 
     def _reduction(self, action: ReduceRows) -> NativeLibrary:
         streams = streams_of_code(len(action.sources), len(action.targets))
-        key = action.dtype, action.reduction, streams, Prefixes(action.from_prefix, action.to_prefix)
+        key = (
+            action.dtype,
+            action.reduction,
+            streams,
+            Prefixes(action.from_prefix, action.to_prefix),
+        )
         if key not in self._reductions:
             ir = DeferredIr(f"{_FOLDER}.reduce_rows_ir", "reduce_rows_ir", (_REDUCE, *key))
             self._reductions[key] = host_jit().compile(ir, (_REDUCE,))
@@ -265,7 +270,10 @@ class NativeCollectiveProgram:
         if isinstance(action, Await):
             return AwaitRecord(0, self._list(action.counters), len(action.counters), action.number)
         if isinstance(action, StartMessages):
-            function, sent = action.messages.start_all, (action.messages.sent, *action.messages.crossing)
+            function, sent = (
+                action.messages.start_all,
+                (action.messages.sent, *action.messages.crossing),
+            )
             return StartMessagesRecord(0, function, *_requests(action.messages), *sent)
         if isinstance(action, AwaitMessages):
             function, statuses = action.messages.test_all, action.messages.statuses
@@ -274,7 +282,9 @@ class NativeCollectiveProgram:
             shape = (action.rows, action.row_bytes, action.source_stride, action.target_stride)
             return CopyRowsRecord(0, action.source, action.target, *shape)
         if isinstance(action, SwapRows):
-            return SwapRowsRecord(0, action.one, action.other, action.rows, action.row_bytes, action.stride)
+            return SwapRowsRecord(
+                0, action.one, action.other, action.rows, action.row_bytes, action.stride
+            )
         if isinstance(action, RotateBytes):
             addresses, count = self._list(action.addresses), len(action.addresses)
             return RotateRecord(0, addresses, count, action.num_bytes, int(action.is_cycle))

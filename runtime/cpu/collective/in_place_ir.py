@@ -1,4 +1,4 @@
-"""LLVM IR of the actions of collectives that work in place: an exchange of rows by two buffers, and an in-place permute.
+"""LLVM IR of the actions of collectives that work in place: an exchange of rows by two buffers, an in-place permute.
 
 The permute moves bytes along a chain or a cycle of addresses. A block is in registers on its way to the next address:
 the displaced block is read before it is overwritten, so nothing is staged.
@@ -11,8 +11,8 @@ from runtime.codegen.elements.builder import Int, IntLike, Value
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
-from runtime.cpu.collective.shared_memory_ir import action_function
 from runtime.cpu.collective.action_records import RotateRecord, SwapRowsRecord
+from runtime.cpu.collective.shared_memory_ir import action_function
 
 
 def in_place_ir() -> str:

@@ -16,13 +16,13 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.record import Record
-from runtime.cpu.collective.shared_memory_ir import header_field, action_function
 from runtime.cpu.collective.action_records import (
     AWAIT_MESSAGES,
     START_MESSAGES,
     AwaitMessagesRecord,
     StartMessagesRecord,
 )
+from runtime.cpu.collective.shared_memory_ir import action_function, header_field
 from runtime.cpu.step.clock_ir import add_clock, note_time
 from runtime.cpu.step.spin_wait_ir import pause
 

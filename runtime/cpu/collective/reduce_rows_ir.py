@@ -17,16 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collectives.communicator.group import accumulator_type
 from collectives.communicator.actions.engine import RunStatus
+from collectives.communicator.group import accumulator_type
 from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.combine import Dtype, Element, combining_ir, element_of
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
-from runtime.cpu.collective.shared_memory_ir import action_function
 from runtime.cpu.collective.action_records import Prefixes, ReduceRowsRecord, Streams
+from runtime.cpu.collective.shared_memory_ir import action_function
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType

@@ -1,4 +1,4 @@
-"""LLVM IR of collectives over shared memory: an interpreter of action records, and the actions that synchronize and copy.
+"""LLVM IR of collectives over shared memory: an interpreter of action records, and the actions that signal and copy.
 
 A program is a table of records of RECORD_WORDS 64-bit words (action_records.py), of which the first is the address of a
 action function:

@@ -1,4 +1,4 @@
-"""Rules for GPU commands, one file for each kind of thunk; importing this fills the table of rules (``planning.py``)."""
+"""Rules for GPU commands, a file for each kind of thunk; importing this fills the table of rules (``planning.py``)."""
 
 from runtime.gpu.commands import (
     callback,

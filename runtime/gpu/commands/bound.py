@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runtime.gpu.command import Action, Command, GpuProgram
 from runtime.gpu.failures import failures_of
-from runtime.gpu.command import Action, GpuProgram, Command
 
 
 def bound(commands: Sequence[Command], device: GpuProgram) -> Action:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from runtime.gpu.command import Action, Command, GpuProgram, on_host
 from runtime.gpu.planning import Planner, plans
-from runtime.gpu.command import Action, GpuProgram, Command, on_host
 from runtime.program.thunks.callback import CallbackThunk
 from spmd.lazy_dataclass import dataclass
 

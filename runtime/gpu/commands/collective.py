@@ -11,9 +11,9 @@ from typing import ClassVar
 
 from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.types import ArrayView
+from runtime.gpu.command import Action, Command, GpuProgram
 from runtime.gpu.driver import GpuEvent, GpuStream
 from runtime.gpu.planning import Planner, plans
-from runtime.gpu.command import Action, GpuProgram, Command
 from runtime.gpu.transfers.staged_collective import StagedCollective
 from runtime.program.thunks import CollectiveDoneThunk, CollectiveStartThunk
 from runtime.timeline.events import Stream

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from runtime.buffers.types import ArrayView
-from runtime.gpu.planning import Planner, plans
-from runtime.gpu.command import Action, GpuProgram, Command
+from runtime.gpu.command import Action, Command, GpuProgram
 from runtime.gpu.commands.bound import bound
 from runtime.gpu.commands.sequence import plan_commands
+from runtime.gpu.planning import Planner, plans
 from runtime.gpu.transfers.read_back import read_back
 from runtime.program.thunks import ConditionalThunk
 from spmd.lazy_dataclass import dataclass

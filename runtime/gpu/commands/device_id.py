@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from runtime.buffers.types import ArrayView
+from runtime.gpu.command import Action, Command, GpuProgram
 from runtime.gpu.planning import Planner, plans
-from runtime.gpu.command import Action, GpuProgram, Command
 from runtime.gpu.work import CopyWork
 from runtime.program.thunks import PartitionIdThunk, ReplicaIdThunk
 from runtime.timeline.events import Stream

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
+from runtime.gpu.command import Action, Command, GpuProgram, on_host
 from runtime.gpu.planning import Planner, plans
-from runtime.gpu.command import Action, GpuProgram, Command, on_host
 from runtime.program.thunks import InfeedThunk, OutfeedThunk
 from runtime.timeline.events import Stream
 from spmd.lazy_dataclass import dataclass

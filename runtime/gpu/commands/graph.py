@@ -11,10 +11,10 @@ from itertools import groupby
 from operator import itemgetter
 
 from runtime.gpu.collective import BoundGpuCollective
-from runtime.gpu.driver import GpuGraph
-from runtime.gpu.command import Action, GpuProgram, Command
+from runtime.gpu.command import Action, Command, GpuProgram
 from runtime.gpu.commands.bound import bound
 from runtime.gpu.commands.collective import DoneCommand, StartCommand
+from runtime.gpu.driver import GpuGraph
 from runtime.program.thunks import Thunk
 from runtime.timeline.events import Stream
 from spmd.lazy_dataclass import dataclass

@@ -1,7 +1,7 @@
 """Small kernels of a sequence that do not depend on each other, side by side in one launch.
 
-A kernel moves to an earlier one, or an earlier one to it, past commands that neither read what it writes nor write what it
-reads or writes. Memory has been assigned before, so the reuse of a buffer keeps two kernels apart as well.
+A kernel moves to an earlier one, or an earlier one to it, past commands that neither read what it writes nor write what
+it reads or writes. Memory has been assigned before, so the reuse of a buffer keeps two kernels apart as well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.gpu.codegen.horizontal import MOST_ARGUMENTS, horizontal_source, is_mergeable
 from runtime.gpu.codegen.launch import RESIDENT_THREADS, ArgumentKind, KernelSource
-from runtime.gpu.command import Action, GpuProgram, Command
+from runtime.gpu.command import Action, Command, GpuProgram
 from runtime.gpu.commands.collective import DoneCommand, StartCommand
 from runtime.gpu.commands.kernel import PtxCommand
 from runtime.gpu.commands.kernel_command import KernelCommand
@@ -51,7 +51,9 @@ class HorizontalCommand(Command):
         return lambda: enqueue(stream)
 
 
-def with_horizontal_launches(commands: Iterable[Command], multiprocessors: int) -> Iterator[Command]:
+def with_horizontal_launches(
+    commands: Iterable[Command], multiprocessors: int
+) -> Iterator[Command]:
     """Yield ``commands``, of which small kernels are joined."""
     most_threads = _MOST_WAVES * RESIDENT_THREADS * multiprocessors
     groups: list[_Group] = []
@@ -60,7 +62,9 @@ def with_horizontal_launches(commands: Iterable[Command], multiprocessors: int) 
         if isinstance(command, StartCommand):
             starts[command.name] = command
         accesses = _accesses(command, starts)
-        group = _Group([command], accesses, accesses is not None and _is_small(command, most_threads))
+        group = _Group(
+            [command], accesses, accesses is not None and _is_small(command, most_threads)
+        )
         _insert(groups, group)
     for group in groups:
         yield _joined(group.commands)
@@ -68,7 +72,7 @@ def with_horizontal_launches(commands: Iterable[Command], multiprocessors: int) 
 
 @dataclass
 class _Group:
-    """Commands that run at one position: one, or kernels of one launch. accesses: None if nothing moves past the command."""
+    """Commands that run at one position: one, or kernels of one launch. accesses: None if nothing moves past."""
 
     commands: list[Command]
     accesses: _Accesses | None
@@ -78,7 +82,11 @@ class _Group:
         """Return whether both may be one launch, as far as its size goes."""
         if not (self.is_small and other.is_small):
             return False
-        parts = [command for command in (*self.commands, *other.commands) if isinstance(command, PtxCommand)]
+        parts = [
+            command
+            for command in (*self.commands, *other.commands)
+            if isinstance(command, PtxCommand)
+        ]
         arguments = sum(len(part.launches[0].arguments) for part in parts)
         return len(parts) <= _MOST_PARTS and arguments <= MOST_ARGUMENTS
 

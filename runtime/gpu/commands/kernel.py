@@ -7,6 +7,9 @@ from dataclasses import replace
 
 from runtime.buffers.types import ArrayView
 from runtime.gpu.codegen.launch import KernelSource
+from runtime.gpu.command import Action, Command, GpuProgram, on_host
+from runtime.gpu.commands.kernel_command import KernelCommand
+from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
 from runtime.gpu.libraries import (  # noqa: F401 - they register their sequences
     convolution,
     factorizations,
@@ -18,9 +21,6 @@ from runtime.gpu.libraries.gemm import are_f8
 from runtime.gpu.libraries.library_emitters import library_work
 from runtime.gpu.libraries.sequence import LibrarySequence, library_sequence
 from runtime.gpu.planning import Planner, plans
-from runtime.gpu.command import Action, GpuProgram, Command, on_host
-from runtime.gpu.commands.kernel_command import KernelCommand
-from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, PtxWork
 from runtime.program.kernel import Kernel, KernelArrays

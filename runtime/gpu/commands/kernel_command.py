@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from runtime.buffers.types import ArrayView
-from runtime.gpu.command import GpuProgram, Command
+from runtime.gpu.command import Command, GpuProgram
 from runtime.gpu.work import KernelArraysOnDevice
 from runtime.program.kernel import Kernel
 from spmd.lazy_dataclass import dataclass

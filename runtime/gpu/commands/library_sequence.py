@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from runtime.gpu.codegen.launch import ArgumentKind, anchored
-from runtime.gpu.libraries.sequence import CallStage, LibrarySequence, SequenceArray, Stage
 from runtime.gpu.command import Action, GpuProgram
 from runtime.gpu.commands.kernel_command import KernelCommand
+from runtime.gpu.libraries.sequence import CallStage, LibrarySequence, SequenceArray, Stage
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, PtxWork, Work
 from runtime.program.records.copy import CopyKernel

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runtime.gpu.planning import Planner, plans
-from runtime.gpu.command import Action, GpuProgram, Command
+from runtime.gpu.command import Action, Command, GpuProgram
 from runtime.gpu.commands.bound import bound
 from runtime.gpu.commands.graph import with_graphs
 from runtime.gpu.commands.horizontal import with_horizontal_launches
+from runtime.gpu.planning import Planner, plans
 from runtime.program.thunks import ThunkSequence
 from spmd.lazy_dataclass import dataclass
 
@@ -36,7 +36,7 @@ def plan_sequence(thunk: ThunkSequence, planner: Planner) -> Iterator[Command]:
 
 
 def plan_commands(thunks: ThunkSequence, planner: Planner) -> tuple[Command, ...]:
-    """Return the commands for each of ``thunks``; small kernels share launches, sequences without decisions become graphs.
+    """Return the commands for ``thunks``; small kernels share launches, sequences without decisions become graphs.
 
     Without graphs the commands of each sequence stay together, as timelines need them.
     """

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.loop.scalar_loop import bind_scalar_loop
-from runtime.gpu.planning import Planner, plans
-from runtime.gpu.command import Action, GpuProgram, Command, on_host
+from runtime.gpu.command import Action, Command, GpuProgram, on_host
 from runtime.gpu.commands.bound import bound
 from runtime.gpu.commands.sequence import plan_commands
+from runtime.gpu.planning import Planner, plans
 from runtime.gpu.transfers.read_back import read_back
 from runtime.program.thunks import WhileThunk
 from runtime.program.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop

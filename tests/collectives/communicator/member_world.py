@@ -13,11 +13,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collectives.communicator.kinds.op import Collective
-from collectives.communicator.node.shared_protocols import MemberMemory, needs_staging, action_program
 from collectives.communicator.actions.engine import LoadedCollective, RunStatus
-from collectives.communicator.actions.shared_buffers import Buffers
 from collectives.communicator.actions.shared_actions import CollectiveProgram
+from collectives.communicator.actions.shared_buffers import Buffers
+from collectives.communicator.kinds.op import Collective
+from collectives.communicator.node.shared_protocols import (
+    MemberMemory,
+    action_program,
+    needs_staging,
+)
 from runtime.cpu.collective.collective_engine import native_collective_engine
 
 Arrays = list[np.ndarray]

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.communicator.actions.shared_actions import CopyRows, Signal, CollectiveAction, join_copies
+from collectives.communicator.actions.shared_actions import (
+    CollectiveAction,
+    CopyRows,
+    Signal,
+    join_copies,
+)
 
 
 def moves_of(actions: Sequence[CollectiveAction]) -> list[tuple[int, int, int] | Signal]:
@@ -29,7 +34,9 @@ def moves_of(actions: Sequence[CollectiveAction]) -> list[tuple[int, int, int] |
     return found
 
 
-def copies_at(sources: Sequence[int], targets: Sequence[int], row_bytes: int = 4) -> list[CollectiveAction]:
+def copies_at(
+    sources: Sequence[int], targets: Sequence[int], row_bytes: int = 4
+) -> list[CollectiveAction]:
     return [
         CopyRows(source, target, 1, row_bytes, 0, 0)
         for source, target in zip(sources, targets, strict=True)
@@ -62,5 +69,7 @@ _STEPS = st.one_of(
 
 
 @given(st.lists(_STEPS, max_size=8))
-def test_joined_actions_move_the_same_rows_in_the_same_order(actions: list[CollectiveAction]) -> None:
+def test_joined_actions_move_the_same_rows_in_the_same_order(
+    actions: list[CollectiveAction],
+) -> None:
     assert moves_of(list(join_copies(actions))) == moves_of(actions)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from collectives.cost.estimator import CollectiveTime
+from collectives.simulate.activities import Activities, Loop
 from collectives.simulate.program import program_of
 from collectives.simulate.simulate import simulate
-from collectives.simulate.activities import Loop, Activities
 from spmd.text.parser import parse_module
 from tests.collectives.simulate.scheduled import TableEstimator
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collectives.communicator.actions.device_actions import DeviceArray
 from collectives.communicator.interface import BoundCollective
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.nccl.communicator import NcclCollective, NcclCommunicator
-from collectives.communicator.actions.device_actions import DeviceArray
 from runtime.gpu.driver import GpuBlock, GpuDriver, GpuStream
 from runtime.gpu.views import Span, holder, merged
 

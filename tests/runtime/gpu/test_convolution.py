@@ -6,6 +6,9 @@ import pytest
 
 from runtime.executable import Executable
 from runtime.gpu.codegen.launch import ArgumentKind
+from runtime.gpu.command import traverse_commands
+from runtime.gpu.commands.kernel_command import KernelCommand
+from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.libraries.call import KernelCall
 from runtime.gpu.libraries.convolution_call import LibraryConvolution
@@ -13,9 +16,6 @@ from runtime.gpu.libraries.convolution_ways import ConvolutionKernel
 from runtime.gpu.libraries.sequence import CallStage, PtxStage
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.ptx import ptx_maker
-from runtime.gpu.command import traverse_commands
-from runtime.gpu.commands.kernel_command import KernelCommand
-from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
 from tests.runtime.gpu.convolutions import (
     TRAINING,
     check_convolution,

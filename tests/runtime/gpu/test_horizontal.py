@@ -15,15 +15,15 @@ from launch.pipeline import compile_module
 from runtime.buffers.types import ArrayView
 from runtime.executable import Executable
 from runtime.gpu.codegen.launch import WARP
-from runtime.gpu.engine import GpuEngine
-from runtime.gpu.options import DEFAULT, GpuOptions
-from runtime.gpu.planning import Planner
-from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.command import Command, traverse_commands
 from runtime.gpu.commands.collective import StartCommand
 from runtime.gpu.commands.horizontal import HorizontalCommand
 from runtime.gpu.commands.kernel_command import KernelCommand
 from runtime.gpu.commands.sequence import plan_commands
+from runtime.gpu.engine import GpuEngine
+from runtime.gpu.options import DEFAULT, GpuOptions
+from runtime.gpu.planning import Planner
+from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.work import HorizontalWork, Work
 from runtime.program.thunks import Thunk
 from spmd.evaluator.evaluator import evaluate
@@ -100,7 +100,9 @@ def on_double(executable: Executable, driver: HostDriver, options: GpuOptions = 
 
 def horizontal_commands(executable: Executable) -> list[HorizontalCommand]:
     plan = devices_of(executable).devices[0].plan
-    return [command for command in traverse_commands(plan) if isinstance(command, HorizontalCommand)]
+    return [
+        command for command in traverse_commands(plan) if isinstance(command, HorizontalCommand)
+    ]
 
 
 @needs_contexts
@@ -185,7 +187,9 @@ def positions(plan: tuple[Command, ...]) -> dict[tuple[Thunk, int], tuple[int, C
 
 
 def _launches(plan: tuple[Command, ...]) -> list[HorizontalCommand]:
-    return [command for command in traverse_commands(plan) if isinstance(command, HorizontalCommand)]
+    return [
+        command for command in traverse_commands(plan) if isinstance(command, HorizontalCommand)
+    ]
 
 
 def depends(one: KernelCommand | StartCommand, other: KernelCommand | StartCommand) -> bool:

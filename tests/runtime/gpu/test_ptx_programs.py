@@ -9,10 +9,10 @@ import pytest
 
 from launch.pipeline import compile_module
 from runtime.gpu.codegen.ptx_module import ptx_text
-from runtime.gpu.engine import GpuEngine
-from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.command import traverse_commands
 from runtime.gpu.commands.kernel import PtxCommand
+from runtime.gpu.engine import GpuEngine
+from runtime.gpu.ptx import ptx_maker
 from spmd.evaluator.evaluator import evaluate
 from spmd.text.parser import parse_module
 from tests.runtime.gpu.doubles.engines import devices_of
@@ -35,7 +35,9 @@ def test_a_training_step_has_ptx(cases: Path) -> None:
     executable = compile_module(parse_module((folder / "module.hlo").read_text()), count)
     executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
     devices = devices_of(executable).devices
-    commands = [command for command in traverse_commands(devices[0].plan) if isinstance(command, PtxCommand)]
+    commands = [
+        command for command in traverse_commands(devices[0].plan) if isinstance(command, PtxCommand)
+    ]
     assert commands
     for command in commands:
         for launch in command.launches:

@@ -255,7 +255,9 @@ def _instances(
 ) -> list[tuple[int, int, int, int, int, int]]:
     """Return the instances: position in x, offset in w, offset in the result."""
     others = [d for d in range(out.ndim - 1) if d not in kernel.rows]
-    positions = _positions([(out.shape[d], position_strides.of_result(d)) for d in others], position_strides.start())
+    positions = _positions(
+        [(out.shape[d], position_strides.of_result(d)) for d in others], position_strides.start()
+    )
     indices = itertools.product(*(range(out.shape[d]) for d in others))
     return [
         (

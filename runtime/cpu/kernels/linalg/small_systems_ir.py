@@ -91,7 +91,11 @@ class _Solve:
         self.size, self.columns = rec.size, rec.columns
         strides, side_strides = rec.matrix_strides, rec.side_strides
         matrix_stride, self.a_row, self.a_column = strides.matrix, strides.row, strides.column
-        side_step, self.x_row, self.x_column = side_strides.matrix, side_strides.row, side_strides.column
+        side_step, self.x_row, self.x_column = (
+            side_strides.matrix,
+            side_strides.row,
+            side_strides.column,
+        )
         blocks = (self.size + (BLOCK - 1)) // BLOCK
         cursors = {0: Cursor(matrices, matrix_stride), 1: Cursor(sides, side_step)}
         with f.cursor_loop(count, cursors) as (_, here):

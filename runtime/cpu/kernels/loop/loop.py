@@ -300,7 +300,9 @@ def _plan(
         for own, track, across in zip(strides, tracks, crossed, strict=True)
     ]
     apart = [
-        own[-1] if step is InnerStride.STRIDED and 0 < own[-1] <= MOST_SIDE_BY_SIDE * track.item else 0
+        own[-1]
+        if step is InnerStride.STRIDED and 0 < own[-1] <= MOST_SIDE_BY_SIDE * track.item
+        else 0
         for step, own, track in zip(steps, strides, tracks, strict=True)
     ]
     variant = LoopVariant(

@@ -26,7 +26,7 @@ from runtime.codegen.ir.values import Pointer
 from runtime.codegen.ir.vectors import prefetch
 from runtime.codegen.record import Record
 from runtime.cpu.kernels.copy.copy import transpose_name
-from runtime.cpu.kernels.loop.loop import FUNCTION, LoopVariant, InnerStride, transposed_widths
+from runtime.cpu.kernels.loop.loop import FUNCTION, InnerStride, LoopVariant, transposed_widths
 
 #: Rows and columns of a tile: full cache lines either way (Zen 5, x + x^T of f32: 32 take 1.0 to 1.6 as long, 128 0.8
 #: to 1.1).

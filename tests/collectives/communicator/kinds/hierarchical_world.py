@@ -10,9 +10,6 @@ import numpy as np
 from collective_definition import dtype_of
 from hypothesis import strategies as st
 
-from collectives.communicator.hierarchical.algorithms import GroupNodes, HierarchicalAlgorithm
-from collectives.communicator.kinds.op import Collective
-from collectives.communicator.messages.native_message_actions import LocalMembers, native_program
 from collectives.communicator.actions.array_actions import (
     ArrayAction,
     Exchange,
@@ -20,6 +17,9 @@ from collectives.communicator.actions.array_actions import (
     exchanges_of,
 )
 from collectives.communicator.actions.shared_buffers import Buffers
+from collectives.communicator.hierarchical.algorithms import GroupNodes, HierarchicalAlgorithm
+from collectives.communicator.kinds.op import Collective
+from collectives.communicator.messages.native_message_actions import LocalMembers, native_program
 from runtime.cpu.collective.collective_engine import native_collective_engine
 from tests.collectives.communicator.messages.message_world import Post, play
 

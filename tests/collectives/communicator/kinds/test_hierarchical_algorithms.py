@@ -13,6 +13,7 @@ from collective_definition import dtype_of, make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collectives.communicator.actions.shared_buffers import Buffers
 from collectives.communicator.hierarchical import running_prefix
 from collectives.communicator.hierarchical.algorithms import GroupNodes, HierarchicalAlgorithm
 from collectives.communicator.kinds.all_gather import AllGather, GatherRows
@@ -28,7 +29,6 @@ from collectives.communicator.kinds.collective_broadcast import BroadcastRow, Co
 from collectives.communicator.kinds.collective_permute import CollectivePermute
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.kinds.reduce_scatter import FoldedReduceScatter, ReduceScatter
-from collectives.communicator.actions.shared_buffers import Buffers
 from spmd.device import ReductionKind
 from tests.collectives.communicator.kinds.hierarchical_world import (
     SHAPES,
@@ -156,7 +156,9 @@ LARGE = 1 << 20
 """Elements."""
 
 
-def planned(collective: Collective, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm | None:
+def planned(
+    collective: Collective, nodes: GroupNodes, buffers: Buffers
+) -> HierarchicalAlgorithm | None:
     return collective.hierarchical_algorithm(nodes, buffers) if nodes.is_hierarchical else None
 
 

@@ -11,6 +11,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 
+from collectives.communicator.actions.array_actions import Exchange
 from collectives.communicator.kinds import all_kinds
 from collectives.communicator.kinds.all_gather import AllGather
 from collectives.communicator.kinds.all_kinds import ALL_KINDS, KIND_NAMED
@@ -21,7 +22,6 @@ from collectives.communicator.kinds.collective_permute import CollectivePermute
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.kinds.ragged_all_to_all import RaggedAllToAll
 from collectives.communicator.kinds.reduce_scatter import ReduceScatter
-from collectives.communicator.actions.array_actions import Exchange
 from spmd.analysis.wire import wire_weight
 from spmd.device import ReductionKind
 from spmd.hlo.collective_opcodes import KIND

@@ -15,6 +15,12 @@ from collective_definition import dtype_of, make
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collectives.communicator.actions.array_actions import (
+    ArrayAction,
+    Deferred,
+    Exchange,
+    exchanges_of,
+)
 from collectives.communicator.kinds import all_reduce
 from collectives.communicator.kinds.all_gather import AllGather
 from collectives.communicator.kinds.all_reduce import AllReduce
@@ -25,7 +31,6 @@ from collectives.communicator.kinds.op import Collective
 from collectives.communicator.kinds.ragged_all_to_all import RaggedAllToAll
 from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from collectives.communicator.messages.native_message_actions import native_program
-from collectives.communicator.actions.array_actions import ArrayAction, Deferred, Exchange, exchanges_of
 from runtime.cpu.collective.collective_engine import native_collective_engine
 from spmd.device import ReductionKind
 from spmd.errors import RunError

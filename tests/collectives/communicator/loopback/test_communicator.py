@@ -12,11 +12,11 @@ from bound_collectives import run_collective
 from collective_scenarios import SCENARIOS
 from loopback_ranks import run_ranks
 
+from collectives.communicator.actions.engine import CollectiveEngine
+from collectives.communicator.actions.shared_actions import CollectiveProgram
 from collectives.communicator.kinds.all_gather import AllGather
 from collectives.communicator.kinds.all_reduce import AllReduce
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
-from collectives.communicator.actions.engine import CollectiveEngine
-from collectives.communicator.actions.shared_actions import CollectiveProgram
 from runtime.cpu.collective.collective_engine import (
     NativeCollectiveEngine,
     NativeCollectiveProgram,
@@ -26,7 +26,9 @@ from spmd.device import ReductionKind
 from spmd.errors import CollectiveTimeoutError, RunError
 
 #: Meetings of Python, and native actions over the process's memory.
-ENGINES = pytest.mark.parametrize("engine", [None, native_collective_engine()], ids=["python", "native"])
+ENGINES = pytest.mark.parametrize(
+    "engine", [None, native_collective_engine()], ids=["python", "native"]
+)
 
 
 @ENGINES

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collectives.communicator.actions.array_actions import Copy, Exchange
+from collectives.communicator.actions.engine import LoadedCollective, RunStatus
+from collectives.communicator.actions.shared_actions import CopyRows
+from collectives.communicator.actions.shared_buffers import Buffers
 from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
 from collectives.communicator.loopback.communicator import LoopbackWorld
 from collectives.communicator.messages.native_message_actions import native_program
 from collectives.communicator.native_collective import NativeCollective
-from collectives.communicator.actions.array_actions import Copy, Exchange
-from collectives.communicator.actions.engine import LoadedCollective, RunStatus
-from collectives.communicator.actions.shared_buffers import Buffers
-from collectives.communicator.actions.shared_actions import CopyRows
 from runtime.cpu.collective.collective_engine import native_collective_engine
 from spmd.errors import RunError
 from tests.collectives.communicator.messages.message_world import Post, PostedMessages
@@ -34,7 +34,12 @@ def test_rows_are_as_long_as_they_can_be() -> None:
     part = whole[:, 2:4]
     (action,) = native_program([Copy(np.zeros(part.shape, np.int32), part)], no_messages).actions
     assert isinstance(action, CopyRows)
-    assert (action.rows, action.row_bytes, action.source_stride, action.target_stride) == (4, 80, 80, 240)
+    assert (action.rows, action.row_bytes, action.source_stride, action.target_stride) == (
+        4,
+        80,
+        80,
+        240,
+    )
     assert not native_program([Copy(part, part)], no_messages).actions
 
 

@@ -9,11 +9,11 @@ from typing import TypeVar
 import numpy as np
 from loopback_ranks import run_ranks
 
+from collectives.communicator.actions.device_actions import DeviceArray
 from collectives.communicator.interface import BoundCollective
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.nccl.communicator import NcclCollective, NcclCommunicator
-from collectives.communicator.actions.device_actions import DeviceArray
 from tests.collectives.communicator.nccl.host_device import HostDevice
 from tests.collectives.communicator.nccl.nccl_double import World
 

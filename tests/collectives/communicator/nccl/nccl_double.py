@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collectives.communicator.nccl.api import CommConfig, NcclComm, NcclError, NcclResult
 from collectives.communicator.actions.device_actions import NcclType
+from collectives.communicator.nccl.api import CommConfig, NcclComm, NcclError, NcclResult
 from tests.collectives.communicator.nccl.host_device import AbortedError, Device, memory_at
 from tests.collectives.communicator.nccl.nccl_reductions import Call, carry_out
 

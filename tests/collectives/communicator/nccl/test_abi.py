@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from collectives.communicator.nccl.api import CommConfig, NcclComm, NcclLibrary, NcclResult
 from collectives.communicator.actions.device_actions import NcclOperation, NcclType
+from collectives.communicator.nccl.api import CommConfig, NcclComm, NcclLibrary, NcclResult
 
 #: Each function says what it was given.
 SOURCE = r"""

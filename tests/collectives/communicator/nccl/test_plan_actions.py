@@ -5,6 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from collectives.communicator.actions.device_actions import (
+    AllGatherCall,
+    AllReduceCall,
+    DeviceArray,
+)
 from collectives.communicator.kinds.all_gather import AllGather
 from collectives.communicator.kinds.all_reduce import AllReduce
 from collectives.communicator.kinds.all_to_all import AllToAll
@@ -13,7 +18,6 @@ from collectives.communicator.kinds.collective_permute import CollectivePermute
 from collectives.communicator.kinds.ragged_all_to_all import RaggedAllToAll
 from collectives.communicator.kinds.reduce_scatter import ReduceScatter
 from collectives.communicator.nccl.plan_actions import plan_actions
-from collectives.communicator.actions.device_actions import AllGatherCall, AllReduceCall, DeviceArray
 from spmd.device import ReductionKind
 from tests.collectives.communicator.member_cases import cases
 from tests.collectives.communicator.member_world import Arrays, Case

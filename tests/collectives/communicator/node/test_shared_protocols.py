@@ -13,14 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.communicator.kinds.all_gather import AllGather
-from collectives.communicator.kinds.all_reduce import AllReduce
-from collectives.communicator.kinds.all_to_all import AllToAll
-from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
-from collectives.communicator.kinds.collective_permute import CollectivePermute
-from collectives.communicator.node import shared_protocols
 from collectives.communicator.actions.engine import RunStatus
-from collectives.communicator.actions.shared_buffers import Buffers
 from collectives.communicator.actions.shared_actions import (
     Await,
     CollectiveProgram,
@@ -28,6 +21,13 @@ from collectives.communicator.actions.shared_actions import (
     RotateBytes,
     SwapRows,
 )
+from collectives.communicator.actions.shared_buffers import Buffers
+from collectives.communicator.kinds.all_gather import AllGather
+from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.kinds.all_to_all import AllToAll
+from collectives.communicator.kinds.collective_broadcast import CollectiveBroadcast
+from collectives.communicator.kinds.collective_permute import CollectivePermute
+from collectives.communicator.node import shared_protocols
 from spmd.device import ReductionKind
 from tests.collectives.communicator.member_cases import cases, plain, ragged
 from tests.collectives.communicator.member_world import Case, Mutation, World

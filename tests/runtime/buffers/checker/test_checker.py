@@ -25,14 +25,14 @@ from runtime.buffers.colocation import Colocation, GroupKind
 from runtime.buffers.heap.arena import Interval
 from runtime.buffers.linearizer import Linearizer
 from runtime.buffers.program import (
-    ScheduledConditional,
-    ScheduledDone,
     Program,
     Read,
+    ScheduledConditional,
+    ScheduledDone,
     ScheduledOp,
+    ScheduledWhile,
     Value,
     ValueView,
-    ScheduledWhile,
     all_ops,
 )
 from runtime.buffers.types import ArrayView, BufferSlice
@@ -267,7 +267,9 @@ PLANTED: dict[str, Plant] = {
         SHARED, "_candidates", _one_heap_for_all_groups(SHARED._candidates)
     ),
     "a group holds the state of a loop once": _also_alike(lambda s: isinstance(s, ScheduledWhile)),
-    "a group holds a branch's result once": _also_alike(lambda s: isinstance(s, ScheduledConditional)),
+    "a group holds a branch's result once": _also_alike(
+        lambda s: isinstance(s, ScheduledConditional)
+    ),
     "a group holds results once that differ": _also_alike(
         lambda op: op.instruction.opcode is Opcode.REDUCE_SCATTER
     ),

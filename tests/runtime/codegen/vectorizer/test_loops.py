@@ -12,7 +12,7 @@ from runtime.codegen.llvm.jit import Passes, host_has, host_jit
 from runtime.codegen.starts import StartsVariant
 from runtime.codegen.vectorizer.loops import vectorized
 from runtime.codegen.vectorizer.target import AVX2, AVX512, VectorTarget, vector_target
-from runtime.cpu.kernels.loop.loop import FUNCTION, LoopVariant, InnerStride
+from runtime.cpu.kernels.loop.loop import FUNCTION, InnerStride, LoopVariant
 from runtime.cpu.kernels.loop.loop_ir import loop_ir
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
@@ -41,7 +41,12 @@ def loop(
     program = ScalarProgram((kind,) * arity, (ScalarOp(signature, tuple(range(arity))),), (arity,))
     leaves = steps or (InnerStride.PACKED,) * arity
     return LoopVariant(
-        program, 1, leaves, (InnerStride.PACKED,), (False,) * arity, StartsVariant((), ((),) * (arity + 1))
+        program,
+        1,
+        leaves,
+        (InnerStride.PACKED,),
+        (False,) * arity,
+        StartsVariant((), ((),) * (arity + 1)),
     )
 
 
@@ -100,7 +105,9 @@ def test_a_number_for_all_stays_one() -> None:
 def test_other_loops_are_left_to_llvm() -> None:
     """Processors gather no elements of two bytes."""
     assert (
-        vectorized(loop_ir(loop(Opcode.POWER, P.F16, 2, (InnerStride.PACKED, InnerStride.STRIDED))), AVX512)
+        vectorized(
+            loop_ir(loop(Opcode.POWER, P.F16, 2, (InnerStride.PACKED, InnerStride.STRIDED))), AVX512
+        )
         is None
     )
 

@@ -14,16 +14,16 @@ from collectives.communicator.actions.engine import RunStatus
 from collectives.communicator.actions.shared_actions import (
     Await,
     AwaitMessages,
+    CollectiveAction,
     CollectiveProgram,
     CopyRows,
     RotateBytes,
     Signal,
     StartMessages,
-    CollectiveAction,
     SwapRows,
 )
-from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.collective.action_records import HEADER_WORDS, LANDED, MET
+from runtime.cpu.collective.collective_engine import native_collective_engine
 
 _LENGTHS = (1, 7, 8, 9, 63, 64, 65, 71, 128, 200, 256, 4099)
 

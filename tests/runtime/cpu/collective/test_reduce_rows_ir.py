@@ -8,12 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from collectives.communicator.group import accumulator_type, can_reduce, reduce_in_order
 from collectives.communicator.actions.engine import RunStatus
 from collectives.communicator.actions.shared_actions import CollectiveProgram, ReduceRows
+from collectives.communicator.group import accumulator_type, can_reduce, reduce_in_order
+from runtime.cpu.collective.action_records import MOST_AT_ONCE
 from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.collective.reduce_rows_ir import BLOCK_ELEMENTS
-from runtime.cpu.collective.action_records import MOST_AT_ONCE
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from collectives.communicator.actions.shared_actions import Await, CollectiveProgram
 from collectives.communicator.liveness.status_table import private_position
 from collectives.communicator.loopback.process_memory import ProcessMemory
 from collectives.communicator.native_collective import NativeCollective
-from collectives.communicator.actions.shared_actions import Await, CollectiveProgram
-from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.collective.action_records import LANDED
+from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall
 from runtime.cpu.step.device_table import LOG_WORDS, TIMESTAMP_WORDS, Table
