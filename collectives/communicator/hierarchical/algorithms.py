@@ -15,8 +15,8 @@ A permute has nothing to gain, since each of its operands is wanted once. Each k
 (``hierarchical_algorithm``).
 
 An algorithm says how much memory each member shows to its *local members*, those on its node (its *staging*), and gives
-the actions of one run (``array_actions``): work of its own, exchanges of messages, and barriers of local members. All read
-staging between barriers: the last one of a run ends it, so that the next may write there.
+the actions of one run (``array_actions``): work of its own, exchanges of messages, and barriers of local members. All
+read staging between barriers: the last one of a run ends it, so that the next may write there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records of the actions of collectives, in a table of native code (shared_memory_ir.py): what the function of each reads.
+"""Records of the actions of collectives, in a table of native code (shared_memory_ir.py), as their functions read them.
 
 The first word is the address of the action's function. Strides are in bytes.
 """
