@@ -287,7 +287,7 @@ class Block:
 
 @dataclass
 class DeviceActionBuilder:
-    """Actions as they are put together. ``scratch``: where this communicator's begins; ``scratch_bytes``: used of it."""
+    """Actions as they are put together. ``scratch``: where this communicator's begins, ``scratch_bytes``: used of it."""
 
     index: int
     count: int
