@@ -287,7 +287,9 @@ class Block:
 
 @dataclass
 class DeviceActionBuilder:
-    """Actions as they are put together. ``scratch``: where this communicator's begins, ``scratch_bytes``: used of it."""
+    """Actions as they are put together. ``scratch``: where this communicator's begins; ``scratch_bytes``: used of it so
+    far.
+    """
 
     index: int
     count: int
