@@ -29,7 +29,7 @@ REGRESSIONS = TESTS / "differential" / "regressions"
 
 #: Garbage collections are rare: ten thousand tests leave what each traversal of all objects takes a third of a second
 #: for, which was a tenth of the time.
-gc.set_threshold(10_000, 10, 50)
+gc.set_threshold(10_000, 10, 20)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
