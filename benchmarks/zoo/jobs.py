@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.timing.program import without_misleading
 
 #: Seconds that JAX may take to build a program, and this project for a case.
-JAX_PATIENCE, PATIENCE = 600.0, 300.0
+JAX_PATIENCE, PATIENCE = 600.0, 1200.0
 #: Seconds between two looks at what a process has written, and those that it gets to end when told to.
 _LOOK, _END = 0.2, 30.0
 
