@@ -110,9 +110,9 @@ class ExchangePipeliner(FueledPass):
             return next(ways, None)
         best, most = None, 0.0
         for way in ways:
-            if savings.possible(way) <= most or savings.most(way) <= most:
-                continue
-            if (gain := savings.of(way)) > most:
+            # An estimate may promise more than is possible: such a region is not even written.
+            bound = min(savings.possible(way), savings.most(way))
+            if bound > most and (gain := savings.of(way)) > most:
                 best, most = way, gain
         if best is None or most < self.min_gain * savings.possible(best):
             return None
