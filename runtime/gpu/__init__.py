@@ -1,1 +1,4 @@
-"""Programs on GPUs: plans made from thunks, and a driver that runs them. ``cuda`` and ``availability`` import CuPy."""
+"""The GPU back end: commands planned from thunks, and a driver that runs them.
+
+Only ``cuda`` and ``availability`` import CuPy.
+"""

@@ -1,4 +1,4 @@
-"""Device memory of a program: one block for all allocations on the device, and one for those in host memory."""
+"""Memory of a program on one GPU: one block for allocations in device memory, one for allocations in host memory."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from runtime.program.strides import StridedView
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape
 
-#: Alignment of allocations in bytes: that of cudaMalloc, and that of the widest loads.
+#: Alignment of allocations in bytes, as cudaMalloc guarantees it. The widest loads need no more.
 ALIGNMENT = 256
 
 
 class DeviceArena:
-    """Memory blocks of one device, initially zero. Memory that a group of devices may share is private here."""
+    """Memory of one device's program, initially zero (a ProgramMemory, runtime/arrays/slots.py).
+
+    Allocations that a group of CPU devices would share are private to each GPU.
+    """
 
     def __init__(
         self, program: DeviceProgram, rank: int, driver: GpuDriver, staging: Staging
     ) -> None:
-        """Raise GpuMemoryError, with the missing bytes, if the device has no room."""
+        """Allocate the blocks. Raises GpuMemoryError if the program needs more device memory than is free."""
         self._rank, self._staging = rank, staging
         allocations = program.assignment.allocations
         self._starts, size, hosted = _offsets(allocations)
@@ -36,17 +39,19 @@ class DeviceArena:
         self._blocks = [own if a.is_on_device else host for a in allocations]
 
     def view(self, array_view: ArrayView) -> DeviceView:
+        """Return ``array_view`` with its address on this device."""
         slice_ = array_view.slice
         start = self._starts[slice_.allocation] + slice_.start_on(self._rank)
         return DeviceView(self._blocks[slice_.allocation].address + start, array_view.view)
 
     def fill_constants(self, program: DeviceProgram) -> None:
-        """Copy the constants to the device, once for all steps."""
+        """Copy the constants of ``program`` to the device. Steps only read them, so one call serves all steps."""
         for allocation in program.assignment.of_kind(AllocationKind.CONSTANT):
             address = self._blocks[allocation.index].address + self._starts[allocation.index]
             self._staging.send(address, program.constants[allocation.index])
 
     def send(self, address: int, array: NDArray) -> None:
+        """Copy the elements of the host array ``array``, in row-major order, to ``address`` on the device."""
         self._staging.send(address, array)
 
     # ---- as a ProgramMemory (runtime/arrays/slots.py)
@@ -65,7 +70,7 @@ class DeviceArena:
         tile.fill(fill)
 
     def allocate_like(self, tile: DeviceTile) -> DeviceTile:
-        """Return new memory for an array like ``tile``."""
+        """Allocate memory for an array of the shape and type of ``tile``."""
         return tile.empty_like()
 
     def bring(self, tile: DeviceTile, array: DeviceArray) -> None:
@@ -74,7 +79,10 @@ class DeviceArena:
 
 
 def _offsets(allocations: Sequence[BufferAllocation]) -> tuple[list[int], int, int]:
-    """Return the offset of each allocation in its block, and the bytes of the device's block and of the host's."""
+    """Return the offset of each allocation in its block, the size of the device block and that of the host block.
+
+    All are in bytes.
+    """
     starts, sizes = [], [0, 0]
     for allocation in allocations:
         block = 0 if allocation.is_on_device else 1

@@ -7,12 +7,15 @@ import importlib
 from runtime.gpu.errors import NoGpuError
 
 EXTRA = 'pip install "spmd-executor[gpu]"'
-#: CUDA libraries that are called, by CuPy's names; CuPy loads each when its name is accessed.
+#: CUDA libraries that must be present, by CuPy's names. CuPy loads a library when its name is accessed.
 _LIBRARIES = ("cublas",)
 
 
 def require_gpu() -> int:
-    """Return the number of GPUs. Raises NoGpuError, which names what is missing, if none is usable."""
+    """Return the number of GPUs that this process sees (at least 1).
+
+    Raises NoGpuError, with the missing part and how to install it, if CuPy, a GPU or a CUDA library is missing.
+    """
     try:
         cupy = importlib.import_module("cupy")
     except ImportError as error:

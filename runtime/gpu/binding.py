@@ -25,7 +25,7 @@ from spmd.shape import PrimitiveType
 
 
 class Binding:
-    """GpuProgram of one device, to which commands are bound."""
+    """GpuProgram of one device. Commands are bound to its memory, streams, communicators and workspaces."""
 
     def __init__(
         self,
@@ -41,7 +41,13 @@ class Binding:
         numbers: dict[int, int],
         around: Callable[[Command, Action], Action] | None,
     ) -> None:
-        """``numbers``: those of thunks, by identity. around: adds to an action the recording of when it runs."""
+        """Create the binding; it allocates nothing yet.
+
+        collectives: communicator between GPUs, or None if collectives go through the host's ``communicator``.
+        ranges: each command runs in a profiler range (NVTX) with its name.
+        numbers: thunk numbers in the order of ``traverse``, by ``id`` of the thunk.
+        around: function that adds timestamps to the action of a command, or None.
+        """
         self.driver, self._arena, self._streams = driver, arena, streams
         self.communicator, self.collectives = communicator, collectives
         self.host_kernels, self.host = host_kernels, host
@@ -114,7 +120,10 @@ class Binding:
         return run
 
     def _placed(self, number: int, action: Action) -> Action:
-        """Return ``action`` with a report of this rank's position to peers, for a thunk at which ranks may wait."""
+        """Return an action that publishes thunk ``number`` as this rank's position to its peers, then runs ``action``.
+
+        The position is needed for thunks at which ranks may wait for one another.
+        """
         position = self.communicator.position
 
         def run() -> None:

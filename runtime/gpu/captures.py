@@ -1,7 +1,7 @@
-"""Lock per GPU for captures of graphs, and for the calls that CUDA refuses while another thread captures.
+"""Lock of a GPU for graph captures, and for the calls that CUDA rejects while another thread captures.
 
-Devices of one process may share a GPU, each with a thread. While one captures a graph, a call of another that waits
-for the whole device, or works on CUDA's default stream, fails and invalidates the capture
+Devices of one process may share a GPU; each device has its own thread. While one thread captures a graph, a call from
+another thread that waits for the whole GPU, or uses CUDA's default stream, fails and invalidates the capture
 (cudaErrorStreamCaptureUnsupported).
 """
 
@@ -13,9 +13,10 @@ from types import TracebackType
 
 
 class CaptureLock:
-    """Re-entrant lock that also frees memory as soon as no thread holds it.
+    """Re-entrant lock that also defers the release of GPU memory until no thread holds it.
 
-    Freeing waits for the device, and may happen during a capture because objects end anywhere: ``free`` never waits.
+    Freeing GPU memory waits for the whole GPU, which is not allowed during a capture. A garbage-collected object may
+    be finalized at any time, so ``free`` never blocks: it queues the memory.
     """
 
     def __init__(self) -> None:
@@ -38,13 +39,13 @@ class CaptureLock:
         self._free_ended()
 
     def free(self, memory: object) -> None:
-        """Drop what may be the last reference to ``memory``, now or when the lock is left."""
+        """Release a reference to ``memory``, possibly the last one: now, or when the lock is next released."""
         self._ended.append(memory)
         self._free_ended()
 
     def _free_ended(self) -> None:
-        # Each holder of the lock calls this after leaving it, so memory that is appended meanwhile
-        # is freed.
+        # If another thread holds the lock, acquire fails here; that thread calls this function after
+        # it has released the lock, and frees what was appended meanwhile.
         while self._ended and self._lock.acquire(blocking=False):
             try:
                 if self._depth:  # this thread's own capture

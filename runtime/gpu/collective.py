@@ -1,4 +1,4 @@
-"""Collectives between GPUs: the interface of a GPU communicator."""
+"""Interface of a communicator between GPUs, and its implementation with NCCL."""
 
 from __future__ import annotations
 
@@ -13,21 +13,27 @@ from spmd.shape import PrimitiveType
 
 
 class BoundGpuCollective(Protocol):
-    """Collective that is bound to addresses."""
+    """Collective bound to device addresses."""
 
     @property
     def name(self) -> str: ...
 
     def enqueue(self, stream: int) -> None:
-        """Enqueue it on the stream with CUDA's handle ``stream``; return at once. Every rank uses the same order."""
+        """Enqueue the collective on the CUDA stream with handle ``stream`` and return without waiting.
+
+        Every rank must enqueue its collectives in the same order.
+        """
         ...
 
 
 class GpuCommunicator(Protocol):
-    """Communicator of one device. Every rank binds the same collectives in the same order."""
+    """Communicator of one device with the other GPUs. Every rank must bind the same collectives in the same order."""
 
     def cannot(self, collective: Collective, kinds: Sequence[PrimitiveType]) -> str | None:
-        """Return why a collective on operands of these kinds must go through the host, or None; equal on all ranks."""
+        """Return why ``collective`` on operands of types ``kinds`` must go through the host, or None if it need not.
+
+        All ranks get the same answer.
+        """
         ...
 
     def bind(
@@ -37,33 +43,39 @@ class GpuCommunicator(Protocol):
         operands: Sequence[DeviceView],
         results: Sequence[DeviceView],
     ) -> BoundGpuCollective:
-        """Bind a collective. ``operands`` and ``results`` are dense; ``first``, dims and element_type describe them."""
+        """Bind ``collective`` to its arrays, which must be dense and row-major. ``name`` is used in error messages."""
         ...
 
     def connect(self) -> None:
-        """Connect what was bound since the last call: one communicator for each clique, split in the same order."""
+        """Create the communicators of all collectives bound since the last call, one for each distinct group.
+
+        Every rank must call it at the same point; the communicators are split off in the same order on all ranks.
+        """
         ...
 
     def captured(self) -> Sequence[BoundGpuCollective]:
-        """Return the collectives that were captured into graphs since the last call."""
+        """Return the collectives captured into CUDA graphs since the last call, in capture order."""
         ...
 
     def replay(
         self, captured: Sequence[BoundGpuCollective], stream: int, launch: Callable[[], None]
     ) -> None:
-        """Call ``launch``, which puts a graph that holds ``captured`` on ``stream``."""
+        """Launch a graph that contains the collectives ``captured`` on the CUDA stream with handle ``stream``.
+
+        ``launch`` enqueues the graph; the communicator adds the checks and ordering that ``enqueue`` adds otherwise.
+        """
         ...
 
     def wait(self, stream: int) -> None:
-        """Wait until all work on ``stream`` is done.
+        """Block the host until all work enqueued on ``stream`` is done.
 
-        Raises RunError, which names the failed collective and the rank that caused it.
+        Raises RunError if a collective fails or times out; a timeout names the collective and the missing ranks.
         """
         ...
 
 
 class NcclCollectives:
-    """GpuCommunicator over NCCL."""
+    """GpuCommunicator that uses NCCL."""
 
     def __init__(self, world: NcclCommunicator) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""Commands of a GPU's plan, and the interface of the device to which they are bound."""
+"""Base class of GPU commands, and the interface of the loaded program to which they are bound."""
 
 from __future__ import annotations
 
@@ -19,44 +19,43 @@ from runtime.timeline.events import Stream
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
-#: A bound command that can run any number of times: it enqueues work on streams, or decides on the
-#: host.
+#: A bound command. Each call enqueues its work on streams, or runs its part on the host.
 Action: TypeAlias = Callable[[], None]
 
 
 class GpuProgram(Protocol):
-    """Device as seen by commands when they are bound to it."""
+    """Resources of a loaded program on one GPU, which commands use when they are bound and when they run."""
 
     @property
     def driver(self) -> GpuDriver: ...
     @property
     def communicator(self) -> Communicator:
-        """Communicator between hosts; collectives use it if ``collectives`` is None."""
+        """Communicator between hosts, for collectives that ``collectives`` does not support."""
         ...
 
     @property
     def collectives(self) -> GpuCommunicator | None:
-        """Communicator between GPUs."""
+        """Communicator between GPUs, or None if all collectives go through the host."""
         ...
 
     @property
     def host_kernels(self) -> KernelLibrary:
-        """Library that computes kernels without GPU code."""
+        """CPU kernels, for kernels that have neither PTX code nor a library call."""
         ...
 
     @property
     def host(self) -> HostChannel:
-        """The host's side: feeds of the present run, and Python functions."""
+        """Channel to the host: the infeeds and outfeeds of the current run, and Python callbacks."""
         ...
 
     @property
     def is_blocking(self) -> bool:
-        """True if this step waits for each collective at its start."""
+        """True if the current step waits for each collective directly after its start, so nothing overlaps."""
         ...
 
     @property
     def uses_graphs(self) -> bool:
-        """True if graphs of the plan are captured and launched; otherwise their commands run one by one."""
+        """True if graph commands are captured and replayed as CUDA graphs; otherwise their commands run one by one."""
         ...
 
     def view(self, array_view: ArrayView) -> DeviceView: ...
@@ -68,49 +67,62 @@ class GpuProgram(Protocol):
         results: Sequence[DeviceView],
         scratch: Sequence[DeviceView] = (),
     ) -> Mirror:
-        """Return a pinned mirror of these arrays, for one command at a time: the next one uses the same memory."""
+        """Return a mirror of these arrays in pinned host memory.
+
+        Mirrors of different commands share memory, so a mirror's content is valid only while its command runs.
+        """
         ...
 
     def shared_pinned(self, num_bytes: int) -> NDArray:
-        """Return pinned memory from which ``communicator`` reaches its peers fastest."""
+        """Return ``num_bytes`` of pinned host memory, allocated where ``communicator`` transfers it fastest."""
         ...
 
     def workspace(self, num_bytes: int) -> int:
-        """Return the address of memory for commands of the compute stream; each uses it exclusively while it runs."""
+        """Return the address of ``num_bytes`` of scratch memory on the device.
+
+        Commands of the compute stream share it: it has no content between two commands.
+        """
         ...
 
     def number_word(self, value: int) -> DeviceView:
-        """Return a u32 on the device that always has this value."""
+        """Return a u32 scalar in device memory that always holds ``value``."""
         ...
 
     @property
     def pending_collectives(self) -> dict[str, PendingCollective]:
-        """Collectives in flight by the name of their start; of several calls of one computation, the last bound one.
+        """Asynchronous collectives by the name of their start instruction.
 
-        Commands are bound in schedule order, so a done finds the start that it waits for.
+        If a computation is called several times, its starts have equal names, and the last bound one is stored.
+        Commands are bound in schedule order, so a done that is being bound finds the start for which it waits.
         """
         ...
 
     def wait(self, stream: GpuStream) -> None:
-        """Let the host wait until all work on ``stream`` is done. Raises RunError if a collective has failed."""
+        """Block the host until all work on ``stream`` is done. Raises RunError if a collective has failed."""
         ...
 
     def around(self, command: Command, action: Action) -> Action:
-        """Return ``action`` of ``command`` with recording for profilers, and position reports to peers."""
+        """Wrap ``action``, the bound ``command``, in timestamps, a profiler range and a position report to peers.
+
+        Each of the three is added only if it is enabled or needed.
+        """
         ...
 
 
 class PendingCollective(Protocol):
-    """Collective between its start and its done."""
+    """Asynchronous collective whose done command has not run yet."""
 
     def finish(self) -> None:
-        """Let the compute stream wait for it; do nothing if that has been done."""
+        """Make the compute stream wait for the collective. A second call for the same start has no effect."""
         ...
 
 
 @dataclass(frozen=True)
 class Command(ABC):
-    """Command of a plan. ``thunk``: the thunk of which it is a part."""
+    """Command of a GPU program: work for streams, or an action of the host.
+
+    ``thunk`` is the thunk that the command implements, alone or with other commands.
+    """
 
     thunk: Thunk
 
@@ -120,19 +132,24 @@ class Command(ABC):
 
     @property
     def decides(self) -> bool:
-        """True if the host must wait or decide, so that the command cannot be part of a graph."""
+        """True if the host must wait for the device or act, so that a CUDA graph cannot contain the command."""
         return False
 
     def nested(self) -> Iterator[Command]:
-        """Yield the commands that run as part of this one."""
+        """Yield the commands that this command directly contains."""
         return iter(())
 
     @abstractmethod
-    def bind(self, device: GpuProgram) -> Action: ...
+    def bind(self, device: GpuProgram) -> Action:
+        """Return the action of this command on the memory and streams of ``device``."""
+        ...
 
 
 def on_host(device: GpuProgram, mirror: Mirror, action: Action) -> Action:
-    """Return an action that runs `action` on the host, between copies of the mirror's arrays from and to the device."""
+    """Return an action that downloads the operands of ``mirror``, runs ``action`` on the host, and uploads the results.
+
+    ``action`` starts when the compute stream is idle.
+    """
     driver, stream = device.driver, device.stream(Stream.COMPUTE)
 
     def run() -> None:
@@ -145,7 +162,7 @@ def on_host(device: GpuProgram, mirror: Mirror, action: Action) -> Action:
 
 
 def traverse_commands(commands: Sequence[Command]) -> Iterator[Command]:
-    """Yield the commands and all that run as part of them, in order."""
+    """Yield ``commands`` and, recursively, the commands that they contain, each one before its parts."""
     for command in commands:
         yield command
         yield from traverse_commands(tuple(command.nested()))

@@ -1,4 +1,4 @@
-"""Program loaded on one GPU; the counterpart of LoadedDevice (runtime/cpu/executor.py)."""
+"""Program loaded on one GPU. It is the counterpart of ``LoadedDevice`` (runtime/cpu/executor.py)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from spmd.literal import NDArray
 class LoadedGpuDevice:
     """Program on one GPU that can run any number of times. Not thread-safe: one thread runs it.
 
-    A step ends when the device has completed it. A step allocates nothing unless the caller holds an output that it
-    overwrites, which is then copied to its own allocation.
+    A step returns when the device has completed it. A step allocates device memory only if the caller still holds an
+    output of an earlier step that the step overwrites; that output is first copied to its own allocation.
     """
 
     def __init__(
@@ -50,11 +50,17 @@ class LoadedGpuDevice:
         reference_every: int = 0,
         explain: Callable[[int], str] = "thunk {}".format,
     ) -> None:
-        """Load the program. Every rank loads at the same time. Raises RunError if the world's size differs from it.
+        """Load the program. All ranks must load it at the same time.
 
-        collectives: between GPUs; without them collectives go through the hosts' ``communicator``.
-        record, reference_every: as in ``LoadedDevice``. They disable graphs, inside of which events give no times.
-        explain: returns the text for thunk number n, for messages of waiting ranks.
+        driver: the GPU. host_kernels: CPU kernels for what the GPU does not compute.
+        collectives: communicator between GPUs; None: collectives go through the hosts' ``communicator``.
+        make_ptx: compiler of kernels to PTX.
+        record: record thunk timestamps, which disables CUDA graphs, since events inside a graph give no times.
+        reference_every: n makes every n-th step wait for each collective at its start; 0: no step does.
+        explain: returns a description of thunk number n for the messages of ranks that wait for this one.
+
+        Raises RunError if the communicator does not have one rank for each device of the program, and GpuMemoryError
+        if device memory is insufficient.
         """
         require_world(program, communicator.size)
         driver.use()
@@ -72,7 +78,7 @@ class LoadedGpuDevice:
         arena = DeviceArena(program, communicator.rank, driver, staging)
         arena.fill_constants(program)
         self._slots: Slots[DeviceTile] = Slots(program, arena)
-        #: The outputs' slots, each of which has the last step's array.
+        #: Array slots of the outputs. Each holds the array of the last step.
         self.results = self._slots.results
         self.recorder = GpuRecorder(program.thunks, driver, self._streams) if record else None
         if record:
@@ -87,7 +93,7 @@ class LoadedGpuDevice:
             has_blocking_steps=bool(reference_every),
             multiprocessors=driver.multiprocessors,
         )
-        #: The GPU's work, as plain data.
+        #: Commands of the program, before they are bound to addresses.
         self.plan = plan_commands(program.thunks, planner)
         self._binding = Binding(
             driver,
@@ -107,15 +113,20 @@ class LoadedGpuDevice:
             collectives.connect()
 
     def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
-        """Return an array for parameter leaf ``number``, written by ``fill``, in the parameter's slot if free."""
+        """Return a new array for parameter leaf ``number``, whose elements ``fill`` writes.
+
+        The array occupies the parameter's slot if that is free, otherwise its own allocation. Raises GpuFailedError if
+        the device fails.
+        """
         self._driver.use()
         with failures_of(self._driver, f"argument {number} of {self.program.name}"):
             return self._slots.put(number, fill)
 
     def step(self, arrays: Sequence[DeviceArray]) -> None:
-        """Run one step on this device's tiles. Donated ones are consumed, the others stay unchanged.
+        """Run one step on this device's tile of each argument. Donated arrays are consumed, others stay unchanged.
 
-        Raises RunError for arrays that do not fit and DonatedError for a consumed one; then no memory has been changed.
+        Raises RunError if an array does not fit its parameter, and DonatedError if an array has been consumed before;
+        in both cases no memory has changed. Raises GpuFailedError if work on the device fails.
         """
         self._driver.use()
         with failures_of(self._driver, self.program.name):
@@ -124,7 +135,7 @@ class LoadedGpuDevice:
             self.end()
 
     def begin(self, arrays: Sequence[DeviceArray]) -> None:
-        """Prepare a step: check and place its arguments."""
+        """Prepare a step: check the arguments, copy them to their slots if they are elsewhere, and publish the step."""
         if not self._slots.hold(arrays):
             require_fit(self.program, arrays, self.communicator.rank)
             self._slots.bring(arrays)
@@ -137,7 +148,7 @@ class LoadedGpuDevice:
         self.position[PROGRAM], self.position[STEP] = self._number, self._steps
 
     def run_steps(self) -> None:
-        """Enqueue the step's work, and wait until it is complete."""
+        """Run the commands of the step, and wait until both streams have completed."""
         self._run()
         for stream in self._streams.values():
             self._binding.wait(stream)
@@ -145,9 +156,9 @@ class LoadedGpuDevice:
             self.recorder.end_step()
 
     def seconds_in_a_row(self, times: int) -> float:
-        """Return the GPU's seconds per step for ``times`` consecutive steps without waits of the host.
+        """Run ``times`` consecutive steps without a wait between them, and return the GPU time per step in seconds.
 
-        They work on the state of the last step, so outputs are invalid afterwards; there must have been a step.
+        There must have been a step before. The steps read and overwrite its arrays, so its outputs become invalid.
         """
         self._driver.use()
         compute = self._streams[Stream.COMPUTE]
@@ -161,7 +172,7 @@ class LoadedGpuDevice:
         return 1e-9 * self._driver.nanoseconds(begin, end) / times
 
     def end(self) -> None:
-        """Finish a step: hand out its outputs."""
+        """Finish a step: create the output arrays and report that no thunk is running."""
         self.position[THUNK] = NO_THUNK
         self._slots.hand_out()
 
@@ -171,7 +182,7 @@ class LoadedGpuDevice:
         return tuple([slot.array for slot in self.results])
 
     def use_graphs(self, wanted: bool) -> None:
-        """Select whether the next steps launch the plan's graphs, or run their commands one by one, to compare both."""
+        """Select whether the next steps launch CUDA graphs, or run the commands of the graphs one by one."""
         self._binding.uses_graphs = wanted
 
     def name_of(self, thunk: int) -> str:
@@ -179,5 +190,5 @@ class LoadedGpuDevice:
 
     @property
     def kernel_report(self) -> KernelReport:
-        """The report on the program's kernels."""
+        """Counts of the program's kernels by implementation."""
         return KernelReport.of(self.plan)

@@ -1,7 +1,7 @@
 """Interface of a GPU driver: streams, events, memory, graphs, and work bound to addresses.
 
-``cuda/driver.py`` implements it with CuPy; tests use doubles, one that records and one that computes on host memory.
-Streams, events and graphs have CuPy's method names, so CuPy objects are passed unchanged.
+``cuda/driver.py`` implements the interface with CuPy. Tests use two doubles: one records calls, one computes on host
+memory. Streams, events and graphs have CuPy's method names, so CuPy objects implement them without wrappers.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ _FIRST_WITH_F8 = 89
 
 
 class GpuEvent(Protocol):
-    """Point in a stream's work."""
+    """Point in the work of a stream (a CUDA event)."""
 
     def synchronize(self) -> None:
-        """Wait on the host until the work before it is done."""
+        """Block the host until the work that precedes the event is done."""
         ...
 
 
 class GpuGraph(Protocol):
-    """Captured work that can be launched any number of times."""
+    """Captured work that can be launched any number of times (an instantiated CUDA graph)."""
 
     def launch(self, stream: GpuStream) -> None: ...
     def upload(self, stream: GpuStream) -> None:
-        """Upload it to the device. Otherwise the first launch does."""
+        """Upload the graph to the device, so that the first launch does not have to."""
         ...
 
 
 class GpuStream(Protocol):
-    """Ordered work. Only events order it with another stream's work."""
+    """Queue of work that the device runs in order (a CUDA stream). Only events order it with other streams."""
 
     @property
     def ptr(self) -> int:
-        """The handle of CUDA."""
+        """CUDA's handle (cudaStream_t)."""
         ...
 
     def record(self, event: GpuEvent) -> object: ...
     def wait_event(self, event: GpuEvent) -> None:
-        """Let later work on this stream begin only when the work before ``event`` is done."""
+        """Make later work on this stream wait until the work that precedes ``event`` is done."""
         ...
 
     def synchronize(self) -> None: ...
     def begin_capture(self) -> None:
-        """Start capturing this stream, and the streams that wait for it, into a graph. Captured work does not run.
+        """Start capturing this stream, and the streams that wait for it, into a CUDA graph. Captured work does not run.
 
-        The thread must hold ``GpuDriver.captures`` until ``end_capture`` has returned.
+        The calling thread must hold ``GpuDriver.captures`` until ``end_capture`` has returned.
         """
         ...
 
@@ -61,90 +61,107 @@ class GpuStream(Protocol):
 
 
 class GpuBlock(Protocol):
-    """Device memory, which lives as long as the object."""
+    """Memory that a GPU can access. It is freed when the object is garbage-collected."""
 
     @property
     def address(self) -> int: ...
 
 
 class GpuDriver(Protocol):
-    """One GPU. One thread at a time uses it, after it has called ``use``."""
+    """Driver of one GPU. One thread at a time may use it, after that thread has called ``use``."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def arch(self) -> str:
-        """The architecture name of ptxas: sm_90."""
+        """Architecture name as ptxas takes it, for example sm_90."""
         ...
 
     @property
-    def multiprocessors(self) -> int: ...
+    def multiprocessors(self) -> int:
+        """Number of streaming multiprocessors."""
+        ...
 
     @property
-    def free_bytes(self) -> int: ...
+    def free_bytes(self) -> int:
+        """Bytes of device memory that are free now, for all processes."""
+        ...
 
     @property
     def failures(self) -> tuple[type[Exception], ...]:
-        """The exceptions that calls raise, possibly later, when work on the device has failed."""
+        """Exception classes that calls raise if work on the device fails. CUDA may report a failure at a later call."""
         ...
 
     @property
     def captures(self) -> AbstractContextManager[None]:
-        """The GPU's lock (``CaptureLock``), shared by all its drivers in this process. Captures require it."""
+        """Lock of the GPU (``CaptureLock``), shared by all its drivers in this process. A capture requires it."""
         ...
 
     def use(self) -> None:
-        """Make it the calling thread's device."""
+        """Make this GPU the current device of the calling thread."""
         ...
 
     def allocate(self, num_bytes: int) -> GpuBlock:
-        """Allocate zeros, aligned to 256 bytes. Raises GpuMemoryError if there is no room."""
+        """Allocate ``num_bytes`` zero bytes of device memory, aligned to 256.
+
+        Raises GpuMemoryError if too few bytes are free.
+        """
         ...
 
     def allocate_on_host(self, num_bytes: int) -> GpuBlock:
-        """Allocate zeros in host memory, aligned to 256 bytes, that kernels on the GPU access in place."""
+        """Allocate ``num_bytes`` zero bytes of host memory, aligned to 256, which GPU kernels access in place."""
         ...
 
     def pinned(self, num_bytes: int) -> NDArray:
-        """Allocate pinned host memory, which is copied from and to the GPU without the host."""
+        """Allocate ``num_bytes`` of pinned (page-locked) host memory, which copy engines transfer asynchronously."""
         ...
 
     def pin(self, memory: NDArray) -> None:
-        """Pin ``memory``, no part of which is pinned yet; it must live as long as the driver."""
+        """Pin the existing host memory ``memory``, no part of which may be pinned yet. The driver keeps it alive."""
         ...
 
     def stream(self, *, urgent: bool = False) -> GpuStream:
-        """Create a stream. urgent: its kernels have priority when the device is busy."""
+        """Create a stream. urgent: its kernels have priority over those of other streams."""
         ...
 
-    def event(self, *, timed: bool = False) -> GpuEvent: ...
+    def event(self, *, timed: bool = False) -> GpuEvent:
+        """Create an event. timed: ``nanoseconds`` accepts it."""
+        ...
 
     def nanoseconds(self, first: GpuEvent, last: GpuEvent) -> int:
-        """Return the nanoseconds between two timed events that have occurred."""
+        """Return the nanoseconds from ``first`` to ``last``, two timed events that have occurred."""
         ...
 
     def upload(self, target: int, source: NDArray, stream: GpuStream) -> None:
-        """Copy a contiguous array to the device. If it is pinned, it must stay unchanged until the copy is done."""
+        """Copy the contiguous host array ``source`` to address ``target``, in order with the work of ``stream``.
+
+        If ``source`` is pinned, the copy is asynchronous, and ``source`` must stay unchanged until it is done.
+        """
         ...
 
-    def download(self, target: NDArray, source: int, stream: GpuStream) -> None: ...
+    def download(self, target: NDArray, source: int, stream: GpuStream) -> None:
+        """Copy from address ``source`` to the contiguous host array ``target``, in order with work of ``stream``."""
+        ...
 
     def copy(self, target: int, source: int, num_bytes: int, stream: GpuStream) -> None:
-        """Copy within the device."""
+        """Copy ``num_bytes`` from address ``source`` to address ``target`` within the device."""
         ...
 
     def load(self, work: Work) -> Enqueue:
-        """Bind ``work`` to its addresses. This loads modules and creates handles, so enqueuing does not."""
+        """Return a function that enqueues ``work`` on a stream.
+
+        Modules are loaded and library handles created here, so that enqueuing is fast.
+        """
         ...
 
     def open_range(self, name: str) -> None:
-        """Begin a profiler range (NVTX) with an operation's name."""
+        """Begin a profiler range (NVTX) of the calling thread. Ranges nest."""
         ...
 
     def close_range(self) -> None: ...
 
 
 def multiplies_f8(arch: str) -> bool:
-    """Return whether tensor cores of ``arch`` (sm_90) multiply numbers of 8 bits."""
+    """Return whether the tensor cores of ``arch`` (for example sm_90) multiply f8 operands: sm_89 and later do."""
     return int("".join(filter(str.isdigit, arch))) >= _FIRST_WITH_F8

@@ -24,9 +24,11 @@ def _no_ptx(_: GpuDriver) -> MakePtx:
 
 @dataclass(frozen=True)
 class GpuEngine:
-    """Engine of GPUs. ``drivers``: device number -> its GPU. ``make_ptx``: compiler of kernels for that GPU.
+    """Engine that loads executables on GPUs.
 
-    collectives: from this rank's GPU to those of other processes; None: through the hosts.
+    drivers: returns the driver of a device number. make_ptx: returns the kernel compiler for a driver's GPU.
+    collectives: returns the communicator from this rank's GPU to the GPUs of other ranks, or None if collectives go
+    through the hosts.
     """
 
     drivers: Callable[[int], GpuDriver]
@@ -35,7 +37,7 @@ class GpuEngine:
     collectives: Callable[[], GpuCommunicator | None] = lambda: None
 
     def load_local(self, executable: Executable) -> LocalDevices:
-        """Load all devices of the program, in this process."""
+        """Load the program for all its devices in this process."""
         return GpuLoopbackDevices(
             executable.program,
             executable.kernels,
@@ -48,6 +50,7 @@ class GpuEngine:
         )
 
     def kernel_report(self, local: LocalDevices) -> KernelReport:
+        """Return the kernel report of the first of the devices ``local``, which this engine must have loaded."""
         device = local.devices[0]
         assert isinstance(device, LoadedGpuDevice), "loaded by this engine"
         return device.kernel_report
@@ -55,6 +58,7 @@ class GpuEngine:
     def load_rank(
         self, executable: Executable, communicator: Communicator, explain: Callable[[int], str]
     ) -> LocalDevices:
+        """Load the program for the device of this rank. ``explain`` describes a thunk number in messages of peers."""
         driver = self.drivers(communicator.rank)
         return GpuRankDevice(
             LoadedGpuDevice(

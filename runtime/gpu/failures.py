@@ -1,4 +1,4 @@
-"""Conversion of a driver's exceptions to run errors that name the operation."""
+"""Conversion of a GPU driver's exceptions to run errors that name the operation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.gpu.errors import GpuFailedError
 
 @contextmanager
 def failures_of(driver: GpuDriver, what: str) -> Iterator[None]:
-    """Raise GpuFailedError, which names ``what``, for the driver's own errors."""
+    """Replace exceptions of ``driver.failures`` in the managed block by a GpuFailedError that names ``what``."""
     try:
         yield
     except driver.failures as error:

@@ -1,6 +1,6 @@
-"""All devices of a program in this process: one thread each; several devices may share a GPU.
+"""All devices of a program in one process, each with its own thread. Several devices may share a GPU.
 
-Their collectives go through the host: NCCL allows one rank per GPU, and ranks of one process exchange data in memory.
+Collectives between these devices go through host memory, because NCCL allows only one rank per GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runtime.program.kernel import KernelLibrary
 
 
 class GpuLoopbackDevices:
-    """Devices that are loaded once and run any number of times, until a run fails (LocalDevices)."""
+    """All devices of a program in this process (LocalDevices). They can run any number of steps until a step fails."""
 
     def __init__(
         self,
@@ -35,7 +35,11 @@ class GpuLoopbackDevices:
         record: bool = False,
         reference_every: int = 0,
     ) -> None:
-        """``drivers``: device number -> its GPU."""
+        """Load the program for each device.
+
+        drivers: returns the driver of a device number. make_ptx: returns the kernel compiler for a driver's GPU.
+        timeout_seconds: longest wait for a peer in a collective. The other arguments are those of LoadedGpuDevice.
+        """
         self.world = LoopbackWorld(program.num_devices, timeout_seconds)
         self.devices = []
         for rank in range(program.num_devices):
@@ -56,9 +60,10 @@ class GpuLoopbackDevices:
         self._one_blas_thread = BlasThreads(1)
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
-        """Run a step of every device, the first one on the caller's thread: one device alone needs no other thread.
+        """Run a step of every device and wait for all. ``per_device[i]`` are the arguments of device i.
 
-        The error of the device that failed first is raised unchanged.
+        Device 0 runs on the calling thread, the others on threads of a pool. If a device fails, the others are aborted,
+        and the error that caused the failure is raised unchanged.
         """
         self.world.rejoin()
         (first, its_arrays), *others = zip(self.devices, per_device, strict=True)
@@ -71,7 +76,7 @@ class GpuLoopbackDevices:
             raise error
 
     def _step(self, device: LoadedGpuDevice, arrays: Sequence[DeviceArray]) -> BaseException | None:
-        """Run one device's step and return its error, after it has been reported to the other devices."""
+        """Run one device's step. Returns its error, or None; an error is first reported to the other devices."""
         rank = device.communicator.rank
         try:
             device.step(arrays)

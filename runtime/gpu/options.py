@@ -7,11 +7,15 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GpuOptions:
-    """Options. ``graphs``: steps without host decisions are captured once and replayed. ``ranges``: every step has a
-    profiler range with its name (NVTX). ``tf32``: f32 products are rounded to TF32 if the program allows it. ``cudnn``:
-    cuDNN computes convolutions; without it the host does. ``f8``: tensor cores multiply in 8 bits, from sm_89 on.
-    ``tuning_file``: keeps the fastest algorithm of each large
-    product, measured where it is missing; empty: the library chooses.
+    """Options of programs on GPUs.
+
+    graphs: consecutive commands without host decisions are captured once as a CUDA graph and replayed.
+    ranges: every command runs in a profiler range (NVTX) with its name.
+    tf32: operands of f32 products and convolutions may be rounded to TF32 if the program allows it.
+    cudnn: cuDNN computes convolutions; otherwise the host does.
+    f8: tensor cores multiply f8 operands directly, on GPUs from sm_89 on.
+    tuning_file: path of a file with the fastest algorithm of each large product. If all devices are in this process,
+    missing entries are measured and added. Empty: the library chooses the algorithms.
     """
 
     graphs: bool = True

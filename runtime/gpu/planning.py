@@ -1,4 +1,4 @@
-"""Planning of GPU commands from thunks: one rule for each class of thunks. The rules are in ``commands/``."""
+"""Planning of GPU commands from thunks. Each class of thunks has one rule; the rules are in ``commands/``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from spmd.registry import Registry
 
 Views: TypeAlias = tuple[StridedView, ...]
 
-#: (kernel, operands, results, scratch) -> its PTX launches; None if it has no PTX code.
+#: Compiler of kernels: (kernel, operands, results, scratch) -> launches that run in order, or None if the kernel has no
+#: PTX code for arrays of these layouts.
 MakePtx: TypeAlias = Callable[[Kernel, Views, Views, Views], tuple[KernelSource, ...] | None]
 
 
@@ -30,8 +31,11 @@ def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:
 
 @dataclass(frozen=True)
 class Planner:
-    """Planner. ``rank``: this device's. ``collectives``: between GPUs; unsupported ones go through the host.
-    ``has_blocking_steps``: some steps wait for each collective at its start. ``multiprocessors``: those of the GPU.
+    """Planner of the commands of one device.
+
+    rank: rank of this device. num_partitions: devices of one replica. make_ptx: compiler of kernels.
+    collectives: communicator between GPUs, or None. Collectives that it does not support go through the host.
+    has_blocking_steps: some steps wait for each collective at its start. multiprocessors: their number on this GPU.
     """
 
     rank: int
@@ -41,11 +45,11 @@ class Planner:
     options: GpuOptions = DEFAULT
     has_blocking_steps: bool = False
     multiprocessors: int = 132
-    #: Names of collectives that go through the host.
+    #: Names of the start thunks planned so far whose collectives go through the host.
     by_host: set[str] = field(default_factory=set)
 
     def plan(self, thunk: Thunk) -> tuple[Command, ...]:
-        """Return the commands for ``thunk``, in order. Raises UnsupportedError if there is no rule."""
+        """Return the commands for ``thunk``, in order. Raises UnsupportedError if its class has no rule."""
         rule = RULES.get(type(thunk))
         if rule is None:
             raise UnsupportedError(
@@ -54,7 +58,10 @@ class Planner:
         return tuple(rule(thunk, self))
 
     def goes_by_host(self, start: CollectiveStartThunk) -> bool:
-        """Return whether a collective goes through the host. It must be called for a start before its done."""
+        """Return whether the collective of ``start`` goes through the host, and record its name in ``by_host`` if so.
+
+        The planner of the corresponding done reads that record, so this must be called first.
+        """
         if self.collectives is not None:
             kinds = [array.view.element_type for array in start.operands]
             if self.collectives.cannot(start.op.of_rank(self.rank), kinds) is None:
@@ -63,9 +70,9 @@ class Planner:
         return True
 
     def anchored(self, arrays: tuple[ArrayView, ...]) -> Views:
-        """Return the views of arrays relative to pointers that PTX kernels accept (``anchored``).
+        """Return the views of ``arrays`` relative to the aligned pointers that PTX kernels take (see ``anchored``).
 
-        Allocations are aligned for all kernels, so only the offset in them matters.
+        Every allocation starts at an aligned address, so an array's offset in its allocation determines its view.
         """
         return tuple(anchored(p.slice.start_on(self.rank), p.view)[1] for p in arrays)
 
@@ -77,7 +84,7 @@ T = TypeVar("T", bound=Thunk)
 
 
 def plans(kind: type[T]) -> Callable[[Callable[[T, Planner], Iterator[Command]]], object]:
-    """Return a decorator that registers the rule for thunks of ``kind``."""
+    """Return a decorator that registers a function as the rule for thunks of class ``kind``."""
 
     def decorator(rule: Callable[[T, Planner], Iterator[Command]]) -> object:
         RULES.add(kind, cast("Rule", rule))

@@ -1,4 +1,4 @@
-"""PTX kernels for a driver's GPU."""
+"""Compiler of kernels to PTX for the GPU of a driver."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from runtime.program.kernel import Kernel
 
 
 def ptx_maker(driver: GpuDriver) -> MakePtx:
+    """Return the compiler of kernels to PTX for the GPU of ``driver``."""
     target = PtxTarget(driver.arch, driver.multiprocessors)
 
     def make(

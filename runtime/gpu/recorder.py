@@ -1,7 +1,7 @@
-"""Recorder of thunk timestamps on a GPU, by timed events on its streams, as the processor's recorder makes them.
+"""Recorder of thunk timestamps on a GPU. It uses timed CUDA events and yields the same records as the CPU recorder.
 
-A timestamp is an event recorded after a thunk's work. Its time is known when the step is over. It is converted to the
-host's clock by the step's first event.
+A timestamp is an event recorded after a thunk's work. Its time is known when the step is complete. Times are converted
+to the host's clock by the first event of the step, for which the host waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass
 class _Taken:
-    """Timestamps of one step; ``pending``: (mark, event) of those whose times are not known yet."""
+    """Timestamps of one step. ``pending`` has (mark, event) for each timestamp whose time is not known yet."""
 
     number: int
     is_blocking: bool
@@ -32,7 +32,7 @@ class _Taken:
 
 
 class GpuRecorder:
-    """Timestamps of the last ``RETAINED_STEPS`` steps. The first step creates events, later ones use them again."""
+    """Recorder of the timestamps of the last ``RETAINED_STEPS`` steps. All steps share the events."""
 
     def __init__(self, root: Thunk, driver: GpuDriver, streams: dict[Stream, GpuStream]) -> None:
         self._driver = driver
@@ -43,15 +43,16 @@ class GpuRecorder:
         self._used = 0
         self._begin = driver.event(timed=True)
         self._began = 0
-        #: Events after collectives on the communication stream, by the names of their starts.
+        #: Events recorded after collectives on the communication stream, by the name of the collective's start.
         self._over: dict[str, GpuEvent] = {}
 
     @property
     def steps(self) -> list[RecordedStep]:
-        """The recorded steps, oldest first."""
+        """Recorded steps, oldest first."""
         return [RecordedStep(s.number, s.is_blocking, tuple(s.timestamps)) for s in self._steps]
 
     def begin_step(self, number: int, is_blocking: bool) -> None:
+        """Begin step ``number``. is_blocking: the step waits for each collective at its start."""
         self._steps.append(_Taken(number, is_blocking))
         self._used = 0
         self._compute.record(self._begin)
@@ -59,12 +60,12 @@ class GpuRecorder:
         self._began = time.perf_counter_ns()
 
     def end_step(self) -> None:
-        """Convert events to times. The device must have completed the step."""
+        """Convert the events of the current step to timestamps. The device must have completed the step."""
         step, latest = self._steps[-1], -1
         for mark, event in reversed(step.pending):
             at = self._began + self._driver.nanoseconds(self._begin, event)
-            # The event recorded after a collective may be later than the compute stream's wait for
-            # it.
+            # The event after a collective may be later than the end of the compute stream's wait for
+            # the collective; a collective must not land after its done.
             if moment_of(mark)[1] is Moment.LANDED:
                 at = min(at, latest)
             latest = at
@@ -73,7 +74,7 @@ class GpuRecorder:
         step.pending.clear()
 
     def around(self, step: Command, action: Action) -> Action:
-        """Return ``action`` of ``step`` with timestamps of when it ran."""
+        """Return an action that runs ``action``, the bound command ``step``, and records its timestamps."""
         if isinstance(step, StartCommand):
             return self._start(step, action)
         if isinstance(step, BlockingCommand):
@@ -125,7 +126,10 @@ class GpuRecorder:
         return run
 
     def _landed(self, thunk: Thunk, start: str) -> None:
-        """Record the completion of a collective; one through the host ends with the communication stream's work."""
+        """Record the completion of the collective whose start has the name ``start``.
+
+        A collective through the host has no event of its own: the present end of the communication stream is used.
+        """
         over = self._over.pop(start, None) or self._recorded(self._communication)
         self._record(thunk, Moment.LANDED, over)
 

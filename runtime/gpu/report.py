@@ -1,4 +1,4 @@
-"""Report of a program's kernels on a GPU: in PTX, through a library, or on the host, with names."""
+"""Report of how many kernels of a program run as PTX, through a library, or on the host."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class KernelReport:
-    """Numbers of kernel calls by implementation. A call in a loop counts once.
+    """Numbers of kernel calls in a program by implementation. A call in a loop counts once.
 
-    ``hosted``: (kernel kind, thunk) of each that the host computes.
+    ptx: calls of PTX kernels. library: calls of library functions. hosted: (kernel class, thunk name) of each call that
+    the host computes.
     """
 
     ptx: int
@@ -24,6 +25,7 @@ class KernelReport:
 
     @staticmethod
     def of(plan: Sequence[Command]) -> KernelReport:
+        """Return the report on the commands of ``plan``, including nested ones."""
         commands = [
             command for command in traverse_commands(plan) if isinstance(command, KernelCommand)
         ]
@@ -40,7 +42,7 @@ class KernelReport:
 
     @property
     def hosted_kinds(self) -> list[tuple[str, list[str]]]:
-        """The kinds that the host computes, with their thunks, most frequent first."""
+        """Kernel classes that the host computes, each with the names of its thunks, the most frequent class first."""
         counts = Counter(kind for kind, _ in self.hosted)
         return [
             (kind, [name for own, name in self.hosted if own == kind])
@@ -51,7 +53,7 @@ class KernelReport:
         return {"ptx": self.ptx, "library": self.library, "hosted": dict(self.hosted_kinds)}
 
     def __str__(self) -> str:
-        """Return the counts by implementation, and some names for each kind that the host computes."""
+        """Return the counts by implementation, and up to three thunk names of each class that the host computes."""
         lines = [
             f"{self.ptx} kernels in PTX, {self.library} by libraries, {len(self.hosted)} by the host"
         ]

@@ -1,4 +1,4 @@
-"""DeviceTile: the memory of one array on a GPU; on a processor ``DeviceArray`` has a NumPy array instead."""
+"""Memory of one array on a GPU. On a CPU, ``DeviceArray`` has a NumPy array instead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from spmd.literal import NDArray
 
 
 class DeviceTile:
-    """Row-major array at ``address``; ``keep`` holds its memory if that is its own (a TileMemory)."""
+    """Row-major array at ``address`` of a GPU (a TileMemory).
+
+    ``keep`` is the block that owns the memory, or None if the memory belongs to the program.
+    """
 
     __slots__ = ("_staging", "address", "dtype", "keep", "shape")
 
@@ -37,23 +40,25 @@ class DeviceTile:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __array__(self, dtype: Any = None, /, *, copy: bool | None = None) -> NDArray:
-        """Return the values, read back from the device."""
+        """Return a NumPy array with the values, downloaded from the device. Raises ValueError if ``copy`` is False."""
         if copy is False:
             raise ValueError("an array on a GPU cannot be read without a copy")
         values = self._staging.fetch(self.address, self.shape, self.dtype)
         return values if dtype is None else values.astype(dtype)
 
     def copy(self) -> DeviceTile:
-        """Return the same values in their own device memory."""
+        """Return a tile with equal values in newly allocated device memory."""
         other = self.empty_like()
         self._staging.move(other.address, self.address, self.nbytes)
         return other
 
     def empty_like(self) -> DeviceTile:
+        """Allocate device memory for an array of this shape and type."""
         block = self._staging.driver.allocate(max(self.nbytes, 1))
         return DeviceTile(self._staging, block.address, self.shape, self.dtype, block)
 
     def fill(self, fill: Callable[[NDArray], None]) -> None:
+        """Call ``fill`` with a host array of this shape and type to write, then upload that array."""
         self._staging.fill(self.address, self.shape, self.dtype, fill)
 
     def copy_from(self, source: TileMemory) -> None:

@@ -1,4 +1,4 @@
-"""Arrays in a device's memory, as addresses."""
+"""Arrays and byte ranges in a device's memory, given by addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """Bytes ``start`` to ``end`` of a device's memory."""
+    """Bytes from address ``start`` up to, but without, address ``end`` of a device's memory."""
 
     start: int
     end: int
@@ -25,19 +25,19 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """Array on a device: ``view.offset`` counts from ``address``."""
+    """Array on a device. ``view.offset`` is in bytes, relative to ``address``."""
 
     address: int
     view: StridedView
 
     @property
     def first(self) -> int:
-        """The address of element (0, 0, ...)."""
+        """Address of element (0, 0, ...)."""
         return self.address + self.view.offset
 
     @property
     def span(self) -> Span:
-        """The bytes from its first to its last one in memory; some between them may not be its own."""
+        """Smallest byte range that contains all elements. It may contain bytes that belong to no element."""
         low = high = self.first
         if self.view.num_elements == 0:
             return Span(low, low)
@@ -53,7 +53,7 @@ class DeviceView:
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Return the same bytes as the fewest spans, in order, none of which touch; empty ones are left out."""
+    """Return the union of ``spans`` as ascending spans that neither overlap nor touch, without empty ones."""
     found: list[Span] = []
     for span in sorted(span for span in spans if span.size):
         if found and span.start <= found[-1].end:
@@ -64,7 +64,7 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def holder(spans: Sequence[Span], inner: Span) -> int:
-    """Return the index of the one of ``spans`` that contains ``inner``."""
+    """Return the index of the first of ``spans`` that contains ``inner``. Raises StopIteration if none does."""
     return next(i for i, s in enumerate(spans) if s.start <= inner.start and inner.end <= s.end)
 
 

@@ -1,4 +1,4 @@
-"""Work of a GPU on arrays in its memory, as plain data: PTX, a matrix product, a copy."""
+"""Units of GPU work on arrays at known addresses, as plain data: PTX kernels and library calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class Work(ABC):
-    """Unit of work. ``name``: the thunk's. can_be_captured: whether a CUDA graph may contain it."""
+    """Unit of work that ``GpuDriver.load`` binds.
+
+    name: name of the thunk. implementation: its name in reports. can_be_captured: a CUDA graph may contain the work.
+    """
 
     implementation: ClassVar[str]
     can_be_captured: ClassVar[bool] = True
@@ -32,6 +35,8 @@ class Work(ABC):
 
 @dataclass(frozen=True)
 class KernelArraysOnDevice:
+    """Operands, results and scratch arrays of a kernel call, with their addresses."""
+
     operands: tuple[DeviceView, ...]
     results: tuple[DeviceView, ...]
     scratch: tuple[DeviceView, ...] = ()
@@ -39,7 +44,7 @@ class KernelArraysOnDevice:
 
 @dataclass(frozen=True)
 class PtxWork(Work):
-    """Kernel computed by ``launches``, in order."""
+    """Kernel computed by the PTX ``launches``, which run in order."""
 
     implementation = "ptx"
     kernel: Kernel
@@ -48,7 +53,7 @@ class PtxWork(Work):
 
     @property
     def placed(self) -> tuple[PlacedLaunch, ...]:
-        """The launches with the arrays' addresses."""
+        """Launches with the addresses of their arrays."""
         arrays = self.arrays
         pointers = {
             ArgumentKind.OPERAND: _pointers(arrays.operands),
@@ -68,7 +73,10 @@ class PtxWork(Work):
 
 @dataclass(frozen=True)
 class HorizontalWork(Work):
-    """Kernels ``parts``, of one launch each, side by side in ``launch``: its arrays are those of all parts in order."""
+    """Kernels ``parts``, each of one launch, merged horizontally into ``launch``.
+
+    The arrays of ``launch`` are the concatenated arrays of all parts.
+    """
 
     implementation = "ptx"
     parts: tuple[PtxWork, ...]
@@ -76,7 +84,7 @@ class HorizontalWork(Work):
 
     @property
     def placed(self) -> tuple[PlacedLaunch, ...]:
-        """The launch with the arrays' addresses."""
+        """The launch with the addresses of the arrays of all parts."""
         arrays = [part.arrays for part in self.parts]
         pointers = {
             ArgumentKind.OPERAND: [p for own in arrays for p in _pointers(own.operands)],
@@ -96,7 +104,7 @@ class HorizontalWork(Work):
 
 @dataclass(frozen=True)
 class GemmWork(Work):
-    """Calls of cuBLAS, in order."""
+    """Matrix product by calls of cuBLAS, which run in order."""
 
     implementation = "library"
     calls: tuple[GemmCall, ...]
@@ -115,7 +123,10 @@ class GemmWork(Work):
 
 @dataclass(frozen=True)
 class ConvolutionWork(Work):
-    """Call of cuDNN: ``convolution`` of its operands, which are dense in its layout from their first elements on."""
+    """Call of cuDNN that computes ``convolution``.
+
+    All three arrays are dense in the layout of ``convolution``, from their first elements on.
+    """
 
     implementation = "library"
     convolution: LibraryConvolution
@@ -151,14 +162,15 @@ class _FromOneToOne(Work):
 
 @dataclass(frozen=True)
 class CopyWork(_FromOneToOne):
-    """Copy ``target = source``, element by element: same sizes and types, separate strides."""
+    """Copy of ``source`` to ``target``, element by element. They have equal sizes and types, but any strides."""
 
 
 @dataclass(frozen=True)
 class FftWork(_FromOneToOne):
-    """Transform ``target`` of ``source`` over its last ``rank`` dimensions; inverse ones divide by their points.
+    """Discrete Fourier transform of ``source`` over its last ``rank`` dimensions, written to ``target``.
 
-    type: FFT, IFFT, RFFT or IRFFT; the result has ``length`` elements in the last dimension.
+    type: FFT, IFFT, RFFT or IRFFT. Inverse transforms divide by the number of points. length: number of points along
+    the last dimension.
     """
 
     can_be_captured: ClassVar[bool] = False  # libraries allocate from a pool for it

@@ -1,4 +1,7 @@
-"""Rules for GPU commands, a file for each kind of thunk; importing this fills the table of rules (``planning.py``)."""
+"""Rules that turn thunks into GPU commands, one file for each kind of thunk.
+
+Importing this package registers the rules in ``RULES`` (runtime/gpu/planning.py).
+"""
 
 from runtime.gpu.commands import (
     callback,

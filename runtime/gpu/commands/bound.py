@@ -1,4 +1,4 @@
-"""Consecutive commands as one action."""
+"""Binding of consecutive commands to a device, as one action."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from runtime.gpu.failures import failures_of
 
 
 def bound(commands: Sequence[Command], device: GpuProgram) -> Action:
-    """Bind all of ``commands``, in order, with timestamps and ranges if these are enabled."""
+    """Bind ``commands`` to ``device`` and return an action that runs them in order.
+
+    Each command is wrapped by ``device.around``, which adds timestamps and profiler ranges if these are enabled.
+    """
     actions = [_bound(command, device) for command in commands]
     if len(actions) == 1:
         return actions[0]
@@ -22,6 +25,6 @@ def bound(commands: Sequence[Command], device: GpuProgram) -> Action:
 
 
 def _bound(command: Command, device: GpuProgram) -> Action:
-    """Bind one command. Raises GpuFailedError, which names it, if the device rejects it, for example its PTX."""
+    """Bind one command. Raises GpuFailedError, with the command's name, if the device rejects it or its PTX."""
     with failures_of(device.driver, command.name):
         return device.around(command, command.bind(device))

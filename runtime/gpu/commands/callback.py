@@ -1,4 +1,4 @@
-"""Python functions on the host: operands are downloaded, and results uploaded."""
+"""Calls of Python functions on the host: operands are downloaded, results are uploaded."""
 
 from __future__ import annotations
 

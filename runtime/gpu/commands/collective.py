@@ -1,4 +1,4 @@
-"""Collectives: on the communication stream between two events, or through the host.
+"""Commands of collectives: on the communication stream between two events, or through the host.
 
 compute        ... ready ────────── goes on ────────── waits for `over` ...
 communication      └ waits for `ready` ── collective ── over
@@ -22,7 +22,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class StartCommand(Command):
-    """Enqueue a collective on the communication stream, after the present work of the compute stream."""
+    """Start of a collective between GPUs: enqueues it on the communication stream, after the compute stream's work."""
 
     through_host: ClassVar[bool] = False
     op: CollectiveOp
@@ -53,7 +53,7 @@ class StartCommand(Command):
 
 @dataclass(frozen=True)
 class HostedStartCommand(StartCommand):
-    """Download the operands to pinned memory, wait for that, and start the hosts' collective on it."""
+    """Start of a collective through the host: downloads the operands, waits, and starts a collective between hosts."""
 
     through_host: ClassVar[bool] = True
 
@@ -70,7 +70,7 @@ class HostedStartCommand(StartCommand):
 
 @dataclass(frozen=True)
 class BlockingCommand(Command):
-    """Wait, in a blocking step, for the collective that has just been started."""
+    """Wait for the collective of the same thunk, directly after its start. It acts only in blocking steps."""
 
     @property
     def decides(self) -> bool:
@@ -83,7 +83,7 @@ class BlockingCommand(Command):
 
 @dataclass(frozen=True)
 class StreamCollective:
-    """Collective on a stream. After ``finish``, work on ``compute`` begins when ``over`` has occurred."""
+    """Pending collective on the communication stream. ``over`` is the event after it."""
 
     compute: GpuStream
     over: GpuEvent
@@ -94,7 +94,10 @@ class StreamCollective:
 
 @dataclass(frozen=True)
 class DoneCommand(Command):
-    """Let the compute stream wait for the collective of ``start``. ``through_host``: the host waits, too."""
+    """Done of a collective: makes the compute stream wait for the collective whose start has the name ``start``.
+
+    through_host: the collective goes through the host, which then waits as well.
+    """
 
     start: str
     through_host: bool

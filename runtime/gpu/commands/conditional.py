@@ -1,4 +1,4 @@
-"""Branches: the host reads the selector back and enqueues one branch."""
+"""Conditionals: the host downloads the selector and enqueues the selected branch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class ConditionalCommand(Command):
-    """Conditional. A true pred selects branch 0; an index out of range selects the last branch."""
+    """HLO conditional with its branches as commands.
+
+    A pred selector that is true selects branch 0, otherwise branch 1. An s32 selector is the index of the branch; an
+    index out of range selects the last branch.
+    """
 
     selector: ArrayView
     branches: tuple[tuple[Command, ...], ...]

@@ -1,4 +1,4 @@
-"""Number of this partition or replica: copied from a constant word on the device."""
+"""Partition and replica ids, copied from a constant in device memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class DeviceIdCommand(Command):
-    """Copy of ``value``, u32, to ``target``."""
+    """Copy of the u32 constant ``value`` to ``target``."""
 
     value: int
     target: ArrayView

@@ -1,4 +1,4 @@
-"""Infeeds and outfeeds: through pinned memory, between the host and the device."""
+"""Infeeds and outfeeds between the host and the device, through pinned memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class InfeedCommand(Command):
-    """Upload of the next value of the host's feed."""
+    """Infeed: takes this rank's tile of the next value from the host and uploads it to the results."""
 
     infeed: InfeedThunk
 
@@ -43,7 +43,7 @@ class InfeedCommand(Command):
 
 @dataclass(frozen=True)
 class OutfeedCommand(Command):
-    """Download of a value, which the host passes on."""
+    """Outfeed: downloads the operands and passes them to the host's outfeed."""
 
     outfeed: OutfeedThunk
 

@@ -1,6 +1,6 @@
-"""CUDA graphs: sequences of commands without decisions, captured once on the streams, then replayed.
+"""CUDA graphs: consecutive commands without host decisions are captured once on the streams, then replayed.
 
-Addresses never change, so a graph is never captured again.
+The addresses of a loaded program never change, so a graph is captured only once.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from runtime.program.thunks import Thunk
 from runtime.timeline.events import Stream
 from spmd.lazy_dataclass import dataclass
 
-#: Fewest commands of a graph: launching it takes as long as enqueuing one command.
+#: Fewest commands of a graph. Launching a graph takes as long as enqueuing one command.
 LEAST_COMMANDS = 2
 
 
 @dataclass(frozen=True)
 class GraphCommand(Command):
-    """``commands`` without decisions; collectives that start within also end within.
+    """CUDA graph of ``commands``, none of which needs the host. Each collective that starts in it also ends in it.
 
-    The first time they run one by one, because libraries make preparations that a capture does not allow.
+    The first run executes the commands one by one, because libraries make preparations that a capture does not allow.
+    The second run captures the graph and launches it.
     """
 
     commands: tuple[Command, ...]
@@ -65,7 +66,10 @@ class GraphCommand(Command):
 
 
 def with_graphs(thunk: Thunk, commands: Sequence[Command]) -> tuple[Command, ...]:
-    """Group ``commands`` of ``thunk`` into graphs. A collective in flight at a decision is in no graph."""
+    """Group the commands of the sequence ``thunk`` into graphs, and return graphs and ungrouped commands in order.
+
+    A collective that is in flight while a command that needs the host runs is in no graph.
+    """
     found: list[Command] = []
     for decides, group in groupby(commands, key=lambda command: command.decides):
         for stretch in [tuple(group)] if decides else _closed(tuple(group)):
@@ -77,7 +81,11 @@ def with_graphs(thunk: Thunk, commands: Sequence[Command]) -> tuple[Command, ...
 
 
 def _closed(stretch: tuple[Command, ...]) -> Iterator[tuple[Command, ...]]:
-    """Cut ``stretch`` at starts and dones whose counterpart lies outside, recursively: those stand alone."""
+    """Split ``stretch`` so that no part has a start without its done or a done without its start.
+
+    Each such start or done becomes a part of its own; the parts between them are split again, since the split may
+    separate other pairs.
+    """
     starts = {command.name for command in stretch if isinstance(command, StartCommand)}
     dones = {command.start for command in stretch if isinstance(command, DoneCommand)}
     is_open = [_collective_of(command) in starts ^ dones for command in stretch]

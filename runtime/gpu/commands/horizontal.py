@@ -1,7 +1,8 @@
-"""Small kernels of a sequence that do not depend on each other, side by side in one launch.
+"""Horizontal fusion of launches: small independent kernels of a sequence run in one launch.
 
-A kernel moves to an earlier one, or an earlier one to it, past commands that neither read what it writes nor write what
-it reads or writes. Memory has been assigned before, so the reuse of a buffer keeps two kernels apart as well.
+A kernel is moved up to an earlier kernel, or the earlier one down to it, past commands that neither read bytes that it
+writes nor write bytes that it reads or writes. Buffers have been assigned before, so two kernels that use the same
+bytes at different times are not merged.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from runtime.gpu.work import HorizontalWork, PtxWork
 from runtime.timeline.events import Stream
 from spmd.lazy_dataclass import dataclass
 
-#: Commands past which a kernel is moved at most, and kernels of one launch.
+#: Largest number of groups of commands that are searched for a partner, and of kernels in one launch.
 _LOOKBACK, _MOST_PARTS = 16, 16
-#: Kernels with more threads than the GPU holds, this many times over, gain nothing from sharing a launch.
+#: A kernel with more than this many times the threads that the GPU holds at once gains nothing from sharing a launch.
 _MOST_WAVES = 4
 
 
 @dataclass(frozen=True)
 class HorizontalCommand(Command):
-    """Kernels ``parts`` in one ``launch``. ``thunk``: that of the last one."""
+    """Kernels ``parts`` merged horizontally into one ``launch``. ``thunk`` is the thunk of the last part."""
 
     parts: tuple[PtxCommand, ...]
     launch: KernelSource
@@ -54,7 +55,10 @@ class HorizontalCommand(Command):
 def with_horizontal_launches(
     commands: Iterable[Command], multiprocessors: int
 ) -> Iterator[Command]:
-    """Yield ``commands``, of which small kernels are joined."""
+    """Yield ``commands`` with small independent kernels merged into horizontal launches.
+
+    multiprocessors: number of the GPU's streaming multiprocessors, which bounds the size of a small kernel.
+    """
     most_threads = _MOST_WAVES * RESIDENT_THREADS * multiprocessors
     groups: list[_Group] = []
     starts: dict[str, StartCommand] = {}
@@ -72,14 +76,18 @@ def with_horizontal_launches(
 
 @dataclass
 class _Group:
-    """Commands that run at one position: one, or kernels of one launch. accesses: None if nothing moves past."""
+    """One command, or several kernels of one launch.
+
+    accesses: bytes that the commands access, or None if no other command may be moved past them. is_small: the group is
+    one or more kernels that may be merged with others.
+    """
 
     commands: list[Command]
     accesses: _Accesses | None
     is_small: bool
 
     def fits(self, other: _Group) -> bool:
-        """Return whether both may be one launch, as far as its size goes."""
+        """Return whether the kernels of both groups are small and few enough for one launch, whatever they access."""
         if not (self.is_small and other.is_small):
             return False
         parts = [
@@ -98,11 +106,15 @@ class _Group:
 
 
 def _insert(groups: list[_Group], new: _Group) -> None:
-    """Append ``new``, or add it to a group: there, or here if only the group can move."""
+    """Merge ``new`` into one of the last ``groups``, or append it.
+
+    If ``new`` can be moved up to the group, the merged group stays at the group's position. Otherwise, if the group can
+    be moved down, the merged group is the last one.
+    """
     if not new.is_small:
         groups.append(new)
         return
-    moves = True  # whether the new command can run before all that was passed
+    moves = True  # ``new`` conflicts with none of the groups searched so far
     for n in range(len(groups) - 1, max(-1, len(groups) - 1 - _LOOKBACK), -1):
         group = groups[n]
         if group.accesses is None:
@@ -153,13 +165,13 @@ def _joined(commands: Sequence[Command]) -> Command:
 # ---- memory
 @dataclass(frozen=True)
 class _Accesses:
-    """Bytes that commands read and write."""
+    """Sets of bytes that commands read and write."""
 
     reads: _Bytes
     writes: _Bytes
 
     def conflicts_with(self, other: _Accesses) -> bool:
-        """Return whether the order of both matters."""
+        """Return whether one writes bytes that the other reads or writes, so that their order must be preserved."""
         return (
             self.writes.overlaps(other.writes)
             or self.writes.overlaps(other.reads)
@@ -172,7 +184,7 @@ class _Accesses:
 
 @dataclass(frozen=True)
 class _Bytes:
-    """Ranges (allocation, begin, end) in order, none of which touches another."""
+    """Set of bytes, as ascending ranges (allocation, begin, end) that neither overlap nor touch."""
 
     ranges: tuple[tuple[int, int, int], ...]
 
@@ -207,7 +219,10 @@ class _Bytes:
 
 
 def _accesses(command: Command, starts: dict[str, StartCommand]) -> _Accesses | None:
-    """Return what a kernel or a collective reads and writes; None for a command that nothing moves past."""
+    """Return the bytes that a kernel or a collective accesses, or None if no command may be moved past ``command``.
+
+    The done of a collective counts as a write of the collective's operands and results.
+    """
     if command.decides:
         return None
     if isinstance(command, KernelCommand):

@@ -1,4 +1,4 @@
-"""Kernels: in PTX, through a library, or hosted, in this order of preference."""
+"""Commands of kernels: in order of preference, a PTX kernel, a library call, a library sequence, or the host."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PtxCommand(KernelCommand):
 
 @dataclass(frozen=True)
 class LibraryCommand(KernelCommand):
-    """Kernel computed by a library function, which possibly cannot be part of a graph."""
+    """Kernel computed by a library function. can_be_captured: a CUDA graph may contain the call."""
 
     implementation = "library"
     can_be_captured: bool = True
@@ -65,7 +65,7 @@ class LibraryCommand(KernelCommand):
 
 @dataclass(frozen=True)
 class HostedCommand(KernelCommand):
-    """Kernel computed by the host on copies: correct, but slow."""
+    """Kernel computed by the host's CPU kernels on copies of the arrays, which is slow."""
 
     implementation = "hosted"
 
@@ -123,7 +123,10 @@ def _kernel_command(
 
 
 def _in_f8(kernel: Kernel) -> bool:
-    """Return whether it is a product of f8, whose arrays' alignment matters."""
+    """Return whether ``kernel`` is a matrix product of f8 operands.
+
+    cuBLASLt requires aligned arrays for such products. Only the planner of library sequences checks the alignment.
+    """
     return isinstance(kernel, DotKernel) and are_f8(kernel)
 
 

@@ -1,4 +1,4 @@
-"""Base class of all kernel commands."""
+"""Base class of the commands that run a kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class KernelCommand(Command):
-    """One call of a kernel. ``implementation``: its name in reports."""
+    """Call of ``kernel`` on slices of the program's allocations. ``implementation`` is its name in reports."""
 
     implementation: ClassVar[str]
     kernel: Kernel
@@ -22,6 +22,7 @@ class KernelCommand(Command):
     scratch: tuple[ArrayView, ...] = ()
 
     def on_device(self, device: GpuProgram) -> KernelArraysOnDevice:
+        """Return the command's arrays with their addresses on ``device``."""
         operands, results, scratch = (
             tuple(map(device.view, arrays))
             for arrays in (self.operands, self.results, self.scratch)

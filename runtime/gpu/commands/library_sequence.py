@@ -1,4 +1,4 @@
-"""Kernels computed by a sequence of PTX kernels and library calls."""
+"""Command of a kernel that a sequence of PTX kernels and library calls computes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class LibrarySequenceCommand(KernelCommand):
-    """``kernel`` computed by ``sequence``."""
+    """Call of ``kernel``, computed by the stages of ``sequence``."""
 
     implementation = "library"
     sequence: LibrarySequence | None = None
@@ -34,8 +34,8 @@ class LibrarySequenceCommand(KernelCommand):
 
         def run() -> None:
             if waits:
-                # A library that waits holds the lock of captures. Collectives before it must be
-                # done, since they wait for peers who may need the lock.
+                # A library call that waits holds the capture lock. Earlier collectives must be
+                # complete first, since they wait for peers that may need the lock.
                 device.wait(stream)
             for call in calls:
                 call(stream)
@@ -45,6 +45,8 @@ class LibrarySequenceCommand(KernelCommand):
 
 @dataclass(frozen=True)
 class _SequenceMemory:
+    """Arrays of the kernel and address of the workspace, which resolve the arrays of a sequence."""
+
     arrays: KernelArraysOnDevice
     workspace: int
 
@@ -66,7 +68,7 @@ def _work(name: str, stage: Stage, memory: _SequenceMemory) -> Work:
 
 
 def _copies_nothing(work: Work) -> bool:
-    """Return whether the work copies an array to where it is."""
+    """Return whether ``work`` copies an array to its own memory."""
     if not isinstance(work, PtxWork) or not isinstance(work.kernel, CopyKernel):
         return False
     (source,), (target,) = work.arrays.operands, work.arrays.results

@@ -1,4 +1,4 @@
-"""Sequences of commands."""
+"""Planning of sequences of thunks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class SequenceCommand(Command):
-    """Commands of one computation."""
+    """Commands of one sequence of thunks, kept together because timelines record the sequence as a whole."""
 
     commands: tuple[Command, ...]
 
@@ -36,9 +36,9 @@ def plan_sequence(thunk: ThunkSequence, planner: Planner) -> Iterator[Command]:
 
 
 def plan_commands(thunks: ThunkSequence, planner: Planner) -> tuple[Command, ...]:
-    """Return the commands for ``thunks``; small kernels share launches, sequences without decisions become graphs.
+    """Return the commands for ``thunks``, with horizontal launches of small kernels and with CUDA graphs.
 
-    Without graphs the commands of each sequence stay together, as timelines need them.
+    If graphs are disabled, neither is used, and each sequence is one SequenceCommand, as timelines require it.
     """
     if not planner.options.graphs:
         commands = tuple(command for thunk in thunks.thunks for command in planner.plan(thunk))
@@ -48,7 +48,7 @@ def plan_commands(thunks: ThunkSequence, planner: Planner) -> tuple[Command, ...
 
 
 def _flat(thunks: ThunkSequence, planner: Planner) -> Iterator[Command]:
-    """Yield the commands of nested sequences inline, because a graph cannot contain a graph."""
+    """Yield the commands for ``thunks``, those of nested sequences inline, because a graph cannot contain a graph."""
     for thunk in thunks.thunks:
         yield from (
             _flat(thunk, planner) if isinstance(thunk, ThunkSequence) else planner.plan(thunk)

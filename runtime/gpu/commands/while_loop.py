@@ -1,4 +1,4 @@
-"""Loops: a known trip count, or a predicate that the host reads back before each trip."""
+"""While loops: with a known trip count, with a predicate that the host downloads before each trip, or on the host."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from runtime.program.thunks import WhileThunk
 from runtime.program.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
 from spmd.lazy_dataclass import dataclass
 
-#: Most trips of a scalar loop that run on the device, since waiting for the device would take
-#: longer.
+#: Largest trip count of a scalar loop that runs on the device. Up to it, the loop would take longer on the host, which
+#: has to wait for the device first.
 MOST_ON_DEVICE = 8
 
 
 @dataclass(frozen=True)
 class CountedLoopCommand(Command):
-    """``body``, ``trips`` times. The condition only computes the predicate, which no command reads."""
+    """Loop that runs ``body`` ``trips`` times. The condition does not run, since its predicate is not needed."""
 
     body: tuple[Command, ...]
     trips: int
 
     @property
     def decides(self) -> bool:
-        # A graph would hold every trip's nodes: the body is one graph, launched repeatedly.
+        # A graph of the loop would contain the nodes of every trip. Instead the body is a graph,
+        # launched once for each trip.
         return True
 
     def nested(self) -> Iterator[Command]:
@@ -47,7 +48,7 @@ class CountedLoopCommand(Command):
 
 @dataclass(frozen=True)
 class WhileCommand(Command):
-    """``condition``; while the predicate is true, ``body`` and the condition again."""
+    """Loop that runs ``condition`` and, while its ``predicate`` is true, ``body`` and ``condition`` again."""
 
     condition: tuple[Command, ...]
     body: tuple[Command, ...]
@@ -76,7 +77,7 @@ class WhileCommand(Command):
 
 @dataclass(frozen=True)
 class HostedLoopCommand(Command):
-    """Loop of scalars with all trips on the host: one launch takes longer than many of these."""
+    """Loop on scalars whose trips all run on the host, since one kernel launch takes longer than many such trips."""
 
     loop: ScalarLoopPlan
 

@@ -1,1 +1,1 @@
-"""Transfers between a GPU and its host through pinned memory: inputs, outputs, scalars, and collectives of hosts."""
+"""Transfers between a GPU and its host through pinned memory: entry arrays, scalars, and collectives between hosts."""

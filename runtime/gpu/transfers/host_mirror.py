@@ -1,4 +1,4 @@
-"""Pinned mirror of a GPU's memory, for kernels that the host computes."""
+"""Mirror of device arrays in pinned host memory, for commands that the host runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from spmd.literal import NDArray
 
 
 class Mirror:
-    """Mirror of the device bytes that one step reads and writes: each span has an offset in pinned memory.
+    """Mirror in host memory of the device bytes that one command reads and writes.
 
-    Operands are downloaded, and so are results that do not fill their span: the remaining bytes are written back too.
+    Overlapping arrays share bytes in the mirror as they do on the device. Operands are downloaded. A result whose
+    elements do not fill its span is downloaded as well, because the upload writes the entire span.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class Mirror:
         given = merged(v.span for v in (*operands, *(r for r in results if not r.fills_span)))
         self._read = given
         self._written = merged(view.span for view in results)
-        # The offset modulo the alignment is the same as on the device.
+        # Each span keeps its device address modulo the alignment, so host kernels see equal alignment.
         self._offsets: list[int] = []
         end = 0
         for span in self._spans:
@@ -39,10 +40,11 @@ class Mirror:
         self._memory: NDArray | None = None
 
     def lie_in(self, memory: NDArray) -> None:
-        """Use ``memory``: at least ``num_bytes``, aligned."""
+        """Store the mirror in ``memory``, an aligned byte array of at least ``num_bytes``."""
         self._memory = memory
 
     def array(self, view: DeviceView) -> NDArray:
+        """Return the host array that mirrors ``view``, with the same shape, type and strides."""
         shape = view.view
         if shape.num_elements == 0:
             return np.zeros(shape.dims, shape.element_type.numpy)
@@ -51,15 +53,18 @@ class Mirror:
         return np.ndarray(shape.dims, shape.element_type.numpy, self.memory, start, shape.strides)
 
     def bring(self, driver: GpuDriver, stream: GpuStream) -> None:
+        """Enqueue the download of the operands on ``stream``."""
         for span in self._read:
             driver.download(self._bytes(span), span.start, stream)
 
     def send(self, driver: GpuDriver, stream: GpuStream) -> None:
+        """Enqueue the upload of the results on ``stream``."""
         for span in self._written:
             driver.upload(span.start, self._bytes(span), stream)
 
     @property
     def memory(self) -> NDArray:
+        """Host memory of the mirror. ``lie_in`` must have set it."""
         assert self._memory is not None, "it lies nowhere yet"
         return self._memory
 

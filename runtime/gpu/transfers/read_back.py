@@ -1,4 +1,4 @@
-"""Scalars that the host needs for decisions, read back through pinned memory."""
+"""Download of scalars on which the host branches, through pinned memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from runtime.timeline.events import Stream
 
 
 def read_back(device: GpuProgram, array: ArrayView) -> Callable[[], int]:
-    """Return a function that waits for the compute stream and returns the integer or truth value at ``array``."""
+    """Return a function that waits for the compute stream and returns the current value of the scalar ``array``.
+
+    The scalar is an integer or a pred, whose value is 0 or 1.
+    """
     view, driver = device.view(array), device.driver
     dtype = array.view.element_type.numpy
     memory = driver.pinned(dtype.itemsize)

@@ -1,7 +1,7 @@
-"""Collective of GPUs through their hosts: copies to pinned memory, the hosts' collective, copies back.
+"""Collective of GPUs through their hosts: downloads to pinned memory, a collective between hosts, uploads.
 
-The host waits for the first copies when the collective starts, and for the collective when its results are needed;
-enqueued work of the compute stream continues meanwhile. There are no callbacks: one thread does all of it.
+The host waits for the downloads at the collective's start, and for the collective at its done. Work that is enqueued on
+the compute stream runs meanwhile. The thread of the device does all of this; there are no callbacks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spmd.literal import NDArray
 
 
 class StagedCollective:
-    """Flight through the host; ``finish`` without a start does nothing."""
+    """Pending collective through the host. ``finish`` without a preceding ``start`` does nothing."""
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class StagedCollective:
         self._is_started = False
 
     def start(self) -> None:
+        """Download the operands, wait for that, and start the collective between hosts."""
         self._compute.record(self._ready)
         self._stream.wait_event(self._ready)
         for array, view in self._operands:
@@ -54,6 +55,7 @@ class StagedCollective:
         self._is_started = True
 
     def finish(self) -> None:
+        """Wait for the collective between hosts, and make the compute stream wait for the upload of its results."""
         if not self._is_started:
             return
         self._bound.wait()
@@ -65,7 +67,7 @@ class StagedCollective:
 
 
 def _arrays(views: Sequence[DeviceView], device: GpuProgram) -> list[NDArray]:
-    """Return row-major pinned arrays like ``views``."""
+    """Return row-major host arrays with the shapes and types of ``views``, in pinned memory of the communicator."""
     sizes = [aligned(view.view.byte_size) for view in views]
     memory = device.shared_pinned(sum(sizes))
     arrays, start = [], 0

@@ -15,7 +15,10 @@ STAGING_BYTES = 32 << 20
 
 
 class Staging:
-    """Synchronous copies of entire arrays, between steps, from any thread."""
+    """Synchronous copies of entire arrays between steps, through ``num_bytes`` of pinned memory.
+
+    Any thread may call it, but only one at a time.
+    """
 
     def __init__(
         self, driver: GpuDriver, stream: GpuStream, num_bytes: int = STAGING_BYTES
@@ -24,7 +27,7 @@ class Staging:
         self._memory = driver.pinned(num_bytes)
 
     def send(self, address: int, array: NDArray) -> None:
-        """Copy the array's elements, row major, to the device."""
+        """Copy the elements of ``array``, in row-major order, to ``address`` on the device."""
         self.driver.use()
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         for start in range(0, data.size, self._memory.size):
@@ -41,7 +44,10 @@ class Staging:
         dtype: np.dtype[Any],
         fill: Callable[[NDArray], None],
     ) -> None:
-        """Copy an array that ``fill`` writes; it is written directly to pinned memory if it fits."""
+        """Call ``fill`` to write an array of ``shape`` and ``dtype``, and copy that array to ``address`` on the device.
+
+        If the array fits in the pinned memory, ``fill`` writes it there, which avoids a copy.
+        """
         self.driver.use()
         size = _byte_size(shape, dtype)
         if size > self._memory.size:
@@ -55,7 +61,7 @@ class Staging:
         self.stream.synchronize()
 
     def fetch(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray:
-        """Return a new host array with the values at ``address``."""
+        """Return a new host array of ``shape`` and ``dtype`` with the values at ``address`` on the device."""
         self.driver.use()
         array = np.empty(shape, dtype)
         data = array.reshape(-1).view(np.uint8)
@@ -68,7 +74,7 @@ class Staging:
         return array
 
     def move(self, target: int, source: int, num_bytes: int) -> None:
-        """Copy within the device."""
+        """Copy ``num_bytes`` from ``source`` to ``target`` within the device."""
         if num_bytes:
             self.driver.use()
             self.driver.copy(target, source, num_bytes, self.stream)
