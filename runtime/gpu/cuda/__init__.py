@@ -1,1 +1,1 @@
-"""GPU driver through CuPy and CUDA's libraries."""
+"""Implementation of the GPU driver interface with CuPy and CUDA's libraries."""

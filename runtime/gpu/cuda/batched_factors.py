@@ -1,4 +1,4 @@
-"""LU and QR decompositions of batches of small matrices through cuBLAS: cuSOLVER takes a call for each matrix."""
+"""LU and QR decompositions of batches of small matrices by cuBLAS. cuSOLVER would need one call for each matrix."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from runtime.gpu.libraries.linalg_work import SolverFunction, SolverWork, batch_
 
 
 def is_batched(work: SolverWork) -> bool:
-    """Return whether cuBLAS has a function for the batch."""
+    """Return whether one call of cuBLAS computes ``work`` for its entire batch."""
     return work.call.is_batched_by_cublas(*batch_of(work.arrays[0]))
 
 
 def load_batched_factors(work: SolverWork, cublas: Cublas, captures: CaptureLock) -> Enqueue:
-    """Bind a work that is batched."""
+    """Bind ``work``, for which ``is_batched`` is true. The call holds the lock ``captures``, since it may allocate."""
     run = _bound(work, cublas)
 
     def enqueue(stream: GpuStream) -> None:
@@ -40,7 +40,7 @@ def _bound(work: SolverWork, cublas: Cublas) -> Enqueue:
         call = partial(cublas.call, f"cublas{letter}getrfBatched", *arguments)
         return cublas.in_order([keeping(call, a)])
     taus = cublas.written(addresses_of(second.first, count, min(rows, columns) * item))
-    info = np.zeros(1, np.int32)  # in the host's memory; it tells of wrong arguments alone
+    info = np.zeros(1, np.int32)  # in host memory; it reports only invalid arguments
     pointers = (a.address, rows, taus.address, info.ctypes.data)
     call = partial(cublas.call, f"cublas{letter}geqrfBatched", rows, columns, *pointers, count)
     return cublas.in_order([keeping(call, a, taus, info)])

@@ -1,7 +1,7 @@
 """cuBLAS functions with typed signatures, called in the library that CuPy has loaded.
 
-CuPy's own functions set the stream before every call. That removes the workspace given to cuBLAS, which then allocates
-in captures; and CuPy has no function to set a workspace.
+CuPy's own functions set the stream before every call, which resets the workspace of the cuBLAS handle; cuBLAS then
+allocates memory during captures. CuPy has no function to set a workspace.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 
 class CublasError(RunError):
-    """Failed call of a cuBLAS function."""
+    """A call of a cuBLAS or cuBLASLt function failed, or the library was not found."""
 
 
 def load_cublas() -> ctypes.CDLL:
-    """Load cuBLAS. Raises CublasError if it is not found."""
+    """Return the loaded cuBLAS library, with the argument types of FUNCTIONS. Raises CublasError if it is not found."""
     from cupy_backends.cuda.libs import cublas  # noqa: F401 - finds it, in a wheel or in the system
 
     for name in _NAMES:
@@ -80,7 +80,7 @@ def load_cublas() -> ctypes.CDLL:
 
 
 def call(library: ctypes.CDLL, function: str, *arguments: object) -> None:
-    """Call a function. Raises CublasError if it fails."""
+    """Call ``function`` of ``library``. Raises CublasError, with the text of the status, if the call fails."""
     status = getattr(library, function)(*arguments)
     if status:
         said = library.cublasGetStatusString(status)

@@ -1,4 +1,4 @@
-"""Types of cuBLAS and cuBLASLt: numbers of cublas_api.h and library_types.h."""
+"""Element and accumulator types of cuBLAS and cuBLASLt, as the constants of cublas_api.h and library_types.h."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies within a device: one or two dimensions by its copy engines, others by CuPy's kernels."""
+"""Copies within a device: packed arrays by CUDA's memcpy, strided arrays by CuPy's kernels."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from runtime.gpu.driver import Enqueue, GpuStream
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import CopyWork
 
-#: Type as which an element of this many bytes is copied: CuPy does not have all of HLO's types.
+#: Size of an element in bytes -> type as which it is copied, since CuPy does not have all of HLO's types.
 _UNITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
 def load_copy(work: CopyWork, device: int, captures: CaptureLock) -> Enqueue:
+    """Bind a copy on GPU number ``device``. A copy of strided arrays holds the lock ``captures`` while it enqueues."""
     source, target = work.source, work.target
     if source.view.is_packed and target.view.is_packed:
         return _moving(target.first, source.first, target.view.byte_size)
@@ -46,7 +47,10 @@ def _array(view: DeviceView, device: int) -> Any:
 
 
 def cupy_array(view: DeviceView, device: int, dtype: np.dtype[Any]) -> Any:
-    """Return a CuPy array of the view's memory, as ``dtype``, which has the elements' size."""
+    """Return a CuPy array on the memory of ``view`` on GPU number ``device``.
+
+    ``dtype`` must have the size of the view's elements. The array does not own the memory.
+    """
     span, shape = view.span, view.view
     memory = cupy.cuda.UnownedMemory(span.start, span.size, None, device)
     pointer = cupy.cuda.MemoryPointer(memory, view.first - span.start)

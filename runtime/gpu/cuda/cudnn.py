@@ -1,4 +1,4 @@
-"""Convolutions through cuDNN's Python front end (nvidia-cudnn-frontend)."""
+"""Convolutions by cuDNN, through its Python front end (nvidia-cudnn-frontend)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from runtime.gpu.libraries.convolution_call import Direction, LibraryConvolution
 from runtime.gpu.work import ConvolutionWork
 from spmd.shape import PrimitiveType
 
-#: Bytes of workspace that a kernel may take if there is another that takes less, as large as cuDNN's own heuristics use
-#: for convolutions of images.
+#: Limit of the workspace of a kernel in bytes, unless no kernel observes it. cuDNN's own heuristics use as much for
+#: convolutions of images.
 _MOST_WORKSPACE = 1 << 29
 
 _TYPES = {
@@ -24,14 +24,17 @@ _TYPES = {
     PrimitiveType.F64: cudnn.data_type.DOUBLE,
 }
 _NOTES = cudnn.numerical_note
-#: What no convolution may be: steps give the same bits each time.
+#: Properties of kernels that are excluded for all convolutions: every step must give the same bits.
 _NEVER = [_NOTES.NONDETERMINISTIC]
-#: What convolutions of f32 without TF32 may not be either.
+#: Properties of kernels that are also excluded for f32 convolutions without TF32.
 _NOT_EXACT = [_NOTES.TENSOR_CORE, _NOTES.DOWN_CONVERT_INPUTS, _NOTES.REDUCED_PRECISION_REDUCTION]
 
 
 class Cudnn:
-    """One cuDNN handle, used by one stream at a time, with a graph for each convolution that was asked for."""
+    """cuDNN handle of one device, with a cached cuDNN graph for each distinct convolution.
+
+    One stream at a time may use the handle. ``allocate`` allocates a number of bytes of device memory.
+    """
 
     def __init__(self, allocate: Callable[[int], GpuBlock]) -> None:
         self._allocate = allocate
@@ -41,7 +44,7 @@ class Cudnn:
         self._workspace_bytes = 0
 
     def load(self, work: ConvolutionWork) -> Enqueue:
-        """Build the graph of ``work``. Raises GpuLibraryError if cuDNN has no kernel for it."""
+        """Bind ``work``; its cuDNN graph is built here. Raises GpuLibraryError if cuDNN has no kernel for it."""
         graph, (first, second, result) = self._graph(work.convolution)
         arrays = {
             first: work.first.first,
@@ -57,7 +60,10 @@ class Cudnn:
         return enqueue
 
     def _workspace(self, num_bytes: int) -> int:
-        """Return the address of memory that all convolutions share, since they follow one another on one stream."""
+        """Return the address of a workspace of at least ``num_bytes``.
+
+        All convolutions share it, since they run one after another on one stream.
+        """
         if num_bytes > self._workspace_bytes or not self._workspaces:
             self._workspaces.append(self._allocate(num_bytes))  # earlier graphs retain theirs
             self._workspace_bytes = num_bytes

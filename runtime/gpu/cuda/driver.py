@@ -1,4 +1,4 @@
-"""GpuDriver through CuPy."""
+"""Implementation of GpuDriver with CuPy."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ if TYPE_CHECKING:
     from runtime.gpu.cuda.cudnn import Cudnn
     from runtime.gpu.cuda.solver import Cusolver
 
-#: CUDA gives lower numbers to higher priorities, and uses the nearest that it has.
+#: Priority of urgent streams. Lower numbers are higher priorities; CUDA clamps the number to the device's range.
 _URGENT = -5
 
 
 class CudaBlock:
-    """GpuBlock from cudaMalloc, not from CuPy's pool: it lives as long as the program."""
+    """GpuBlock of zeros from cudaMalloc. CuPy's memory pool is not used, since a block lives as long as its program."""
 
     def __init__(self, num_bytes: int, gpu: CudaGpu) -> None:
         with gpu.captures:
             memory = cupy.cuda.memory.Memory(max(num_bytes, 1))
             self.address = int(memory.ptr)
-            # Use a separate stream: the default stream, or a wait for the whole device, breaks
-            # other threads' captures.
+            # Use a separate stream, since work on the default stream, or a wait for the whole device,
+            # invalidates captures of other threads.
             runtime.memsetAsync(self.address, 0, num_bytes, gpu.clearing.ptr)
             gpu.clearing.synchronize()
         weakref.finalize(self, gpu.captures.free, memory).atexit = False
 
 
 class CudaHostBlock:
-    """GpuBlock of pinned memory, which has the same address for the host and the GPU."""
+    """GpuBlock of zeros in pinned host memory, which has the same address on the host and on the GPU."""
 
     ALIGNMENT = 256
 
@@ -68,7 +68,10 @@ class CudaHostBlock:
 
 
 class CudaDriver:
-    """Driver of GPU number ``device`` of those that this process sees."""
+    """GpuDriver of GPU number ``device`` among the GPUs that this process sees.
+
+    tuning: measured choices of algorithms for matrix products; None: cuBLAS chooses.
+    """
 
     failures = (runtime.CUDARuntimeError, driver.CUDADriverError, PtxError)
 
@@ -119,7 +122,7 @@ class CudaDriver:
             ) from error
 
     def _write(self, address: int, array: NDArray) -> None:
-        """Copy ``array`` to ``address``. The copy is complete on return."""
+        """Copy the host array ``array`` to ``address`` on the device. The copy is complete on return."""
         with self.captures:
             self.upload(address, array, self._gpu.clearing)
             self._gpu.clearing.synchronize()
@@ -171,7 +174,7 @@ class CudaDriver:
     # ---- work
     def load(self, work: Work) -> Enqueue:
         if isinstance(work, PtxWork | HorizontalWork):
-            compile_ptx(work, self.arch)  # before others have to wait
+            compile_ptx(work, self.arch)  # compile before taking the lock, since it takes long
         with self.captures:
             return _LOADERS[type(work)](self, work)
 

@@ -1,4 +1,4 @@
-"""Engine of this machine's GPUs."""
+"""Engines for the CUDA GPUs of this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def cuda_engine_on(
     collectives: Callable[[], GpuCommunicator | None],
     options: GpuOptions = DEFAULT,
 ) -> GpuEngine:
-    """Return the engine of one rank: GPU number ``index`` of this process, and its collectives with other ranks."""
+    """Return the engine of one rank of a job, which uses GPU number ``index`` among those that this process sees.
+
+    collectives: returns the communicator between the ranks' GPUs, or None. Raises NoGpuError if no GPU is usable.
+    """
     require_gpu()
     tuning = _tuning(options, measures=False)
 
@@ -32,7 +35,10 @@ def cuda_engine_on(
 
 
 def cuda_engine(options: GpuOptions = DEFAULT) -> GpuEngine:
-    """Return the engine of all GPUs, several devices of which may share one. Raises NoGpuError if there is none."""
+    """Return the engine of all GPUs that this process sees, for programs whose devices all run in this process.
+
+    Device d runs on GPU d modulo the number of GPUs. Raises NoGpuError if no GPU is usable.
+    """
     count = require_gpu()
     tuning = _tuning(options, measures=True)
 
@@ -45,7 +51,10 @@ def cuda_engine(options: GpuOptions = DEFAULT) -> GpuEngine:
 
 
 def _tuning(options: GpuOptions, *, measures: bool) -> Tuning | None:
-    """Return the choices that all devices of this process share. Ranks measure none, so that all take the same."""
+    """Return the choices of algorithms that all devices of this process share, or None if there is no tuning file.
+
+    measures: missing choices are measured. Ranks of a job must not measure, so that all use the same algorithms.
+    """
     if not options.tuning_file:
         return None
     return Tuning(Path(options.tuning_file), measures=measures)

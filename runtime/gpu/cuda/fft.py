@@ -1,4 +1,4 @@
-"""Fourier transforms through cuFFT, as CuPy plans and calls it."""
+"""Fourier transforms by cuFFT, through CuPy's fft functions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _TRANSFORMS = {
 
 
 def load_fft(work: FftWork, device: int, captures: CaptureLock) -> Enqueue:
+    """Bind a transform on GPU number ``device``. It holds the lock ``captures`` while it enqueues its work."""
     source, target = (
         cupy_array(view, device, view.view.element_type.numpy)
         for view in (work.source, work.target)
     )
     transform = _TRANSFORMS[work.type]
     axes = tuple(range(-work.rank, 0))
-    # The operand of an inverse transform to real numbers does not determine the length of its
-    # result.
+    # The operand of an inverse transform to real numbers (IRFFT) does not determine the length of
+    # the result.
     sizes = (*source.shape[source.ndim - work.rank : -1], work.length)
     given = {"s": sizes} if work.type == "IRFFT" else {}
 

@@ -1,4 +1,4 @@
-"""Matrix products through cuBLAS."""
+"""Matrix products by cuBLAS."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork
 from spmd.literal import NDArray
 
-#: Size that NVIDIA recommends for Hopper. Without its own workspace, cuBLAS allocates in a capture.
+#: Size of cuBLAS's workspace that NVIDIA recommends for Hopper. Without a workspace from the caller, cuBLAS allocates
+#: memory during captures.
 _WORKSPACE_BYTES = 32 << 20
 
 # Numbers of cublas_api.h for which CuPy has no names.
@@ -34,7 +35,7 @@ Addresses: TypeAlias = tuple[int, int, int]
 
 
 class Cublas:
-    """One cuBLAS handle, used by one stream at a time."""
+    """cuBLAS handle of one device, used by one stream at a time."""
 
     def __init__(
         self,
@@ -43,7 +44,11 @@ class Cublas:
         device: str = "",
         tuning: Tuning | None = None,
     ) -> None:
-        """``write``: copies an array to an address of the device, synchronously. tuning: of the GPU ``device``."""
+        """Create the handle. Raises CublasError if cuBLAS is not found or fails.
+
+        allocate: allocates device memory. write: copies a host array to a device address, synchronously. device: name
+        of the GPU, which is part of the keys of ``tuning``.
+        """
         self._allocate, self._write = allocate, write
         self._library = load_cublas()
         handle = ctypes.c_void_p()
@@ -58,16 +63,17 @@ class Cublas:
 
     @cached_property
     def _lt(self) -> TunedProducts:
-        """cuBLASLt, which computes products in 8 bits, and by measured algorithms."""
+        """Products by cuBLASLt: those with f8 operands, and those whose fastest algorithm was measured."""
         tuning = self._tuning or Tuning(None, measures=False)
         room = self._workspace.address, _WORKSPACE_BYTES
         return TunedProducts(tuning, self._device, room, self._allocate, self._write)
 
     def load(self, work: GemmWork) -> Enqueue:
+        """Bind ``work`` to the addresses of its arrays."""
         return self.in_order([self._call(work, one) for one in work.calls])
 
     def in_order(self, calls: Sequence[Callable[[], None]]) -> Enqueue:
-        """Return ``calls`` of the handle's functions, on the stream that is given."""
+        """Return a function that sets the handle's stream to its argument and then runs ``calls`` in order."""
 
         def enqueue(stream: GpuStream) -> None:
             self._go_on(stream.ptr)
@@ -77,17 +83,17 @@ class Cublas:
         return enqueue
 
     def call(self, function: str, *arguments: object) -> None:
-        """Call a function with the handle. Raises CublasError if it fails."""
+        """Call a cuBLAS function whose first argument is the handle. Raises CublasError if it fails."""
         call(self._library, function, self._handle, *arguments)
 
     def written(self, array: NDArray) -> GpuBlock:
-        """Return memory of the device with a copy of ``array``."""
+        """Allocate device memory, copy ``array`` to it, and return it."""
         block = self._allocate(array.nbytes)
         self._write(block.address, array)
         return block
 
     def _go_on(self, stream: int) -> None:
-        """Use a stream, given by its handle, from now on."""
+        """Set the handle's stream to the CUDA stream with handle ``stream``, and the workspace, which that resets."""
         if stream == self._stream:
             return
         self._stream = stream
@@ -115,14 +121,14 @@ class Cublas:
             run = self._lt.load_f8(gemm, (a, b, c))
         elif self._tuning is not None:
             run = self._lt.load(gemm, (a, b, c), partial(self._on_stream, gemm))
-            self._stream = -1  # trials had streams of their own
+            self._stream = -1  # measurements have set the handle to other streams
         return self._strided(gemm, (a, b, c)) if run is None else partial(self._on_own, run)
 
     def _on_own(self, run: Callable[[int], None]) -> None:
         run(self._stream)
 
     def _on_stream(self, gemm: GemmCall, addresses: Addresses) -> Callable[[int], None]:
-        """Return the call on other arrays, which takes the stream's handle."""
+        """Return a function of a CUDA stream's handle that computes ``gemm`` there on arrays at ``addresses``."""
         run = self._strided(gemm, addresses)
 
         def on_stream(stream: int) -> None:
@@ -144,7 +150,7 @@ class Cublas:
         return self._bound("cublasGemmStridedBatchedEx", gemm, (a, b, c), None)
 
     def _by_pointers(self, gemm: GemmCall, pointers: GpuBlock) -> Callable[[], None]:
-        """Return the call for matrices behind ``pointers``: those of all a, then of all b, then of all c."""
+        """Return the call for matrices whose addresses ``pointers`` holds: all of a, then all of b, then all of c."""
         a, b, c = (
             (pointers.address + n * gemm.count * _POINTER_BYTES, TYPES[kind], matrix.leading)
             for n, (kind, matrix) in enumerate(
@@ -164,7 +170,10 @@ class Cublas:
         matrices: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
         retained: GpuBlock | None,
     ) -> Callable[[], None]:
-        """Return the call of ``function`` with the arguments for each matrix; ``retained``: memory that it reads."""
+        """Return the call of ``function``. matrices: its arguments for each of a, b and c.
+
+        retained: memory that the call reads, kept alive as long as the returned function.
+        """
         one, zero = (np.array(value, gemm.compute.numpy) for value in (1, 0))
         a, b, c = matrices
         arguments = (
@@ -191,6 +200,6 @@ class Cublas:
         return run
 
     def _pointers(self, views: Sequence[DeviceView], gemm: GemmCall) -> GpuBlock:
-        """Return a device array with the addresses of all of a, then of all of b, then of all of c."""
+        """Return a device array with the addresses of all matrices of a, then of b, then of c."""
         firsts = np.array([view.first for view in views], np.uint64)
         return self.written(np.ascontiguousarray((np.array(gemm.offsets, np.uint64) + firsts).T))

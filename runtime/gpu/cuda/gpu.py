@@ -15,7 +15,10 @@ _MAKING = threading.Lock()
 
 
 class CudaGpu:
-    """Shared state of the GPU that the calling thread uses. clearing: the stream on which new memory is cleared."""
+    """State of the calling thread's current GPU that its drivers share.
+
+    captures: lock for captures. modules: loaded PTX modules. clearing: stream on which new memory is set to zero.
+    """
 
     def __init__(self) -> None:
         self.captures = CaptureLock()
@@ -24,7 +27,7 @@ class CudaGpu:
 
 
 def gpu_number(device: int) -> CudaGpu:
-    """Return the shared state of GPU number ``device``, which is the calling thread's current one."""
+    """Return the shared state of GPU number ``device``, which must be the calling thread's current device."""
     with _MAKING:
         return _gpu(device)
 

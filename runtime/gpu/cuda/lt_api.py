@@ -1,7 +1,7 @@
 """cuBLASLt functions with typed signatures, called in the library that cuBLAS has loaded.
 
-CuPy has no bindings of cuBLASLt. nvmath-python has some, but brings a second set of CUDA libraries for the fourteen
-functions that are needed.
+CuPy has no bindings of cuBLASLt. nvmath-python has bindings, but depends on a second set of CUDA libraries, while only
+fourteen functions are needed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _INT, _POINTER, _SIZE = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
 _SET = (_POINTER, _INT, _POINTER, _SIZE)
 _LAYOUTS = (_POINTER,) * 4
 
-#: Bytes of cublasLtMatmulAlgo_t, which may be stored for use with the same version of the library.
+#: Size of cublasLtMatmulAlgo_t in bytes. An algorithm may be stored and reused with the same version of the library.
 ALGORITHM_BYTES = 64
 
 
 class Heuristic(ctypes.Structure):
-    """cublasLtMatmulHeuristicResult_t."""
+    """The C structure cublasLtMatmulHeuristicResult_t: an algorithm, and its requirements."""
 
     _fields_ = (
         ("algorithm", ctypes.c_ubyte * ALGORITHM_BYTES),
@@ -73,7 +73,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 
 def load_cublas_lt() -> ctypes.CDLL:
-    """Load cuBLASLt. Raises CublasError if it is not found."""
+    """Return the loaded cuBLASLt library, with the argument types of FUNCTIONS. Raises CublasError if not found."""
     load_cublas()
     for name in _NAMES:
         try:
@@ -89,6 +89,6 @@ def load_cublas_lt() -> ctypes.CDLL:
 
 
 def call(library: ctypes.CDLL, function: str, *arguments: object) -> None:
-    """Call a function. Raises CublasError if it fails."""
+    """Call ``function`` of ``library``. Raises CublasError, with the number of the status, if the call fails."""
     if status := getattr(library, function)(*arguments):
         raise CublasError(f"{function}: cuBLASLt's status {status}")

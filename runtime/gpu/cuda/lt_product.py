@@ -1,4 +1,4 @@
-"""A product's descriptors for cuBLASLt, its candidate algorithms, and its call."""
+"""Matrix product by cuBLASLt: its descriptors, candidate algorithms, and call."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from spmd.shape import PrimitiveType
 _TRANSPOSE_A, _TRANSPOSE_B = 3, 4
 _BATCH_COUNT, _BATCH_STEP = 5, 6
 _MOST_WORKSPACE, _REDUCTION_SCHEMES, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
-#: Parts of split sums are added in the type of the sums.
+#: CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: split-k partial sums are added in the type of the accumulators.
 _IN_COMPUTE_TYPE = 2
 _MOST_CANDIDATES = 16
 
 
 class LtProduct:
-    """Descriptors of ``gemm``, a product without pointer arrays, whose matrices are aligned to ``alignment`` bytes."""
+    """Descriptors of the product ``gemm``, which must not have ``offsets``.
+
+    Its matrices are aligned to ``alignment`` bytes. The object owns the descriptors.
+    """
 
     def __init__(
         self, library: ctypes.CDLL, handle: ctypes.c_void_p, gemm: GemmCall, alignment: int
@@ -42,7 +45,10 @@ class LtProduct:
         self._one, self._zero = (np.array(value, gemm.compute.numpy) for value in (1, 0))
 
     def candidates(self, workspace_bytes: int) -> Iterator[bytes]:
-        """Yield algorithms that the library recommends, the best by its own estimate first."""
+        """Yield algorithms that the library recommends, the fastest by its own estimate first.
+
+        workspace_bytes: largest workspace that an algorithm may use.
+        """
         preference = self._made("MatmulPreference")
         wanted: list[tuple[int, ctypes.c_uint64 | ctypes.c_uint32]] = [
             (_MOST_WORKSPACE, ctypes.c_uint64(workspace_bytes)),
@@ -63,7 +69,10 @@ class LtProduct:
                 yield bytes(one.algorithm)
 
     def accepts(self, algorithm: bytes, workspace_bytes: int) -> bool:
-        """Return whether the library can run ``algorithm``, which may come from a file, with so much workspace."""
+        """Return whether ``algorithm`` is valid for this product and needs at most ``workspace_bytes`` of workspace.
+
+        ``algorithm`` may be untrusted data from a file.
+        """
         if len(algorithm) != ALGORITHM_BYTES:
             return False
         heuristic = Heuristic()
@@ -76,9 +85,12 @@ class LtProduct:
     def bound(
         self, addresses: tuple[int, int, int], algorithm: bytes, workspace: int, num_bytes: int
     ) -> Callable[[int], None]:
-        """Return the call on a, b and c at ``addresses``, which takes the stream's handle."""
+        """Return a function of a CUDA stream's handle that computes the product of a, b and c at ``addresses``.
+
+        workspace, num_bytes: address and size of the workspace.
+        """
         a, b, c = addresses
-        # One object holds what the arguments point to: this one.
+        # The bound method keeps this object alive, which owns all that the arguments point to.
         return partial(
             self._run,
             self._one.ctypes.data,

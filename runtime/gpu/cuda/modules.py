@@ -1,4 +1,4 @@
-"""PTX modules on one GPU: loaded once for all devices of this process; errors include the log of CUDA's compiler."""
+"""PTX modules loaded on one GPU, once for all devices of this process. Errors include the log of CUDA's compiler."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ _POINTER = ctypes.c_void_p
 
 
 def load_cuda() -> Any:
-    """Return the driver's library. Raises OSError if there is none."""
+    """Return the library of the CUDA driver interface. Raises OSError if it is not installed."""
     return ctypes.CDLL("libcuda.so.1")
 
 
 class PtxModules:
-    """Handles of loaded modules by text; they live as long as the process. Callers hold the GPU's capture lock."""
+    """Handles of loaded modules by their PTX text. Modules are never unloaded.
+
+    Callers must hold the capture lock of the GPU.
+    """
 
     def __init__(self, library: Any) -> None:
-        """``library``: the driver's, with cuModuleLoadDataEx."""
+        """``library`` is the CUDA driver's library, which has cuModuleLoadDataEx."""
         self._load = library.cuModuleLoadDataEx
         self._load.argtypes = (ctypes.POINTER(_POINTER), ctypes.c_char_p, ctypes.c_uint) + 2 * (
             ctypes.c_void_p,
@@ -31,7 +34,10 @@ class PtxModules:
         self._handles: dict[str, int] = {}
 
     def handle(self, text: str) -> int:
-        """Return the module of ``text``. Raises PtxError, with the compiler's log, if CUDA rejects the text."""
+        """Return the handle of the module with the PTX ``text``, loading it the first time.
+
+        Raises PtxError, with the log of CUDA's compiler, if CUDA rejects the text.
+        """
         if text not in self._handles:
             self._handles[text] = self._loaded(text)
         return self._handles[text]

@@ -1,4 +1,4 @@
-"""PTX kernels through CUDA's driver interface. Their launches allocate nothing."""
+"""Loading and launching of PTX kernels by CUDA's driver interface. A launch allocates nothing."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ from runtime.gpu.work import HorizontalWork, PtxWork
 
 
 class PtxLoader:
-    """Loader of one device's launches. arch: of its GPU; modules: those of its GPU."""
+    """Loader of the PTX kernels of one device.
+
+    allocate: allocates device memory. arch: architecture of the GPU, for example sm_90. modules: modules of the GPU.
+    """
 
     def __init__(self, allocate: Callable[[int], GpuBlock], arch: str, modules: PtxModules) -> None:
         self._allocate, self._arch, self._modules = allocate, arch, modules
-        # All kernels run in order on one stream, so they share one workspace, as large as the
-        # largest needs.
+        # All kernels run in order on one stream, so they share a workspace, which has the size of
+        # the largest one requested so far.
         self._workspace: GpuBlock | None = None
         self._workspace_bytes = 0
         self._retained: list[GpuBlock] = []
 
     def load(self, work: PtxWork | HorizontalWork) -> Enqueue:
+        """Bind the launches of ``work``, which run in order. Raises PtxError if CUDA rejects the PTX text."""
         launches = list(map(self._bound, work.placed))
         if len(launches) == 1:
             return launches[0]
@@ -58,13 +62,13 @@ class PtxLoader:
 
 
 def compile_ptx(work: PtxWork | HorizontalWork, arch: str) -> None:
-    """Compile the launches of ``work``; loading them finds the texts."""
+    """Compile the launches of ``work`` to PTX and cache the texts, so that a later load does not compile."""
     for each in work.placed:
         ptx_text(each.launch.ir, arch)
 
 
 class _Parameters:
-    """Pointers to pointers for cuLaunchKernel; they live as long as the launch."""
+    """Array of pointers to parameters, as cuLaunchKernel takes it. The object owns the array and the parameters."""
 
     def __init__(self, values: Sequence[int]) -> None:
         self._values = (ctypes.c_uint64 * max(1, len(values)))(*values)

@@ -1,4 +1,4 @@
-"""Factorizations through cuSOLVER: one call for each matrix, or one for a batch where there is such a function."""
+"""Factorizations by cuSOLVER: one call for a batch if cuSOLVER has a batched function, else one for each matrix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from spmd.shape import PrimitiveType
 _TRIANGLES = {"L": LOWER, "U": UPPER}
 _WITHOUT_VECTORS, _WITH_VECTORS = 0, 1  # cusolverEigMode_t
 _PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
-#: A batch of larger matrices takes a call of potrf for each.
+#: Most rows of the matrices that potrfBatched factors; for larger ones potrf is called for each matrix.
 _BATCHED_ROWS = 1024
 
 _TYPES = {
@@ -42,7 +42,11 @@ _TYPES = {
 
 @dataclass
 class _Batch:
-    """Matrices of one work. addresses: by array, those of each matrix. retained: memory of arguments."""
+    """Batch of ``count`` matrices of one ``work``.
+
+    addresses: for each array of the work, the address of each matrix's part. retained: memory that the calls use, kept
+    alive with the batch.
+    """
 
     work: SolverWork
     count: int
@@ -60,11 +64,15 @@ class _Batch:
         return self.work.call.flag
 
     def function(self, name: str) -> str:
+        """Return the C name of the function ``name`` for the element type of the matrices."""
         return function_for(LETTERS[self.kind], name)
 
 
 class Cusolver:
-    """One cuSOLVER handle, used by one stream at a time, and the room that its functions ask for."""
+    """cuSOLVER handle of one device, used by one stream at a time, and the workspace of its functions.
+
+    The methods named after a function of LAPACK return the calls that compute it for a batch.
+    """
 
     def __init__(
         self,
@@ -72,7 +80,11 @@ class Cusolver:
         write: Callable[[int, NDArray], None],
         captures: CaptureLock,
     ) -> None:
-        """``write``: copies an array to an address of the device, synchronously."""
+        """Create the handle. Raises CusolverError if cuSOLVER is not found or fails.
+
+        allocate: allocates device memory. write: copies a host array to a device address, synchronously. captures:
+        capture lock of the GPU, held during calls.
+        """
         self._allocate, self._write, self._captures = allocate, write, captures
         self._library = load_cusolver()
         handle = ctypes.c_void_p()
@@ -85,6 +97,7 @@ class Cusolver:
         self._room_bytes = 0
 
     def load(self, work: SolverWork) -> Enqueue:
+        """Bind ``work`` to the addresses of its arrays. Raises CusolverError if a workspace size cannot be computed."""
         count, rows, columns = batch_of(work.arrays[0])
         batch = _Batch(work, count, rows, columns, [_parts(view, count) for view in work.arrays])
         calls = _FUNCTIONS[work.call.function](self, batch)
@@ -104,20 +117,23 @@ class Cusolver:
         call(self._library, function, self._handle, *arguments)
 
     def _room_for(self, batch: _Batch, name: str, *arguments: object) -> tuple[int, int]:
-        """Return the address and the number of elements of the room that function ``name`` asks for."""
+        """Return (address, number of elements) of a workspace for function ``name``.
+
+        arguments: arguments of its _bufferSize function, which returns the number of elements.
+        """
         found = ctypes.c_int()
         self._call(batch.function(f"{name}_bufferSize"), *arguments, ctypes.byref(found))
         return self._with_room(found.value * batch.kind.byte_size, batch), found.value
 
     def _with_room(self, num_bytes: int, batch: _Batch) -> int:
-        """Return the address of room for one call at a time. Earlier works keep theirs."""
+        """Return the address of a workspace of at least ``num_bytes``, which all works share. ``batch`` retains it."""
         if self._room is None or num_bytes > self._room_bytes:
             self._room, self._room_bytes = self._allocate(num_bytes), num_bytes
         batch.retained.append(self._room)
         return self._room.address
 
     def _pointers(self, addresses: Sequence[int], batch: _Batch) -> int:
-        """Return the address of a device array of ``addresses``."""
+        """Write ``addresses`` to a new device array, which ``batch`` retains, and return its address."""
         array = np.array(addresses, np.uint64)
         block = self._allocate(array.nbytes)
         self._write(block.address, array)
@@ -125,7 +141,7 @@ class Cusolver:
         return block.address
 
     def _object(self, function: str) -> ctypes.c_void_p:
-        """Return the object that ``function`` creates, one for all works: it has the library's defaults."""
+        """Return the parameter object that ``function`` creates. All works share it, since it has default values."""
         if function not in self._made:
             made = ctypes.c_void_p()
             call(self._library, function, ctypes.byref(made))
@@ -229,7 +245,7 @@ class Cusolver:
 
 
 def _parts(view: DeviceView, count: int) -> list[int]:
-    """Return the address of each matrix's part of a packed array."""
+    """Return the addresses of the ``count`` equal parts of a packed array, one for each matrix."""
     found: list[int] = addresses_of(view.first, count, view.view.byte_size // count).tolist()
     return found
 

@@ -1,6 +1,6 @@
 """cuSOLVER functions with typed signatures, called in the library that CuPy has loaded.
 
-CuPy's own functions set the stream before every call and refuse to be captured; it lacks the batched eigenvalues.
+CuPy's own functions set the stream before every call and cannot be captured. CuPy lacks cusolverDnXsyevBatched.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from spmd.errors import RunError
 _NAMES = ("libcusolver.so.12", "libcusolver.so.11")
 _INT, _LONG, _SIZE, _CHAR = ctypes.c_int, ctypes.c_int64, ctypes.c_size_t, ctypes.c_byte
 _POINTER, _INTS, _SIZES = ctypes.c_void_p, ctypes.POINTER(_INT), ctypes.POINTER(_SIZE)
-#: Matrix: address, leading dimension. Room: address, number of elements.
+#: A matrix is passed as address and leading dimension; a workspace as address and number of elements.
 _MATRIX = _ROOM = (_POINTER, _INT)
 
-#: Argument types behind the handle, by name behind the letter of the type.
+#: Function name without prefix and type letter -> types of the arguments after the handle.
 _OF_TYPES: dict[str, tuple[Any, ...]] = {
     "potrf_bufferSize": (_INT, _INT, *_MATRIX, _INTS),
     "potrf": (_INT, _INT, *_MATRIX, *_ROOM, _POINTER),
@@ -43,12 +43,15 @@ _OF_TYPES: dict[str, tuple[Any, ...]] = {
         *(*_MATRIX, *_MATRIX, *_ROOM, _POINTER, _POINTER, _INT),
     ),
 }
-#: Functions that have other names for complex numbers.
+#: Function names for real numbers -> names for complex numbers, if they differ.
 _COMPLEX_NAMES = {"orgqr": "ungqr", "syevd": "heevd"}
 
 
 def function_for(letter: str, name: str) -> str:
-    """Return the C name of LAPACK's function ``name``, or of a companion such as potrf_bufferSize."""
+    """Return cuSOLVER's C name of LAPACK's function ``name`` or of a companion such as potrf_bufferSize.
+
+    letter: S, D, C or Z, for the element type.
+    """
     stem, *rest = name.split("_")
     if letter in "CZ":
         stem = _COMPLEX_NAMES.get(stem, stem)
@@ -69,7 +72,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     },
 }
 _EIGENVALUES = (_POINTER, _POINTER, _INT, _INT, _LONG, _INT, _POINTER, _LONG, _INT, _POINTER, _INT)
-#: Functions that are used in version 12 alone: an earlier one is wrong unless its workspace holds zeros.
+#: Functions that are used only from version 12 on. Those of earlier versions give wrong results unless the workspace is
+#: initialized with zeros.
 OPTIONAL: dict[str, tuple[Any, ...]] = {
     "cusolverDnXsyevBatched_bufferSize": (*_EIGENVALUES, _SIZES, _SIZES, _LONG),
     "cusolverDnXsyevBatched": (*_EIGENVALUES, *2 * (_POINTER, _SIZE), _POINTER, _LONG),
@@ -77,11 +81,11 @@ OPTIONAL: dict[str, tuple[Any, ...]] = {
 
 
 class CusolverError(RunError):
-    """Failed call of a cuSOLVER function."""
+    """A call of a cuSOLVER function failed, or the library was not found."""
 
 
 def load_cusolver() -> ctypes.CDLL:
-    """Load cuSOLVER. Raises CusolverError if it is not found."""
+    """Return the loaded cuSOLVER library, with the types of its functions. Raises CusolverError if it is not found."""
     from cupy_backends.cuda.libs import cusolver  # noqa: F401 - finds it, in a wheel or in the system
 
     for name in _NAMES:
@@ -98,11 +102,12 @@ def load_cusolver() -> ctypes.CDLL:
 
 
 def has_batched_eigenvalues(library: ctypes.CDLL) -> bool:
+    """Return whether ``library`` is a version of cuSOLVER (12) whose batched eigenvalue functions are used."""
     return library._name == _NAMES[0]
 
 
 def call(library: ctypes.CDLL, function: str, *arguments: object) -> None:
-    """Call a function. Raises CusolverError, with the status (cusolver_common.h), if it fails."""
+    """Call ``function`` of ``library``. Raises CusolverError, with the status (cusolver_common.h), if it fails."""
     status = getattr(library, function)(*arguments)
     if status:
         raise CusolverError(f"{function}: cuSOLVER's status {status}")

@@ -1,4 +1,4 @@
-"""Triangular systems through cuBLAS: trsm for each matrix, or trsmBatched for many small ones."""
+"""Solutions of triangular systems by cuBLAS: trsm for each matrix, or trsmBatched for many or small matrices."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from runtime.gpu.libraries.linalg_work import TriangularSolveWork, batch_of
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-#: Letters in names of functions, by type.
+#: Element type -> letter in the names of BLAS and LAPACK functions.
 LETTERS = {
     PrimitiveType.F32: "S",
     PrimitiveType.F64: "D",
     PrimitiveType.C64: "C",
     PrimitiveType.C128: "Z",
 }
-# Numbers of cublas_api.h.
+# Constants of cublas_api.h.
 _LEFT, _RIGHT = 0, 1
 LOWER, UPPER = 0, 1
 _OPS = {"N": 0, "T": 1, "C": 2}
 _NOT_UNIT, _UNIT = 0, 1
-#: Larger triangles of few matrices are solved one after the other.
+#: Batches of at most _FEW matrices with more than _BATCHED_ROWS rows are solved by one trsm for each matrix.
 _BATCHED_ROWS, _FEW = 256, 16
 
 
 def addresses_of(first: int, count: int, num_bytes: int) -> NDArray:
-    """Return the addresses of ``count`` matrices of ``num_bytes``, one behind the other."""
+    """Return the addresses (u64[count]) of contiguous matrices of ``num_bytes`` each, the first at ``first``."""
     return first + num_bytes * np.arange(count, dtype=np.uint64)
 
 
 def load_triangular_solve(work: TriangularSolveWork, cublas: Cublas) -> Enqueue:
+    """Bind ``work`` to the addresses of its arrays, with functions of ``cublas``."""
     kind, solve = work.sides.view.element_type, work.solve
     count, rows, columns = batch_of(work.sides)
     size = work.triangles.view.dims[-1]
@@ -68,7 +69,7 @@ def load_triangular_solve(work: TriangularSolveWork, cublas: Cublas) -> Enqueue:
 
 
 def keeping(call: Callable[[], None], *retained: NDArray | GpuBlock) -> Callable[[], None]:
-    """Return ``call``; the memory of its arguments lives as long."""
+    """Return a function that runs ``call`` and keeps the memory ``retained``, which its arguments point to, alive."""
 
     def run(_: object = retained) -> None:
         call()

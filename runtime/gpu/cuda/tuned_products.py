@@ -1,4 +1,4 @@
-"""Products by the fastest of cuBLASLt's algorithms, as measured on this GPU."""
+"""Matrix products by cuBLASLt with the algorithm that was measured to be the fastest on this GPU."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from runtime.gpu.libraries.tuning import Tuning
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-#: Products of fewer operations take less time than their launch: nothing is to be gained.
+#: Products of fewer operations are not tuned, since they take less time than their launch.
 _LEAST_FLOPS = 1 << 28
-#: Trials of an algorithm after the first one, and bytes of random numbers that operands repeat.
+#: Timed calls of an algorithm after one warm-up call; bytes of random numbers, which fill operands by repetition.
 _SAMPLES, _PATTERN = 5, 1 << 20
-#: An algorithm must be this much faster than the library's default to be taken.
+#: An algorithm is used only if it takes less than this fraction of the time of cuBLAS's default.
 _GAIN = 0.99
 _MOST_ALIGNMENT = 256
 
-#: A call, which takes the stream's handle.
+#: Function of a CUDA stream's handle that enqueues a product there.
 OnStream = Callable[[int], None]
 
 
 class TunedProducts:
-    """One cuBLASLt handle, used by one stream at a time, which shares cuBLAS's workspace."""
+    """cuBLASLt handle of one device, used by one stream at a time. It shares the workspace of cuBLAS."""
 
     def __init__(
         self,
@@ -45,7 +45,11 @@ class TunedProducts:
         allocate: Callable[[int], GpuBlock],
         write: Callable[[int, NDArray], None],
     ) -> None:
-        """``device``: its name. workspace: address and bytes. write: copies an array to the device, synchronously."""
+        """Create the handle. Raises CublasError if cuBLASLt is not found or fails.
+
+        device: name of the GPU, which is part of the keys of ``tuning``. workspace: its address and size in bytes.
+        allocate: allocates device memory. write: copies a host array to a device address, synchronously.
+        """
         self._tuning, self._workspace = tuning, workspace
         self._allocate, self._write = allocate, write
         self._library = load_cublas_lt()
@@ -61,9 +65,9 @@ class TunedProducts:
         addresses: tuple[int, int, int],
         default: Callable[[tuple[int, int, int]], OnStream],
     ) -> OnStream | None:
-        """Return the call on a, b and c at ``addresses``; None if the default should compute it.
+        """Return the call of ``gemm`` on a, b and c at ``addresses``, or None if cuBLAS's default should compute it.
 
-        ``default``: returns cuBLAS's call for such a product on other arrays.
+        default: returns cuBLAS's call of ``gemm`` on a, b and c at other addresses, for measurements.
         """
         if gemm.offsets or flops(gemm) < _LEAST_FLOPS:
             return None
@@ -77,9 +81,9 @@ class TunedProducts:
         return product.bound(addresses, choice, *self._workspace)
 
     def load_f8(self, gemm: GemmCall, addresses: tuple[int, int, int]) -> OnStream:
-        """Return the call of a product in 8 bits, which cuBLASLt alone computes.
+        """Return the call of ``gemm``, a product of f8 operands, on a, b and c at ``addresses``.
 
-        Raises CublasError if it has no algorithm for it.
+        cuBLAS does not compute such products. Raises CublasError if cuBLASLt has no algorithm for the product.
         """
         product, key = self._product(gemm, addresses)
         choice = self._tuning.choice(key, partial(self._fastest, gemm, product, None))
@@ -90,7 +94,7 @@ class TunedProducts:
         return product.bound(addresses, choice, *self._workspace)
 
     def _product(self, gemm: GemmCall, addresses: tuple[int, int, int]) -> tuple[LtProduct, str]:
-        """Return the product's descriptors and the key of its choice."""
+        """Return the descriptors of the product, and the key of its algorithm in ``Tuning``."""
         alignment = min(_alignment(address) for address in addresses)
         key = f"{self._named}: {_described(gemm)}, aligned to {alignment}"
         return LtProduct(self._library, self._handle, gemm, alignment), key
@@ -101,7 +105,7 @@ class TunedProducts:
         product: LtProduct,
         default: Callable[[tuple[int, int, int]], OnStream] | None,
     ) -> bytes:
-        """Return the algorithm that takes least time; nothing for the default, if there is one."""
+        """Measure the candidates on random operands and return the fastest; empty if ``default`` is the fastest."""
         blocks = [
             self._random(_num_bytes(matrix, gemm.count, columns, kind), kind)
             for matrix, columns, kind in (
@@ -123,7 +127,7 @@ class TunedProducts:
         return best
 
     def _time(self, run: OnStream) -> float:
-        """Return the milliseconds of a call."""
+        """Return the median time of a call of ``run`` in milliseconds."""
         stream = cupy.cuda.Stream(non_blocking=True)
         run(stream.ptr)
         took = []
@@ -137,7 +141,10 @@ class TunedProducts:
         return statistics.median(took)
 
     def _random(self, num_bytes: int, kind: PrimitiveType) -> GpuBlock:
-        """Return memory full of normal random numbers: zeros take less power, and other algorithms win with them."""
+        """Allocate ``num_bytes`` of device memory and fill them with normal random numbers of type ``kind``.
+
+        Operands of zeros need less power, so other algorithms would be the fastest.
+        """
         block = self._allocate(num_bytes)
         values = np.random.default_rng(0).standard_normal(_PATTERN // kind.byte_size)
         pattern = values.astype(kind.numpy).view(np.uint8)[: min(num_bytes, _PATTERN)]
@@ -158,7 +165,7 @@ def _alignment(address: int) -> int:
 
 
 def _num_bytes(matrix: GemmMatrix, count: int, columns: int, kind: PrimitiveType) -> int:
-    """Return the bytes from the first to the last element of ``count`` matrices of so many columns in memory."""
+    """Return the bytes that ``count`` matrices of ``columns`` stored columns span in memory."""
     return ((count - 1) * matrix.step + columns * matrix.leading) * kind.byte_size
 
 

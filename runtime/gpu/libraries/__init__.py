@@ -1,1 +1,1 @@
-"""Kernels that library functions compute: calls as plain data, alone or between kernels in PTX."""
+"""Kernels that CUDA libraries compute: their calls as plain data, alone or in sequences with PTX kernels."""

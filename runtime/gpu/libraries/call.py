@@ -1,4 +1,4 @@
-"""Calls of library functions, as plain data without their arrays."""
+"""Calls of library functions in sequences, as plain data without arrays."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from spmd.lazy_dataclass import dataclass
 
 
 class LibraryCall(ABC):
-    """Arguments of a library's function, without its arrays."""
+    """Call of a library function: all its arguments except the arrays."""
 
     @abstractmethod
     def on(self, name: str, arrays: tuple[DeviceView, ...]) -> Work:
-        """Return the call's work on ``arrays``; ``name`` is the thunk's."""
+        """Return the work that runs the call on ``arrays``. ``name`` is the name of the thunk."""
         ...
 
     @property
@@ -28,13 +28,13 @@ class LibraryCall(ABC):
     @property
     @abstractmethod
     def waits(self) -> bool:
-        """True if the library may let the host wait for the stream."""
+        """True if the library function may block the host until the stream is idle."""
         ...
 
 
 @dataclass(frozen=True)
 class KernelCall(LibraryCall):
-    """Call of the function that computes ``kernel``, on its operands and its one result."""
+    """Call of the library function that computes ``kernel``, on the kernel's operands and its only result."""
 
     kernel: Kernel
     can_be_captured = True

@@ -1,4 +1,4 @@
-"""Convolutions through cuDNN: the call, and the conversions of arrays that it does not take as they are."""
+"""Convolutions by cuDNN: the call, and conversions of arrays whose type or layout cuDNN does not support."""
 
 from __future__ import annotations
 
@@ -20,22 +20,26 @@ from runtime.program.records.convolution import (
 from spmd.ops.window import WindowDimension
 from spmd.shape import PrimitiveType
 
-#: Bytes: cuDNN's kernels read arrays in vectors of this size.
+#: Alignment of arrays in bytes: cuDNN's kernels read vectors of this size.
 _ALIGNED = 16
-#: Types in which cuDNN stores all three arrays, with the type of the sums.
+#: Element types that cuDNN supports for all three arrays -> type in which it accumulates.
 _SUMS = {
     PrimitiveType.F16: PrimitiveType.F32,
     PrimitiveType.BF16: PrimitiveType.F32,
     PrimitiveType.F32: PrimitiveType.F32,
     PrimitiveType.F64: PrimitiveType.F64,
 }
-#: Types whose values TF32 holds, so that their products are exact in it.
+#: Types whose values TF32 represents exactly, so that rounding operands to TF32 changes nothing.
 _IN_TF32 = {PrimitiveType.F16, PrimitiveType.BF16}
 
 
 @in_sequence(PanelConvolutionKernel, GroupConvolutionKernel, PhaseConvolutionKernel)
 def convolution(kernel: ConvolutionKernel, builder: SequenceBuilder) -> bool:
-    """Add the conversions and the call. Returns False without cuDNN, or if zeros and conversion meet in one array."""
+    """Add the stages of ``kernel`` to ``builder``: conversions of arrays and the call of cuDNN.
+
+    Returns False if cuDNN is disabled, or if no formulation of the convolution has paddings that cuDNN supports and
+    arrays that one kernel converts.
+    """
     if not builder.options.cudnn:
         return False
     arrays = (*builder.operands, *builder.results)
@@ -48,12 +52,15 @@ def convolution(kernel: ConvolutionKernel, builder: SequenceBuilder) -> bool:
 
 
 def _fits(library: LibraryConvolution, way: Way) -> bool:
-    """Return whether arrays with zeros between their elements are of the call's type: kernels do one or the other."""
+    """Return whether every array that needs zeros inserted already has the call's element type.
+
+    One kernel either inserts zeros or converts the type.
+    """
     return all(array.kind is library.element_type for array in way.arrays.values() if array.zeros)
 
 
 def _add(library: LibraryConvolution, way: Way, builder: SequenceBuilder) -> None:
-    """Add the stages. The roles of x, w and the result are those of both operands and the result in this order."""
+    """Add the conversions of both operands, the call, and the conversion of the result, where they are needed."""
     given, taken = [], []
     for role, sequence_array in zip(
         ORDER[way.direction], (*builder.operands, *builder.results), strict=True
@@ -76,6 +83,7 @@ def _add(library: LibraryConvolution, way: Way, builder: SequenceBuilder) -> Non
 def _bring(
     array: ConvolutionArray, source: SequenceArray, room: SequenceArray, builder: SequenceBuilder
 ) -> None:
+    """Add a copy of ``source`` to ``room`` that converts it to the type and layout of ``room`` and inserts zeros."""
     if not array.zeros:
         builder.copy(source, room)
         return
@@ -85,7 +93,7 @@ def _bring(
 
 
 def _suits(library: LibraryConvolution, array: ConvolutionArray, role: str) -> bool:
-    """Return whether cuDNN takes the array as it is."""
+    """Return whether cuDNN can access ``array`` in place: its type, layout and alignment are those of the call."""
     return (
         array.kind is library.element_type
         and array.lies(role, channels_last=library.channels_last)
@@ -94,7 +102,7 @@ def _suits(library: LibraryConvolution, array: ConvolutionArray, role: str) -> b
 
 
 def _library(kernel: ConvolutionKernel, way: Way) -> LibraryConvolution | None:
-    """Return the record of the call; None for paddings that cuDNN has not."""
+    """Return the record of the call for ``way``, or None if it needs a padding that cuDNN does not support."""
     sizes = {role: array.merged_dims(role) for role, array in way.arrays.items()}
     paddings = []
     for dim, image, output in zip(way.window, sizes["image"][2:], sizes["output"][2:], strict=True):
@@ -125,9 +133,10 @@ def _library(kernel: ConvolutionKernel, way: Way) -> LibraryConvolution | None:
 
 
 def _padding(dim: WindowDimension, image: int, output: int) -> tuple[int, int] | None:
-    """Return the zeros before and after ``image`` elements for ``output`` results; None if either is negative.
+    """Return the numbers of zeros before and after the ``image`` elements of a dimension with ``output`` results.
 
-    Elements that are left over, fewer than a stride, are not covered by any window.
+    Returns None if cuDNN cannot express them. Elements at the end that no window covers, fewer than a stride, count as
+    padding 0.
     """
     before = dim.padding_low
     after = (output - 1) * dim.stride + dim.dilated_size - before - image

@@ -1,4 +1,4 @@
-"""Record of a convolution, or of one of its gradients, as cuDNN computes it."""
+"""Record of a convolution or of one of its gradients, in cuDNN's terms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spmd.shape import PrimitiveType
 
 
 class Direction(Enum):
-    """The array that is computed from the other two. The values are cuDNN's names."""
+    """Array that a call computes from the other two. The values are cuDNN's names of the operations."""
 
     FORWARD = "fprop"  # image, filter -> output
     INPUT = "dgrad"  # output, filter -> image
@@ -20,15 +20,16 @@ class Direction(Enum):
 
 @dataclass(frozen=True)
 class LibraryConvolution(Kernel):
-    """results[0] = the convolution or gradient that ``direction`` names, of dense arrays of ``element_type``.
+    """Convolution, or the gradient of one that ``direction`` selects, of dense arrays of ``element_type``.
 
-    With image[n, c, spatial..], filter[k, c / groups, window..] and output[n, k, spatial..] the forward one is
+    The operands and the result have the roles that ``ORDER`` (convolution_ways.py) gives for ``direction``. With
+    image[n, c, spatial..], filter[k, c / groups, window..] and output[n, k, spatial..] the forward convolution is
 
         output[n, k, o..] = sum over c, t.. of image[n, c, o * stride + t * dilation - before] * filter[k, c, t..]
 
-    ``image``, ``filter`` and ``output`` are these sizes. channels_last: c (of filters c, too) varies fastest in memory,
-    otherwise the last spatial dimension. before, after: zeros at the ends of each spatial dimension of the image. sums:
-    their type. tf32: f32 operands may be rounded to TF32.
+    image, filter, output: sizes of these arrays. before, after: number of zeros at both ends of each spatial dimension
+    of the image. sums: type of the accumulators. channels_last: c varies fastest in memory in all arrays (NHWC),
+    otherwise the last spatial dimension (NCHW). tf32: f32 operands may be rounded to TF32.
     """
 
     direction: Direction
@@ -46,7 +47,7 @@ class LibraryConvolution(Kernel):
 
     @property
     def arrays(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """The sizes of both operands and of the result, in this order."""
+        """Sizes of the first operand, the second operand and the result."""
         return {
             Direction.FORWARD: (self.image, self.filter, self.output),
             Direction.INPUT: (self.output, self.filter, self.image),
@@ -54,7 +55,7 @@ class LibraryConvolution(Kernel):
         }[self.direction]
 
     def strides_of(self, dims: Sequence[int]) -> tuple[int, ...]:
-        """Return the strides, in elements, of an array of these sizes."""
+        """Return the strides, in elements, of a dense array of sizes ``dims`` in the call's layout."""
         order = [0, *range(2, len(dims)), 1] if self.channels_last else range(len(dims))
         strides, step = [0] * len(dims), 1
         for d in reversed(order):

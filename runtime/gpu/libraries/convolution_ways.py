@@ -1,8 +1,8 @@
-"""Ways to ask cuDNN for a convolution of HLO: what is computed from what, and the arrays in its order of dimensions.
+"""Formulations of an HLO convolution as a cuDNN operation, with the arrays in cuDNN's order of dimensions.
 
-In HLO a convolution and its two gradients are all convolutions. They differ in what they dilate: the input's gradient
-has the strides as base dilation; the filter's gradient has them as window dilation, and a window as large as the result
-of the forward one.
+In HLO a forward convolution and its two gradients are all convolutions. They differ in their dilations: the gradient of
+the input has the forward strides as base dilation. The gradient of the filter has them as window dilation, and its
+window is as large as the forward result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ConvolutionKernel: TypeAlias = (
     PanelConvolutionKernel | GroupConvolutionKernel | PhaseConvolutionKernel
 )
 
-#: The roles of both operands and of the result.
+#: Roles of the first operand, the second operand and the result of a call.
 ORDER = {
     Direction.FORWARD: ("image", "filter", "output"),
     Direction.INPUT: ("output", "filter", "image"),
@@ -38,9 +38,10 @@ ORDER = {
 
 @dataclass(frozen=True)
 class Way:
-    """``direction`` of the forward convolution that has this ``window``, and the arrays by role.
+    """Formulation of an HLO convolution as operation ``direction`` of a forward convolution.
 
-    Paddings at the high ends follow from the sizes.
+    window: spatial dimensions of that forward convolution's window. Paddings at the high ends follow from the sizes.
+    arrays: the HLO arrays by their roles in it: image, filter and output.
     """
 
     direction: Direction
@@ -49,9 +50,10 @@ class Way:
 
 
 def ways(kernel: ConvolutionKernel, views: Sequence[StridedView]) -> Iterator[Way]:
-    """Yield ways to compute ``kernel`` for such x, w and result, the fastest first.
+    """Yield formulations of ``kernel``, the fastest first. ``views`` are its two operands and its result.
 
-    The last one copies x with its zeros in it, and always has sizes that cuDNN takes.
+    The last formulation of a convolution with base dilation copies the first operand with all its zeros. cuDNN supports
+    that for all sizes.
     """
     found = _Ways(kernel, views)
     if not found.is_dilated:
@@ -63,7 +65,10 @@ def ways(kernel: ConvolutionKernel, views: Sequence[StridedView]) -> Iterator[Wa
 
 
 class _Ways:
-    """Ways of one convolution: x[g, n, spatial.., c], w[g, window.., c, f] and out[g, n, out.., f]."""
+    """Formulations of one convolution out[g, n, out.., f] of x[g, n, spatial.., c] and w[g, window.., c, f].
+
+    g counts groups, n images, c input features and f output features.
+    """
 
     def __init__(self, kernel: ConvolutionKernel, views: Sequence[StridedView]) -> None:
         self.x, self.w, self.out = map(ConvolutionArray, views)
@@ -73,21 +78,23 @@ class _Ways:
         self.window = (*(WindowDimension(),) * missing, *own.dims)
         self.results = (*(1,) * missing, *views[2].dims[2:-1])
         self.is_dilated = any(dim.base_dilation > 1 for dim in own.dims)
-        #: Spatial dimensions along which the window is read backwards, and forwards.
+        #: Spatial dimensions along which the window is reversed, and along which it is not.
         self.backwards = [d for d, dim in enumerate(self.window) if dim.reversal]
         self.forwards = [d for d, dim in enumerate(self.window) if not dim.reversal]
 
     @property
     def is_filter_gradient(self) -> bool:
-        """True if the window is larger than the result, and the images' batch is what is summed over.
+        """True if the convolution is probably the filter's gradient of another one.
 
-        The batch varies more slowly in memory than channels do; x[g, n, spatial.., c] has the channels as n then.
+        Its window is then larger than its result, and it sums over the images of the other convolution: x has the
+        channels of that image as n and its batch as c. The batch varies more slowly in memory than the channels.
         """
         sizes = math.prod(dim.size for dim in self.window)
         strides = self.x.view.strides
         return sizes > math.prod(self.results) and abs(strides[1]) < abs(strides[-1])
 
     def forward(self) -> Way:
+        """Return the formulation as a forward convolution."""
         output = self._in_order(self.out, 1, 0, 2 + self.rank)
         image = self._in_order(self.x, 1, 0, 2 + self.rank)
         return Way(
@@ -101,7 +108,7 @@ class _Ways:
         )
 
     def padded(self) -> Way:
-        """Return the forward convolution of x with all its zeros."""
+        """Return the formulation as a forward convolution of a copy of x that contains all zeros."""
         image = self._in_order(self.x, 1, 0, 2 + self.rank)
         return Way(
             Direction.FORWARD,
@@ -114,7 +121,10 @@ class _Ways:
         )
 
     def input_gradient(self) -> Way:
-        """Return the gradient of the image of a convolution whose filter is reversed."""
+        """Return the formulation as the image's gradient of a convolution with the reversed filter.
+
+        The strides of that convolution are the base dilations of this one.
+        """
         window = tuple(
             WindowDimension(
                 size=dim.size,
@@ -135,7 +145,11 @@ class _Ways:
         )
 
     def filter_gradient(self) -> Way:
-        """Return the gradient of the filter: strides and dilations are exchanged, and so are window and result."""
+        """Return the formulation as a filter's gradient.
+
+        The strides of the differentiated convolution are the window dilations of this one and vice versa, and its
+        window has the sizes of this result.
+        """
         window = tuple(
             WindowDimension(
                 size=size,
@@ -167,11 +181,12 @@ class _Ways:
 
 @dataclass(frozen=True)
 class ConvolutionArray:
-    """An array of the program with its dimensions in the order of a role, the groups as a dimension of their own.
+    """Array of the program with its dimensions in the order of its role, and the groups g as a separate dimension.
 
     image[n, g, c, spatial..], filter[g, k, c, window..], output[n, g, k, spatial..]
 
-    zeros: what is to be put around and between its elements; ``dims`` counts them.
+    zeros: for each spatial dimension (index of the first element, distance between elements, size) in the array with
+    zeros inserted around and between the elements; empty if none are inserted. ``dims`` includes the zeros.
     """
 
     view: StridedView
@@ -187,7 +202,11 @@ class ConvolutionArray:
         return (*dims[:3], *(size for *_, size in self.zeros)) if self.zeros else dims
 
     def ordered(self, first: Sequence[int], spatial: int, rank: int) -> ConvolutionArray:
-        """Return the array with dimensions ``first``, then ``rank`` spatial ones from ``spatial`` on, at least two."""
+        """Return the array transposed to its dimensions ``first``, followed by its spatial dimensions.
+
+        Those are the ``rank`` dimensions from ``spatial`` on. If there are fewer than two, dimensions of size 1 are
+        added, because cuDNN requires two.
+        """
         view = self.view.transpose((*first, *range(spatial, spatial + rank)))
         missing = max(0, 2 - rank)
         ones, steps = (1,) * missing, (view.element_type.byte_size,) * missing
@@ -196,13 +215,16 @@ class ConvolutionArray:
         return replace(self, view=replace(view, dims=dims, strides=strides))
 
     def reversed(self, dimensions: Sequence[int]) -> ConvolutionArray:
-        """Return the array backwards along spatial ``dimensions``."""
+        """Return the array reversed along the spatial dimensions ``dimensions`` (0 is the first spatial one)."""
         view = self.view
         view_backwards = view.reverse(tuple(3 + d for d in dimensions if view.dims[3 + d] > 1))
         return replace(self, view=view_backwards)
 
     def cut(self, window: Sequence[WindowDimension], outputs: Sequence[int]) -> ConvolutionArray:
-        """Return the image without the elements at its ends that negative padding takes away."""
+        """Return the image without the elements at its ends that negative padding removes.
+
+        window: spatial dimensions of the window. outputs: sizes of the result along them.
+        """
         starts, limits = [0] * 3, list(self.view.dims[:3])
         for dim, size, output in zip(window, self.view.dims[3:], outputs, strict=True):
             used = (output - 1) * dim.stride + dim.dilated_size - dim.padding_low
@@ -212,7 +234,7 @@ class ConvolutionArray:
         return replace(self, view=view)
 
     def padded(self, window: Sequence[WindowDimension]) -> ConvolutionArray:
-        """Return the image with the zeros of padding and base dilation."""
+        """Return the image with the zeros that the padding and the base dilation of ``window`` insert."""
         zeros = tuple(
             (
                 dim.padding_low,
@@ -224,7 +246,7 @@ class ConvolutionArray:
         return replace(self, zeros=zeros)
 
     def pad_kernel(self) -> PadKernel:
-        """Return the kernel that writes the array with ``zeros``."""
+        """Return the kernel that copies the array to one that contains ``zeros``, without elements that are cut off."""
         source, target = [slice(None)] * 3, [slice(None)] * 3
         for (low, step, size), count in zip(self.zeros, self.view.dims[3:], strict=True):
             first = max(0, -(low // step))
@@ -235,12 +257,12 @@ class ConvolutionArray:
         return PadKernel(tuple(source), tuple(target))
 
     def merged_dims(self, role: str) -> tuple[int, ...]:
-        """Return the sizes with the groups merged into the channels they count."""
+        """Return the sizes with the groups merged into the features: k of a filter, c of an image, k of an output."""
         a, b, c, *spatial = self.dims
         return (a * b, c, *spatial) if role == "filter" else (a, b * c, *spatial)
 
     def dense(self, role: str, kind: PrimitiveType, *, channels_last: bool) -> StridedView:
-        """Return a view of the same sizes without gaps, in the order of cuDNN's layout."""
+        """Return a dense view of the same sizes and element type ``kind``, in cuDNN's layout for ``role``."""
         spatial = tuple(range(3, len(self.dims)))
         order = (0, 1, 2, *spatial)
         if channels_last:
@@ -248,7 +270,7 @@ class ConvolutionArray:
         return StridedView.dense_in_order(ArrayShape(kind, self.dims), order)
 
     def lies(self, role: str, *, channels_last: bool) -> bool:
-        """Return whether it lies without gaps in the order of cuDNN's layout."""
+        """Return whether the array is dense in cuDNN's layout for ``role``, and needs no zeros."""
         view = self.view
         dense = self.dense(role, self.kind, channels_last=channels_last)
         return not self.zeros and all(
@@ -262,5 +284,5 @@ def _window(kernel: ConvolutionKernel) -> Window:
 
 
 def _without_negatives(window: tuple[WindowDimension, ...]) -> tuple[WindowDimension, ...]:
-    """Return the window of an image after ``cut``."""
+    """Return ``window`` without negative padding, which fits an image after ``cut``."""
     return tuple(replace(dim, padding_low=max(dim.padding_low, 0)) for dim in window)

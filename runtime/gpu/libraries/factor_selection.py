@@ -1,4 +1,7 @@
-"""Scalar programs that turn what potrf leaves into a Cholesky kernel's results: nan where there is no factor."""
+"""Scalar programs that turn the output of potrf into the results of a Cholesky kernel.
+
+A matrix without a factor gets nan in its result.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveTyp
 
 
 class _Program:
-    """Scalar program as it is put together; registers are numbers."""
+    """Builder of a scalar program. Registers are numbers: the parameters in order, then the result of each step."""
 
     def __init__(self, *parameters: PrimitiveType) -> None:
         self._kinds = list(parameters)
@@ -51,7 +54,11 @@ class _Program:
         return len(self._kinds) - 1
 
     def has_factor(self, pivot: int, info: int) -> int:
-        """Add the test of a matrix's last pivot and info: a pivot of nan, too, is a failure."""
+        """Add the test of whether potrf found a factor, and return its register.
+
+        pivot: last diagonal element of the factor, which must be positive and not nan. info: status of potrf, which
+        must be 0.
+        """
         kind = self._kinds[pivot]
         if kind in _PARTS:
             pivot = self.op(Opcode.REAL, _PARTS[kind], pivot)
@@ -60,12 +67,18 @@ class _Program:
         return self.op(Opcode.AND, _PRED, is_positive, is_factored)
 
     def giving(self, result: int) -> ScalarProgram:
+        """Return the finished program, whose result is register ``result``."""
         return ScalarProgram(self._parameters, tuple(self._steps), (result,))
 
 
 @cache
 def selection_program(kind: PrimitiveType, *, lower: bool, clears: bool) -> ScalarProgram:
-    """Return the program of (factor, last pivot, info, row, column) and, unless it clears, the operand."""
+    """Return the program that selects an element of a Cholesky result.
+
+    Its parameters are the element of potrf's output, the last pivot, info, the row and the column of the element, and,
+    unless ``clears``, the element of the operand. lower: the factor is the lower triangle. clears: elements of the
+    other triangle become 0; otherwise they are copied from the operand.
+    """
     others = () if clears else (kind,)
     program = _Program(kind, kind, _S32, PrimitiveType.S64, PrimitiveType.S64, *others)
     factor, pivot, info, row, column = range(5)
@@ -82,7 +95,7 @@ def selection_program(kind: PrimitiveType, *, lower: bool, clears: bool) -> Scal
 
 @cache
 def failure_program(kind: PrimitiveType) -> ScalarProgram:
-    """Return the program of (last pivot, info): 0 if there is a factor, else 1."""
+    """Return the program of (last pivot, info) whose s32 result is 0 if the matrix has a factor, else 1."""
     program = _Program(kind, _S32)
     has_factor = program.has_factor(0, 1)
     zero, one = program.constant(_S32, 0), program.constant(_S32, 1)

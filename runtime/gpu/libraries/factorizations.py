@@ -1,4 +1,4 @@
-"""LU, QR, eigenvalue and singular value decompositions through cuSOLVER, which takes matrices by columns, in place."""
+"""LU, QR, eigenvalue and singular value decompositions by cuSOLVER, which overwrites column-major matrices."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from spmd.shape import PrimitiveType
 
 _S32 = PrimitiveType.S32
 _PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
-#: Most calls of one kernel: the host decomposes more small matrices sooner than it calls a library for each.
+#: Most library calls for one kernel. For a larger batch of small matrices the host's own decompositions are faster than
+#: one library call for each.
 _MOST_CALLS = 1024
-#: Most rows and columns of matrices of a batch that cuSOLVER decomposes in one call of gesvdjBatched.
+#: Most rows and columns of matrices that cuSOLVER's gesvdjBatched decomposes.
 BATCHED_VALUES = 32
 
 
 @in_sequence(FactorizationKernel)
 def factorization(kernel: FactorizationKernel, builder: SequenceBuilder) -> bool:
+    """Add the stages of a decomposition. Returns False if the libraries do not support the operand."""
     if not accepts(builder):
         return False
     _STAGES[kernel.routine](kernel, builder)
@@ -73,7 +75,7 @@ def _syevd(kernel: FactorizationKernel, builder: SequenceBuilder) -> None:
 
 
 def _gesdd(kernel: FactorizationKernel, builder: SequenceBuilder) -> None:
-    """Add the stages of a singular value decomposition. The first result is a copy of the operand."""
+    """Add the stages of a singular value decomposition. The kernel's first result is a copy of the operand."""
     (source,), (a, values, u, vh, info) = builder.operands, builder.results
     rows, columns = source.view.dims[-2:]
     outputs = builder.packed(values), builder.packed(info)
@@ -88,9 +90,10 @@ def _gesdd(kernel: FactorizationKernel, builder: SequenceBuilder) -> None:
 
 
 def _gesvd(flag: str, builder: SequenceBuilder, values: SequenceArray, info: SequenceArray) -> None:
-    """Decompose a, or its transpose if it has more columns than rows, which gesvd does not take: a^T = vh^T s u^T.
+    """Add a decomposition by gesvd, which requires at least as many rows as columns.
 
-    Row-major matrices are their transposes for cuSOLVER.
+    A matrix a with more columns than rows is decomposed as its transpose: a^T = vh^T s u^T. No transposition is needed,
+    since cuSOLVER reads a row-major matrix as its transpose.
     """
     (source,), (_a, _values, u, vh, _info) = builder.operands, builder.results
     rows, columns = source.view.dims[-2:]
@@ -114,7 +117,10 @@ def _gesvd(flag: str, builder: SequenceBuilder, values: SequenceArray, info: Seq
 def _jacobi(
     flag: str, builder: SequenceBuilder, values: SequenceArray, info: SequenceArray
 ) -> None:
-    """Decompose a batch of small matrices with all vectors; cuSOLVER writes v instead of its adjoint."""
+    """Add a decomposition of a batch of small matrices by gesvdjBatched, which computes all singular vectors.
+
+    cuSOLVER returns v instead of its adjoint vh, so complex vectors are conjugated.
+    """
     (source,), (_a, _values, u, vh, _info) = builder.operands, builder.results
     *batch, rows, columns = source.view.dims
     kind = source.view.element_type
@@ -137,7 +143,7 @@ def _jacobi(
 def _call(
     function: SolverFunction, source: SequenceArray, builder: SequenceBuilder, flag: str = ""
 ) -> SolverCall:
-    """Return the call of a function. The sequence fails if it takes too many calls for the matrices of ``source``."""
+    """Return the call of ``function``. The builder fails if the batch ``source`` needs more than _MOST_CALLS calls."""
     call = SolverCall(function, flag)
     *batch, rows, columns = source.view.dims
     count = math.prod(batch)
@@ -147,14 +153,14 @@ def _call(
 
 
 def _by_columns(source: SequenceArray, builder: SequenceBuilder) -> SequenceArray:
-    """Return a copy in the workspace."""
+    """Return a column-major copy of ``source`` in the workspace."""
     copy = builder.room(source.view.element_type, source.view.dims, by_columns=True)
     builder.copy(source, copy)
     return copy
 
 
 def _first(room: SequenceArray, dims: tuple[int, ...]) -> SequenceArray:
-    """Return the first ``dims`` elements in each dimension."""
+    """Return the part of ``room`` that has the first ``dims[d]`` elements along each dimension d."""
     view = room.view
     part = StridedView(view.element_type, dims, view.strides, view.offset)
     return SequenceArray(room.kind, room.number, part)
@@ -162,6 +168,7 @@ def _first(room: SequenceArray, dims: tuple[int, ...]) -> SequenceArray:
 
 @cache
 def _conjugate(kind: PrimitiveType) -> ScalarProgram:
+    """Return the program that conjugates an element of the complex type ``kind``."""
     part = _PARTS[kind]
     steps = (
         ScalarOp(ElementSignature(Opcode.REAL, (kind,), part), (0,)),

@@ -1,7 +1,7 @@
-"""Matrix products in cuBLAS terms: column major, one leading dimension and one stride between matrices each.
+"""Matrix products in cuBLAS's terms: column-major matrices with a leading dimension and a stride between matrices.
 
-A row-major matrix is its transpose in column-major terms. So the row-major result[m, n] = lhs @ rhs is computed as
-result' = rhs' @ lhs', where ' is cuBLAS's view of a matrix.
+cuBLAS reads a row-major matrix as its transpose. So the row-major result[m, n] = lhs @ rhs is computed as
+result' = rhs' @ lhs', where ' marks the matrix as cuBLAS reads it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from runtime.program.strides import StridedView
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
-#: Bytes: cuBLAS reads matrices behind pointers in vectors of this size.
+#: Alignment in bytes of matrices in arrays of pointers: cuBLAS reads vectors of this size.
 _ALIGNED = 16
-#: Most pointers of one array; they are written once for each product.
+#: Largest number of pointers in one array of pointers, which is written once for each product.
 _MOST_POINTERS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class GemmMatrix:
-    """Layout of a batch of matrices. ``offset``: bytes from the view's first element.
+    """Layout of a batch of column-major matrices.
 
-    ``transposed``: cuBLAS transposes it. ``leading``: elements between columns; ``step``: between matrices.
+    offset: bytes from the first element of the array's view to the first matrix. transposed: cuBLAS uses the transposes
+    of the matrices. leading: elements between columns (leading dimension). step: elements between matrices.
     """
 
     offset: int
@@ -37,12 +38,12 @@ class GemmMatrix:
 
 @dataclass(frozen=True, slots=True)
 class GemmCall:
-    """Batch of ``count`` products c = a @ b in column-major terms, ``m`` by ``n`` with depth ``k``.
+    """Batch of ``count`` column-major products c[m, n] = a[m, k] @ b[k, n].
 
-    ``swapped``: a is the product's right operand, as for every row-major result. a_kind, b_kind: types of a and b,
-    which differ for f8 only. ``compute``: type of sums. tf32: operands are f32 and are rounded to TF32. offsets: bytes
-    from the first elements of a, b and c to each of the ``count`` matrices, if these are not evenly spaced; offsets and
-    steps are 0 then.
+    swapped: a is the right operand of the HLO product, as for every row-major result. a_kind, b_kind: types of a and b,
+    which differ for f8 only. compute: type of the accumulators. tf32: operands are f32 and are rounded to TF32.
+    offsets: if the matrices are not evenly spaced, bytes from the first elements of a, b and c to each of the ``count``
+    matrices; the offsets and steps of ``a``, ``b`` and ``c`` are 0 then.
     """
 
     m: int
@@ -62,7 +63,7 @@ class GemmCall:
 
 
 _F32, _F64 = PrimitiveType.F32, PrimitiveType.F64
-#: (operands, result) -> the type in which cuBLAS sums: f32 for narrow floats, as XLA does.
+#: (type of both operands, type of the result) -> type in which cuBLAS accumulates: f32 for f16 and bf16, as in XLA.
 SUMS = {
     (PrimitiveType.BF16, PrimitiveType.BF16): _F32,
     (PrimitiveType.BF16, _F32): _F32,
@@ -74,7 +75,7 @@ SUMS = {
     (PrimitiveType.C128, PrimitiveType.C128): PrimitiveType.C128,
 }
 
-#: Operands of products in 8 bits (not two f8e5m2), and their results.
+#: Types of operands of f8 products (both must not be f8e5m2), and types of their results.
 F8_OPERANDS = {PrimitiveType.F8E4M3FN, PrimitiveType.F8E5M2}
 F8_RESULTS = {PrimitiveType.BF16, PrimitiveType.F16, _F32}
 _F8_MULTIPLE = 16
@@ -83,7 +84,10 @@ _F8_MULTIPLE = 16
 def gemm_calls(
     kernel: DotKernel, lhs: StridedView, rhs: StridedView, out: StridedView
 ) -> tuple[GemmCall, ...] | None:
-    """Return the cuBLAS calls of ``kernel``: None for unsupported types or strides, no calls for no elements."""
+    """Return the cuBLAS calls that compute ``kernel`` on arrays with these layouts.
+
+    Returns None if cuBLAS does not support the types or strides, and no calls if the result has no elements.
+    """
     compute = SUMS.get((kernel.lhs, kernel.result))
     is_f8 = are_f8(kernel)
     if is_f8 and kernel.result in F8_RESULTS:
@@ -146,13 +150,16 @@ def gemm_calls(
 
 
 def are_f8(kernel: DotKernel) -> bool:
-    """Return whether the operands are of types that tensor cores multiply in 8 bits."""
+    """Return whether the operands of ``kernel`` have f8 types that tensor cores multiply."""
     both = {kernel.lhs, kernel.rhs}
     return both <= F8_OPERANDS and both != {PrimitiveType.F8E5M2}
 
 
 def _suits_f8(call: GemmCall) -> bool:
-    """Return whether cuBLASLt takes a product of f8: depth lies fastest in both operands, sizes are multiples of 16."""
+    """Return whether cuBLASLt supports a product of f8 operands with the layouts of ``call``.
+
+    The contracted dimension must vary fastest in both operands, and sizes and strides must be multiples of 16.
+    """
     sizes = (call.m, call.n, call.k, call.a.leading, call.b.leading, call.c.leading)
     steps = (call.a.step, call.b.step, call.c.step)
     return (
@@ -163,9 +170,10 @@ def _suits_f8(call: GemmCall) -> bool:
 
 
 def in_one_call(calls: tuple[GemmCall, ...], lhs: int, rhs: int, out: int) -> tuple[GemmCall, ...]:
-    """Return calls of one product as a single call by pointers; unchanged if one is enough or pointers do not fit.
+    """Return the ``calls`` of one product as a single call with arrays of pointers (cublasGemmBatchedEx).
 
-    lhs, rhs, out: addresses of the first elements. cuBLAS needs pointers that are multiples of 16 bytes.
+    lhs, rhs, out: addresses of the first elements. Returns ``calls`` unchanged if there is only one, if there are more
+    than _MOST_POINTERS matrices, or if the address of a matrix is not a multiple of 16 bytes.
     """
     count = sum(call.count for call in calls)
     if len(calls) < 2 or count > _MOST_POINTERS:
@@ -190,7 +198,10 @@ def in_one_call(calls: tuple[GemmCall, ...], lhs: int, rhs: int, out: int) -> tu
 
 
 def _matrix(dims: Sequence[int], strides: Sequence[int], item: int) -> tuple[bool, int] | None:
-    """Return (whether columns are contiguous instead of rows, elements between rows (or columns)); None for neither."""
+    """Return (False, elements between rows) if rows are contiguous, (True, elements between columns) if columns are.
+
+    dims, strides: of the matrix, strides in bytes. item: bytes of an element. Returns None if neither is contiguous.
+    """
     (rows, columns), (along_rows, along_columns) = dims, strides
     if columns == 1 or along_columns == item:
         leading = columns if rows == 1 else along_rows // item
@@ -214,7 +225,10 @@ def _plain(matrix: GemmMatrix) -> GemmMatrix:
 def _merged_batch(
     sizes: Sequence[int], strides: Sequence[list[int]]
 ) -> list[tuple[int, list[int]]]:
-    """Return batch dimensions, slowest first; neighbours that are evenly spaced in all three arrays are merged."""
+    """Return the batch dimensions as (size, strides of lhs, rhs and result in bytes), slowest first.
+
+    Adjacent dimensions are merged if the merged one has a constant stride in all three arrays.
+    """
     merged: list[tuple[int, list[int]]] = []
     for size, own in zip(sizes, strides, strict=True):
         if size == 1:
@@ -229,7 +243,7 @@ def _merged_batch(
 def _taken_at_once(
     batch: list[tuple[int, list[int]]],
 ) -> tuple[list[tuple[int, list[int]]], tuple[int, list[int]]]:
-    """Return the other dimensions, and the largest one, which one call iterates over."""
+    """Return the batch dimensions except the largest, and the largest, which a single strided call iterates over."""
     if not batch:
         return [], (1, [0, 0, 0])
     largest = max(range(len(batch)), key=lambda i: batch[i][0])
@@ -248,4 +262,5 @@ def _offsets(outer: list[tuple[int, list[int]]]) -> list[list[int]]:
 
 
 def flops(call: GemmCall) -> int:
+    """Return the number of multiplications and additions of ``call``."""
     return 2 * math.prod((call.m, call.n, call.k, call.count))

@@ -1,4 +1,4 @@
-"""Kernels that library functions compute: by kernel kind, the library call for given arrays."""
+"""Library calls by class of kernel."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from runtime.program.records.dot import DotKernel
 from runtime.program.records.fft import FftKernel
 from spmd.registry import Registry
 
-#: (thunk's name, kernel, arrays) -> the work; None if the library does not support these types or
-#: strides.
+#: Function (name of the thunk, kernel, arrays) -> work, or None if the library does not support the
+#: types or strides of the arrays.
 LibraryEmitter: TypeAlias = Callable[[str, Kernel, KernelArraysOnDevice], Work | None]
 LIBRARY_EMITTERS: Registry[type[Kernel], LibraryEmitter] = Registry("library form")
 
@@ -32,7 +32,11 @@ K = TypeVar("K", bound=Kernel)
 def through_library(
     kind: type[K],
 ) -> Callable[[Callable[[str, K, KernelArraysOnDevice], Work | None]], object]:
-    """Return a decorator that registers the library call of ``kind``. Its existence must not depend on addresses."""
+    """Return a decorator that registers a function as the library call of kernels of class ``kind``.
+
+    The function is called once with address 0 for planning, and once with the addresses of the arrays. Whether it
+    returns None must not depend on the addresses.
+    """
 
     def decorator(emitter: Callable[[str, K, KernelArraysOnDevice], Work | None]) -> object:
         LIBRARY_EMITTERS.add(kind, cast("LibraryEmitter", emitter))
@@ -42,12 +46,14 @@ def through_library(
 
 
 def library_work(name: str, kernel: Kernel, arrays: KernelArraysOnDevice) -> Work | None:
+    """Return the library call that computes ``kernel`` on ``arrays``, or None if no library function does."""
     emitter = LIBRARY_EMITTERS.get(type(kernel))
     return None if emitter is None else emitter(name, kernel, arrays)
 
 
 @through_library(DotKernel)
 def dot(name: str, kernel: DotKernel, arrays: KernelArraysOnDevice) -> Work | None:
+    """Return the cuBLAS calls of a matrix product, or None if cuBLAS does not support its types or strides."""
     (lhs, rhs), (out,) = arrays.operands, arrays.results
     calls = gemm_calls(kernel, lhs.view, rhs.view, out.view)
     if calls is None:

@@ -1,4 +1,4 @@
-"""Cholesky factors and triangular systems through cuSOLVER and cuBLAS."""
+"""Cholesky factorizations by cuSOLVER, and solutions of triangular systems by cuBLAS."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from runtime.program.records.loop import LoopKernel, LoopLeaf, Numbers, OperandE
 from runtime.program.strides import StridedView
 from spmd.shape import PrimitiveType
 
-#: Types of matrices that the libraries take.
+#: Element types of matrices that cuSOLVER and cuBLAS support.
 KINDS = (PrimitiveType.F32, PrimitiveType.F64, PrimitiveType.C64, PrimitiveType.C128)
 _S32 = PrimitiveType.S32
 
 
 def accepts(builder: SequenceBuilder) -> bool:
-    """Return whether the libraries take matrices of the first operand's type, of which there are any elements."""
+    """Return whether the libraries support the element type of the builder's first operand, and it has elements."""
     view = builder.operands[0].view
     return view.element_type in KINDS and view.num_elements > 0
 
 
 def as_columns(array: SequenceArray) -> SequenceArray:
-    """Return matrices by columns as the libraries' calls see them: packed, with dims [batch..., columns, rows]."""
+    """Return column-major matrices as the library calls take them: a packed array [batch..., columns, rows]."""
     view = array.view
     rank = len(view.dims)
     order = (*range(rank - 2), rank - 1, rank - 2)
@@ -31,9 +31,10 @@ def as_columns(array: SequenceArray) -> SequenceArray:
 
 @in_sequence(CholeskyKernel)
 def cholesky(kernel: CholeskyKernel, builder: SequenceBuilder) -> bool:
-    """Factor a copy, of which potrf overwrites both triangles, and select from it on the device.
+    """Add a factorization of a copy by potrf, which overwrites both triangles, and a kernel that selects the result.
 
-    A row-major upper triangle is a column-major lower one, which potrf is faster at. Its factor is the transposed one.
+    potrf always gets a column-major lower triangle, for which it is faster. A row-major upper triangle is one without a
+    transposition. Returns False if the libraries do not support the operand.
     """
     if not accepts(builder):
         return False
@@ -54,7 +55,7 @@ def cholesky(kernel: CholeskyKernel, builder: SequenceBuilder) -> bool:
 def _selection(
     kernel: CholeskyKernel, copy: StridedView, source: StridedView, result: StridedView
 ) -> LoopKernel:
-    """Return the kernel of results[0] from (factor, info, operand)."""
+    """Return the kernel that computes the factor (results[0]) from (output of potrf, info, operand)."""
     dims = copy.dims
     leaves: list[LoopLeaf] = [
         OperandElements(0, copy),
@@ -70,7 +71,7 @@ def _selection(
 
 
 def _failures(copy: StridedView, failed: StridedView) -> LoopKernel:
-    """Return the kernel of results[1] from (factor, info)."""
+    """Return the kernel that computes the failure flags (results[1]) from (output of potrf, info)."""
     batch = copy.dims[:-2]
     pivots = _last_pivots(copy, (*batch, 1, 1))
     pivot = StridedView(copy.element_type, batch, pivots.strides[:-2], pivots.offset)
@@ -79,13 +80,13 @@ def _failures(copy: StridedView, failed: StridedView) -> LoopKernel:
 
 
 def _last_pivots(copy: StridedView, dims: tuple[int, ...]) -> StridedView:
-    """Return the last diagonal element of each matrix, repeated over all of it."""
+    """Return a view in which each element of a matrix is the last diagonal element of that matrix (strides 0)."""
     offset = (copy.dims[-1] - 1) * sum(copy.strides[-2:])
     return StridedView(copy.element_type, dims, (*copy.strides[:-2], 0, 0), offset)
 
 
 def _infos(dims: tuple[int, ...], repeated: int) -> StridedView:
-    """Return a packed s32 for each matrix, repeated over the last ``repeated`` dimensions."""
+    """Return a view of one packed s32 for each matrix, broadcast over the last ``repeated`` dimensions."""
     strides, step = [0] * len(dims), _S32.byte_size
     for d in reversed(range(len(dims) - repeated)):
         strides[d] = step
@@ -94,13 +95,17 @@ def _infos(dims: tuple[int, ...], repeated: int) -> StridedView:
 
 
 def from_first(view: StridedView) -> StridedView:
-    """Return the view for a pointer to its first element."""
+    """Return ``view`` with offset 0, relative to a pointer to its first element."""
     return StridedView(view.element_type, view.dims, view.strides)
 
 
 @in_sequence(TriangularSolveKernel)
 def triangular_solve(kernel: TriangularSolveKernel, builder: SequenceBuilder) -> bool:
-    """Solve the transposed system: cuBLAS sees both matrices so, which exchanges sides and triangles."""
+    """Add the solution of a triangular system by trsm. Returns False if the libraries do not support the operand.
+
+    cuBLAS reads the row-major matrices as their transposes, so it solves the transposed system: left and right, and
+    lower and upper, are exchanged.
+    """
     if not accepts(builder):
         return False
     (triangles, sides), (result,) = builder.operands, builder.results

@@ -1,6 +1,6 @@
-"""Work of cuSOLVER's and cuBLAS's functions on dense matrices, as plain data.
+"""Calls of cuSOLVER's and cuBLAS's linear algebra functions, as plain data.
 
-Matrices are column-major without gaps, one behind the other: views have dims [batch..., columns, rows] and are packed.
+The matrices of a batch are column-major and contiguous: their views have dims [batch..., columns, rows] and are packed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class TriangularSolve(LibraryCall):
-    """cuBLAS's trsm of (triangles, sides): op(a) x = b if ``left``, else x op(a) = b, where x overwrites b.
+    """Call of cuBLAS's trsm on the arrays (a, b), the triangular matrices and the right-hand sides.
 
-    op: N, T or C (adjoint).
+    It solves op(a) x = b if ``left``, else x op(a) = b. The solution x overwrites b. lower: a is lower triangular.
+    op: N, T or C (identity, transpose, adjoint). unit: the diagonal of a is taken to be 1.
     """
 
     left: bool
@@ -35,7 +36,7 @@ class TriangularSolve(LibraryCall):
 
 @dataclass(frozen=True)
 class TriangularSolveWork(Work):
-    """One ``solve`` for each matrix of a batch."""
+    """Triangular solve for each matrix of a batch. ``sides`` are read and overwritten."""
 
     implementation = "library"
     solve: TriangularSolve
@@ -52,11 +53,11 @@ class TriangularSolveWork(Work):
 
 
 class SolverFunction(Enum):
-    """Functions of cuSOLVER by LAPACK's names for real numbers. Each overwrites its first array, a.
+    """Functions of cuSOLVER, by LAPACK's names for real numbers. Each overwrites its first array, a.
 
-    potrf (a, info), getrf (a, pivots, info), geqrf (a, tau, info), orgqr (a, tau, info), syevd (a, values, info), gesvd
-    (a, values, u, vh, info) of matrices with at least as many rows as columns, gesvdj (a, values, u, v, info) of a
-    batch of small matrices. There is an info (s32) for each matrix.
+    The arrays are: potrf (a, info), getrf (a, pivots, info), geqrf (a, tau, info), orgqr (a, tau, info), syevd (a,
+    values, info), gesvd (a, values, u, vh, info), whose matrices have at least as many rows as columns, and gesvdj (a,
+    values, u, v, info), for a batch of small matrices. info has one s32 status for each matrix.
     """
 
     POTRF = "potrf"
@@ -68,22 +69,29 @@ class SolverFunction(Enum):
     GESVDJ = "gesvdj"
 
 
-#: Functions whose library reads intermediate results on the host.
+#: Iterative functions: the library reads intermediate results on the host.
 _ITERATIVE = (SolverFunction.SYEVD, SolverFunction.GESVD, SolverFunction.GESVDJ)
-#: Most rows and columns of matrices that are decomposed by cuBLAS's batched functions.
+#: Most rows and columns of matrices that cuBLAS's batched functions decompose.
 _MOST_BATCHED_ROWS = 128
 
 
 @dataclass(frozen=True)
 class SolverCall(LibraryCall):
-    """Call of ``function``. flag: of potrf and syevd the triangle L or U, of others the singular vectors A, S or N."""
+    """Call of ``function`` of cuSOLVER, or of the equivalent batched function of cuBLAS.
+
+    flag: triangle L or U for potrf and syevd; singular vectors A (all), S (the first ones) or N (none) for gesvd and
+    gesvdj; otherwise empty.
+    """
 
     function: SolverFunction
     flag: str = ""
 
     @property
     def can_be_captured(self) -> bool:
-        """True if a captured call gave the same results (cuSOLVER 12.0 on an H200; it documents no captures)."""
+        """True if a CUDA graph may contain the call.
+
+        cuSOLVER documents no captures; a captured call gave the same results with version 12.0 on an H200.
+        """
         return self.function not in _ITERATIVE
 
     @property
@@ -91,9 +99,10 @@ class SolverCall(LibraryCall):
         return self.function in _ITERATIVE
 
     def is_batched_by_cublas(self, count: int, rows: int, columns: int) -> bool:
-        """Return whether cuBLAS has a function for so many matrices, and they are small.
+        """Return whether one call of cuBLAS computes ``function`` for ``count`` matrices of ``rows`` by ``columns``.
 
-        cuSOLVER has none, and large matrices keep the device busy one by one.
+        cuSOLVER has no batched LU and QR decompositions. Matrices of more than _MOST_BATCHED_ROWS rows or columns keep
+        the device busy one by one, so cuSOLVER is used.
         """
         if count == 1 or max(rows, columns) > _MOST_BATCHED_ROWS:
             return False
@@ -107,7 +116,7 @@ class SolverCall(LibraryCall):
 
 @dataclass(frozen=True)
 class SolverWork(Work):
-    """One ``call`` for each matrix of a batch."""
+    """Decomposition of each matrix of a batch by ``call``. All ``arrays`` count as read and written."""
 
     implementation = "library"
     call: SolverCall
@@ -123,6 +132,6 @@ class SolverWork(Work):
 
 
 def batch_of(view: DeviceView) -> tuple[int, int, int]:
-    """Return the number of matrices, and the rows and columns of each as the library sees them."""
+    """Return (number of matrices, rows, columns) of a packed column-major batch [batch..., columns, rows]."""
     *batch, columns, rows = view.view.dims
     return math.prod(batch), rows, columns

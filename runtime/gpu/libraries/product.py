@@ -1,8 +1,8 @@
-"""Matrix products that cuBLAS supports after conversion of operands to another type or layout.
+"""Matrix products that cuBLAS supports after a conversion of operands to another type or layout.
 
-f32[m,k] @ bf16[k,n] -> f32          rhs converted to f32, which holds all bf16 values
-s8 @ s8 -> s32, of small depth       both to f32, which holds all sums; the result back
-f8[m,k] @ f8[k,n] -> bf16            in 8 bits, rhs copied so that its depth lies fastest
+f32[m,k] @ bf16[k,n] -> f32          rhs is converted to f32, which represents all bf16 values
+s8 @ s8 -> s32, of small depth       both are converted to f32, which represents all sums; the result is converted back
+f8[m,k] @ f8[k,n] -> bf16            computed in f8; rhs is copied so that k varies fastest
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
 
-#: Bytes: cuBLASLt reads matrices of f8 in vectors of this size.
+#: Alignment in bytes of f8 matrices: cuBLASLt reads vectors of this size.
 _ALIGNED = 16
 
-#: The product that is called, and for lhs, rhs and result the dense view that is called instead; None: as it is.
+#: Product to call, and for each of lhs, rhs and result the dense layout of a copy that replaces it, or None to use the
+#: array in place.
 Way: TypeAlias = tuple[DotKernel, tuple[StridedView | None, ...]]
 
 
 @in_sequence(DotKernel)
 def product(kernel: DotKernel, builder: SequenceBuilder) -> bool:
-    """Add the conversions and the call. Returns False if sums are not of a float type or no conversion helps."""
+    """Add the conversions of operands and result, and the call of cuBLAS.
+
+    Returns False if the accumulators are of an integer type, or if no conversion makes the product one of cuBLAS.
+    """
     arrays = (*builder.operands, *builder.results)
     views = [array.view for array in arrays]
     way = next(_ways(kernel, views, f8=builder.options.f8), None)
@@ -49,7 +53,7 @@ def product(kernel: DotKernel, builder: SequenceBuilder) -> bool:
 
 
 def _ways(kernel: DotKernel, views: Sequence[StridedView], *, f8: bool) -> Iterator[Way]:
-    """Yield the calls that compute ``kernel``. f8: the GPU multiplies in 8 bits, which is the fastest."""
+    """Yield the calls that compute ``kernel``, the fastest first. f8: tensor cores may multiply f8 operands."""
     if kernel.compute.is_integer or kernel.k == 0:
         return
     if f8 and are_f8(kernel):
@@ -67,7 +71,10 @@ def _ways(kernel: DotKernel, views: Sequence[StridedView], *, f8: bool) -> Itera
 
 
 def _in_f8(kernel: DotKernel, views: Sequence[StridedView]) -> Iterator[Way]:
-    """Yield products in 8 bits, those with the fewest copies first: depth must lie fastest in both operands."""
+    """Yield f8 products, the one with the fewest copies first.
+
+    cuBLASLt requires that the contracted dimension varies fastest in both operands.
+    """
     rank = len(kernel.batch) + 2
     plain = tuple(range(rank))
     orders = (plain, (*plain[:-2], rank - 1, rank - 2), plain)
@@ -90,7 +97,7 @@ def _taken(
 
 
 def _types(kernel: DotKernel) -> list[tuple[PrimitiveType, PrimitiveType, PrimitiveType]]:
-    """Return lossless types of lhs, rhs and result that cuBLAS supports; those with fewest conversions first."""
+    """Return types of (lhs, rhs, result) that cuBLAS supports and that lose no precision, fewest conversions first."""
     ways = []
     if kernel.lhs is kernel.rhs and (kernel.lhs, kernel.compute) in SUMS:
         ways.append((kernel.lhs, kernel.rhs, kernel.compute))
@@ -103,7 +110,7 @@ def _types(kernel: DotKernel) -> list[tuple[PrimitiveType, PrimitiveType, Primit
 
 
 def _suits(view: StridedView) -> bool:
-    """Return whether its last two dimensions can be a matrix of cuBLAS, as far as the view alone decides."""
+    """Return whether the strides of the last two dimensions of ``view`` fit a matrix of cuBLAS."""
     item = view.element_type.byte_size
     return any(
         size == 1 or stride == item

@@ -1,7 +1,7 @@
 """Sequences of PTX kernels and library calls that compute one kernel, with a workspace for intermediate arrays.
 
-Libraries take arrays of certain types and layouts, and some work in place: kernels bring operands there and results
-back. All sequences of a device share the workspace.
+Libraries require certain types and layouts, and some functions overwrite their operands. PTX kernels convert operands
+into the workspace and results out of it. All sequences of a device share the workspace.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from spmd.shape import ArrayShape, PrimitiveType
 class SequenceArray:
     """Array of a sequence: operand or result ``number`` of the kernel, or memory at byte ``number`` of the workspace.
 
-    ``view``: of an operand or a result relative to the pointer that PTX kernels get (``anchored``), or another view of
-    its elements.
+    ``view`` is relative to the pointer that PTX kernels get: for operands and results the aligned one (``anchored``),
+    for the workspace byte ``number``.
     """
 
     kind: ArgumentKind
@@ -40,7 +40,7 @@ class SequenceArray:
 
 @dataclass(frozen=True)
 class PtxStage:
-    """One kernel in PTX. A copy is left out if its operand turns out to be its result's memory."""
+    """PTX kernel of a sequence. A copy is skipped if its operand and its result are the same memory."""
 
     kernel: Kernel
     launches: tuple[KernelSource, ...]
@@ -50,7 +50,7 @@ class PtxStage:
 
 @dataclass(frozen=True)
 class CallStage:
-    """One library call."""
+    """Library call of a sequence."""
 
     call: LibraryCall
     arrays: tuple[SequenceArray, ...]
@@ -61,19 +61,19 @@ Stage: TypeAlias = PtxStage | CallStage
 
 @dataclass(frozen=True)
 class LibrarySequence:
-    """Sequence of ``stages``, which run in order."""
+    """Stages that run in order and compute one kernel. They need ``workspace_bytes`` of workspace."""
 
     stages: tuple[Stage, ...]
     workspace_bytes: int
 
     @property
     def can_be_captured(self) -> bool:
-        """True if a CUDA graph may contain all of its calls."""
+        """True if a CUDA graph may contain all calls of the sequence."""
         return all(call.can_be_captured for call in self._calls)
 
     @property
     def waits(self) -> bool:
-        """True if one of its calls may let the host wait for the stream."""
+        """True if a call of the sequence may block the host until the stream is idle."""
         return any(call.waits for call in self._calls)
 
     @property
@@ -82,7 +82,10 @@ class LibrarySequence:
 
 
 class SequenceBuilder:
-    """Builder of a sequence for arrays of given layouts. ``fails``: there is none, because a kernel has no PTX code."""
+    """Builder of a sequence for arrays of given layouts.
+
+    ``fails`` is set if a kernel of the sequence has no PTX code, or by emitters; then there is no sequence.
+    """
 
     def __init__(
         self, operands: Views, results: Views, make_ptx: MakePtx, options: GpuOptions
@@ -101,7 +104,7 @@ class SequenceBuilder:
         self._end = 0
 
     def packed(self, result: SequenceArray) -> SequenceArray:
-        """Return ``result``, or memory in the workspace that is copied to it at the end if it is not packed."""
+        """Return ``result`` if it is packed, else packed memory in the workspace that the last stages copy to it."""
         if result.view.is_packed:
             return result
         room = self.room(result.view.element_type, result.view.dims)
@@ -111,7 +114,10 @@ class SequenceBuilder:
     def room(
         self, kind: PrimitiveType, dims: Sequence[int], *, by_columns: bool = False
     ) -> SequenceArray:
-        """Return new memory in the workspace: row-major, or with the last two dimensions exchanged in memory."""
+        """Return new memory in the workspace for a dense array of type ``kind`` and sizes ``dims``.
+
+        It is row-major; by_columns: the matrices of the last two dimensions are column-major.
+        """
         order = [*range(len(dims))]
         if by_columns:
             order[-2:] = order[-1], order[-2]
@@ -119,7 +125,7 @@ class SequenceBuilder:
         return self.room_for(StridedView.dense_in_order(shape, tuple(order)))
 
     def room_for(self, view: StridedView) -> SequenceArray:
-        """Return new memory in the workspace for a dense view."""
+        """Return new memory in the workspace with the layout of the dense view ``view``, whose offset is 0."""
         start, self._end = self._end, self._end + -(-view.byte_size // ALIGNMENT) * ALIGNMENT
         return SequenceArray(ArgumentKind.WORKSPACE, start, view)
 
@@ -129,6 +135,7 @@ class SequenceBuilder:
         operands: tuple[SequenceArray, ...],
         results: tuple[SequenceArray, ...],
     ) -> None:
+        """Add a PTX kernel on these arrays; if ``kernel`` has no PTX code for them, set ``fails``."""
         given, made = (tuple(array.view for array in own) for own in (operands, results))
         launches = self._make_ptx(kernel, given, made, ())
         if launches is None:
@@ -137,7 +144,7 @@ class SequenceBuilder:
             self._stages.append(PtxStage(kernel, launches, operands, results))
 
     def copy(self, source: SequenceArray, target: SequenceArray) -> None:
-        """Copy an array to one of the same sizes; elements of another type are converted."""
+        """Add a copy of ``source`` to ``target``, which has equal sizes. Elements are converted to its type."""
         if not target.view.num_elements:
             return
         given, made = source.view.element_type, target.view.element_type
@@ -147,23 +154,25 @@ class SequenceBuilder:
         self.kernel(kernel, (source,), (target,))
 
     def zeros(self, target: SequenceArray) -> None:
-        """Write zeros."""
+        """Add a kernel that writes zeros to all elements of ``target``."""
         view = target.view
         program = ScalarProgram((), (ScalarConstant(view.element_type, 0),), (0,))
         from_first = StridedView(view.element_type, view.dims, view.strides)
         self.kernel(LoopKernel(view.dims, program, (), (from_first,)), (), (target,))
 
     def call(self, call: LibraryCall, *arrays: SequenceArray) -> None:
+        """Add a library call on ``arrays``."""
         self._stages.append(CallStage(call, arrays))
 
     def finished(self) -> LibrarySequence | None:
-        """Return the sequence; None if it fails."""
+        """Return the sequence, or None if ``fails`` is set."""
         for room, result in self._unpacked:
             self.copy(room, result)
         return None if self.fails else LibrarySequence(tuple(self._stages), self._end)
 
 
-#: Adds the stages of a kernel; False if there is no such sequence for the builder's arrays.
+#: Function that adds the stages of a kernel to a builder. It returns False if no sequence computes the kernel on the
+#: builder's arrays.
 SequenceEmitter: TypeAlias = Callable[[Any, SequenceBuilder], bool]
 _EMITTERS: Registry[type[Kernel], SequenceEmitter] = Registry("library sequence")
 
@@ -171,7 +180,7 @@ F = TypeVar("F", bound=SequenceEmitter)
 
 
 def in_sequence(*kinds: type[Kernel]) -> Callable[[F], F]:
-    """Return a decorator that registers the sequence of ``kinds``."""
+    """Return a decorator that registers a function as the emitter of sequences for the kernel classes ``kinds``."""
 
     def decorator(emitter: F) -> F:
         for kind in kinds:
@@ -184,7 +193,10 @@ def in_sequence(*kinds: type[Kernel]) -> Callable[[F], F]:
 def library_sequence(
     kernel: Kernel, operands: Views, results: Views, make_ptx: MakePtx, options: GpuOptions
 ) -> LibrarySequence | None:
-    """Return the sequence for arrays of these layouts (``anchored``); None if there is none."""
+    """Return the sequence that computes ``kernel``, or None if there is none.
+
+    operands, results: layouts of the arrays relative to aligned pointers (``anchored``).
+    """
     emitter = _EMITTERS.get(type(kernel))
     if emitter is None:
         return None

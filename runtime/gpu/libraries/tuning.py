@@ -1,7 +1,7 @@
-"""Choices of library algorithms that were measured, and the file that keeps them.
+"""Measured choices of library algorithms, and the file that stores them.
 
 Keys name the GPU, the library's version and the shape. The file is untrusted input: its size and entries are bounded,
-and the library checks an algorithm before it runs it.
+and the library validates an algorithm before it runs it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-#: Bounds of the file: bytes, entries, and characters of a key.
+#: Limits of the file: bytes, entries, and characters of a key.
 _MOST_BYTES, _MOST_ENTRIES, _MOST_KEY = 4 << 20, 16384, 400
-#: Hexadecimal digits of a choice.
+#: Digits of a choice, which the file stores in hexadecimal, and their largest number.
 _HEX = set("0123456789abcdef")
 _MOST_LENGTH = 256
 
 
 class Tuning:
-    """Choices by key, as bytes; empty ones stand for the library's default.
+    """Choices of algorithms by key. A choice is the library's representation in bytes, empty for its default algorithm.
 
-    measures: what is missing is to be measured; otherwise only choices of ``file`` are taken, so that all ranks of a
-    job take the same.
+    file: where choices are stored; None: they are not stored. measures: missing choices are measured. Otherwise only
+    choices from ``file`` are used, so that all ranks of a job use the same algorithms.
     """
 
     def __init__(self, file: Path | None, *, measures: bool) -> None:
@@ -33,9 +33,10 @@ class Tuning:
         self._choices = {} if file is None else _read(file)
 
     def choice(self, key: str, measure: Callable[[], bytes]) -> bytes | None:
-        """Return the choice for ``key``, by ``measure`` if it is missing; None if it is and nothing is measured.
+        """Return the choice for ``key``. If it is missing, call ``measure`` and store its result.
 
-        Devices of a process wait for each other here, so that all take the same.
+        Returns None if the choice is missing and ``measures`` is False. A lock serializes the devices of the process,
+        so that all get the same choice.
         """
         with self._lock:
             if key not in self._choices and self.measures:
@@ -43,7 +44,7 @@ class Tuning:
             return self._choices.get(key)
 
     def _keep(self, key: str, choice: bytes) -> None:
-        """Keep a choice. What another process has written in the meantime stays."""
+        """Store a choice, and write it to the file. Entries that other processes have added meanwhile are preserved."""
         self._choices[key] = choice
         if self._file is None:
             return
@@ -53,7 +54,7 @@ class Tuning:
 
 
 def _read(file: Path) -> dict[str, bytes]:
-    """Return the valid entries of a file; none of a file that is missing, too large or no JSON object."""
+    """Return the valid entries of ``file``, or no entries if it is missing, too large or not a JSON object."""
     try:
         with file.open("rb") as stream:
             data = stream.read(_MOST_BYTES + 1)
@@ -74,7 +75,7 @@ def _is_hexadecimal(text: str) -> bool:
 
 
 def _write(file: Path, choices: dict[str, bytes]) -> None:
-    """Replace the entire file. If the folder cannot be written, the choices are lost and the program continues."""
+    """Replace ``file`` atomically. If that fails, for example for lack of permission, it stays as it is."""
     text = json.dumps({key: choice.hex() for key, choice in sorted(choices.items())}, indent=0)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
