@@ -1,1 +1,4 @@
-"""LLVM IR for a GPU, and PTX made from it. Kernel records and element operations are those of the processor."""
+"""Code generation for GPUs: LLVM IR of kernel records, compiled to PTX.
+
+Kernel records and element operations are shared with the CPU back end.
+"""

@@ -1,4 +1,4 @@
-"""Array access of GPU threads: base address, strides, and how many neighbours one instruction reads."""
+"""Array accesses of GPU threads: base addresses, strides, and vector loads and stores of contiguous elements."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ from runtime.program.strides import Shift, StridedView
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
-#: Instructions of a GPU.
+#: Instructions of a GPU that element operations may use.
 INSTRUCTIONS = Instructions(fused=True, rounds=True)
-#: Limit from which indices and byte offsets no longer fit 32 bits.
+#: Indices and byte offsets below this limit fit a signed 32-bit integer.
 _MOST = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class GpuArrayAccess:
-    """Access to an array: ``start`` and ``strides`` in bytes relative to the argument; without one, s64 numbers."""
+    """Access to an array, or to numbers that are computed from the indices (iota).
+
+    argument: pointer to the array, or None for numbers, whose type is s64. start, strides: in bytes relative to the
+    pointer; for numbers, the first number and its increments. shifts: offsets of the start that are known at run time.
+    """
 
     argument: PtxArgument | None
     kind: PrimitiveType
@@ -37,19 +41,22 @@ class GpuArrayAccess:
 
     @property
     def counts(self) -> bool:
+        """True if the access yields numbers that are computed from the indices."""
         return self.argument is None
 
     @property
     def item(self) -> int:
+        """Distance of adjacent elements: bytes of an element, or 1 for numbers."""
         return 1 if self.counts else self.kind.byte_size
 
     @property
     def stored(self) -> str:
+        """LLVM type of an element in memory."""
         return stored_type(self.kind)
 
 
 def array_access(kind: ArgumentKind, number: int, array: StridedView) -> GpuArrayAccess:
-    """Return the access to an entire array."""
+    """Return the access to the entire operand, result or scratch array ``number``, whose layout is ``array``."""
     argument = PtxArgument(kind, number)
     return GpuArrayAccess(argument, array.element_type, array.offset, array.strides)
 
@@ -57,12 +64,13 @@ def array_access(kind: ArgumentKind, number: int, array: StridedView) -> GpuArra
 def view_access(
     kind: ArgumentKind, number: int, array: StridedView, view: StridedView
 ) -> GpuArrayAccess:
-    """Return the access to ``view``, which is relative to the first element of ``array``."""
+    """Return the access to ``view``, whose offset is relative to the first element of array ``number``."""
     argument, start = PtxArgument(kind, number), array.offset + view.offset
     return GpuArrayAccess(argument, view.element_type, start, view.strides)
 
 
 def leaf_access(leaf: LoopLeaf, operands: Sequence[StridedView]) -> GpuArrayAccess:
+    """Return the access to the elements or numbers that ``leaf`` of a loop kernel reads."""
     if isinstance(leaf, Numbers):
         return GpuArrayAccess(
             None, PrimitiveType.S64, leaf.view.offset, leaf.view.strides, leaf.shifts
@@ -77,7 +85,11 @@ def leaf_access(leaf: LoopLeaf, operands: Sequence[StridedView]) -> GpuArrayAcce
 def index_type(
     sizes: Sequence[int], accesses: Sequence[GpuArrayAccess], strides: Sequence[Sequence[int]]
 ) -> str:
-    """Return i32 if all indices, including a grid's beyond the last one, and all byte offsets fit; else i64."""
+    """Return the LLVM type for indices: i32 if all indices and byte offsets fit, else i64.
+
+    Indices include those of threads beyond the last element. strides: for each of ``accesses``, its strides along
+    ``sizes``.
+    """
     ways = [
         sum(abs(stride) * size for stride, size in zip(own, sizes, strict=True))
         for own, access in zip(strides, accesses, strict=True)
@@ -87,7 +99,7 @@ def index_type(
 
 # ---- where arrays begin
 def begun(writer: PtxWriter, access: GpuArrayAccess) -> str:
-    """Emit the address of the first element, or the first number."""
+    """Emit the address of the first element of an array and return it; for numbers return the first number."""
     if access.argument is None:
         return str(access.start)
     pointer = writer.pointer(access.argument)
@@ -95,6 +107,7 @@ def begun(writer: PtxWriter, access: GpuArrayAccess) -> str:
 
 
 def starts_functions(stages: Sequence[loop.StartsStage]) -> list[str]:
+    """Return the IR of the functions that compute the run-time starts of ``stages``."""
     return [
         part
         for number, stage in enumerate(stages)
@@ -105,7 +118,10 @@ def starts_functions(stages: Sequence[loop.StartsStage]) -> list[str]:
 def computed(
     writer: PtxWriter, stages: Sequence[loop.StartsStage], operands: Sequence[StridedView]
 ) -> list[str]:
-    """Emit the results of the last stage; every thread computes them for itself."""
+    """Emit the computation of run-time starts and return the results of the last stage (i64).
+
+    Every thread computes them.
+    """
     generated = []
     for stage in stages:
         accesses = [leaf_access(leaf, operands) for leaf in stage.leaves]
@@ -119,7 +135,7 @@ def computed(
 def moved(
     writer: PtxWriter, accesses: Sequence[GpuArrayAccess], starts: Sequence[str]
 ) -> list[str]:
-    """Emit the base address of each array, moved by its shifts."""
+    """Emit the base address of each access, moved by its shifts, and return the addresses. starts: run-time starts."""
     first = {
         i: typed(writer, "i64" if access.counts else "ptr", begun(writer, access))
         for i, access in enumerate(accesses)
@@ -145,9 +161,10 @@ def _shift_numbers(accesses: Sequence[GpuArrayAccess]) -> tuple[tuple[int, ...],
 
 # ---- contiguous elements
 def piece(access: GpuArrayAccess, strides: Sequence[int], count: int) -> int:
-    """Return how many of ``count`` neighbours along the last of ``strides`` one instruction can move.
+    """Return how many elements along the last of ``strides`` one load or store instruction can move.
 
-    Groups of ``count`` begin at multiples of it. 1: they are not neighbours in memory.
+    Threads access groups of ``count`` elements that begin at multiples of ``count``; the pointers are aligned to
+    ``ALIGNMENT``. Returns 1 if the elements are not contiguous.
     """
     if access.counts or not strides or strides[-1] != access.item:
         return 1
@@ -164,7 +181,10 @@ def piece(access: GpuArrayAccess, strides: Sequence[int], count: int) -> int:
 def load(
     writer: PtxWriter, access: GpuArrayAccess, address: str, stride: int, count: int, piece: int
 ) -> list[str]:
-    """Emit loads of ``count`` elements from ``address`` on, ``stride`` apart; numbers are computed, not read."""
+    """Emit loads of ``count`` elements and return their values. Numbers are computed instead.
+
+    The elements are ``stride`` bytes apart from ``address`` on. piece: number of elements of one instruction.
+    """
     if access.counts:
         return [
             address if j * stride == 0 else writer.value(f"add i64 {address}, {j * stride}")
@@ -195,7 +215,10 @@ def store(
     elements: Sequence[str],
     piece: int,
 ) -> None:
-    """Emit stores of ``elements`` from ``address`` on, ``stride`` apart."""
+    """Emit stores of ``elements``, ``stride`` bytes apart from ``address`` on.
+
+    piece: number of elements of one instruction.
+    """
     t = access.stored
     for first in range(0, len(elements), piece):
         at = offset_address(writer, address, first * stride)
@@ -212,11 +235,12 @@ def store(
 
 
 def offset_address(writer: PtxWriter, address: str, way: int) -> str:
+    """Emit ``address`` plus the constant ``way`` in bytes."""
     return address if way == 0 else writer.value(f"getelementptr i8, ptr {address}, i64 {way}")
 
 
 def address_at(writer: PtxWriter, access: GpuArrayAccess, base: str, way: str) -> str:
-    """Emit the address ``base`` moved by ``way``, an index."""
+    """Emit ``base`` plus the value ``way``, whose type is that of indices: an address in bytes, or a number."""
     if way == "0":
         return base
     distance = writer.to_i64(way)

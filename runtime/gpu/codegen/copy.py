@@ -1,4 +1,4 @@
-"""Copies on a GPU, also of blocks whose position is known at run time only: loops without a computation."""
+"""Copies on a GPU as loops without computation, including blocks whose position is known only at run time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from runtime.program.strides import Shift, StridedView
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
-#: Type as which elements of this many bytes are copied.
+#: Size of an element in bytes -> type as which it is copied.
 _BITS = {
     1: PrimitiveType.U8,
     2: PrimitiveType.U16,
@@ -47,7 +47,11 @@ def copy_source(
     stages: Sequence[StartsStage] = (),
     operands: Sequence[StridedView] = (),
 ) -> tuple[KernelSource, ...]:
-    """Return sources for target = source at all indices of ``dims``: one launch, or none if there are no indices."""
+    """Return the launch that copies ``source`` to ``target`` at all indices of ``dims``; no launch if there are none.
+
+    stages: computations of run-time starts, which the shifts of the accesses name. operands: layouts of the kernel's
+    operands, which the stages read.
+    """
     if 0 in dims:
         return ()
     kind = _BITS[source.item]
@@ -57,7 +61,7 @@ def copy_source(
 
 
 def _widest(nest: Nest) -> Nest:
-    """Return the nest with neighbours joined into the widest elements that one instruction moves."""
+    """Return ``nest`` with contiguous elements merged into the widest elements that one instruction moves."""
     for width in sorted(_BITS, reverse=True):
         wider = _of_width(nest, width)
         if wider is not None:
@@ -85,7 +89,7 @@ def _of_width(nest: Nest, width: int) -> Nest | None:
 
 
 def block(view: StridedView, slices: Sequence[slice]) -> StridedView:
-    """Return a part of an array; dimensions without a slice are complete."""
+    """Return the view of a part of an array. Dimensions without a slice are complete."""
     found = [s.indices(n) for s, n in zip(slices, view.dims, strict=False)]
     found += [(0, n, 1) for n in view.dims[len(found) :]]
     starts, limits, steps = (tuple(each[n] for each in found) for n in range(3))
@@ -93,7 +97,7 @@ def block(view: StridedView, slices: Sequence[slice]) -> StridedView:
 
 
 def repeated(view: StridedView, dims: tuple[int, ...]) -> StridedView:
-    """Return a scalar broadcast to ``dims``."""
+    """Return the scalar ``view`` broadcast to ``dims``."""
     return StridedView(view.element_type, dims, (0,) * len(dims), view.offset)
 
 
@@ -114,9 +118,10 @@ def emit_copy(_: CopyKernel, arrays: GpuArrays) -> Sources:
 def unless_same(
     found: Sequence[KernelSource], operand: int, result: int, arrays: GpuArrays
 ) -> tuple[KernelSource, ...]:
-    """Let launches be skipped if the result is the operand's memory.
+    """Return the copies ``found`` marked to be skipped if result ``result`` is the memory of operand ``operand``.
 
-    If the offsets differ from the same pointer, the launches always run. They then copy elements onto themselves.
+    The mark compares aligned pointers. If the two views have different offsets from them, the copies are not marked;
+    they are correct even if they copy elements onto themselves.
     """
     if arrays.operands[operand].offset != arrays.results[result].offset:
         return tuple(found)
@@ -144,7 +149,7 @@ def emit_update(kernel: UpdateKernel, arrays: GpuArrays) -> Sources:
 
 # ---- blocks
 def _index_stage(operands: Sequence[StridedView], first: int) -> StartsStage:
-    """Return a stage that converts the scalars ``operands[first:]`` to s64; larger values of u64 are clamped."""
+    """Return a stage that converts the scalars ``operands[first:]`` to s64. Values of u64 are clamped to 2^63 - 1."""
     kinds = tuple(view.element_type for view in operands[first:])
     steps: list[ScalarStep] = []
     results = []
@@ -170,7 +175,7 @@ def _index_stage(operands: Sequence[StridedView], first: int) -> StartsStage:
 
 
 def _shifts(source_view: StridedView, sizes: Sequence[int]) -> tuple[Shift, ...]:
-    """Return the shifts of a block of ``sizes`` whose start in dimension d is scalar d."""
+    """Return the shifts of a block of ``sizes`` in an array, whose start along dimension d is run-time start d."""
     return tuple(
         Shift(d, limit - size, stride)
         for d, (limit, size, stride) in enumerate(

@@ -1,9 +1,9 @@
-"""Matrix products without a library: of integers, and products that are smaller than a call is worth.
+"""Matrix products in PTX: products of integers, and products too small for a library call.
 
-s32[m,k] @ s32[k,n]           sums wrap around, as on processors; tensor cores multiply no integers but s8
+s32[m,k] @ s32[k,n]           sums wrap around, as on CPUs; of integers, tensor cores multiply only s8
 f32[3,2] @ f32[2,5]           a kernel of few threads
 
-A thread adds the products of up to 4 by 4 elements of the result, each in the order of the depth.
+A thread computes up to 4 by 4 elements of the result. It sums each of them in ascending order of k.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from spmd.shape import PrimitiveType
 ENTRY = "spmd_dot"
 #: Threads of a block, and blocks per multiprocessor.
 THREADS, BLOCKS = 128, 32
-#: Elements of both operands of the smallest product that a library computes; XLA:GPU has the same limit.
+#: Products whose operands have at least this many elements in all are left to a library, as in XLA:GPU.
 LIBRARY_ELEMENTS = 100
-#: Rows and columns of the result that a thread computes where there are enough for every thread of the GPU.
+#: Rows and columns of the result that a thread computes if the result is large enough to keep all threads busy.
 SIDE = 4
 
 
@@ -48,7 +48,10 @@ def emit_dot(kernel: DotKernel, arrays: GpuArrays) -> Sources:
 
 
 class _Product:
-    """Writer of the kernel. dims: of the result [batch.., m, n]; side: rows, and columns, of a thread."""
+    """Writer of the kernel. ``dims`` are the sizes of the result [batch.., m, n].
+
+    A thread computes ``side`` rows by ``side`` columns of it, which are called a square below.
+    """
 
     def __init__(self, kernel: DotKernel, arrays: GpuArrays) -> None:
         self.kernel = kernel
@@ -62,7 +65,7 @@ class _Product:
         at_once = arrays.target.multiprocessors * THREADS
         is_large = math.prod(self.dims) >= SIDE * SIDE * at_once and min(m, n) >= SIDE
         self.side = SIDE if is_large else 1
-        #: Squares of each dimension; threads that follow each other have neighbours of the result's memory.
+        #: Numbers of squares along each dimension. Consecutive threads write adjacent elements.
         self.squares = [*batch, -(-m // self.side), -(-n // self.side)]
         strides = [abs(stride) for stride in self.target.strides]
         self.order = sorted(range(len(self.dims)), key=lambda d: -strides[d])
@@ -103,7 +106,10 @@ class _Product:
         return range(self.side)
 
     def positions(self, d: int, square: str) -> list[str]:
-        """Emit a thread's rows or columns, as far apart as there are squares; the last ones may be beyond the end."""
+        """Emit the rows (d = -2) or columns (d = -1) of a thread and return their indices.
+
+        They are as far apart as there are squares along the dimension; the last ones may be beyond the end.
+        """
         t, value = self.writer.index, self.writer.value
         apart = self.squares[d]
         return [square, *(value(f"add nuw nsw {t} {square}, {n * apart}") for n in self.turns[1:])]
@@ -116,7 +122,7 @@ class _Product:
         bases: Sequence[str],
         totals: Sequence[Sequence[str]],
     ) -> None:
-        """Emit the loop over the depth, which leaves the sums at the addresses ``totals``."""
+        """Emit the loop over k, which writes the sums for ``rows`` by ``columns`` to the addresses ``totals``."""
         writer, kernel = self.writer, self.kernel
         value, compute = writer.value, stored_type(kernel.compute)
         for total in (total for of_row in totals for total in of_row):
@@ -140,7 +146,7 @@ class _Product:
                     writer.add(f"store {compute} {new}, ptr {total}")
 
     def clamped(self, index: str, size: int) -> str:
-        """Emit the index, or the last one if it is beyond the end."""
+        """Emit the minimum of ``index`` and the last index of a dimension of ``size``, so that loads are in bounds."""
         t = self.writer.index
         if self.side == 1:
             return index
@@ -154,7 +160,7 @@ class _Product:
         return self.writer.value(f"load {access.stored}, ptr {at}, align {access.item}")
 
     def store(self, indices: Sequence[str], base: str, total: str) -> None:
-        """Emit the result at ``indices``, unless that is beyond the end."""
+        """Emit the store of the sum at address ``total`` to the result at ``indices``, if these are in bounds."""
         writer, target, program = self.writer, self.target, _converted(self.kernel)
         value, t = writer.value, writer.index
         compute, struct = stored_type(self.kernel.compute), struct_type(program)
@@ -175,7 +181,7 @@ class _Product:
 
 
 def _multiply_add(kernel: DotKernel) -> ScalarProgram:
-    """Return (a, b, total) -> total + a * b, in the type of sums."""
+    """Return the program (a, b, total) -> total + a * b, computed in the type of the sums."""
     compute = kernel.compute
     steps: list[ScalarStep] = []
 
@@ -193,7 +199,7 @@ def _multiply_add(kernel: DotKernel) -> ScalarProgram:
 
 
 def _converted(kernel: DotKernel) -> ScalarProgram:
-    """Return the conversion of a sum to the result's type."""
+    """Return the program that converts a sum to the type of the result."""
     if kernel.compute is kernel.result:
         return ScalarProgram((kernel.result,), (), (0,))
     convert = ElementSignature(Opcode.CONVERT, (kernel.compute,), kernel.result)

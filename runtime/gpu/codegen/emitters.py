@@ -1,4 +1,4 @@
-"""Table of functions that emit kernel records for a GPU, by kind. Importing ``ptx_module`` fills it."""
+"""Table of the functions that emit GPU code, by class of kernel record. Importing ``ptx_module`` fills it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spmd.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class GpuArrays:
-    """Layouts of the arrays of a kernel, and the GPU that runs it."""
+    """Layouts of the arrays of a kernel relative to aligned pointers (``anchored``), and the GPU that runs it."""
 
     operands: tuple[StridedView, ...]
     results: tuple[StridedView, ...]
@@ -22,7 +22,7 @@ class GpuArrays:
     target: PtxTarget
 
 
-#: Consecutive launches; None if the kernel has no GPU code for such arrays.
+#: Launches that run in order and compute a kernel, or None if it has no GPU code for arrays of these layouts.
 Sources: TypeAlias = tuple[KernelSource, ...] | None
 
 K = TypeVar("K", bound=Kernel)
@@ -32,7 +32,7 @@ EMITTERS: Registry[type[Kernel], Callable[..., Sources]] = Registry("GPU form")
 def kernel_emitter(
     kind: type[K],
 ) -> Callable[[Callable[[K, GpuArrays], Sources]], Callable[[K, GpuArrays], Sources]]:
-    """Return a decorator that registers a function that emits records of ``kind`` for a GPU."""
+    """Return a decorator that registers a function as the emitter of GPU code for kernels of class ``kind``."""
 
     def decorator(emitter: Callable[[K, GpuArrays], Sources]) -> Callable[[K, GpuArrays], Sources]:
         EMITTERS.add(kind, emitter)
@@ -42,6 +42,6 @@ def kernel_emitter(
 
 
 def sources(kernel: Kernel, arrays: GpuArrays) -> Sources:
-    """Return the launches of a record; None if it has no GPU code."""
+    """Return the launches that compute ``kernel`` on ``arrays`` in order, or None if it has no GPU code."""
     emitter = EMITTERS.get(type(kernel))
     return None if emitter is None else emitter(kernel, arrays)

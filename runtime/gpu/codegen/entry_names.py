@@ -1,4 +1,4 @@
-"""Names of kernels in PTX, which distinguish them in profilers: spmd_rows_subtract_exponential_divide_1f0c2a."""
+"""Names of PTX kernels that identify them in profilers, such as spmd_rows_subtract_exponential_divide_1f0c2a."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.gpu.codegen.launch import KernelSource
 from runtime.program.kernel import Kernel
 from spmd.hlo import Opcode
 
-#: Opcodes that most kernels have and that therefore distinguish none.
+#: Opcodes that are left out of names, since most kernels contain them.
 _USUAL = frozenset(
     {
         Opcode.AND,
@@ -31,9 +31,9 @@ _MOST_OPCODES = 5
 
 
 def named(source: KernelSource, kernel: Kernel) -> KernelSource:
-    """Return ``source`` with its entry named after the operations of ``kernel`` and a digest of the text.
+    """Return ``source`` with its entry renamed: the old name, opcodes of ``kernel``, and a digest of the IR.
 
-    The same record and the same text give the same name.
+    Equal kernels with equal IR get equal names in every process.
     """
     found = dict.fromkeys(_opcodes(kernel))
     opcodes = [opcode.value for opcode in found if opcode not in _USUAL]

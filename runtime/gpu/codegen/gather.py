@@ -1,6 +1,6 @@
-"""Gather on a GPU, and windows of an array at positions from an index array, with the array of slices.
+"""Gather on a GPU, and addresses of windows of an array whose positions an index array gives, also for scatter.
 
-A gather's threads process elements of the result; each finds its window itself.
+Each thread of a gather computes groups of elements of the result, and reads the start of the window of each group.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from spmd.shape import PrimitiveType
 P = PrimitiveType
 #: Threads of a block, and blocks per multiprocessor.
 THREADS, BLOCKS = 128, 16
-#: Bytes that one instruction moves.
+#: Most bytes that one load or store instruction moves.
 _WIDEST = 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Space:
-    """Dimensions with their strides in the array, the slices and the indices."""
+    """Sizes of some dimensions, with their strides in bytes in the array, the slices and the index array."""
 
     sizes: tuple[int, ...]
     array: tuple[int, ...]
@@ -48,9 +48,12 @@ class _Space:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Windows of an array. array, slices, indices: their accesses.
+    """Windows of a gather or scatter, with merged dimensions.
 
-    components: (byte offset in the index vector, stride in the array, largest start) for each indexed dimension.
+    array: the array that contains the windows: operand of a gather, result of a scatter. slices: the windows side by
+    side: result of a gather, updates of a scatter. indices: the index array. batch: dimensions that number the windows.
+    window: dimensions of a window. components: for each indexed dimension (offset in the index vector in bytes, stride
+    in the array in bytes, largest start).
     """
 
     array: GpuArrayAccess
@@ -62,6 +65,7 @@ class Windows:
 
     @property
     def index(self) -> str:
+        """LLVM type for indices: i32 or i64."""
         spaces = (self.batch, self.window)
         sizes = [*self.batch.sizes, *self.window.sizes]
         strides = [
@@ -71,7 +75,10 @@ class Windows:
         return index_type(sizes, (self.array, self.slices, self.indices), strides)
 
     def vector_elements(self) -> int:
-        """Return the number of neighbours of a window that one instruction moves; it divides the last dimension."""
+        """Return the number of contiguous elements of a window that a thread processes at once.
+
+        It divides the size of the last window dimension. It is 1 if elements along it are not contiguous.
+        """
         item, size = self.slices.item, self.window.sizes[-1]
         if (self.window.array[-1], self.window.slices[-1]) != (self.array.item, item):
             return 1
@@ -81,7 +88,7 @@ class Windows:
         return count
 
     def pieces(self, count: int) -> tuple[int, int]:
-        """Return how many of ``count`` neighbours are moved at once in the array, and in the slices."""
+        """Return how many of ``count`` contiguous elements one instruction moves, in the array and in the slices."""
         moves = [stride for _, stride, _ in self.components]
         array = (*moves, *self.batch.array, *self.window.array)
         slices = (*self.batch.slices, *self.window.slices)
@@ -95,7 +102,7 @@ def windows_of(
     indices: GpuArrayAccess,
     dims: Sequence[int],
 ) -> Windows:
-    """Merge the dimensions of the windows. ``dims``: the sizes of the array of slices."""
+    """Return ``windows`` with merged dimensions. dims: sizes of the array of slices."""
     batch = _space(
         [
             (dims[n], 0 if f is None else array.strides[f], slices.strides[n], indices.strides[i])
@@ -121,25 +128,26 @@ def _space(dimensions: Sequence[tuple[int, int, int, int]]) -> _Space:
 
 
 class WindowWriter:
-    """Common part of gather and scatter: the addresses of windows."""
+    """Base of the writers of gather and scatter: emits the addresses of windows."""
 
     def __init__(self, windows: Windows) -> None:
         self.windows = windows
         self.writer = PtxWriter(index=windows.index)
 
     def begin(self) -> None:
+        """Emit the base addresses of the three arrays."""
         windows, writer = self.windows, self.writer
         self.array, self.slices, self.indices = (
             begun(writer, access) for access in (windows.array, windows.slices, windows.indices)
         )
 
     def first(self, threads: int) -> tuple[str, str]:
-        """Emit the numbers of this thread's block and of this thread, as indices."""
+        """Emit the numbers of this thread's block and of this thread in it, and return them as indices."""
         writer = self.writer
         return writer.to_index(writer.block_number()), writer.to_index(writer.thread())
 
     def starts(self, batch: Sequence[str]) -> list[str]:
-        """Emit the components of an index vector, as i64."""
+        """Emit the load of the index vector of window ``batch`` and return its components as i64."""
         windows, writer = self.windows, self.writer
         way = writer.way(batch, windows.batch.indices)
         vector = address_at(writer, windows.indices, self.indices, way)
@@ -152,13 +160,17 @@ class WindowWriter:
         return found
 
     def moved(self, address: str, starts: Sequence[str]) -> str:
+        """Emit ``address`` in the array, moved to a window that begins at ``starts``."""
         for start, (_, stride, _) in zip(starts, self.windows.components, strict=True):
             way = self.writer.value(f"mul i64 {start}, {stride}")
             address = self.writer.value(f"getelementptr i8, ptr {address}, i64 {way}")
         return address
 
     def at(self, side: str, batch: Sequence[str], window: Sequence[str], count: int) -> str:
-        """Emit an address in "array" or "slices", at indices of the batch and of the window in groups of ``count``."""
+        """Emit the address of an element in the "array" or in the "slices" (``side``), before it is moved to a window.
+
+        batch: indices of the window. window: indices in the window, the last one in units of ``count`` elements.
+        """
         windows, writer = self.windows, self.writer
         access, address = getattr(windows, side), getattr(self, side)
         *outer, last = getattr(windows.window, side)

@@ -1,8 +1,9 @@
-"""Horizontal launches: kernels that do not depend on each other as one kernel, each on some of its blocks.
+"""Horizontal fusion of launches: independent kernels become one kernel, in which each runs on some of the blocks.
 
     block 0 .. 31: the first kernel      block 32 .. 35: the second      ...
 
-One launch begins about a microsecond after another that it must wait for, which is what small kernels take themselves.
+A launch begins about a microsecond after the launch that precedes it on the stream has ended. Small kernels take no
+longer than that themselves.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from runtime.gpu.codegen.launch import (
     parameters,
 )
 
-#: Most pointers of one launch; CUDA allows 512.
+#: Largest number of pointers of one launch. CUDA allows 512.
 MOST_ARGUMENTS = 256
 _DEFINED = re.compile(r"^define [^@]*@([\w.]+)", re.MULTILINE)
 
 
 def is_mergeable(source: KernelSource) -> bool:
-    """Return whether a kernel of one launch can be part of a horizontal launch."""
+    """Return whether ``source`` can be part of a horizontal launch."""
     return source.unless_same is None and not source.workspace_bytes and bool(source.blocks)
 
 
 def horizontal_source(parts: Sequence[KernelSource]) -> KernelSource:
-    """Return one launch of the ``parts``, which must be mergeable and read nothing that another one writes.
+    """Return one launch that runs all ``parts``.
 
-    Its pointers are those of the first part, then those of the second, and so on. Threads that a part does not have
-    end at once; GPUs of compute capability 7.0 and later do not wait for them at barriers.
+    The parts must be mergeable, and none may access bytes that another one writes. The pointers of the launch are the
+    concatenated pointers of the parts. If a part has fewer threads per block than the launch, the other threads exit at
+    once; GPUs of compute capability 7.0 and later do not wait for exited threads at barriers.
     """
     threads = max(part.threads for part in parts)
     functions: dict[str, None] = {}
@@ -60,9 +62,10 @@ def horizontal_source(parts: Sequence[KernelSource]) -> KernelSource:
 def _as_function(
     part: KernelSource, name: str, texts: dict[str, str]
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the kernel as a function of its block's number and its pointers, and what it calls.
+    """Return the IR of ``part`` as a function ``name`` of the block number and its pointers, and of what it calls.
 
-    texts: the functions of the parts before by name. A function of the same name but with another text is renamed.
+    texts: name -> IR of the functions that earlier parts call; those of this part are added. If a function of this part
+    has the name of a different function in ``texts``, it is renamed.
     """
     renamed: dict[str, str] = {}
     for text in part.functions:
@@ -83,9 +86,9 @@ def _as_function(
 def _call(
     k: int, part: KernelSource, first: int, argument: int, threads: int, *, last: bool
 ) -> list[str]:
-    """Return the lines that run part ``k`` in its blocks, of which ``first`` is the first.
+    """Return the lines of IR that call part ``k`` in its blocks.
 
-    argument: number of its first pointer.
+    first: number of the part's first block. argument: number of its first pointer. threads: threads of a block.
     """
     pointers = [f"ptr %p{argument + n}" for n in range(len(part.arguments))]
     given = ", ".join([f"i32 %block{k}", *pointers])

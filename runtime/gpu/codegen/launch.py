@@ -1,4 +1,4 @@
-"""Description of a GPU, of kernel launches and of their memory: plain data that needs no GPU."""
+"""Target GPU, kernel launches and their arguments, as plain data that needs no GPU."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from enum import Enum
 from runtime.program.strides import StridedView
 from spmd.lazy_dataclass import dataclass
 
-#: Alignment in bytes of the pointers that kernels get (see ``anchored``).
+#: Alignment in bytes of the pointers that are passed to kernels (see ``anchored``).
 ALIGNMENT = 16
-#: Threads of a warp, which exchange values without memory.
+#: Number of threads of a warp.
 WARP = 32
-#: Threads that a multiprocessor holds at once.
+#: Largest number of threads that are resident on a multiprocessor.
 RESIDENT_THREADS = 2048
 #: Instruction that reads the number of a thread's block.
 BLOCK_NUMBER = "call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()"
@@ -21,9 +21,9 @@ BLOCK_NUMBER = "call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()"
 
 @dataclass(frozen=True, slots=True)
 class PtxTarget:
-    """Target GPU. arch: PTX's name of a compute capability, at least 8.0. multiprocessors: their number.
+    """Target GPU. arch: PTX name of its compute capability, at least sm_80. multiprocessors: their number.
 
-    shared_bytes: shared memory of a block.
+    shared_bytes: largest shared memory of a block.
     """
 
     arch: str = "sm_90"
@@ -43,7 +43,7 @@ class ArgumentKind(Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class PtxArgument:
-    """Pointer to the byte from which the view of array ``number`` counts."""
+    """Pointer argument of a launch: the address to which the view of array ``number`` is relative."""
 
     kind: ArgumentKind
     number: int = 0
@@ -51,14 +51,14 @@ class PtxArgument:
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """Launch of a kernel on ``blocks`` blocks of ``threads`` threads, with a pointer for each of ``arguments``.
+    """LLVM IR of a kernel function, and its launch on ``blocks`` blocks of ``threads`` threads.
 
-    Launches of one kernel run in order, and each sees the writes of those before it.
+    A kernel record may need several launches, which run in order; each sees the writes of the earlier ones.
 
-    entry: the kernel's name. functions: declarations and functions that it calls, each a text of LLVM IR. body: its
-    lines; ``%p0`` and so on are the pointers, and ``BLOCK_NUMBER`` reads the number of the thread's block.
-    shared_bytes: size of the block's memory ``@shared``. unless_same: the launch is skipped if these two are the same
-    memory.
+    entry: name of the kernel function. functions: LLVM IR of the functions that it calls, and of declarations. body:
+    lines of IR, in which ``%p0``, ``%p1``, ... are the pointers ``arguments``, and ``BLOCK_NUMBER`` reads the number of
+    the block. shared_bytes: size of the shared memory ``@shared`` of a block. unless_same: the launch is skipped if
+    these two pointers are equal. workspace_bytes: workspace that the launch needs.
     """
 
     entry: str
@@ -73,7 +73,7 @@ class KernelSource:
 
     @property
     def ir(self) -> str:
-        """The module's text; ``entry`` is its only external function."""
+        """LLVM IR of a module whose only external function is ``entry``."""
         shared = (
             f"@shared = internal addrspace(3) global [{self.shared_bytes} x i8] poison, align 16"
         )
@@ -90,14 +90,15 @@ class KernelSource:
 
 
 def parameters(count: int) -> str:
-    """Return the parameters of a kernel with ``count`` pointers."""
+    """Return the parameter list, in LLVM IR, of a kernel with ``count`` pointers."""
     return ", ".join(f"ptr align {ALIGNMENT} %p{n}" for n in range(count))
 
 
 def anchored(start: int, view: StridedView) -> tuple[int, StridedView]:
-    """Return an aligned pointer at ``start`` or a little before it, and ``view`` relative to it.
+    """Return the largest aligned address that is at most ``start``, and ``view`` relative to it.
 
-    So one text serves all arrays of equal layout, and the layout tells how wide elements can be read.
+    The offset of the returned view tells how many elements a vector load can read. Arrays of equal layout share the
+    code of a kernel.
     """
     before = start % ALIGNMENT
     return start - before, replace(view, offset=view.offset + before)
@@ -105,9 +106,10 @@ def anchored(start: int, view: StridedView) -> tuple[int, StridedView]:
 
 @dataclass(frozen=True, slots=True)
 class PlacedLaunch:
-    """Launch with addresses. pointers: its parameters in order; None is the workspace, which all kernels share.
+    """Launch with the addresses of its arguments.
 
-    The workspace has at least ``launch.workspace_bytes`` and is aligned to ``ALIGNMENT``.
+    pointers: address of each argument, or None for the workspace, which all kernels share. The workspace must have at
+    least ``launch.workspace_bytes`` and be aligned to ``ALIGNMENT``.
     """
 
     launch: KernelSource
@@ -117,7 +119,10 @@ class PlacedLaunch:
 def placed(
     launches: tuple[KernelSource, ...], pointers: Mapping[ArgumentKind, Sequence[int]]
 ) -> tuple[PlacedLaunch, ...]:
-    """Bind ``launches`` to the pointers ``pointers``, without those that ``unless_same`` skips."""
+    """Return ``launches`` with addresses, without the launches that ``unless_same`` skips.
+
+    pointers: for each kind of argument, the addresses of its arrays.
+    """
 
     def pointer(argument: PtxArgument) -> int | None:
         return (

@@ -1,7 +1,7 @@
-"""Loops over all indices on a GPU: every thread processes some groups of neighbouring elements.
+"""Elementwise loops on a GPU: every thread processes some groups of contiguous elements.
 
-There are as many threads as there is work: on an H200 that was 4 to 6 % faster than a grid of 32 blocks per
-multiprocessor whose threads iterate with the grid's stride (benchmarks/results/gpu_h200).
+The grid has a thread for each group or few groups. On an H200 that was 4 to 6 % faster than a grid of 32 blocks per
+multiprocessor with a grid-stride loop (benchmarks/results/gpu_h200).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from runtime.program.records.loop import (
 
 #: Threads of a block.
 THREADS = 256
-#: Bytes that one instruction moves, and the most elements that a thread processes at once.
+#: Most bytes that one load or store instruction moves, and most elements of an array that a thread processes at once.
 _WIDEST, _MOST_ELEMENTS = 16, 8
-#: Elements of all arrays that a thread holds at once, limited by registers.
+#: Most elements of all arrays that a thread holds in registers.
 _MOST_LIVE = 64
-#: A thread reads further groups of neighbours before it waits as long as fewer bytes are in flight;
-#: the most groups that it reads so, and the most program steps that are unrolled.
+#: A thread loads several groups before it computes, until this many bytes of loads are in flight. The other two numbers
+#: are the most groups that it loads so, and the most steps of the program in the unrolled code.
 _BYTES_READ, _MOST_GROUPS, _MOST_STEPS = 128, 4, 512
 
 
@@ -56,7 +56,7 @@ def emit_pieces(kernel: PiecesKernel, arrays: GpuArrays) -> Sources:
 
 
 def pieces_sources(pieces: Sequence[LoopKernel], arrays: GpuArrays) -> tuple[KernelSource, ...]:
-    """Return one loop per piece, to run in order."""
+    """Return one launch for each of ``pieces`` that is not empty, to run in order."""
     nests = [loop_nest(piece, arrays.operands, arrays.results) for piece in pieces]
     return tuple(loop_source(nest, arrays.target) for nest in nests if nest is not None)
 
@@ -80,13 +80,15 @@ def emit_uninitialized(_: UninitializedKernel, __: GpuArrays) -> Sources:
 
 
 def loop_source(nest: Nest, target: PtxTarget) -> KernelSource:
+    """Return the launch of a loop nest: with transposed tiles if these help, else a thread for each group."""
     return tiled_source(nest, target) or _Loop(nest, target).source()
 
 
 def elements_per_thread(nest: Nest, target: PtxTarget) -> int:
-    """Return how many neighbours a thread processes: as many as one instruction moves of the narrowest array.
+    """Return how many contiguous elements a thread processes at once.
 
-    A small loop is divided among more threads.
+    It is the number that one instruction moves of the array with the smallest elements, limited by registers and by the
+    innermost size. A small loop gets fewer elements per thread, so that all multiprocessors have work.
     """
     if any(d == len(nest.sizes) - 1 for d, _ in nest.ranges):
         return 1
@@ -109,10 +111,10 @@ def elements_per_thread(nest: Nest, target: PtxTarget) -> int:
 
 
 def groups_per_thread(nest: Nest, count: int, target: PtxTarget) -> int:
-    """Return how many groups of ``count`` neighbours a thread reads before it computes, to keep memory busy.
+    """Return how many groups of ``count`` elements a thread loads before it computes, to have enough loads in flight.
 
-    The number is limited by registers, and by the threads that must remain. An array that several elements share, such
-    as a bias, does not count because it is cached.
+    The number is limited by registers, and by the number of threads that fill the GPU. A broadcast operand, such as a
+    bias, does not count, since it stays in the cache.
     """
     if nest.ranges:
         return 1
@@ -162,14 +164,15 @@ class _Loop:
             with writer.when(writer.value(f"icmp ult {t} {first}, {total}")):
                 self.tile_from(first, total)
         if self.left:
-            # The rest of a single dimension: the first threads process one element each.
+            # The last elements of a single dimension, which fill no group: the first threads process
+            # one each.
             with writer.when(writer.value(f"icmp ult {t} {first}, {self.left}")):
                 last = writer.value(f"add nuw nsw {t} {first}, {total * self.count}")
                 self.elements([[last]], 1)
         return writer.source("spmd_loop", nest_functions(nest), self.blocks, THREADS)
 
     def tile_from(self, first: str, total: int) -> None:
-        """Emit the thread's groups of a block's tile, one block of threads apart."""
+        """Emit the groups of a thread, the first of which is ``first`` of ``total``; they are THREADS groups apart."""
         writer, t = self.writer, self.writer.index
         if self.unrolled == 1:
             self.group(first)
@@ -194,7 +197,10 @@ class _Loop:
             self.elements([indices], self.count)
 
     def elements(self, groups: Sequence[Sequence[str]], count: int) -> None:
-        """Emit groups of ``count`` neighbours: all are read, then computed, then written."""
+        """Emit the program for ``groups`` of ``count`` elements: all loads first, then computations and stores.
+
+        The last index of a group is in units of ``count`` elements.
+        """
         writer, nest = self.writer, self.nest
         pieces = [
             piece(access, own, count) if count > 1 else 1

@@ -1,4 +1,4 @@
-"""Loop nests of GPU kernels: their arrays, the ranges of their indices, and the program for one index."""
+"""Loop nests of GPU kernels: their array accesses, the ranges of their indices, and the program for one index."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Loop nest: accesses of the program's parameters, then of its results, over ``sizes``, none of which is 0.
+    """Loop nest that runs a scalar program for all indices of ``sizes``, outermost first. No size is 0.
 
-    ranges: (dimension, range) if only some indices of it run (None: a single index); ranges depend on the starts.
+    accesses, strides: those of the program's parameters, then of its results; strides are in bytes along ``sizes``.
+    stages: computation of the run-time starts, which read ``operands``. ranges: (dimension, range) for each restriction
+    of the indices that run, which depends on the starts; dimension None restricts the entire loop.
     """
 
     program: ScalarProgram
@@ -45,11 +47,15 @@ class Nest:
 
     @property
     def inputs(self) -> int:
+        """Number of the program's parameters."""
         return len(self.program.parameters)
 
     @property
     def crossed(self) -> list[bool]:
-        """For each array, True if its elements are contiguous along the dimension before the innermost one."""
+        """For each access, True if its elements are contiguous along the second innermost dimension.
+
+        Threads along the innermost dimension then access distant elements. It is False in small loops.
+        """
         large = len(self.sizes) > 1 and min(self.sizes[-2:]) >= LEAST_TILED
         return [
             large
@@ -63,7 +69,7 @@ class Nest:
 def loop_nest(
     kernel: LoopKernel, operands: Sequence[StridedView], results: Sequence[StridedView]
 ) -> Nest | None:
-    """Return the nest of a loop; None if it has no index."""
+    """Return the loop nest of ``kernel``, or None if it has no indices. operands, results: layouts of its arrays."""
     if 0 in kernel.dims:
         return None
     shifts = kernel.result_shifts or ((),) * len(kernel.results)
@@ -84,6 +90,10 @@ def nest_of(
     stages: Sequence[StartsStage] = (),
     ranges: Sequence[Range] = (),
 ) -> Nest:
+    """Return the loop nest of ``program`` over ``dims``, with its dimensions reordered and merged.
+
+    accesses: those of the program's parameters, then of its results. See ``Nest`` for the other arguments.
+    """
     order = in_streaming_order(dims, accesses, len(program.parameters))
     positions = {r.dimension: order.index(r.dimension) for r in ranges if r.dimension is not None}
     strides = [[access.strides[d] for d in order] for access in accesses]
@@ -105,11 +115,12 @@ def nest_of(
 
 
 def nest_functions(nest: Nest) -> list[str]:
+    """Return the IR of the functions that kernels of ``nest`` call."""
     return [*program_ir(nest.program, "body", INSTRUCTIONS), *starts_functions(nest.stages)]
 
 
 class Spans:
-    """Run-time ranges: first and end index of each restricted dimension, and the test of an index."""
+    """Run-time bounds of the restricted dimensions of a loop nest, and the test of an index against them."""
 
     def __init__(self, writer: PtxWriter, nest: Nest, starts: Sequence[str]) -> None:
         value = writer.value
@@ -125,7 +136,7 @@ class Spans:
             )
 
     def holds(self, indices: Sequence[str]) -> str | None:
-        """Emit whether the index is in all ranges; None if there is no range."""
+        """Emit the test that ``indices`` are in all ranges and return it (i1), or None if there are no ranges."""
         value, found = self.writer.value, ""
         for d, (begin, end) in self.spans.items():
             at = "0" if d is None else self.writer.to_i64(indices[d])
@@ -136,7 +147,7 @@ class Spans:
 
 
 def body(writer: PtxWriter, nest: Nest, elements: Sequence[str]) -> list[str]:
-    """Emit the program's results for one index."""
+    """Emit the call of the program with ``elements`` and return its results."""
     struct = struct_type(nest.program)
     typed = [f"{access.stored} {x}" for access, x in zip(nest.accesses, elements, strict=False)]
     made = writer.value(f"call {struct} @body({', '.join(typed)})")

@@ -1,13 +1,15 @@
-"""Reductions by a scalar program on a GPU, such as argmax: lanes share a contiguous row, other rows have a thread each.
+"""Reductions by a scalar program on a GPU, such as argmax. A row consists of the elements of one result element.
 
-A program that computes new values, such as ``a * 0.5 + b``, need not be associative, so one thread reduces its row in
-order, as XLA CPU and the evaluator do; only rows longer than ``LONGEST_SERIAL_ROW`` are shared. A program that only
-selects among its arguments is associative in practice, and its rows are shared by lanes.
+One thread, or several lanes, reduce a row. A program that only selects among its arguments is treated as associative:
+lanes divide its rows if these are contiguous. A program that computes new values, such as ``a * 0.5 + b``, need not be
+associative: one thread reduces its row in order, as XLA CPU and the evaluator do, unless the row is longer than
+``LONGEST_SERIAL_ROW``.
 
-Each total covers consecutive elements in order, because a program need not commute (argmax returns the first of several
-nan). Elements are its second arguments. A row of one lane starts from the initial values. So does each of several
-lanes if the initial values combine to themselves; otherwise a lane begins with its first element, since initial values
-may count once only: there are no more lanes than elements. The order depends on the sizes alone.
+A program need not be commutative (argmax returns the first of several nan). So each lane reduces consecutive elements
+in ascending order, which are the second arguments of the program, and totals of lanes are combined in ascending order.
+A single lane starts with the initial values. Several lanes start with them if the program maps the initial values,
+combined with themselves, to themselves. Otherwise each lane starts with its first element (there are no more lanes than
+elements), and the initial values are combined once with the total. The order depends only on the sizes.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ from runtime.program.scalar_program import ScalarOp, ScalarProgram
 from runtime.program.strides import merged_dims
 from spmd.hlo import Opcode
 
-#: Threads of a block of several rows, blocks per multiprocessor, and most threads of a row.
+#: Threads of a block that reduces several rows, blocks per multiprocessor, and most lanes of a row.
 THREADS, BLOCKS, MOST_LANES = 128, 16, 256
-#: Most elements of a row that one thread reduces in order, if the program may not be associative.
+#: Longest row that one thread reduces in order if the program may not be associative.
 LONGEST_SERIAL_ROW = 4096
 
 _SELECTIONS = {
@@ -139,9 +141,9 @@ class _Reduce:
         return writer.source("spmd_reduce", functions, self.blocks, self.threads)
 
     def is_neutral(self, inits: Sequence[str]) -> str:
-        """Return an i1 that says whether lanes begin with the initial values.
+        """Emit the test of whether lanes start with the initial values ``inits``, and return it (i1).
 
-        One lane does, several do where these values combine to themselves.
+        A single lane does. Several lanes do if the initial values, combined with themselves, are unchanged bit for bit.
         """
         if self.lanes == 1:
             return "true"
@@ -153,6 +155,7 @@ class _Reduce:
         return same
 
     def chosen(self, which: str, these: Sequence[str], those: Sequence[str]) -> list[str]:
+        """Emit the selection of ``these`` if ``which`` (i1) is true, else of ``those``."""
         return [
             self.writer.value(f"select i1 {which}, {kind} {x}, {kind} {y}")
             for kind, x, y in zip(self.kinds, these, those, strict=True)
@@ -166,9 +169,10 @@ class _Reduce:
         inits: Sequence[str],
         neutral: str,
     ) -> list[str]:
-        """Return the total of the lane's elements, at least one, which follow on one another.
+        """Emit the loop over the consecutive elements of a lane, at least one, and return their totals.
 
-        It starts from the initial values if ``neutral``, else from the first element.
+        at: addresses of the row in each operand. accumulators: stack addresses of totals. neutral (i1): the totals
+        start with ``inits``, else with the first element.
         """
         writer, value = self.writer, self.writer.value
         next_lane = value(f"add nuw nsw {writer.index} {lane}, 1")
@@ -188,7 +192,7 @@ class _Reduce:
         return self.loaded_totals(accumulators)
 
     def begin_of(self, lane: str) -> str:
-        """Emit the number of the first element of a lane."""
+        """Emit the number of the first element of ``lane`` in its row."""
         value, t = self.writer.value, self.writer.index
         scaled = value(f"mul nuw nsw i64 {self.writer.to_i64(lane)}, {self.length}")
         number = value(f"lshr i64 {scaled}, {self.lanes.bit_length() - 1}")
@@ -201,6 +205,7 @@ class _Reduce:
         ]
 
     def elements(self, number: str, at: Sequence[str]) -> list[str]:
+        """Emit loads of element ``number`` of the row at addresses ``at``, one of each operand."""
         indices = self.writer.delinearize(number, self.reduced)
         return [
             self.loaded(
@@ -213,6 +218,7 @@ class _Reduce:
         return self.writer.value(f"load {access.stored}, ptr {address}, align {access.item}")
 
     def combined(self, a: Sequence[str], b: Sequence[str]) -> list[str]:
+        """Emit the call of the program with totals ``a`` and totals or elements ``b``."""
         value = self.writer.value
         typed = [f"{kind} {x}" for kind, x in zip([*self.kinds] * 2, [*a, *b], strict=True)]
         made = value(f"call {self.struct} @reducer({', '.join(typed)})")
@@ -220,7 +226,10 @@ class _Reduce:
 
     # ---- lanes
     def over_lanes(self, totals: list[str], thread: str) -> list[str]:
-        """Combine the totals of all lanes of a row, lower ones first; only the first lane's result is valid."""
+        """Emit the combination of the totals of all lanes of a row, in ascending order of lanes.
+
+        Only the first lane has a valid result.
+        """
         writer = self.writer
         mask = 1
         while mask < min(self.lanes, WARP):
@@ -239,6 +248,7 @@ class _Reduce:
         return self.over_warps(totals) if self.lanes > WARP else totals
 
     def over_warps(self, totals: list[str]) -> list[str]:
+        """Emit the combination of the totals of all warps of a row, in ascending order, through shared memory."""
         writer, warps = self.writer, self.lanes // WARP
         starts = [
             writer.shared(warps * access.item, max(16, access.item)) for access in self.accesses
@@ -257,7 +267,7 @@ class _Reduce:
 
 
 def _selects(program: ScalarProgram) -> bool:
-    """Return whether the program only compares and selects among its arguments."""
+    """Return whether ``program`` only compares its arguments and selects among them."""
     return all(
         isinstance(step, ScalarOp) and step.signature.opcode in _SELECTIONS
         for step in program.steps

@@ -1,6 +1,6 @@
-"""PTX of kernel records, as text for a GPU driver, with its launches.
+"""Launches of kernel records, and their compilation from LLVM IR to PTX text.
 
-The IR comes from ``runtime/gpu/codegen``; LLVM's NVPTX back end in llvmlite's wheel compiles it to text.
+LLVM's NVPTX back end, which is part of llvmlite's wheel, compiles the IR.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from runtime.program.strides import StridedView
 from spmd.errors import UnsupportedError
 
 _TRIPLE = "nvptx64-nvidia-cuda"
-#: PTX version by compute capability: the oldest that knows it and all instructions used here.
+#: Compute capability times ten -> oldest PTX version that supports it and all instructions that are used, times ten.
 _VERSIONS = {80: 80, 86: 80, 87: 80, 89: 80, 90: 80, 100: 86, 103: 88, 120: 87}
-#: Number of cached texts.
+#: Largest number of cached PTX texts.
 _MOST_TEXTS = 4096
 #: Only one thread at a time may use llvmlite's target machines.
 _LOCK = threading.Lock()
@@ -52,11 +52,11 @@ def ptx_for(
     scratch: Sequence[StridedView],
     target: PtxTarget,
 ) -> tuple[KernelSource, ...] | None:
-    """Return the launches, in order, that execute ``kernel`` on arrays with these views.
+    """Return the launches that compute ``kernel``, in order; none if there is nothing to compute.
 
-    None: this record has no PTX code. No launch: there is nothing to do. The pointers must be multiples of
-    ``launch.ALIGNMENT`` bytes (``launch.anchored``). The same arguments give the same launches, whose text ``ptx_text``
-    compiles. Raises UnsupportedError if ``target`` is too old for any.
+    The views are relative to pointers that are multiples of ``launch.ALIGNMENT`` bytes (``launch.anchored``). Equal
+    arguments give equal launches. Returns None if the kernel has no PTX code for arrays of these layouts. Raises
+    UnsupportedError if the compute capability of ``target`` is less than 8.0.
     """
     known_capability(target.arch)
     arrays = GpuArrays(tuple(operands), tuple(results), tuple(scratch), target)
@@ -68,7 +68,10 @@ def ptx_for(
 
 @lru_cache(_MOST_TEXTS)
 def ptx_text(ir: str, arch: str) -> str:
-    """Compile LLVM IR to PTX for ``arch``. Raises CodegenError if LLVM rejects it."""
+    """Return the PTX text of the LLVM IR ``ir`` for ``arch``, for example sm_90. Results are cached.
+
+    Raises CodegenError if LLVM rejects the IR.
+    """
     with _LOCK:
         machine, options = _machine(arch), llvm.create_pipeline_tuning_options(speed_level=2)
         options.loop_vectorization = False
@@ -96,9 +99,9 @@ def _machine(arch: str) -> Any:
 
 
 def known_capability(arch: str) -> int:
-    """Return the largest compute capability, times ten, that LLVM and ``arch`` know: later GPUs run earlier PTX.
+    """Return the largest supported compute capability, times ten, that is at most that of ``arch``.
 
-    Raises UnsupportedError for GPUs before 8.0.
+    A GPU runs PTX of earlier compute capabilities. Raises UnsupportedError if that of ``arch`` is less than 8.0.
     """
     own = int("".join(filter(str.isdigit, arch)))
     found = max((each for each in _VERSIONS if each <= own), default=None)

@@ -1,4 +1,4 @@
-"""Random bits on a GPU: each thread writes the numbers of one counter."""
+"""Random bits on a GPU: each thread computes the random numbers of one value of the counter at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ THREADS, BLOCKS = 256, 32
 
 @kernel_emitter(RandomBitsKernel)
 def emit_random_bits(kernel: RandomBitsKernel, arrays: GpuArrays) -> Sources:
-    """Emit the new state last, in its own launch: it may overwrite the old one, which all threads read."""
+    """Return the launch that writes the random bits and, if the state is a result, one that writes the new state.
+
+    The new state has its own launch, since it may overwrite the old state, which all threads of the first launch read.
+    """
     variant = RandomBitsVariant(
         kernel.algorithm, kernel.kind, arrays.operands[0].dims[0], len(arrays.results) > 1
     )
@@ -73,13 +76,13 @@ class _RandomBits:
         self.state_values = loaded
 
     def carried(self, counter: str) -> str:
-        """Emit the high word of a counter whose low word is ``counter``; a wrap-around of the low word carries."""
+        """Emit the high word of the counter with low word ``counter``: a wrap-around of the low word adds 1."""
         wrapped = self.writer.value(f"icmp ult i64 {counter}, {self.low}")
         carry = self.writer.value(f"zext i1 {wrapped} to i64")
         return self.writer.value(f"add i64 {self.high}, {carry}")
 
     def block(self, number: str) -> list[str]:
-        """Emit the elements of counter ``number``, counted from the first one."""
+        """Emit the call that computes the random numbers of counter ``number`` from the state's on; return them."""
         value = self.writer.value
         counter = value(f"add i64 {self.low}, {self.writer.to_i64(number)}")
         struct = f"{{ {', '.join([self.stored] * self.each)} }}"
@@ -89,7 +92,7 @@ class _RandomBits:
         return [value(f"extractvalue {struct} {made}, {n}") for n in range(self.each)]
 
     def write(self, number: str, elements: Sequence[str], target: str) -> None:
-        """Emit stores to neighbouring elements; the last counter may have more numbers than are left."""
+        """Emit stores of ``elements`` to contiguous elements. The last counter may have more numbers than elements."""
         writer, t, item = self.writer, self.writer.index, self.access.item
         first = writer.value(f"mul nuw nsw {t} {number}, {self.each}")
         way = writer.to_i64(writer.way([first], [item]))
@@ -106,7 +109,7 @@ class _RandomBits:
             store(writer, self.access, address, item, elements[:left], 1)
 
     def write_pair(self, number: str, elements: Sequence[str], target: str) -> None:
-        """Emit stores to (row, 2 pair, i) and, if it exists, (row, 2 pair + 1, i)."""
+        """Emit stores of two elements to (row, 2 * pair, i) and, if that exists, (row, 2 * pair + 1, i)."""
         writer, t, item = self.writer, self.writer.index, self.access.item
         every = -(-self.lines // 2)
         row, pair, i = writer.delinearize(number, [self.rows, every, self.inner])
@@ -122,7 +125,7 @@ class _RandomBits:
             store(writer, self.access, second, item, elements[1:], 1)
 
     def state_source(self) -> KernelSource:
-        """Return a kernel in which one thread advances the state by the counters used."""
+        """Return the launch in which one thread advances the state by the number of counters used."""
         writer, state = self.writer, self.arrays.results[0]
         self.read_state()
         after = writer.value(f"add i64 {self.low}, {self.counters}")

@@ -1,7 +1,8 @@
-"""Reduce-window and select-and-scatter on a GPU: a thread computes a result element in the processor's order.
+"""Reduce-window and select-and-scatter on a GPU. A thread computes one element of the result at a time.
 
-A window's elements are processed in order. Select-and-scatter adds to an element the values of windows that cover it:
-the thread determines for each of them, in order, whether it selects this element.
+The order of operations is that of the CPU kernels. The elements of a window are processed in row-major order. In
+select-and-scatter a thread visits the windows that cover its element, in row-major order, and adds the values of those
+that select this element.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from spmd.ops.window import Window, WindowDimension
 
 #: Threads of a block, and blocks per multiprocessor.
 THREADS, BLOCKS = 128, 32
-#: Elements of a long window, and the most that all long ones together may have: running totals take
-#: the square of a row, which the host computes in one pass.
+#: A window with more than LONG elements is computed on the GPU only if all windows together cover at most MOST_COVERED
+#: elements. A cumulative sum covers the square of a row's length, while the host computes it in one pass.
 LONG, MOST_COVERED = 1 << 10, 1 << 30
 
 
@@ -63,7 +64,7 @@ def emit_select_and_scatter(kernel: SelectAndScatterKernel, arrays: GpuArrays) -
 
 
 class _PerElement(ABC):
-    """Kernel whose threads compute one element of the result each."""
+    """Writer of a kernel whose threads compute one element of the result at a time."""
 
     entry: str
 
@@ -111,17 +112,18 @@ class _PerElement(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Reserve stack slots, which become registers."""
+        """Emit the allocation of stack slots, which LLVM promotes to registers."""
 
     @abstractmethod
     def element(self, indices: Sequence[str]) -> str:
-        """Emit the result element at ``indices``, in its stored type."""
+        """Emit the computation of the result element at ``indices``, and return it in its stored type."""
 
     @abstractmethod
     def functions(self) -> list[str]:
-        """Return the definitions that the kernel calls."""
+        """Return the IR of the functions that the kernel calls."""
 
     def loaded(self, n: int, indices: Sequence[str]) -> str:
+        """Emit the load of operand ``n`` at ``indices``, which are empty for a scalar."""
         access = self.accesses[n]
         way = self.writer.way(indices, access.strides) if indices else "0"
         address = address_at(self.writer, access, self.bases[n], way)
@@ -131,9 +133,10 @@ class _PerElement(ABC):
     def covered(
         self, window_starts: Sequence[str], base: Sequence[int]
     ) -> Iterator[tuple[str, list[str]]]:
-        """Repeat the code written within for each element of a window that lies in ``base``, in order.
+        """Emit a loop over the elements of a window that lie in an array of sizes ``base``, in row-major order.
 
-        window_starts: begin of the window. Yields the element's number in the window, and its indices.
+        The managed block emits the body of the loop. window_starts: first index of the window along each dimension,
+        which may be negative. Yields the number of the element in the window, and its indices in the array.
         """
         writer, t = self.writer, self.writer.index
         value, dims = writer.value, self.window.dims
@@ -162,7 +165,7 @@ class _PerElement(ABC):
                 yield number, source_indices
 
     def window_starts(self, windows: Sequence[str]) -> list[str]:
-        """Emit the begins of windows, which may lie in the padding before the first element."""
+        """Emit the first indices of window ``windows`` in the array, which are negative in the padding."""
         writer, t = self.writer, self.writer.index
         found = []
         for dim, number in zip(self.window.dims, windows, strict=True):
@@ -176,7 +179,7 @@ class _PerElement(ABC):
 
 
 def _is_plain(dim: WindowDimension) -> bool:
-    """Return whether window w is just element w."""
+    """Return whether, along dimension ``dim``, window w consists of element w only."""
     unmoved = dim.stride == dim.base_dilation == 1 and dim.padding_low == dim.padding_high == 0
     return dim.size == 1 and unmoved
 
@@ -227,7 +230,10 @@ class _ReduceWindow(_PerElement):
 
 
 class _SelectAndScatter(_PerElement):
-    """Operands: array to select from, values to add (one per window), initial value of the results."""
+    """Writer of select-and-scatter.
+
+    Its operands are the array to select from, the values to add (one for each window), and the initial value.
+    """
 
     entry = "spmd_select_and_scatter"
 
@@ -260,7 +266,11 @@ class _SelectAndScatter(_PerElement):
 
     @contextmanager
     def covering(self, indices: Sequence[str]) -> Iterator[tuple[list[str], str]]:
-        """Repeat for each window that covers an element, in order. Yields the window and the element's number in it."""
+        """Emit a loop over the windows that cover the element at ``indices``, in row-major order.
+
+        The managed block emits the body of the loop. Yields the indices of the window, and the number of the element in
+        it.
+        """
         writer, t = self.writer, self.writer.index
         value, dims = writer.value, self.window.dims
         most = [(dim.size - 1) * dim.window_dilation // dim.stride + 1 for dim in dims]
@@ -297,7 +307,11 @@ class _SelectAndScatter(_PerElement):
                 yield windows, own
 
     def chosen(self, window_starts: Sequence[str]) -> str:
-        """Emit the number of the selected element: the first, or a later one that the best so far does not beat."""
+        """Emit the loop that finds the selected element of a window, and return the element's number in the window.
+
+        Elements are visited in row-major order. The selected one is kept while the select function prefers it to the
+        next one.
+        """
         writer, t, wide = self.writer, self.writer.index, self.wide
         value = writer.value
         writer.add(f"store {t} -1, ptr {self.selected}")

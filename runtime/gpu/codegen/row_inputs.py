@@ -1,4 +1,4 @@
-"""Row fusions of GPU kernels: the accessed arrays, and the inputs and results of each pass."""
+"""Array accesses of row fusions in GPU kernels, and the inputs and results of each pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Program whose parameters are elements of arrays (by number), reductions, row values, or cached values."""
+    """Scalar program and the sources of its parameters.
+
+    A leaf is the number of an array access, or a reduction, row value or cached value of the fusion.
+    """
 
     program: ScalarProgram
     leaves: tuple[int | RowInput, ...]
@@ -25,7 +28,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class RowPart:
-    """One pass. results, row_results: numbers of arrays; they follow reductions and cached values, or row values."""
+    """Pass of a row fusion.
+
+    elements: program for each element; its results are operands of ``reductions``, then ``cached`` values, then
+    elements of the arrays ``results``. inits: program that computes the initial values of the reductions for each row.
+    rows: program for each row; its results are ``row_values``, then elements of the arrays ``row_results``. results and
+    row_results are numbers of array accesses.
+    """
 
     elements: Part
     reductions: tuple[int, ...]
@@ -39,7 +48,11 @@ class RowPart:
 
 @dataclass(frozen=True, slots=True)
 class RowParts:
-    """Array accesses with strides over the rows (``counted``) and along one (``reduced``), with merged dimensions."""
+    """Row fusion with the accesses of its arrays, whose dimensions are merged.
+
+    counted: sizes of the dimensions that number the rows. reduced: sizes of the dimensions along a row. counted_strides
+    and reduced_strides have the strides of each access along them, in bytes.
+    """
 
     fusion: RowFusion
     accesses: tuple[GpuArrayAccess, ...]
@@ -50,7 +63,7 @@ class RowParts:
     passes: tuple[RowPart, ...]
 
     def producer(self, cached: int) -> tuple[int, int]:
-        """Return the pass that keeps value ``cached``, and its index among the results of that pass's elements."""
+        """Return (pass that computes value ``cached``, index among the results of that pass's ``elements``)."""
         for number, each in enumerate(self.passes):
             if cached in each.cached:
                 return number, len(each.reductions) + each.cached.index(cached)
@@ -58,6 +71,7 @@ class RowParts:
 
 
 def row_parts(kernel: RowKernel, arrays: GpuArrays) -> RowParts:
+    """Return the accesses and passes of ``kernel`` on ``arrays``."""
     fusion = kernel.fusion
     found = _Accesses(fusion, arrays)
     passes = []
@@ -106,7 +120,7 @@ def _merged(
 
 @dataclass
 class _Accesses:
-    """The arrays that passes read and write, each as an access over all indices; equal accesses are one."""
+    """Distinct array accesses of all passes, each with strides along all dimensions."""
 
     fusion: RowFusion
     arrays: GpuArrays
@@ -127,13 +141,14 @@ class _Accesses:
         return self.number(self.spread(access))
 
     def spread(self, access: GpuArrayAccess) -> GpuArrayAccess:
-        """Return the access over all indices for one that is over these or over the rows alone."""
+        """Return ``access`` with strides along all dimensions. An access along ``counted`` only gets strides 0."""
         if len(access.strides) == len(self.fusion.dims):
             return access
         steps = dict(zip(self.fusion.counted, access.strides, strict=True))
         return replace(access, strides=tuple(steps.get(d, 0) for d in range(len(self.fusion.dims))))
 
     def number(self, access: GpuArrayAccess) -> int:
+        """Return the number of ``access``, which is added if it is new."""
         if access not in self.accesses:
             self.accesses.append(access)
         return self.accesses.index(access)

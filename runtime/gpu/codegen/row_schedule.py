@@ -1,4 +1,4 @@
-"""Distribution of a row fusion's rows among threads; it depends on sizes alone."""
+"""Distribution of the rows of a row fusion among threads. It depends only on sizes and on the target GPU."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from runtime.gpu.codegen.launch import ALIGNMENT, RESIDENT_THREADS, WARP, PtxTar
 from runtime.gpu.codegen.row_inputs import RowParts
 from spmd.lazy_dataclass import dataclass
 
-#: Most elements of a row, over all arrays and cached values, that a thread has in registers; limited by
-#: registers.
+#: Most elements of all arrays and cached values that a thread holds in registers.
 _MOST_LIVE = 96
-#: Groups of neighbours of a row per thread, if more threads are available.
+#: Groups of elements of a row that a thread gets before a row gets more threads.
 _FEW = 4
 _MOST_UNROLLED = 8
-#: Most threads of a block for one long row; threads of a block for several short ones.
+#: Most threads of a block that processes one long row; threads of a block that processes several short rows.
 _MOST_THREADS, _THREADS = 512, 128
-#: Rounds of the grid beyond which blocks process several rows.
+#: The grid has at most this many times the blocks that the GPU holds at once; with more rows, blocks iterate.
 _WAVES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """Distribution. vector_elements: neighbours that a thread processes at once, along a row or of adjacent rows.
+    """Distribution of rows among threads. A group is the ``vector_elements`` elements that a thread processes at once.
 
-    lanes: threads along a row (a power of two), or a warp over groups of rows. step: stride in groups of a row between
-    those of a thread; unrolled: groups that are unrolled, chunks: times. shares: totals of a row that are combined in
-    shared memory (1: none), each for ``totals_per_share`` groups of rows.
+    along_rows: the elements of a group belong to one row; otherwise they belong to adjacent rows.
+    lanes: threads along a row (a power of two), or, if not along_rows, a warp over adjacent groups of rows.
+    threads: threads of a block. groups: number of groups of a row. row_groups: number of groups of rows.
+    unrolled: groups of a row whose code is unrolled. chunks: number of repetitions of the unrolled code.
+    rows_per_block: groups of rows that a block processes in one round. most_blocks: largest number of blocks.
     """
 
     along_rows: bool
@@ -42,32 +43,37 @@ class RowPlan:
 
     @property
     def along(self) -> int:
+        """Number of elements of a group along a row."""
         return self.vector_elements if self.along_rows else 1
 
     @property
     def side(self) -> int:
-        """The number of rows of a thread."""
+        """Number of rows to which the elements of a group belong."""
         return 1 if self.along_rows else self.vector_elements
 
     @property
     def step(self) -> int:
+        """Distance between the groups of a row that one thread processes, in groups."""
         return self.lanes if self.along_rows else self.threads // self.lanes
 
     @property
     def shares(self) -> int:
+        """Number of totals of a row that are combined through shared memory; 1 if shared memory is not needed."""
         return max(1, self.lanes // WARP) if self.along_rows else self.step
 
     @property
     def totals_per_share(self) -> int:
+        """Number of groups of rows for which each share has totals."""
         return 1 if self.along_rows else self.lanes
 
     @property
     def rounds(self) -> int:
-        """The number of rounds of all blocks together."""
+        """Number of rounds that all blocks perform in total."""
         return -(-self.row_groups // self.rows_per_block)
 
 
 def row_plan(parts: RowParts, target: PtxTarget) -> RowPlan:
+    """Return the distribution of the rows of ``parts`` among the threads of ``target``."""
     along_rows = parts.fusion.along_rows
     rows, length = math.prod(parts.counted), math.prod(parts.reduced)
     live = max(1, _live_values(parts))
@@ -114,7 +120,10 @@ def row_plan(parts: RowParts, target: PtxTarget) -> RowPlan:
 
 
 def _lanes(groups: int, live: int) -> int:
-    """Return the threads of a row: each has few groups, and their values fit into registers."""
+    """Return the number of threads of a row of ``groups``. live: values of a group that a thread holds in registers.
+
+    Each thread gets at least about _FEW groups if possible, and its values fit into registers up to _MOST_THREADS.
+    """
     if groups <= WARP * _FEW and _FEW * live <= _MOST_LIVE:
         return min(WARP, power_of_two(max(1, groups)))
     lanes = min(_MOST_THREADS, power_of_two(-(-groups // _FEW)))
@@ -129,7 +138,7 @@ def power_of_two(n: int) -> int:
 
 
 def _live_values(parts: RowParts) -> int:
-    """Return the number of arrays and cached values whose elements a thread has in registers at once."""
+    """Return the number of arrays and cached values whose elements a thread holds in registers at the same time."""
     arrays = {
         leaf
         for each in parts.passes
@@ -143,7 +152,11 @@ def _live_values(parts: RowParts) -> int:
 def _vector_elements(
     parts: RowParts, size: int, strides: tuple[tuple[int, ...], ...], most: int
 ) -> int:
-    """Return the neighbours of the narrowest array that one instruction moves; they divide ``size``."""
+    """Return how many contiguous elements of the array with the smallest elements one instruction moves.
+
+    The number divides ``size``, the innermost size. strides: of each access along the dimensions. most: limit if the
+    elements of a group belong to adjacent rows.
+    """
     packed = [
         access.item
         for access, own in zip(parts.accesses, strides, strict=True)

@@ -1,4 +1,4 @@
-"""Totals of row fusions on a GPU: of a thread, of a row's lanes, and of the warps that share a row."""
+"""Reductions of row fusions on a GPU: totals of a thread, of the lanes of a row, and of the warps of a row."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.records.rows import Reduction
 from spmd.device import ReductionKind
 
-#: Reductions whose operands may be exchanged.
+#: Reductions whose result does not depend on the order of the two operands, bit for bit.
 _COMMUTE = frozenset(ReductionKind) - {ReductionKind.MIN, ReductionKind.MAX}
 
 
 class RowSums:
-    """Emitter of totals. ``sums``: for each reduction and row of the thread, the address of its total on the stack.
+    """Emitter of the reductions of a row fusion.
 
-    wides: types of totals. thread, warp, lane: numbers of the thread. first: its first group of a row.
+    sums: for each reduction, and each row of the thread, the stack address of the thread's total. wides: LLVM types of
+    the totals. thread, warp, lane: number of the thread in its block, of its warp, and of its lane in the row (i32).
+    first: number of the thread's first group of a row (i32).
     """
 
     writer: PtxWriter
@@ -34,6 +36,7 @@ class RowSums:
     first: str
 
     def begin_sums(self, each: RowPart) -> None:
+        """Emit stores of the neutral elements to the totals of pass ``each``."""
         for j in each.reductions:
             kind = self.reductions[j]
             start = self.writer.value(neutral_element(kind.element_type, kind.kind))
@@ -41,7 +44,10 @@ class RowSums:
                 self.writer.add(f"store {self.wides[j]} {start}, ptr {accumulator}")
 
     def add_up(self, j: int, elements: Sequence[str], valid: str | None) -> None:
-        """Add elements to the thread's own totals; the neutral element replaces invalid ones."""
+        """Emit the combination of the group ``elements`` with the thread's totals of reduction ``j``.
+
+        valid: i1 that is false if the group does not exist, so that the neutral element is used; None: it exists.
+        """
         writer, wide, kind = self.writer, self.wides[j], self.reductions[j]
         stored = stored_type(kind.element_type)
         for e, x in enumerate(elements):
@@ -54,11 +60,12 @@ class RowSums:
             writer.add(f"store {wide} {self.combined(j, total, own)}, ptr {accumulator}")
 
     def combined(self, j: int, a: str, b: str) -> str:
+        """Emit the combination of two totals of reduction ``j``."""
         wide = self.wides[j]
         return self.writer.value(f"call {wide} @combine_reduction{j}({wide} {a}, {wide} {b})")
 
     def totals(self, reductions: Sequence[int]) -> None:
-        """Combine the totals of all threads of a row; all of them get the result, with the same bits."""
+        """Emit the combination of the totals of all threads of a row. All threads of the row get the same bits."""
         writer, plan = self.writer, self.plan
         own = [(j, accumulator) for j in reductions for accumulator in self.sums[j]]
         totals = []
@@ -73,7 +80,10 @@ class RowSums:
             writer.add(f"store {self.wides[j]} {total}, ptr {accumulator}")
 
     def shared(self, own: Sequence[tuple[int, str]], totals: Sequence[str]) -> list[str]:
-        """Write every share's totals to shared memory; all threads then combine them in the same order."""
+        """Emit stores of the totals of each share to shared memory, and their combination in ascending order.
+
+        own: (reduction, stack address) of each total. Every thread combines all shares, so all get the same bits.
+        """
         writer, plan = self.writer, self.plan
         share = self.warp if plan.along_rows else self.first
         index = "0" if plan.along_rows else self.lane
@@ -98,11 +108,15 @@ class RowSums:
         return found
 
     def wide_bytes(self, j: int) -> int:
+        """Return the size of a total of reduction ``j`` in bytes."""
         kind = self.reductions[j].element_type
         return 4 if self.wides[j] == "float" else max(1, kind.byte_size)
 
     def over_lanes(self, j: int, x: str, lanes: int) -> str:
-        """Combine the values of ``lanes`` neighbours: halves are exchanged, the lower one's value comes first."""
+        """Emit the combination of the values ``x`` of ``lanes`` adjacent lanes by butterfly exchanges.
+
+        If the reduction is not commutative, the value of the lower lane is the first operand.
+        """
         writer, wide = self.writer, self.wides[j]
         mask = lanes // 2
         while mask:

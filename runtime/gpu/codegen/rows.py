@@ -1,12 +1,12 @@
-"""Row fusions on a GPU: reductions along rows, and what is computed with them, in consecutive passes.
+"""Row fusions on a GPU: reductions along rows and computations with their results, in consecutive passes over a row.
 
-If neighbours in memory belong to one row, some lanes of a warp, a warp, or a block process a row: each thread processes
-groups of neighbours a block apart, lanes exchange their totals, and warps combine theirs in shared memory. If
-neighbours belong to adjacent rows, a warp's lanes process adjacent groups of rows, and the block's warps divide the
-elements of these. The order of a sum depends on the sizes alone.
+If contiguous elements belong to one row, some lanes of a warp, a warp, or a block process a row. Each thread processes
+groups of contiguous elements at a fixed distance, lanes exchange their totals, and warps combine totals through shared
+memory. If contiguous elements belong to adjacent rows, the lanes of a warp process adjacent groups of rows, and the
+warps of a block divide the elements of these rows. The order of a sum depends only on the sizes.
 
-A row that fits into the registers of a block is read from memory once, and cached values stay in registers. For longer
-rows, cached values are computed again.
+A row that fits into the registers of its threads is loaded from memory once, and cached values stay in registers. For
+longer rows, each pass loads the elements again and recomputes cached values.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from runtime.program.records.rows import RowKernel, Source
 
 
 class Rows(RowSums):
-    """Emitter of the kernel. A thread has ``side`` rows, and iterates along them in groups of ``along`` neighbours."""
+    """Writer of the kernel. A thread processes ``plan.side`` rows, in groups of ``plan.along`` elements of a row."""
 
     entry = "spmd_rows"
 
@@ -59,8 +59,8 @@ class Rows(RowSums):
             for access, own, other in zip(parts.accesses, inner, others, strict=True)
         ]
         self.wides = [wide_type(each.element_type) for each in self.reductions]
-        #: Values of the current row, for each of the thread's rows: reductions, row values,
-        #: elements of arrays.
+        #: Values of the thread's current rows by number: reductions and row values, one for each
+        #: row. Values by (number, unrolled group): elements of array accesses and cached values.
         self.reduced: dict[int, list[str]] = {}
         self.row_values: dict[int, list[str]] = {}
         self.elements: dict[tuple[int, int], list[str]] = {}
@@ -77,7 +77,7 @@ class Rows(RowSums):
         thread = writer.thread()
         self.lane = value(f"and i32 {thread}, {plan.lanes - 1}")
         own = value(f"lshr i32 {thread}, {plan.lanes.bit_length() - 1}")
-        # Lanes go along a row, or else over adjacent rows.
+        # Lanes divide a row, or else adjacent groups of rows.
         row, self.first = (own, self.lane) if plan.along_rows else (self.lane, own)
         self.thread, self.warp = thread, value(f"lshr i32 {thread}, 5")
         block = writer.to_index(writer.block_number())
@@ -96,18 +96,23 @@ class Rows(RowSums):
 
     @property
     def rounds(self) -> int:
-        """The number of rounds of all blocks together."""
+        """Number of rounds that all blocks perform in total."""
         return self.plan.rounds
 
     @property
     def blocks(self) -> int:
+        """Number of blocks of the launch."""
         return min(self.rounds, self.plan.most_blocks)
 
     def round_of(self, number: str) -> str:
-        """Emit the group of rows that the block processes in round ``number``."""
+        """Return the number n of a round: the block processes groups of rows from n * ``rows_per_block`` on.
+
+        ``number`` counts the rounds of all blocks.
+        """
         return number
 
     def functions(self) -> list[str]:
+        """Return the IR of the programs and reductions that the kernel calls."""
         found: list[str] = []
         for number, each in enumerate(self.parts.passes):
             for name, part in (
@@ -136,7 +141,7 @@ class Rows(RowSums):
 
     # ---- elements
     def emit_pass(self, number: int, each: RowPart) -> None:
-        """Emit a pass over all groups of a row that are the thread's."""
+        """Emit pass ``number`` over all groups of a row that the thread processes."""
         if not (each.reductions or each.cached or each.results):
             return
         plan, writer = self.plan, self.writer
@@ -154,11 +159,14 @@ class Rows(RowSums):
             self.cached.clear()
 
     def chunks(self) -> tuple[str, str]:
-        """Return the first and the end chunk of a row that the block processes."""
+        """Return the first chunk of a row that the block processes, and the end of its chunks."""
         return "0", str(self.plan.chunks)
 
     def chunk(self, number: int, each: RowPart, first: str) -> None:
-        """Emit the unrolled groups from ``first`` on, ``plan.step`` apart: read, computed, then written."""
+        """Emit pass ``number`` for the unrolled groups of a chunk, ``plan.step`` apart from group ``first`` on.
+
+        All loads come first, then the computations, then reductions and stores.
+        """
         plan, writer = self.plan, self.writer
         counts: list[str | None] = []
         self.group_indices = []
@@ -182,7 +190,10 @@ class Rows(RowSums):
                 self.write(n, self.group_indices[r], results[position], counts[r])
 
     def read(self, number: int, r: int) -> None:
-        """Load the arrays' elements that pass ``number`` needs for group ``r`` and that are not loaded yet."""
+        """Emit loads of the elements that pass ``number`` needs for unrolled group ``r``, unless they are in registers.
+
+        Elements from which cached values must be recomputed are loaded as well.
+        """
         for leaf in self.parts.passes[number].elements.leaves:
             if isinstance(leaf, int):
                 if (leaf, r) not in self.elements:
@@ -191,7 +202,10 @@ class Rows(RowSums):
                 self.read(self.parts.producer(leaf.number)[0], r)
 
     def results(self, number: int, r: int) -> list[list[str]]:
-        """Emit the program's results of pass ``number`` for group ``r``, each for all its elements."""
+        """Emit the element program of pass ``number`` for unrolled group ``r``.
+
+        Returns, for each result of the program, its values for the elements of the group.
+        """
         part = self.parts.passes[number].elements
         leaves = []
         for leaf in part.leaves:
@@ -210,7 +224,7 @@ class Rows(RowSums):
         return made
 
     def cached_values(self, cached: int, r: int) -> list[str]:
-        """Return the cached values of the pass that made them. If they are not in registers, compute them again."""
+        """Return the elements of cached value ``cached`` for unrolled group ``r``, recomputed if not in registers."""
         if (cached, r) not in self.cached:
             self.results(self.parts.producer(cached)[0], r)
         return self.cached[cached, r]
@@ -218,7 +232,10 @@ class Rows(RowSums):
     def called(
         self, name: str, part: Part, leaves: Sequence[Sequence[str]], count: int
     ) -> list[list[str]]:
-        """Emit the results of a program for ``count`` adjacent elements."""
+        """Emit calls of the program ``name`` for ``count`` elements, and return the values of each of its results.
+
+        leaves: for each parameter, its values for the elements.
+        """
         program, value = part.program, self.writer.value
         struct, results = struct_type(program), range(len(program.results))
         made: list[list[str]] = [[] for _ in results]
@@ -234,7 +251,10 @@ class Rows(RowSums):
 
     # ---- arrays
     def address(self, i: int, group: Sequence[str]) -> str:
-        """Emit the address in array ``i`` at the thread's row and at ``group``; without a group, of the row."""
+        """Emit the address in array access ``i`` of the thread's first row at indices ``group`` along the row.
+
+        Without ``group`` it is the address of a value per row.
+        """
         parts, plan, writer = self.parts, self.plan, self.writer
         *outer, last = parts.counted_strides[i]
         ways = [writer.way(self.row_indices, (*outer, last * plan.side))]
@@ -247,6 +267,7 @@ class Rows(RowSums):
         return address
 
     def loaded(self, i: int, group: Sequence[str]) -> list[str]:
+        """Emit loads from array access ``i``: a group of elements, or, without ``group``, a value for each row."""
         access, plan = self.parts.accesses[i], self.plan
         count = plan.vector_elements if group else plan.side
         address = self.address(i, group)
@@ -272,11 +293,11 @@ class Rows(RowSums):
             put()
 
     def within(self, at: str, size: int, left: int) -> str | None:
-        """Emit whether number ``at`` exists; None if it always does."""
+        """Emit the test that ``at`` is less than ``size`` (i1). Return None if ``left`` is 0: then it always is."""
         return self.writer.value(f"icmp ult {self.writer.index} {at}, {size}") if left else None
 
     def clamped(self, at: str, size: int, valid: str | None) -> str:
-        """Emit ``at``, or the last number if ``at`` does not exist: it is read, and its results are dropped."""
+        """Emit ``at`` if ``valid``, else ``size`` - 1, so that loads are in bounds. The results are then discarded."""
         if valid is None:
             return at
         t = self.writer.index
@@ -284,7 +305,7 @@ class Rows(RowSums):
 
     # ---- rows
     def end_sums(self, number: int, each: RowPart) -> None:
-        """Combine totals with their initial values, in the elements' type."""
+        """Emit the combination of the totals of pass ``number`` with their initial values, in the elements' type."""
         writer = self.writer
         inits = self.per_row(f"inits{number}", each.inits) if each.reductions else []
         for j, own in zip(each.reductions, inits, strict=True):
@@ -300,7 +321,7 @@ class Rows(RowSums):
             self.reduced[j] = found
 
     def per_row(self, name: str, part: Part) -> list[list[str]]:
-        """Emit the results of a program for each of the thread's rows."""
+        """Emit calls of the per-row program ``name``, and return each result's values for the thread's rows."""
         leaves = []
         for leaf in part.leaves:
             if isinstance(leaf, int):
@@ -311,6 +332,7 @@ class Rows(RowSums):
         return self.called(name, part, leaves, self.plan.side)
 
     def row_part(self, number: int, each: RowPart) -> None:
+        """Emit the per-row program of pass ``number``. One thread of each row stores its results."""
         if not (each.row_values or each.row_results):
             return
         made = self.per_row(f"rows{number}", each.rows)

@@ -1,10 +1,11 @@
 """Scatter on a GPU: windows are written to, or combined with, an array at positions from an index array.
 
-A thread processes the same element of all windows that begin in its block's share of the array, in the order of their
-index vectors. So elements in several windows are combined in the processor's order, in every run. A block's threads
-examine the index vectors together, a chunk at a time: each marks in a byte of shared memory which of its vectors begin
-in the share, then all of them process the marked ones. Integers of a word are combined by atomic operations instead,
-whose order does not matter. One block processes windows that may overlap in part.
+The starts of windows are divided into shares by a hash, and each share belongs to some blocks. A thread processes the
+same element of all windows of its block's share, in the order of their index vectors. So an element that lies in
+several windows is combined in the order of the CPU kernels, in every run. The threads of a block examine the index
+vectors in chunks: each thread marks in a byte of shared memory which of its vectors belong to the share, then all
+threads process the marked vectors. Sums, minima and the like of 32-bit and 64-bit integers use atomic operations
+instead, since their order does not matter. Windows that may overlap in part are processed by a single block.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType
-#: Threads of a block that is alone.
+#: Threads of the block in a launch of a single block.
 MOST_THREADS = 512
-#: Index vectors that a thread examines for its block: their marks are a byte.
+#: Index vectors that a thread examines in each chunk. Their marks are the bits of a byte.
 MARKS = 8
-#: Index vectors whose marks a block holds at a time.
+#: Index vectors of a chunk, whose marks a block holds in shared memory.
 CHUNK = THREADS * MARKS
 #: Bits of the words in which marks are read.
 WORD = 32
-#: Most shares of the array: each examines all index vectors.
+#: Largest number of shares, since the blocks of each share examine all index vectors.
 MOST_SHARES = 512
-#: An odd number near 2^64 times the golden section (Knuth, The Art of Computer Programming 3, 6.4).
+#: Odd number near 2^64 divided by the golden ratio, for multiplicative hashing (Knuth, TAOCP volume 3, section 6.4).
 _MIX = 0x9E3779B97F4A7C15
 
 
@@ -91,13 +92,16 @@ def _converted(
 
 
 def _overlap(windows: IndexedWindows, updates: StridedView) -> bool:
-    """Return whether windows of different starts may share elements: some are longer than 1 in an indexed dimension."""
+    """Return whether windows with different starts may have common elements.
+
+    That is possible if there are several windows that are longer than 1 along an indexed dimension.
+    """
     vectors = math.prod(updates.dims[n] for n, _, _ in windows.batch)
     lengths = {f: updates.dims[n] for n, f in windows.window}
     return vectors > 1 and any(lengths.get(d, 1) > 1 for d, _ in windows.starts)
 
 
-#: LLVM's names of atomic combinations of integers.
+#: Reduction -> LLVM's names of the atomic operation for signed and for unsigned integers.
 _ATOMIC = {
     ReductionKind.SUM: ("add", "add"),
     ReductionKind.MIN: ("min", "umin"),
@@ -160,7 +164,7 @@ class _Scatter(WindowWriter):
         return [*element_combining_ir(kind, self.reduction, "", INSTRUCTIONS)]
 
     def apart(self, vector: str, window: Sequence[str]) -> None:
-        """Emit the atomic combination of one element of one vector's window, in any order."""
+        """Emit the atomic combination of element ``window`` of the window of index vector ``vector`` with the array."""
         writer, windows = self.writer, self.windows
         batch = writer.delinearize(vector, windows.batch.sizes)
         starts = self.starts(batch)
@@ -176,9 +180,9 @@ class _Scatter(WindowWriter):
             )
 
     def in_order(self, share: str, first: str, total: str, step: str) -> None:
-        """Combine the windows that begin in the share, vector by vector.
+        """Emit the combination of the windows of ``share`` with the array, in the order of their index vectors.
 
-        ``first``, ``total``, ``step``: this thread's groups of elements in each window.
+        The thread processes the groups of elements ``first``, ``first`` + ``step``, ... below ``total`` of each window.
         """
         writer, t = self.writer, self.writer.index
         marks = writer.shared(THREADS)
@@ -199,7 +203,10 @@ class _Scatter(WindowWriter):
             writer.barrier()
 
     def mark(self, marks: int, chunk: str, share: str) -> None:
-        """Write this thread's byte of marks: which of its vectors of the chunk have a window in the block's share."""
+        """Emit the store of the thread's marks: which of its index vectors of the chunk belong to ``share``.
+
+        marks: offset of the marks in shared memory. chunk: number of the first index vector of the chunk.
+        """
         writer, t = self.writer, self.writer.index
         thread = writer.thread()
         own = writer.value(f"mul nuw nsw {t} {writer.to_index(thread)}, {MARKS}")
@@ -225,13 +232,14 @@ class _Scatter(WindowWriter):
         return a if b is None else self.writer.value(f"and i1 {a}, {b}")
 
     def fits(self, starts: Sequence[str]) -> str:
+        """Emit the test that a window that begins at ``starts`` is in bounds (i1). HLO skips other windows."""
         value, fit = self.writer.value, "true"
         for start, (_, _, limit) in zip(starts, self.windows.components, strict=True):
             fit = self.both(fit, value(f"icmp ule i64 {start}, {limit}"))
         return fit
 
     def is_of(self, share: str, batch: Sequence[str], starts: Sequence[str]) -> str:
-        """Emit whether a window begins in the share, by a hash of the position of its first element."""
+        """Emit the test that a window belongs to ``share`` (i1), by a hash of the offset of its first element."""
         value, writer = self.writer.value, self.writer
         way = writer.to_i64(writer.way(batch, self.windows.batch.array))
         for start, (_, stride, _) in zip(starts, self.windows.components, strict=True):
@@ -243,6 +251,7 @@ class _Scatter(WindowWriter):
         return value(f"icmp eq i64 {own}, {writer.to_i64(share)}")
 
     def combine(self, batch: Sequence[str], starts: Sequence[str], window: Sequence[str]) -> None:
+        """Emit the combination of the group of elements at ``window`` of window ``batch`` with the array."""
         writer, windows = self.writer, self.windows
         array, slices = windows.pieces(self.count)
         steps = windows.window.array[-1], windows.window.slices[-1]
@@ -255,7 +264,10 @@ class _Scatter(WindowWriter):
         store(writer, windows.array, address, steps[0], elements, array)
 
     def combined(self, current: str, update: str) -> str:
-        """Emit the combination. Known reductions use their wide type, which the array may have already."""
+        """Emit the combination of an element of the array with an update, and return it.
+
+        A ReductionKind is computed in the wide type, which the array has as well if it is scratch.
+        """
         value, slices = self.writer.value, self.windows.slices
         stored, wide = slices.stored, wide_type(slices.kind)
         if isinstance(self.reduction, ScalarProgram):
@@ -271,7 +283,7 @@ class _Scatter(WindowWriter):
 
 
 class _InTurn(_Scatter):
-    """Windows that may overlap in part: one block processes them one after the other."""
+    """Writer of a scatter whose windows may overlap in part: a single block processes one window after another."""
 
     def source(self) -> KernelSource:
         writer, t = self.writer, self.writer.index

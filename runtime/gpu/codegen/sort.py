@@ -1,8 +1,8 @@
-"""Sort on a GPU: a block sorts the positions of a row, then elements are loaded from there.
+"""Sort on a GPU: a block sorts the positions of the elements of a row, then copies the elements in that order.
 
-The network is bitonic (K. E. Batcher, "Sorting networks and their applications", 1968): of two positions at a distance,
-the one whose element comes first goes first. Equal elements keep their order, so the order is total, and every run
-gives the same result. Positions lie in shared memory, those of longer rows in the workspace.
+The sorting network is bitonic (K. E. Batcher, "Sorting networks and their applications", 1968). Of two equal elements
+the one with the smaller position comes first, so the sort is stable, and every run gives the same result. Positions are
+stored in shared memory or, for long rows, in the workspace.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from runtime.gpu.codegen.launch import WARP, ArgumentKind, KernelSource, PtxArgu
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.records.sort import SortKernel
 
-#: Most threads of a block, blocks per multiprocessor; bytes of a position.
+#: Most threads of a block, blocks per multiprocessor, and bytes of a position.
 _MOST_THREADS, _BLOCKS, _POSITION_BYTES = 512, 4, 4
-#: Largest row: positions have 32 bits, and one block is slow on longer rows.
+#: Longest row that is sorted on the GPU: positions have 32 bits, and one block is slow on longer rows.
 _MOST = 1 << 22
 
 
@@ -95,7 +95,10 @@ class _Sort:
         return replace(made, workspace_bytes=workspace)
 
     def every(self, count: int, what: Callable[[str], None]) -> None:
-        """Emit ``what`` for each number below ``count``, distributed over the block's threads, then a barrier."""
+        """Emit a loop over the numbers below ``count``, divided among the threads of the block, and then a barrier.
+
+        what: emits the body of the loop for a number (i32).
+        """
         writer, t = self.writer, self.writer.index
         first = writer.to_index(self.thread)
         with writer.strided_loop(first, str(count), str(self.threads)) as number:
@@ -128,7 +131,10 @@ class _Sort:
 
     # ---- the network
     def sort(self) -> None:
-        """Emit the network: in each level, runs twice as long, whose halves are sorted in opposite directions."""
+        """Emit the sorting network. Each level merges runs whose halves are sorted in opposite directions.
+
+        The runs of a level are twice as long as those of the level before.
+        """
         writer, value = self.writer, self.writer.value
         steps = self.length.bit_length() - 1
         t = writer.index
@@ -146,7 +152,11 @@ class _Sort:
                 )
 
     def exchange(self, number: str, run: str, distance: str, shift: str) -> None:
-        """Emit the exchange of the two positions of pair ``number``, in the order of their run."""
+        """Emit the comparison and conditional exchange of pair ``number`` of positions (i32).
+
+        run: length of the sorted runs, which determines the direction. distance: distance of the two positions, which
+        is 2 to the power ``shift``.
+        """
         writer, value = self.writer, self.writer.value
         high = value(f"lshr i32 {number}, {shift}")
         up = value(f"shl i32 {high}, {shift}")
@@ -157,7 +167,7 @@ class _Sort:
         a, b = self.get(first), self.get(second)
         direction = value(f"and i32 {first}, {run}")
         backwards = value(f"icmp ne i32 {direction}, 0")
-        # Wanted first and actual first: they are exchanged if they differ.
+        # ``one`` must precede ``other`` for the pair to be in order; otherwise they are exchanged.
         one = value(f"select i1 {backwards}, i32 {b}, i32 {a}")
         other = value(f"select i1 {backwards}, i32 {a}, i32 {b}")
         with writer.when(self.precedes(other, one)):
@@ -165,7 +175,10 @@ class _Sort:
             self.put(second, a)
 
     def precedes(self, a: str, b: str) -> str:
-        """Emit whether the element at ``a`` comes before the one at ``b``; positions beyond the row come last."""
+        """Emit the test that the element at position ``a`` comes before the one at ``b`` (i1).
+
+        Positions beyond the row, which fill it up to a power of two, come last.
+        """
         value = self.writer.value
         size = self.kernel.size
         last = size - 1
@@ -211,7 +224,7 @@ class _Sort:
         return value(f"getelementptr i8, ptr {row}, i64 {way}")
 
     def fetch(self, number: str) -> None:
-        """Emit the copy of element ``number`` of each result."""
+        """Emit the store of element ``number`` of each result, which is loaded from its position in the operand."""
         writer, position = self.writer, self.get(number)
         own = [
             self.element(access, at, position)

@@ -1,6 +1,7 @@
-"""Few long rows on a GPU: several blocks process parts of a row, and a second launch combines their totals.
+"""Row fusions with few long rows on a GPU: several blocks process parts of a row, a second launch combines totals.
 
-Totals lie in the workspace, for each reduction (part, row); they are combined in the parts' order.
+The workspace holds an array of totals [part, row] for each reduction. The order in which they are combined depends only
+on the sizes.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from runtime.gpu.codegen.row_schedule import RowPlan, power_of_two, row_plan
 from runtime.gpu.codegen.rows import Rows
 from runtime.program.records.rows import RowKernel
 
-#: Blocks per multiprocessor that parts of rows should provide.
+#: Rows are split so that there are about this many blocks per multiprocessor.
 _BLOCKS = 4
 _WORKSPACE = PtxArgument(ArgumentKind.WORKSPACE)
 
 
 @kernel_emitter(RowKernel)
 def emit_rows(kernel: RowKernel, arrays: GpuArrays) -> Sources:
+    """Return the launches of a row fusion: one, or two if its rows are split."""
     fusion = kernel.fusion
     if any(fusion.dims[d] == 0 for d in fusion.counted):
         return ()
@@ -41,7 +43,10 @@ def emit_rows(kernel: RowKernel, arrays: GpuArrays) -> Sources:
 
 
 def splits_of(parts: RowParts, plan: RowPlan, target: PtxTarget) -> int:
-    """Return the number of parts of a row: 1 if there are enough rows, or a later pass needs the totals."""
+    """Return the number of parts into which each row is split.
+
+    It is 1 if there are enough rows, or if there are several passes, since a later pass needs the totals of all parts.
+    """
     if len(parts.passes) > 1 or not parts.fusion.reductions or plan.chunks == 1:
         return 1
     wanted = -(-_BLOCKS * target.multiprocessors // plan.rounds)
@@ -51,6 +56,7 @@ def splits_of(parts: RowParts, plan: RowPlan, target: PtxTarget) -> int:
 def split_sources(
     kernel: RowKernel, parts: RowParts, plan: RowPlan, arrays: GpuArrays, splits: int
 ) -> tuple[KernelSource, ...]:
+    """Return the two launches of a row fusion whose rows are split into ``splits`` parts."""
     lanes = min(WARP, power_of_two(splits))
     last = replace(
         plan,
@@ -76,14 +82,14 @@ class _Split(Rows):
         super().__init__(kernel, parts, plan, arrays)
         self.splits = splits
         self.count = math.prod(parts.counted)
-        #: Offset of each reduction's totals in the workspace, and the total size.
+        #: Offset of the totals of each reduction in the workspace in bytes, then the size of the workspace.
         self.offsets = [0]
         for j in range(len(self.reductions)):
             size = splits * self.count * self.wide_bytes(j)
             self.offsets.append(self.offsets[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
 
     def total_address(self, j: int, part: str, e: int) -> str:
-        """Emit the address of the total of a part (an index) of the thread's row number ``e``."""
+        """Emit the address of the total of reduction ``j`` of part ``part`` (an index) of the thread's row ``e``."""
         writer, t = self.writer, self.writer.index
         row = writer.value(f"mul nuw nsw {t} {self.at}, {self.plan.side}")
         before = writer.value(f"mul nuw nsw {t} {part}, {self.count}")
@@ -97,7 +103,7 @@ class _Split(Rows):
 
 
 class _Parts(_Split):
-    """First launch: totals of parts, and what is computed at all indices."""
+    """Writer of the first launch: it computes the totals of parts of rows, and the results at all indices."""
 
     entry = "spmd_row_parts"
 
@@ -119,7 +125,7 @@ class _Parts(_Split):
         return first, value(f"call {t} {name}")
 
     def end_sums(self, number: int, each: RowPart) -> None:
-        """Write the totals to the workspace, by the first thread of a row."""
+        """Emit stores of the totals to the workspace by the first thread of each row."""
         writer = self.writer
         valid = writer.value(f"icmp eq i32 {self.first}, 0")
         if self.counts is not None:
@@ -133,11 +139,11 @@ class _Parts(_Split):
                     writer.add(f"store {self.wides[j]} {total}, ptr {address}, align {align}")
 
     def row_part(self, number: int, each: RowPart) -> None:
-        """Emit nothing: the second launch computes the values per row."""
+        """Emit nothing, since the second launch computes the values per row."""
 
 
 class _RowTotals(_Split):
-    """Second launch: rows of parts' totals, and what is computed with the rows' totals."""
+    """Writer of the second launch: it reduces the totals of all parts of a row, and computes the values per row."""
 
     entry = "spmd_row_totals"
 

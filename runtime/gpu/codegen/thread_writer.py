@@ -1,7 +1,7 @@
-"""Writer of a GPU kernel's LLVM IR: parameters, thread numbers, barriers, exchanges within a warp.
+"""Writer of the LLVM IR of a GPU kernel: parameters, thread numbers, barriers, exchanges within a warp.
 
-All GPU features are LLVM's ``nvvm`` intrinsics, so that a test can define functions in their place and run the same
-code on a processor.
+All GPU features are LLVM's ``nvvm`` intrinsics, so that a test can replace them by functions and run the same code on a
+CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHARED = "ptr addrspace(3)"
 
 
 class PtxWriter(FunctionWriter):
-    """Writer of one kernel. ``index``: the type of indices, i32 if everything fits."""
+    """Writer of one kernel function. ``index`` is the LLVM type of indices and byte offsets: i32 or i64."""
 
     def __init__(self, index: str = "i32") -> None:
         super().__init__("")
@@ -28,49 +28,62 @@ class PtxWriter(FunctionWriter):
         self.constants: list[str] = []
 
     def pointer(self, argument: PtxArgument) -> str:
-        """Return the parameter for ``argument``."""
+        """Return the parameter of the kernel that is the pointer ``argument``, which is added if it is new."""
         if argument not in self.arguments:
             self.arguments.append(argument)
         return f"%p{self.arguments.index(argument)}"
 
     def next_word(self, kind: str = "i64") -> Any:
-        """Return the next constant, in place of the record word that the processor's code reads."""
+        """Return the next of ``constants`` as a value of type ``kind``.
+
+        CPU kernels read a word of their argument record instead.
+        """
         return typed(self, kind, self.constants.pop(0))
 
     # ---- numbers of thread and block
     def thread(self) -> str:
+        """Emit the number of the thread in its block (i32)."""
         return self.value("call i32 @llvm.nvvm.read.ptx.sreg.tid.x()")
 
     def block_number(self) -> str:
+        """Emit the number of the block (i32)."""
         return self.value(BLOCK_NUMBER)
 
     # ---- barriers, shared memory, exchanges
     def barrier(self) -> None:
-        """Emit a barrier: all threads of the block wait here, and see the earlier writes of the others."""
+        """Emit a barrier of all threads of the block, after which they see one another's earlier writes."""
         self.add("call void @llvm.nvvm.barrier0()")
 
     def shared(self, size: int, align: int = 16) -> int:
-        """Reserve ``size`` bytes of the block's shared memory and return their offset."""
+        """Reserve ``size`` bytes of the block's shared memory, aligned to ``align``, and return their offset."""
         start = -(-self.shared_bytes // align) * align
         self.shared_bytes = start + size
         return start
 
     def shared_address(self, start: int, item: int, number: str) -> str:
-        """Emit the address of element ``number`` (i32), of ``item`` bytes, from byte ``start`` of shared memory."""
+        """Emit the address of element ``number`` (i32) of an array in shared memory.
+
+        start: offset of the array in bytes. item: bytes of an element.
+        """
         way = self.value(f"mul i32 {number}, {item}")
         at = self.value(f"add i32 {way}, {start}")
         return self.value(f"getelementptr i8, {_SHARED} @shared, i32 {at}")
 
     def load_shared(self, kind: str, start: int, item: int, number: str) -> str:
+        """Emit the load of element ``number`` (i32), of LLVM type ``kind``, of an array in shared memory."""
         address = self.shared_address(start, item, number)
         return self.value(f"load {kind}, {_SHARED} {address}, align {item}")
 
     def store_shared(self, kind: str, x: str, start: int, item: int, number: str) -> None:
+        """Emit the store of ``x``, of LLVM type ``kind``, to element ``number`` (i32) of an array in shared memory."""
         address = self.shared_address(start, item, number)
         self.add(f"store {kind} {x}, {_SHARED} {address}, align {item}")
 
     def exchanged(self, kind: str, bits: int, x: str, mask: int) -> str:
-        """Emit the value ``x``, of ``bits``, of the lane whose number differs in ``mask``; all lanes must run it."""
+        """Emit an exchange with the lane whose number is this lane's xor ``mask``, and return the value of ``x`` there.
+
+        kind, bits: LLVM type and size of ``x``. All lanes of the warp must execute it (shfl.sync.bfly).
+        """
         width = max(bits, 32)
         own = self.value(f"bitcast {kind} {x} to i{bits}")
         if bits < 32:
@@ -95,16 +108,17 @@ class PtxWriter(FunctionWriter):
 
     # ---- numbers
     def to_index(self, x: str) -> str:
-        """Convert an i32 that is not negative to the type of indices."""
+        """Emit the conversion of ``x``, an i32 that is not negative, to the type of indices."""
         return x if self.index == "i32" else self.value(f"zext i32 {x} to {self.index}")
 
     def to_i64(self, x: str) -> str:
+        """Emit the conversion of ``x``, a constant or a value of the type of indices, to i64."""
         if x.lstrip("-").isdigit() or self.index == "i64":
             return x
         return self.value(f"sext {self.index} {x} to i64")
 
     def delinearize(self, number: str, sizes: Sequence[int]) -> list[str]:
-        """Split ``number`` into indices, the last of ``sizes`` fastest."""
+        """Emit the conversion of the row-major ``number`` of an element of an array of ``sizes`` to its indices."""
         t, found = self.index, []
         for size in reversed(sizes[1:]):
             if size == 1:
@@ -115,7 +129,7 @@ class PtxWriter(FunctionWriter):
         return [number, *reversed(found)] if sizes else []
 
     def way(self, indices: Sequence[str], strides: Sequence[int]) -> str:
-        """Emit the sum of digits times strides, none of which is too large for the type of indices."""
+        """Emit the sum of ``indices`` times ``strides``, which must fit the type of indices; "0" if it is empty."""
         t, total = self.index, ""
         for index, stride in zip(indices, strides, strict=True):
             if stride == 0 or index == "0":
@@ -126,7 +140,10 @@ class PtxWriter(FunctionWriter):
 
     @contextmanager
     def strided_loop(self, first: str, limit: str, step: str) -> Iterator[str]:
-        """Emit a loop from ``first`` on, below ``limit``, by ``step``, which are indices; it may have no iteration."""
+        """Emit a loop over the indices ``first``, ``first`` + ``step``, ... below ``limit``, and yield the index.
+
+        The managed block emits the body. The loop may have no iterations.
+        """
         with self._loop(
             self.index,
             first,
@@ -137,7 +154,10 @@ class PtxWriter(FunctionWriter):
 
     @contextmanager
     def grid_stride_loop(self, count: int, blocks: int, threads: int) -> Iterator[str]:
-        """Emit a loop in which ``blocks`` of ``threads`` share the numbers below ``count``, neighbours side by side."""
+        """Emit a loop that divides the numbers below ``count`` among all threads of the grid, and yield the number.
+
+        The grid has ``blocks`` blocks of ``threads`` threads. Consecutive threads get consecutive numbers.
+        """
         t, block = self.index, self.to_index(self.block_number())
         before = self.value(f"mul nuw nsw {t} {block}, {threads}")
         first = self.value(f"add nuw nsw {t} {before}, {self.to_index(self.thread())}")
@@ -146,7 +166,7 @@ class PtxWriter(FunctionWriter):
 
     @contextmanager
     def each_bit(self, word: str) -> Iterator[str]:
-        """Emit a loop over the numbers (i32) of the bits of ``word`` (i32) that are set, the lowest first."""
+        """Emit a loop over the set bits of ``word`` (i32), the lowest first, and yield the number of the bit (i32)."""
         with self._loop(
             "i32",
             word,
@@ -159,9 +179,10 @@ class PtxWriter(FunctionWriter):
     def _loop(
         self, kind: str, first: str, more: Callable[[str], str], following: Callable[[str], str]
     ) -> Iterator[str]:
-        """Repeat the code written within: for ``first``, then for what ``following`` makes of it, while ``more`` holds.
+        """Emit a loop whose variable, of type ``kind``, starts at ``first``, and yield the variable.
 
-        Both functions take the name of a value and return an instruction.
+        The loop runs while ``more`` is true, and ``following`` computes the next value of the variable. Both functions
+        take the name of the variable and return an instruction. The managed block emits the body.
         """
         head, body, end = self.labels("head", "body", "end")
         before = self.block
@@ -184,7 +205,10 @@ class PtxWriter(FunctionWriter):
     def source(
         self, entry: str, functions: Sequence[str], blocks: int, threads: int
     ) -> KernelSource:
-        """Return the complete kernel, preceded by the ``functions`` that it calls."""
+        """Return the finished kernel as a launch of ``blocks`` blocks of ``threads`` threads.
+
+        entry: name of the kernel. functions: IR of the functions that it calls; duplicates are removed.
+        """
         return KernelSource(
             entry,
             tuple(dict.fromkeys(functions)),

@@ -1,7 +1,8 @@
-"""Loops with arrays whose neighbours are in another dimension: a block transposes their tiles in shared memory.
+"""Loops over arrays that are contiguous along different dimensions: blocks transpose tiles in shared memory.
 
-Threads form rows of 32 columns. If lanes go along an array's neighbours, entire memory sectors are read. The rows of a
-tile in shared memory begin in different banks, so that lanes that go across use all banks.
+An array is crossed if it is contiguous along the rows of the loop's last two dimensions instead of the columns. A block
+has 8 rows of 32 threads. Lanes access every array along its contiguous dimension, so that they use entire memory
+sectors. In shared memory the rows of a tile begin in different banks, so that accesses across rows have no conflicts.
 """
 
 from __future__ import annotations
@@ -15,21 +16,25 @@ from runtime.gpu.codegen.launch import WARP, KernelSource, PtxTarget
 from runtime.gpu.codegen.loop_nest import Nest, Spans, body, nest_functions
 from runtime.gpu.codegen.thread_writer import PtxWriter
 
-#: Rows of lanes of a block.
+#: Rows of threads of a block.
 ROWS = 8
 THREADS = WARP * ROWS
-#: Rows and columns of a tile, and of one whose buffers would leave room for too few blocks. Measured on an H200 with
-#: f32[16384,16384]: 0.53 ms in tiles of 64, 0.56 ms in tiles of 32; in several rounds of a grid 0.59 and 0.60 ms.
+#: Rows and columns of a tile, and of a small tile, which is used if large ones would leave too few blocks or need too
+#: much shared memory. Measured on an H200 with f32[16384,16384]: 0.53 ms in tiles of 64, 0.56 ms in tiles of 32; with a
+#: grid-stride loop 0.59 and 0.60 ms.
 TILE, SMALL_TILE = 64, 32
-#: Bytes of buffers of a block, of which a multiprocessor holds six with this many.
+#: Largest buffers of large tiles in bytes. A multiprocessor holds six blocks with such buffers.
 MOST_BUFFERS = 36 << 10
-#: Blocks per multiprocessor that large tiles must leave.
+#: Fewest blocks per multiprocessor with large tiles.
 LEAST_BLOCKS = 4
 BANK = 4
 
 
 def tiled_source(nest: Nest, target: PtxTarget) -> KernelSource | None:
-    """Return the tiled kernel; None if no array is crossed, or the tiles are too large."""
+    """Return the launch of ``nest`` with transposed tiles.
+
+    Returns None if no array is crossed (``Nest.crossed``), or if the tiles do not fit in shared memory.
+    """
     crossed = nest.crossed
     if not any(crossed):
         return None
@@ -51,7 +56,7 @@ class _Tiles:
         self.writer = PtxWriter(index=index_type(nest.sizes, nest.accesses, nest.strides))
         self.buffers, self.pitches = {}, {}
         for i, item in zip(self.crossed, items, strict=True):
-            # Rows begin an odd number of banks apart.
+            # The distance of rows is an odd number of banks.
             pitch = self.tile + max(1, BANK // item)
             self.pitches[i] = pitch
             self.buffers[i] = self.writer.shared(self.tile * pitch * item)
@@ -80,7 +85,7 @@ class _Tiles:
         return writer.source("spmd_tiles", nest_functions(nest), self.count, THREADS)
 
     def parts(self) -> list[tuple[int, int]]:
-        """Return the elements of a tile that a thread processes, as distances from its lane and from its row."""
+        """Return the elements of a tile that a thread processes, as (offset from its lane, offset from its row)."""
         return [
             (along, across)
             for across in range(0, self.tile, ROWS)
@@ -97,7 +102,10 @@ class _Tiles:
         *,
         into: bool,
     ) -> None:
-        """Emit the copy between array ``i``, whose neighbours are rows, and its buffer; lanes go along rows."""
+        """Emit the copy of a tile of the crossed array ``i`` into its buffer, or, unless ``into``, out of the buffer.
+
+        Lanes access the array along its contiguous dimension, the rows of the loop.
+        """
         writer, access = self.writer, self.nest.accesses[i]
         for along, across in self.parts():
             row, column = self.inside(self.lane, along), self.inside(self.row, across)
@@ -115,7 +123,7 @@ class _Tiles:
     def compute(
         self, outer: Sequence[str], first: Sequence[str], bases: Sequence[str], spans: Spans
     ) -> None:
-        """Emit the program for a tile. Lanes go along columns; crossed arrays are accessed in the buffers."""
+        """Emit the program for a tile. Lanes divide the columns; crossed arrays are accessed in their buffers."""
         for along, across in self.parts():
             row, column = self.inside(self.row, across), self.inside(self.lane, along)
             with self.where(outer, first, row, column, spans) as indices:
@@ -149,11 +157,11 @@ class _Tiles:
                 writer.add(f"store {access.stored} {x}, ptr {addresses[i]}, align {access.item}")
 
     def inside(self, x: str, more: int) -> str:
-        """Emit a row or column of the tile (i32)."""
+        """Emit ``x`` + ``more``, a row or column of the tile (i32)."""
         return x if more == 0 else self.writer.value(f"add nuw nsw i32 {x}, {more}")
 
     def buffer_index(self, i: int, row: str, column: str) -> str:
-        """Emit the index of an element in the buffer of array ``i``: columns of the tile are its rows."""
+        """Emit the index of an element in the buffer of array ``i``, whose rows are the columns of the tile."""
         before = self.writer.value(f"mul nuw nsw i32 {column}, {self.pitches[i]}")
         return self.writer.value(f"add nuw nsw i32 {before}, {row}")
 
@@ -164,7 +172,7 @@ class _Tiles:
 
 
 class _Where(ExitStack):
-    """Context in which code runs for the tile's elements that exist. It gives their indices."""
+    """Context whose code runs only for elements of the tile that are in bounds. Entering it returns their indices."""
 
     def __init__(
         self,
