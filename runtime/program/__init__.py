@@ -1,1 +1,4 @@
-"""A compiled program as plain data that every back end reads: thunks, strides, scalar programs. No LLVM, no device."""
+"""Compiled programs as plain data that every back end reads: thunks, kernel records, strides, scalar programs.
+
+Nothing here depends on LLVM or on a device.
+"""

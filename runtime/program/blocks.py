@@ -1,4 +1,4 @@
-"""Blocks of an index space: parts of a product that are computed one after the other."""
+"""Blocks of an index space, and parts of kernels: the loop or the rows of some of the indices of a dimension."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spmd.literal import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Indices ``start`` to ``stop`` of a dimension."""
+    """Indices from ``start`` up to, but without, ``stop`` of a dimension."""
 
     start: int
     stop: int
@@ -26,18 +26,21 @@ class Span:
         return self.stop - self.start
 
     def of(self, array: NDArray, dimension: int) -> NDArray:
-        """Return the part of ``array`` at these indices of ``dimension``."""
+        """Return the view of ``array`` at these indices of ``dimension``."""
         index = (slice(None),) * dimension + (slice(self.start, self.stop),)
         part: NDArray = array[index]
         return part
 
 
-#: First index and end along each dimension.
+#: (first index, end) along each dimension.
 Box: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def blocks_of(region: Box, block: Sequence[int]) -> Iterator[Box]:
-    """Return the blocks of sizes ``block`` that cover ``region``, in row-major order. The last ones may be smaller."""
+    """Yield the blocks of sizes ``block`` that cover ``region``, in row-major order.
+
+    The last block along a dimension may be smaller.
+    """
     spans = [
         [(at, min(at + step, stop)) for at in range(start, stop, step)]
         for (start, stop), step in zip(region, block, strict=True)
@@ -45,7 +48,7 @@ def blocks_of(region: Box, block: Sequence[int]) -> Iterator[Box]:
     return itertools.product(*spans)
 
 
-# ---- parts of kernels along a dimension: the kernel for fewer indices, on the same arrays
+# ---- parts of kernels along a dimension: kernels for fewer indices, on the same arrays
 
 
 def _view(view: StridedView, d: int, span: Span) -> StridedView:
@@ -54,7 +57,7 @@ def _view(view: StridedView, d: int, span: Span) -> StridedView:
 
 
 def loop_part(kernel: LoopKernel, d: int, span: Span) -> LoopKernel:
-    """Return the kernel for the indices ``span`` of dimension ``d``."""
+    """Return the part of ``kernel`` that computes the indices ``span`` of dimension ``d``, on the same arrays."""
     return replace(
         kernel,
         dims=(*kernel.dims[:d], span.size, *kernel.dims[d + 1 :]),
@@ -71,12 +74,15 @@ def _moved(each: Range, d: int, span: Span) -> Range:
 
 
 def rows_part(kernel: RowKernel, d: int, span: Span) -> RowKernel:
-    """Return the kernel for the indices ``span`` of dimension ``d``, which counts rows."""
+    """Return the part of ``kernel`` that computes the rows ``span`` of dimension ``d``, on the same arrays.
+
+    ``d`` must be one of the dimensions that number the rows (``RowFusion.counted``).
+    """
     fusion = kernel.fusion
     among_rows = fusion.counted.index(d)
 
     def view(full: StridedView) -> StridedView:
-        """Return the part of a view over all indices or over the rows."""
+        """Return the part of ``full``, a view over all dimensions or over those that number the rows."""
         every = len(full.dims) == len(fusion.dims)
         return _view(full, d if every else among_rows, span)
 

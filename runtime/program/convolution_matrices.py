@@ -1,4 +1,4 @@
-"""Operands and result of a convolution in the order of its kernels, and the dimensions that form matrices for BLAS."""
+"""Operands and result of a convolution in canonical dimension order, and the dimensions that form matrices for BLAS."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from spmd.ops.window import Window
 
 @dataclass(frozen=True)
 class CanonicalConvolution:
-    """Convolution of x[g, n, spatial.., c] and w[g, window.., c, f] to out[g, n, out.., f]; g counts groups.
+    """Convolution out[g, n, out.., f] of x[g, n, spatial.., c] and w[g, window.., c, f].
 
-    If w is stored backwards along a dimension of the window, it is read forwards, and the window is reversed.
+    g counts groups, n images, c input features and f output features. Along window dimensions w has no negative
+    strides: a reversed w is viewed forwards, and the reversal of the window is flipped.
     """
 
     window: Window
@@ -23,9 +24,9 @@ class CanonicalConvolution:
     out: StridedView
 
     def rows(self) -> tuple[int, ...]:
-        """Return the most dimensions of the result that form the rows of one matrix for BLAS, slowest first.
+        """Return the longest list of dimensions of the result that form the rows of one BLAS matrix, slowest first.
 
-        Spatial dimensions of size 1 come first, so that runs may continue along the batch.
+        Spatial dimensions of size 1 are the first ones of the list, so that runs may continue along the batch.
         """
         order = slowest_first(self.out, range(1, len(self.out.dims) - 1))
         order = tuple(sorted(order, key=lambda d: d == 1 or self.out.dims[d] > 1))
@@ -34,13 +35,19 @@ class CanonicalConvolution:
         return order
 
     def depth(self) -> tuple[int, ...] | None:
-        """Return the dimensions of w that form the depth of one matrix; None if no strides describe it."""
+        """Return the dimensions of w that form the depth (k) of one BLAS matrix, slowest first.
+
+        Returns None if no such matrix can be described by strides.
+        """
         order = slowest_first(self.w, range(1, len(self.w.dims) - 1))
         return order if is_for_blas(_as_matrix(self.w, order)) else None
 
 
 def slowest_first(view: StridedView, dimensions: range) -> tuple[int, ...]:
-    """Sort ``dimensions`` by stride, largest first. Those of size 1 are placed as in a dense array."""
+    """Return ``dimensions`` sorted by stride, largest first.
+
+    A dimension of size 1 counts with the stride of the next dimension that is larger than 1, so it keeps its place.
+    """
     strides = {}
     step = view.element_type.byte_size
     for d in reversed(dimensions):
@@ -51,7 +58,10 @@ def slowest_first(view: StridedView, dimensions: range) -> tuple[int, ...]:
 
 
 def _as_matrix(view: StridedView, rows: tuple[int, ...]) -> StridedView | None:
-    """Return the view [rows, last dimension] at index 0 of all others; None if no strides describe it."""
+    """Return the matrix [rows, last dimension] of ``view`` at index 0 of all other dimensions.
+
+    Returns None if the dimensions ``rows`` cannot be merged into one by strides.
+    """
     last = len(view.dims) - 1
     order = (*rows, last)
     part = StridedView(

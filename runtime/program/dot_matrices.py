@@ -1,4 +1,4 @@
-"""Operands and result of a dot as matrices [batch.., rows, columns], if strides can describe them."""
+"""Views of the operands and the result of a dot as matrices [batch.., rows, columns]."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class OperandDims:
-    """Dimensions of one operand by their role."""
+    """Dimensions of one operand of a dot by their role in the matrices [batch.., rows, columns]."""
 
     batch: tuple[int, ...]
     rows: tuple[int, ...]
@@ -21,10 +21,11 @@ class OperandDims:
 
     @property
     def order(self) -> tuple[int, ...]:
+        """All dimensions of the operand in the order of the matrices."""
         return (*self.batch, *self.rows, *self.columns)
 
     def as_matrix(self, view: StridedView) -> StridedView | None:
-        """Return the view [batch.., rows, columns]; None if no strides describe it."""
+        """Return ``view`` as matrices [batch.., rows, columns], or None if strides cannot describe them."""
         sorted_view = view.transpose(self.order)
         batch = sorted_view.dims[: len(self.batch)]
         rows = math.prod(view.dims[d] for d in self.rows)
@@ -33,6 +34,7 @@ class OperandDims:
 
 
 def operand_dims(instruction: HloInstruction) -> tuple[OperandDims, OperandDims]:
+    """Return the dimensions of lhs as [batch.., m, k], and those of rhs as [batch.., k, n]."""
     attrs = instruction.attrs_as(DotAttrs)
     free = [
         tuple(d for d in range(len(operand.dims)) if d not in (*batch, *contracting))
@@ -50,7 +52,10 @@ def operand_dims(instruction: HloInstruction) -> tuple[OperandDims, OperandDims]
 
 
 def is_for_blas(view: StridedView | None) -> bool:
-    """Return whether rows or columns are contiguous and do not overlap, as BLAS requires."""
+    """Return whether the matrices of the last two dimensions have contiguous rows or columns that do not overlap.
+
+    BLAS requires that. ``view`` None stands for matrices that strides cannot describe, for which the answer is False.
+    """
     if view is None:
         return False
     if view.num_elements == 0:
@@ -65,7 +70,10 @@ def is_for_blas(view: StridedView | None) -> bool:
 def unread_operands(
     instruction: HloInstruction, views: tuple[StridedView, ...]
 ) -> dict[int, tuple[int, ...]]:
-    """Return the operands that must be copied before they are multiplied, with their dimensions, slowest first."""
+    """Return the operands that BLAS cannot read in place, as {operand: dimension order of a copy, slowest first}.
+
+    views: current layouts of both operands.
+    """
     return {
         i: operand.order
         for i, (operand, view) in enumerate(zip(operand_dims(instruction), views, strict=True))
@@ -74,7 +82,7 @@ def unread_operands(
 
 
 def result_matrices(instruction: HloInstruction, view: StridedView) -> StridedView | None:
-    """Return the result as [batch.., lhs free, rhs free]; None if no strides describe it."""
+    """Return ``view``, the result's, as matrices [batch.., m, n], or None if strides cannot describe them."""
     attrs = instruction.attrs_as(DotAttrs)
     batch = len(attrs.lhs_batch)
     rows = instruction.operand(0).array_shape.rank - len(attrs.lhs_contracting)
@@ -83,7 +91,7 @@ def result_matrices(instruction: HloInstruction, view: StridedView) -> StridedVi
 
 
 def product_sizes(instruction: HloInstruction) -> tuple[int, int, int]:
-    """Return m, k and n of each product: rows of lhs, columns of lhs, columns of rhs."""
+    """Return (m, k, n) of each product of a batch: rows of lhs, contracted size, columns of rhs."""
     lhs, rhs = operand_dims(instruction)
     left, right = (operand.dims for operand in instruction.operands)
     m, k = (math.prod(left[d] for d in dims) for dims in (lhs.rows, lhs.columns))
@@ -93,7 +101,7 @@ def product_sizes(instruction: HloInstruction) -> tuple[int, int, int]:
 def transposed_operands(
     instruction: HloInstruction, views: tuple[StridedView, StridedView]
 ) -> tuple[bool, bool]:
-    """Return whether lhs and rhs are stored transposed: column by column instead of row by row."""
+    """Return whether the matrices of lhs, and of rhs, are stored column-major."""
     transposed = []
     for operand, view, lines in zip(operand_dims(instruction), views, (-1, -2), strict=True):
         matrix = operand.as_matrix(view)
@@ -106,6 +114,6 @@ def transposed_operands(
 def product_types(
     instruction: HloInstruction,
 ) -> tuple[PrimitiveType, PrimitiveType, PrimitiveType]:
-    """Return the types of lhs, rhs and the result."""
+    """Return the element types of lhs, rhs and the result."""
     lhs, rhs = (x.array_shape.element_type for x in instruction.operands)
     return lhs, rhs, instruction.array_shape.element_type

@@ -1,8 +1,7 @@
-"""Kernels: plain records of computations on arrays, and the library that makes them callable.
+"""Kernels: plain records of computations on arrays, and the library of functions that bind them to memory.
 
-A kernel does not depend on memory: thunks bind it to arrays. Kernels of one kind are in
-``runtime/cpu/kernels/<kind>.py``, with the functions that bind them to native code for the processor. Other devices
-register other binders for the same records.
+A kernel record names no memory. The records are in ``runtime/program/records``; the functions that bind them to native
+code of the CPU are in ``runtime/cpu/kernels``. The GPU back end has its own tables for the same records.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ Action: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True)
 class Kernel:
-    """Base of the kernel records, one frozen dataclass per kind."""
+    """Base class of kernel records. Each kind of kernel is a frozen dataclass; records with equal fields are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelArrays:
-    """Arrays of a kernel: views of the device's memory with any strides. Scratch has no content between calls.
+    """Arrays of a kernel call: views of the device's memory, with any strides.
 
-    If the lowering allows it, a result shares the memory of an operand.
+    A result shares memory with an operand only if the op's lowering allows it. Scratch has no content between calls.
     """
 
     operands: tuple[NDArray, ...]
@@ -40,10 +39,10 @@ Bind: TypeAlias = Callable[[K, KernelArrays], Action]
 
 
 class KernelLibrary(Registry[str, Bind[Kernel]]):
-    """Binders by the names of kernel kinds."""
+    """Functions that bind kernel records to arrays, by the name of the record's class."""
 
     def binds(self, kind: type[K]) -> Callable[[Bind[K]], Bind[K]]:
-        """Return a decorator for a function that turns records of ``kind`` and arrays into actions."""
+        """Return a decorator that registers a function as the binder of records of class ``kind``."""
 
         def decorator(binder: Bind[K]) -> Bind[K]:
             self.add(kind.__name__, binder)  # type: ignore[arg-type]
@@ -52,8 +51,9 @@ class KernelLibrary(Registry[str, Bind[Kernel]]):
         return decorator
 
     def bind(self, kernel: Kernel, arrays: KernelArrays) -> Action:
+        """Return an action that computes ``kernel`` on ``arrays`` each time it is called."""
         return self[type(kernel).__name__](kernel, arrays)
 
 
-#: On processor cores; ``runtime.cpu.kernels`` names the modules of its binders.
+#: Binders of the CPU back end. ``runtime.cpu.kernels`` names the modules that register them.
 CPU_KERNELS = KernelLibrary("CPU kernels")

@@ -1,4 +1,4 @@
-"""Scalar programs, such as reducers are: operations on registers as plain data, and as an LLVM function."""
+"""Scalar programs, for example reducers and fused elementwise operations: operations on registers as plain data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class ElementSignature:
-    """An elementwise opcode with its operands' types and the result's."""
+    """An elementwise opcode with the types of its operands and of its result."""
 
     opcode: Opcode
     operands: tuple[PrimitiveType, ...]
@@ -24,7 +24,7 @@ class ElementSignature:
 
 @dataclass(frozen=True, slots=True)
 class ScalarOp:
-    """An element operation on registers."""
+    """An elementwise operation on registers. ``operands`` are numbers of registers."""
 
     signature: ElementSignature
     operands: tuple[int, ...]
@@ -32,7 +32,7 @@ class ScalarOp:
 
 @dataclass(frozen=True, slots=True)
 class ScalarConstant:
-    """``bits`` are those of an element in memory, as an unsigned number."""
+    """A constant of type ``kind``. ``bits`` is its little-endian representation in memory, as an unsigned number."""
 
     kind: PrimitiveType
     bits: int
@@ -43,9 +43,10 @@ ScalarStep: TypeAlias = ScalarOp | ScalarConstant
 
 @dataclass(frozen=True, slots=True)
 class ScalarProgram:
-    """Program of scalar operations. Register i < len(parameters) is parameter i; each step writes the next register.
+    """Program of scalar operations in static single assignment form.
 
-    results: numbers of registers.
+    Registers 0 .. len(parameters) - 1 are the parameters; each step writes the next register. ``parameters`` are types,
+    ``results`` are numbers of registers.
     """
 
     parameters: tuple[PrimitiveType, ...]
@@ -57,10 +58,11 @@ class ScalarProgram:
         object.__setattr__(self, "_hash", hash((self.parameters, self.steps, self.results)))
 
     def __hash__(self) -> int:
-        """Return the hash, which is computed once because programs are keys of the code cache."""
+        """Return the hash. It is computed once, since programs are keys of the code cache."""
         return self._hash
 
     def kind_of(self, register: int) -> PrimitiveType:
+        """Return the element type of ``register``."""
         if register < len(self.parameters):
             return self.parameters[register]
         step = self.steps[register - len(self.parameters)]
@@ -70,13 +72,14 @@ class ScalarProgram:
 Reducer: TypeAlias = ReductionKind | ScalarProgram
 
 
-# ---- provenance of results before they are rounded to bf16, which may simplify the rounding
+# ---- provenance of values that are rounded to bf16, which may simplify the rounding
 
 
 class Provenance(Enum):
-    """Provenance of an f32 that is rounded to bf16; it decides which steps of the rounding are needed.
+    """Set of values that an f32 may have before it is rounded to bf16. It decides which steps of rounding are needed.
 
-    Rounding is an addition, whose carry would turn a nan with ones in the lower half into infinity or -0.
+    Rounding adds to the bits of the number; the carry would turn a nan whose lower half has ones into infinity or -0,
+    so a value that may be such a nan needs a separate test. A number of bf16 needs no rounding.
     """
 
     ANYWHERE = "any number, nan of every payload"
@@ -84,7 +87,8 @@ class Provenance(Enum):
     CHOSEN = "a number of bf16"
 
 
-#: Opcodes whose result is an operand, its negative, an equally short integer, or an operand with fewer digits.
+#: Opcodes whose result on bf16 operands is a number of bf16: an operand, its negative, an operand rounded to an integer
+#: or to fewer digits, or a sign.
 _CHOOSING = frozenset(
     {
         Opcode.ABS,
@@ -107,7 +111,10 @@ _ARITHMETIC = frozenset({Opcode.ADD, Opcode.DIVIDE, Opcode.MULTIPLY, Opcode.SUBT
 
 
 def provenance_of(signature: ElementSignature) -> Provenance:
-    """Return the provenance of a bf16 result; tests try each unary operation on all of bf16. ANYWHERE if unknown."""
+    """Return the provenance of a bf16 result before it is rounded, or ANYWHERE if it is unknown or no bf16.
+
+    Tests check each unary operation for all bf16 values.
+    """
     if signature.result is not PrimitiveType.BF16:
         return Provenance.ANYWHERE
     if signature.opcode is Opcode.CONVERT:
@@ -122,7 +129,10 @@ def provenance_of(signature: ElementSignature) -> Provenance:
 
 
 def _of_conversion(source: PrimitiveType) -> Provenance:
-    """Return the provenance of a conversion. 8-bit types have no more digits than bf16; integers give no nan."""
+    """Return the provenance of a conversion from ``source`` to bf16.
+
+    bf16 represents all values of 8-bit types; a converted integer is never nan.
+    """
     if source is PrimitiveType.BF16 or source.bits <= 8:
         return Provenance.CHOSEN
     return Provenance.COMPUTED if source.is_integer else Provenance.ANYWHERE

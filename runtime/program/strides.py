@@ -1,4 +1,4 @@
-"""StridedView: the layout of an array's elements in bytes. Broadcast, transpose, slice and reverse only change it."""
+"""Strided layouts of arrays. Broadcast, transpose, slice, reverse and many reshapes only change the layout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StridedView:
 
     @staticmethod
     def dense(shape: ArrayShape) -> StridedView:
-        """Return the row-major view without gaps."""
+        """Return the row-major view of ``shape`` without gaps, at offset 0."""
         return StridedView(
             shape.element_type,
             shape.dims,
@@ -37,7 +37,7 @@ class StridedView:
 
     @staticmethod
     def dense_in_order(shape: ArrayShape, order: tuple[int, ...]) -> StridedView:
-        """Return the view without gaps in which dimension ``order[0]`` varies slowest."""
+        """Return the view of ``shape`` without gaps, at offset 0, in which dimension ``order[0]`` varies slowest."""
         sizes = tuple(shape.dims[d] for d in order)
         packed = dense_strides(sizes, shape.element_type.byte_size)
         strides = [0] * shape.rank
@@ -54,12 +54,12 @@ class StridedView:
 
     @property
     def byte_size(self) -> int:
-        """The bytes of all elements of the view. A broadcast has more of them than it stores."""
+        """Number of elements times bytes of an element. A broadcast view occupies fewer bytes than that."""
         return self.num_elements * self.element_type.byte_size
 
     @property
     def is_packed(self) -> bool:
-        """True if the view is row major without gaps, with any offset."""
+        """True if the view is row-major without gaps, at any offset."""
         if self.num_elements == 0:
             return True
         expected = dense_strides(self.dims, self.element_type.byte_size)
@@ -70,15 +70,15 @@ class StridedView:
 
     @property
     def is_dense(self) -> bool:
-        """True if the view is row major without gaps from byte 0."""
+        """True if the view is row-major without gaps, at offset 0."""
         return self.is_packed and self.offset == 0
 
     def with_type(self, element_type: PrimitiveType) -> StridedView:
-        """Return the view with another type of the same width."""
+        """Return the view with another element type, which must have the same size."""
         return StridedView(element_type, self.dims, self.strides, self.offset)
 
     def transpose(self, permutation: tuple[int, ...]) -> StridedView:
-        """Return the view whose dimension i is dimension ``permutation[i]``."""
+        """Return the view whose dimension i is dimension ``permutation[i]`` of this one, as in HLO."""
         return StridedView(
             self.element_type,
             tuple(self.dims[d] for d in permutation),
@@ -87,7 +87,10 @@ class StridedView:
         )
 
     def broadcast(self, dims: tuple[int, ...], dimensions: tuple[int, ...]) -> StridedView:
-        """Return HLO's broadcast: dimension i becomes result dimension ``dimensions[i]``; the others repeat."""
+        """Return the view broadcast to sizes ``dims``, as in HLO: dimension i becomes dimension ``dimensions[i]``.
+
+        The other dimensions of the result, and dimensions of size 1 that grow, get stride 0.
+        """
         strides = [0] * len(dims)
         for source, target in enumerate(dimensions):
             if dims[target] == self.dims[source]:
@@ -97,6 +100,7 @@ class StridedView:
     def slice(
         self, starts: tuple[int, ...], limits: tuple[int, ...], steps: tuple[int, ...]
     ) -> StridedView:
+        """Return the elements at indices starts[d], starts[d] + steps[d], ... below limits[d] of each dimension d."""
         offset, dims, strides = self.offset, [], []
         for start, limit, step, stride in zip(starts, limits, steps, self.strides, strict=True):
             offset += start * stride
@@ -105,6 +109,7 @@ class StridedView:
         return StridedView(self.element_type, tuple(dims), tuple(strides), offset)
 
     def reverse(self, dimensions: tuple[int, ...]) -> StridedView:
+        """Return the view with the order of elements reversed along ``dimensions``."""
         strides = list(self.strides)
         offset = self.offset
         for d in dimensions:
@@ -113,7 +118,10 @@ class StridedView:
         return StridedView(self.element_type, self.dims, tuple(strides), offset)
 
     def reshape(self, dims: tuple[int, ...]) -> StridedView | None:
-        """Return the view with other sizes and the same element order; None if no strides describe it."""
+        """Return the view with sizes ``dims`` and the same row-major element order.
+
+        Returns None if strides cannot describe it.
+        """
         if self.num_elements == 0:
             packed = dense_strides(dims, self.element_type.byte_size)
             return StridedView(self.element_type, dims, packed, self.offset)
@@ -124,6 +132,7 @@ class StridedView:
 
 
 def dense_strides(dims: tuple[int, ...], item_bytes: int) -> tuple[int, ...]:
+    """Return the strides of a row-major array without gaps, in the unit of ``item_bytes``, the size of an element."""
     strides = [0] * len(dims)
     step = item_bytes
     for d in range(len(dims) - 1, -1, -1):
@@ -135,7 +144,11 @@ def dense_strides(dims: tuple[int, ...], item_bytes: int) -> tuple[int, ...]:
 def _reshaped_strides(
     old: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """Match runs of old dimensions to runs of new ones of equal product; each old run must be evenly spaced."""
+    """Return the strides of sizes ``new`` for an array with sizes ``old``, or None if there are none.
+
+    Runs of old dimensions are matched to runs of new ones of equal product. The elements of each old run must be evenly
+    spaced.
+    """
     source = [(n, s) for n, s in zip(old, strides, strict=True) if n != 1]
     result = [0] * len(new)
     i = 0
@@ -164,12 +177,15 @@ def _reshaped_strides(
     return tuple(result)
 
 
-# ---- movements of an index map that are known when a kernel runs
+# ---- offsets and ranges that depend on values known only at run time
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Offset of a dynamic-slice: scalar ``start``, clamped to [0, ``limit``], times ``stride`` bytes."""
+    """Offset of a dynamic slice along one dimension: run-time start ``start``, clamped to [0, ``limit``], times stride.
+
+    ``start`` is a number among the run-time starts of a kernel; ``stride`` is in bytes.
+    """
 
     start: int
     limit: int
@@ -178,8 +194,10 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Range of the indices of ``dimension`` that lie in [``first``, ``end``) after adding the scalar ``start``, clamped
-    to [0, ``limit``]. dimension: None stands for an index of 0.
+    """Restriction of a loop to the indices i of ``dimension`` with first <= i + s < end.
+
+    s is the run-time start number ``start``, clamped to [0, ``limit``]. If ``dimension`` is None, i is 0: the range
+    decides whether the loop runs at all.
     """
 
     dimension: int | None
@@ -189,7 +207,7 @@ class Range:
     end: int
 
     def is_of(self, other: Range) -> bool:
-        """Return whether both have the same dimension and start, so that only their bounds may differ."""
+        """Return whether ``other`` has the same dimension, start and limit, so that only the bounds may differ."""
         return (self.dimension, self.start, self.limit) == (
             other.dimension,
             other.start,
@@ -200,15 +218,16 @@ class Range:
 # ---- orders of dimensions
 
 
-#: Least size of the two innermost dimensions if a loop runs over tiles of both: along a shorter one tiles do not pay.
+#: A loop runs over tiles of its two innermost dimensions only if both have at least this size.
 LEAST_TILED = 8
-#: Innermost size below which elements fill too little of a vector (as the coordinates in [n,3]); least size that fills
-#: one; largest stride in bytes (a cache line) at which a loop may read elements that are not neighbours.
+#: An innermost size up to FEW_NEIGHBOURS fills too little of a vector (such as the coordinates in [n,3]). At least
+#: VECTOR_LENGTH elements fill one. MOST_STRIDE is the largest stride, in bytes (a cache line), of elements that a
+#: vectorized loop may read.
 FEW_NEIGHBOURS, VECTOR_LENGTH, MOST_STRIDE = 8, 16, 64
 
 
 class Strided(Protocol):
-    """Bytes from element to element along each dimension, and those of an element."""
+    """Object with ``strides``, in bytes along each dimension, and ``item``, the bytes of an element."""
 
     @property
     def strides(self) -> tuple[int, ...]: ...
@@ -218,11 +237,14 @@ class Strided(Protocol):
 
 
 def in_streaming_order(dims: Sequence[int], arrays: Sequence[Strided], inputs: int) -> list[int]:
-    """Return the dimensions, slowest first. Most bytes are neighbours along the last one, then along the one before it.
+    """Return the order of loop dimensions, outermost first, that accesses most memory contiguously.
 
-    An array counts with the bytes that it stores: a row that is broadcast to all columns counts once.
-    ``arrays[:inputs]`` are read, the others written, which counts double: a line of cache is fetched to be written.
-    The other dimensions are sorted by the strides of the last array, a result, largest first.
+    The innermost dimension is the one along which arrays with the most bytes are contiguous; the next one is the second
+    best. The other dimensions are sorted by the strides of the last array, a result, largest first.
+
+    dims: sizes of the loop. arrays: accesses along ``dims``; ``arrays[:inputs]`` are read, the others are written. An
+    array counts with the bytes that it stores, so a broadcast counts once. Written bytes count twice, since a cache
+    line is fetched before it is written.
     """
     order = sorted(range(len(dims)), key=lambda d: -abs(arrays[-1].strides[d]))
     wide = [d for d in order if dims[d] > 1]
@@ -246,9 +268,9 @@ def in_streaming_order(dims: Sequence[int], arrays: Sequence[Strided], inputs: i
 
 
 def long_one_last(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[int]:
-    """Return the dimensions (merged ones), reordered so that the last one fills vectors if possible.
+    """Return the order of merged loop dimensions whose last one fills vectors, if there is one; else the given order.
 
-    Sums over the first dimension of [n,m,3] are vectorized along m. strides: those of each array.
+    For example, sums over the first dimension of [n,m,3] are vectorized along m. strides: of each array, in bytes.
     """
     order = list(range(len(sizes)))
     if not order or sizes[-1] > FEW_NEIGHBOURS:
@@ -267,7 +289,11 @@ def long_one_last(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> lis
 def merged_dims(
     dims: Sequence[int], strides: Sequence[Sequence[int]]
 ) -> tuple[list[int], list[list[int]]]:
-    """Merge dimensions as far as the strides of all arrays allow. Returns the sizes, and the strides of each array."""
+    """Merge adjacent dimensions whose strides allow it in all arrays, and drop dimensions of size 1.
+
+    dims: sizes of the loop. strides: of each array along ``dims``, in bytes. Returns the merged sizes, and the strides
+    of each array along them.
+    """
     sizes: list[int] = []
     merged_strides: list[list[int]] = [[] for _ in strides]
     for d, size in enumerate(dims):
@@ -290,7 +316,10 @@ def merged_dims(
 def merged_apart(
     dims: Sequence[int], strides: Sequence[Sequence[int]], apart: Collection[int]
 ) -> tuple[list[int], list[list[int]], dict[int, int]]:
-    """Merge as ``merged_dims`` does, except the dimensions ``apart``. Also returns the new number of each of those."""
+    """Merge dimensions as ``merged_dims``, but leave the dimensions ``apart`` unmerged.
+
+    Returns the sizes, the strides of each array, and the new number of each of the dimensions ``apart``.
+    """
     sizes: list[int] = []
     merged_strides: list[list[int]] = [[] for _ in strides]
     positions = {}

@@ -1,1 +1,1 @@
-"""Records of kernels: plain data that both back ends read, one file for each kind."""
+"""Kernel records: plain data that both back ends read, one file for each family of kernels."""

@@ -1,7 +1,7 @@
-"""Records of convolutions: kernels, and plans of how the tile unit or vector registers multiply.
+"""Records of convolution kernels, and plans for the tile unit (AMX) and for vector registers.
 
-Arrays are x[g, n, spatial.., c], w[g, window.., c, f] and the result[g, n, out.., f]. g counts groups, n images,
-c input features (channels) and f output features.
+The arrays are x[g, n, spatial.., c], w[g, window.., c, f] and result[g, n, out.., f]. g counts groups, n images, c
+input features (channels) and f output features.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spmd.lazy_dataclass import dataclass
 from spmd.ops.window import Window, WindowDimension
 from spmd.shape import PrimitiveType
 
-# ---- groups that are neighbours in memory
+# ---- groups that are contiguous in memory
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class GroupConvolutionKernel(Kernel):
 
     result[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
 
-    It has at most two spatial dimensions. Products are summed in ``element_type``. An array of another type is
-    converted entirely, in scratch. tf32: as in DotKernel.
+    It has at most two spatial dimensions. element_type: type of the accumulators; an array of another type is converted
+    as a whole through scratch. tf32: f32 operands may be rounded to TF32, as in DotKernel.
     """
 
     element_type: PrimitiveType
@@ -32,17 +32,17 @@ class GroupConvolutionKernel(Kernel):
     tf32: bool = False
 
 
-# ---- matrix products of panels, and what may replace them
+# ---- matrix products of panels, and plans that replace BLAS
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """Arrangement of positions and features as rows and columns of the tile unit's products.
+    """Assignment of output positions and features to rows and columns of the tile unit's matrix products.
 
-    by_line: rows are the positions of one line of ``interleaved_images`` images (those of a position are neighbours),
-    and lines of padding are not multiplied. Otherwise rows are the positions of all lines and images of a
-    panel, one after the other. merged: columns are the features of all parts, at most 16, if holes in the input make
-    several parts.
+    by_line: the rows of a product are the positions of one line of ``interleaved_images`` images; the images of a
+    position are adjacent, and lines of padding are not multiplied. Otherwise the rows are the positions of all lines
+    and images of a panel, one after another. merged: if base dilation divides the convolution into several parts, the
+    columns are the features of all parts, at most 16 in all.
     """
 
     interleaved_images: int = 1
@@ -52,11 +52,12 @@ class Arrangement:
 
 @dataclass(frozen=True)
 class ImageTiles:
-    """Sizes of the parts that the tile unit splits and packs at a time.
+    """Block sizes of a convolution on the tile unit.
 
-    images: in one panel, a multiple of the interleaved ones. If that is one group, ``lines`` of output positions (of
-    the part that has most) are done at a time. block_features: a multiple of 32. channels: a part of the input's; the
-    products of the next part are added. elements: of scratch, of 4 bytes each.
+    images: images of a panel, a multiple of the interleaved images. lines: if a panel has one group of interleaved
+    images, the lines of output positions that are computed at a time. block_features: output features of a block, a
+    multiple of 32. channels: input channels of a block; products of the blocks are summed. elements: size of scratch in
+    units of 4 bytes.
     """
 
     arrangement: Arrangement
@@ -69,11 +70,12 @@ class ImageTiles:
 
 @dataclass(frozen=True)
 class GradientTiles:
-    """Sizes of the parts that the tile unit splits and packs at a time for the gradient of a kernel.
+    """Block sizes of the gradient of a convolution's kernel on the tile unit.
 
-    interleaved_pairs: pairs of images that are interleaved. images: of one panel, a multiple of that many pairs. If
-    there are no more than these, ``lines`` of w are done at a time. channels, features: of both operands, multiples of
-    32. elements: of scratch, of 4 bytes each.
+    interleaved_pairs: number of pairs of images that are interleaved. images: images of a panel, a multiple of the
+    images of these pairs. lines: if a panel has no more images than these, the lines of w that are processed at a time.
+    channels, features: features of a block of x and of w, multiples of 32. elements: size of scratch in units of 4
+    bytes.
     """
 
     interleaved_pairs: int
@@ -86,8 +88,10 @@ class GradientTiles:
 
 @dataclass(frozen=True, slots=True)
 class VectorMicroKernel:
-    """Micro-kernel in vector registers. lanes: of a vector. heights: rows of the taller and of the lower variant.
-    ``across``: vectors in a row of the result.
+    """Micro-kernel of a matrix product in vector registers.
+
+    It has two variants, whose numbers of result rows are ``heights``, the larger one first. A row of the result has
+    ``across`` vectors of ``lanes`` elements.
     """
 
     lanes: int
@@ -96,10 +100,15 @@ class VectorMicroKernel:
 
     @property
     def columns(self) -> int:
+        """Number of elements in a row of the result."""
         return self.across * self.lanes
 
     def next_heights(self) -> list[int]:
-        """Return the number of rows to multiply next, by the rows left: the fewest in all, then the fewest products."""
+        """Return a table whose entry n is the height of the variant to call next if n rows are left.
+
+        The choices minimize the number of computed rows, then the number of calls. The table ends at five times the
+        larger height.
+        """
         best: list[tuple[int, int, int]] = [(0, 0, 0)]
         for left in range(1, 5 * self.heights[0]):
             choices = []
@@ -111,7 +120,7 @@ class VectorMicroKernel:
 
 
 class LeftLayout(Enum):
-    """Layout of the left side: row by row, or by depth, where a vector's lanes hold rows."""
+    """Layout of the packed left operand: row by row, or depth by depth with rows in the lanes of a vector."""
 
     ROWS = "rows"
     DEPTH = "depth"
@@ -119,10 +128,11 @@ class LeftLayout(Enum):
 
 @dataclass(frozen=True)
 class VectorPlan:
-    """Sizes of the parts that are packed at a time for vector registers.
+    """Block sizes of a convolution in vector registers.
 
-    left: layout of the left side. depth, features: of a block. buffered: positions whose sums are gathered first, 0 for
-    none. elements: of scratch, which need not begin at a cache line.
+    left: layout of the packed left operand. depth, features: depth (k) and output features of a block. buffered: number
+    of positions whose sums are collected in a buffer before they are stored, 0 if they are stored directly. elements:
+    size of scratch in elements; scratch need not be aligned to a cache line.
     """
 
     micro_kernel: VectorMicroKernel
@@ -135,18 +145,19 @@ class VectorPlan:
 
 @dataclass(frozen=True)
 class PanelConvolutionKernel(Kernel):
-    """Convolution as matrix products of panels of the patch matrix.
+    """Convolution as matrix products of panels of the patch matrix (im2col).
 
     result[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
 
-    ``rows`` names the result's dimensions that are one matrix dimension, slowest first, and ``depth`` those of w. The
-    result's other dimensions count products. A panel is [row, depth] if ``depth_inside``, else [depth, row]. Along the
-    last of the dimensions inside it is copied from x in runs without gaps. scratch[0] holds a panel:
-    ``runs_per_block`` runs of ``outer_per_block`` rows (or depths). Products are summed in ``element_type``. Arrays of
-    another type are converted as a whole: scratch has one more for each of x, w and the result.
+    rows: dimensions of the result that form the rows of one matrix, slowest first. depth: dimensions of w that form its
+    depth. The other dimensions of the result count products. A panel is [row, depth] if ``depth_inside``, else [depth,
+    row]; along the last of its inner dimensions it is copied from x in contiguous runs of ``run_length``. scratch[0]
+    holds a panel of ``runs_per_block`` runs by ``outer_per_block`` rows (or depths). element_type: type of the
+    accumulators. Arrays of another type are converted as a whole: scratch has one more array for each of them, in the
+    order x, w, result.
 
-    tiles: plan for the tile unit, if the processor has one. vectors: plan for vector registers. tf32: as
-    in DotKernel.
+    tiles: plan for CPUs with a tile unit. vectors: plan for vector registers. tf32: f32 operands may be rounded to
+    TF32, as in DotKernel.
     """
 
     element_type: PrimitiveType
@@ -163,7 +174,7 @@ class PanelConvolutionKernel(Kernel):
 
     @property
     def panel_elements(self) -> int:
-        """The number of elements of scratch[0]."""
+        """Size of scratch[0] in elements: the largest of a panel and the scratch of the plans."""
         panel = self.run_length * self.runs_per_block * self.outer_per_block
         ways = (self.tiles, self.vectors)
         return max(panel, *(way.elements for way in ways if way is not None), 0)
@@ -173,16 +184,18 @@ class PanelConvolutionKernel(Kernel):
 UndividedConvolution: TypeAlias = PanelConvolutionKernel | GroupConvolutionKernel
 
 
-# ---- inputs with holes
+# ---- inputs with holes (base dilation)
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseAxis:
-    """One spatial dimension of a phase: its results first, first + step, .. are the convolution ``window`` with
-    elements tap, tap + tap_step, .. of the kernel.
+    """One spatial dimension of a phase, a part of a convolution with base dilation.
 
-    Example: with window size 3, base dilation 2 and padding 1, results 0, 2, .. meet element 1, and results 1, 3, ..
-    meet elements 0 and 2.
+    Results first, first + step, .. are the convolution ``window``, without base dilation, with the elements tap, tap +
+    tap_step, .. of the kernel. ``outputs`` is the number of these results.
+
+    Example: with window size 3, base dilation 2 and padding 1, results 0, 2, .. are products of kernel element 1, and
+    results 1, 3, .. are sums of products of kernel elements 0 and 2. All other products have a hole as a factor.
     """
 
     first: int
@@ -194,23 +207,27 @@ class PhaseAxis:
 
     @property
     def taps(self) -> int:
+        """Number of kernel elements of the phase."""
         return self.window.size
 
     @property
     def results(self) -> slice:
+        """Indices of the results of the phase."""
         return slice(self.first, None, self.step)
 
     @property
     def elements(self) -> slice:
+        """Indices of the kernel elements of the phase."""
         return slice(self.tap, self.tap + (self.taps - 1) * self.tap_step + 1, self.tap_step)
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Part of a convolution: the elements of w and of the result that ``axes`` name along the spatial dimensions.
+    """Part of a convolution with base dilation: a convolution of some elements of w to some elements of the result.
 
-    w_order, out_order: order of the dimensions, the slowest first, in which these parts are packed in scratch;
-    None if they are used without a copy. kernel: None if there are few features, so that vectors hold channels.
+    axes: these elements along each spatial dimension. w_order, out_order: dimension order, slowest first, in which
+    these elements are packed in scratch; None if they are used in place. kernel: kernel that computes the phase, or
+    None if there are few features, so that the lanes of vectors hold channels.
     """
 
     axes: tuple[PhaseAxis, ...]
@@ -221,11 +238,13 @@ class Phase:
 
 @dataclass(frozen=True)
 class PhaseConvolutionKernel(Kernel):
-    """Convolution of an input with holes (base dilation). ``undivided``: the kernel that multiplies the holes, too.
+    """Convolution of an input with holes (base dilation), or one with few features.
 
-    If the processor has a tile unit and ``undivided`` a plan for it, the tile unit runs that. Otherwise each phase
-    computes its part, which multiplies no holes, and the results ``zeros``, which are in no phase, are zeros. scratch:
-    ``panel_elements``, if any, then the arrays of another type than ``element_type``, converted. tf32: as in DotKernel.
+    If the CPU has a tile unit and ``undivided`` has a plan for it, the tile unit computes ``undivided``, the kernel of
+    the entire convolution. Otherwise each of ``phases`` computes its part, which has no holes, and the results
+    ``zeros``, which belong to no phase, are set to zero. scratch: an array of ``panel_elements`` if that is not 0, then
+    a converted copy of each array whose type is not ``element_type``. tf32: f32 operands may be rounded to TF32, as in
+    DotKernel.
     """
 
     element_type: PrimitiveType
@@ -237,10 +256,10 @@ class PhaseConvolutionKernel(Kernel):
 
     @property
     def is_thin(self) -> bool:
-        """True if there are few features, so that vectors hold channels of the input."""
+        """True if there are few features, so that the lanes of vectors hold channels of the input."""
         return any(phase.kernel is None for phase in self.phases)
 
 
 def padded(elements: int) -> int:
-    """Return the elements of scratch for an array of this size; what follows begins a cache line."""
+    """Return ``elements`` rounded up to a multiple of 64, so that the next array in scratch begins at a cache line."""
     return -(-elements // 64) * 64

@@ -1,4 +1,4 @@
-"""Records of kernels that move elements: copies, slices, concatenations, pads, results that stay unwritten."""
+"""Records of kernels that move elements: copies, dynamic slices, concatenations and pads."""
 
 from __future__ import annotations
 
@@ -8,34 +8,37 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class CopyKernel(Kernel):
-    """results[0] = operands[0], element by element; same sizes and type, strides of their own."""
+    """results[0] = operands[0], element by element. Both have the same sizes and type, and any strides."""
 
 
 @dataclass(frozen=True)
 class DynamicSliceKernel(Kernel):
-    """results[0] = operands[0] from the start indices operands[1:]; starts are clamped so that the slice fits."""
+    """results[0] = the slice of ``sizes`` of operands[0] that begins at the scalar indices operands[1:].
+
+    As in HLO, indices are clamped so that the slice is in bounds.
+    """
 
     sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class DynamicUpdateSliceKernel(Kernel):
-    """results[0] = operands[0] with operands[1] written at the start indices operands[2:], clamped to fit.
+    """results[0] = operands[0], in which the slice that begins at the scalar indices operands[2:] is operands[1].
 
-    results[0] may be the memory of operands[0].
+    As in HLO, indices are clamped so that the slice is in bounds. results[0] may be the memory of operands[0].
     """
 
 
 @dataclass(frozen=True)
 class ConcatenateKernel(Kernel):
-    """results[0] = operands one after the other along ``dimension``."""
+    """results[0] = the concatenation of the operands along ``dimension``."""
 
     dimension: int
 
 
 @dataclass(frozen=True)
 class PadKernel(Kernel):
-    """results[0] = operands[1], a scalar, except at ``target``, where it is operands[0][source]."""
+    """results[0] is operands[0][source] at the indices ``target``, and the scalar operands[1] at all other indices."""
 
     source: tuple[slice, ...]
     target: tuple[slice, ...]
@@ -43,4 +46,4 @@ class PadKernel(Kernel):
 
 @dataclass(frozen=True)
 class UninitializedKernel(Kernel):
-    """results[0] stays as it is."""
+    """Kernel that does nothing: the content of results[0] is undefined."""

@@ -1,4 +1,4 @@
-"""Records of matrix products, of arrays and of slices that begin at computed places."""
+"""Records of matrix products, of entire arrays and of dynamic slices."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from runtime.program.strides import Shift
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
-#: Elements of a converted block of the left operand, at most (if one row is not larger).
+#: Most elements of a converted block of lhs or of the result, unless one row has more.
 _BLOCK_ELEMENTS = 65536
 
 
 @dataclass(frozen=True)
 class DotKernel(Kernel):
-    """Product results[0][b, m, n] = sum over k of operands[0][b, m, k] * operands[1][b, k, n]; b: several dimensions.
+    """Product results[0][b.., m, n] = sum over k of operands[0][b.., m, k] * operands[1][b.., k, n].
 
-    Products are summed in ``compute``. Operands and results of other types are converted through scratch: left block,
-    right matrix, result block, in this order, each only if it is needed. If integers are summed, or the tile unit does
-    all (``on_tiles``), each element is converted when it is read.
-    tf32: f32 operands may be rounded to TF32, which GPUs multiply about seven times as fast; processors never do.
+    batch: sizes of the dimensions b. lhs, rhs, result: element types. compute: type of the accumulators. Arrays of
+    other types are converted through scratch: a block of rows of lhs, a matrix rhs and a block of rows of the result,
+    in this order, each only if it is needed. If ``compute`` is an integer type, or the tile unit computes the product
+    (``on_tiles``), elements are converted when they are loaded, without scratch.
+    tf32: f32 operands may be rounded to TF32, which GPUs multiply about seven times as fast; CPUs ignore it.
     """
 
     batch: tuple[int, ...]
@@ -35,15 +36,16 @@ class DotKernel(Kernel):
 
     @property
     def is_direct(self) -> bool:
-        """True if BLAS needs no conversion."""
+        """True if all arrays have the type of the accumulators, so that BLAS needs no conversion."""
         return self.lhs is self.rhs is self.result is self.compute
 
     @property
     def block_rows(self) -> int:
+        """Number of rows of lhs and of the result that are converted at a time."""
         return min(self.m, max(1, _BLOCK_ELEMENTS // max(self.k, self.n, 1)))
 
     def scratch_dims(self) -> list[tuple[int, int]]:
-        """Return the sizes of the scratch arrays, all of the compute type."""
+        """Return the sizes of the scratch arrays, whose type is ``compute``."""
         if self.compute.is_integer or self.on_tiles:
             return []
         dims = []
@@ -58,9 +60,10 @@ class DotKernel(Kernel):
 
 @dataclass(frozen=True, slots=True)
 class FactorOperands:
-    """Operands ``lhs`` and ``rhs`` of a kernel are a product's, as matrices.
+    """Operands of a kernel that are the factors of a product, viewed as matrices.
 
-    shifts: of each, the terms by which its first element moves with the values of the last stage of ``starts``.
+    lhs, rhs: numbers of the operands. shifts: for lhs and for rhs, the run-time offsets of the first element.
+    starts: computation of the run-time starts that the shifts name.
     """
 
     lhs: int
@@ -71,7 +74,7 @@ class FactorOperands:
 
 @dataclass(frozen=True)
 class SlicedProductKernel(Kernel):
-    """results[0] = ``product`` of the operands that ``factors`` names; scratch is the product's."""
+    """results[0] = ``product`` of the operands that ``factors`` names. scratch is that of the product."""
 
     product: DotKernel
     factors: FactorOperands

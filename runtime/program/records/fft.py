@@ -1,4 +1,4 @@
-"""Record of Fourier transforms."""
+"""Record of discrete Fourier transforms."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class FftKernel(Kernel):
-    """results[0] = the transform of operands[0] over its last ``rank`` dimensions; inverse ones divide by their points.
+    """results[0] = the discrete Fourier transform of operands[0] over its last ``rank`` dimensions.
 
-    ``type``: FFT, IFFT, RFFT or IRFFT, whose result has ``length`` elements in the last dimension. The result of an FFT
-    or IFFT may be the operand's memory. scratch: as much as the
-    operand, if a complex operand of several dimensions gives real numbers; then, if lines are transformed in batches,
-    a buffer for the largest batch.
+    type: FFT, IFFT, RFFT or IRFFT. Inverse transforms divide by the number of points. length: number of points along
+    the last dimension. complex_type: type of the complex operand or result. The result of an FFT or IFFT may be the
+    memory of the operand. scratch: for an IRFFT of several dimensions an array like the operand; then, if lines are
+    transformed in batches, a buffer for the largest batch.
     """
 
     type: str

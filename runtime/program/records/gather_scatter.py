@@ -1,4 +1,4 @@
-"""Records of gathers and scatters."""
+"""Records of gather and scatter kernels."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class IndexedWindows:
-    """Correspondence of the dimensions of the indexed array, of the array of windows, and of the indices.
+    """Correspondence between the dimensions of the indexed array, the array of windows, and the index array.
 
-    batch: (dimension of the windows, of the indices, of the array or None), one per dimension of the index vectors.
-    window: (dimension of the windows, of the array). starts: (dimension of the array, largest start), by component of
-    a vector. vector: the dimension of the indices that holds the components; None if a vector is one index.
+    batch: for each dimension that numbers the index vectors, (dimension of the array of windows, dimension of the index
+    array, dimension of the indexed array or None); the last one is a batching dimension of HLO. window: for each
+    dimension along a window, (dimension of the array of windows, dimension of the indexed array). starts: for each
+    component of an index vector, (dimension of the indexed array, largest start). vector: dimension of the index array
+    that holds the components of a vector, or None if an index vector is a single scalar.
     """
 
     batch: tuple[tuple[int, int, int | None], ...]
@@ -25,17 +27,22 @@ class IndexedWindows:
 
 @dataclass(frozen=True)
 class GatherKernel(Kernel):
-    """results[0] = the windows of operands[0] at operands[1]; starts are clamped so that each window fits."""
+    """results[0] = the windows of operands[0] that begin at the index vectors operands[1].
+
+    As in HLO, starts are clamped so that each window is in bounds.
+    """
 
     windows: IndexedWindows
 
 
 @dataclass(frozen=True)
 class ScatterKernel(Kernel):
-    """results[0] = operands[0], into which the windows operands[2] at operands[1] are written, or combined.
+    """results[0] = operands[0], with which the windows operands[2] are combined at the index vectors operands[1].
 
-    A window that does not fit is left out. Updates come in the order of the index vectors. results[0] may be the memory
-    of operands[0]. scratch[0]: a copy in ``accumulate``, where that is wider than the elements.
+    reduction: combiner of an element and an update; None: the update replaces the element. As in HLO, a window that is
+    not in bounds is skipped. Updates are applied in the order of the index vectors. results[0] may be the memory of
+    operands[0]. accumulate: type in which elements are combined; if that is not the type of the elements, scratch[0] is
+    a copy of the array in this type.
     """
 
     windows: IndexedWindows

@@ -1,4 +1,4 @@
-"""Records of linear algebra: Cholesky factors, triangular systems, decompositions."""
+"""Records of linear algebra kernels: Cholesky factors, triangular and tridiagonal systems, decompositions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class CholeskyKernel(Kernel):
-    """Cholesky factors of operands[0]'s last two dimensions, in one triangle of results[0]; nan if there is none.
+    """Cholesky factors of the matrices of the last two dimensions of operands[0], in one triangle of results[0].
 
-    clears: the other triangle is 0 (or nan), else the operand's. results[1], if it exists: 1 for each matrix that has
-    no factor.
+    lower: the factor is the lower triangle. A matrix without a factor gets nan. clears: the other triangle is set to 0
+    (nan if there is no factor); otherwise it is copied from the operand. results[1], if it exists, has an s32 for each
+    matrix: 0, or not 0 if the matrix has no factor.
     """
 
     lower: bool
@@ -24,16 +25,16 @@ class CholeskyKernel(Kernel):
 
 @dataclass(frozen=True)
 class TriangularSolveKernel(Kernel):
-    """results[0] = x with op(operands[0]) x = operands[1], or x op(operands[0]), over the last two dimensions.
+    """results[0] = the solution x of op(a) x = b, or of x op(a) = b, for matrices of the last two dimensions.
 
-    operands[0] is row-major without gaps.
+    a is operands[0], which must be packed, and b is operands[1]. ``attrs`` are those of HLO's triangular-solve.
     """
 
     attrs: TriangularSolveAttrs
 
 
 class Routine(Enum):
-    """LAPACK's names for real numbers."""
+    """Routines of LAPACK, by their names for real numbers."""
 
     GETRF = "getrf"
     GEQRF = "geqrf"
@@ -42,18 +43,19 @@ class Routine(Enum):
     GESDD = "gesdd"
 
     def name_for(self, kind: PrimitiveType) -> str:
-        """Return LAPACK's name of the routine for ``kind``, without the letter of the type."""
+        """Return LAPACK's name of the routine for elements of type ``kind``, without the type letter."""
         others = {Routine.ORGQR: "ungqr", Routine.SYEVD: "heevd"}
         return others.get(self, self.value) if kind.is_complex else self.value
 
 
 @dataclass(frozen=True)
 class FactorizationKernel(Kernel):
-    """results of ``routine`` of operands' last two dimensions, as JAX's custom calls have them.
+    """Decompositions of the matrices of the last two dimensions of operands[0] by LAPACK's ``routine``.
 
-    getrf (lu, pivots, info), geqrf (r and vectors, tau), orgqr q, syevd (vectors, values, info), gesdd (a, values,
-    u, vh, info). Nothing is empty. flag: of syevd the triangle that is read, L or U; of gesdd A for all vectors, S for
-    those of values, N for none: u and vh are zeros.
+    The results are those of JAX's custom calls: getrf (lu, pivots, info), geqrf (r and reflectors, tau), orgqr (q),
+    whose operands are (reflectors, tau), syevd (vectors, values, info), gesdd (a, values, u, vh, info). No array is
+    empty. flag: for syevd the triangle that is read, L or U; for gesdd A (all singular vectors), S (those of the
+    singular values) or N (none: u and vh are zeros).
     """
 
     routine: Routine
@@ -62,8 +64,9 @@ class FactorizationKernel(Kernel):
 
 @dataclass(frozen=True)
 class TridiagonalSolveKernel(Kernel):
-    """results of LAPACK's gtsv of operands (dl, d, du, b): (dl, d, du, x, info), as JAX's custom call has them.
+    """Solution of tridiagonal systems by LAPACK's gtsv: operands (dl, d, du, b), results (dl, d, du, x, info).
 
-    The diagonals [.., n] below, on and above the main one are overwritten; the first element of dl and the last of du
-    have no meaning. b and x are [.., n, k]. Nothing is empty.
+    The results are those of JAX's custom call. dl, d and du [.., n] are the diagonals below, on and above the main
+    diagonal; gtsv overwrites them. The first element of dl and the last element of du are ignored. b and x are
+    [.., n, k]. No array is empty.
     """

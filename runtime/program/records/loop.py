@@ -1,4 +1,4 @@
-"""Records of loops: a scalar program at every index of a space."""
+"""Records of loop kernels, which run a scalar program at every index of an index space."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OperandElements:
-    """Elements that a loop reads of operand ``operand``; ``view`` counts from the operand's first element."""
+    """Elements of operand ``operand`` that a loop reads.
+
+    ``view`` is relative to the first element of the operand; ``shifts`` are run-time offsets.
+    """
 
     operand: int
     view: StridedView
@@ -22,7 +25,10 @@ class OperandElements:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Linear function of the indices: the value of an element is its offset in ``view``, counted in elements."""
+    """Affine function of the indices, such as an iota, of type s64.
+
+    The value at an index is ``view.offset`` plus the index times ``view.strides``, plus the run-time ``shifts``.
+    """
 
     view: StridedView
     shifts: tuple[Shift, ...] = ()
@@ -33,7 +39,10 @@ LoopLeaf: TypeAlias = OperandElements | Numbers
 
 @dataclass(frozen=True, slots=True)
 class StartsStage:
-    """Scalar program of start indices (s64) of dynamic slices. The stage before gives those of its leaves."""
+    """Stage of the computation of run-time starts: a scalar program whose s64 results are start indices.
+
+    The results of the previous stage are the starts that the shifts of ``leaves``, the program's parameters, name.
+    """
 
     program: ScalarProgram
     leaves: tuple[LoopLeaf, ...]
@@ -41,13 +50,13 @@ class StartsStage:
 
 @dataclass(frozen=True)
 class LoopKernel(Kernel):
-    """Loop over all indices of ``dims``: result i of ``program`` is written through the view ``results[i]``.
+    """Loop over all indices of ``dims`` that are in all of ``ranges``, which runs ``program`` at each index.
 
-    The view is one of the kernel's result ``targets[i]``; without ``targets`` of result i. Parameter i of the program
-    is the element of leaf i. A result may share the memory of an operand that is read at the same index at which the
-    result is written. The last stage of ``starts`` gives the shifts of leaves and results; ``result_shifts`` is empty
-    if no result is shifted. The loop runs over the indices in all ``ranges``, whose starts come from the last stage,
-    too.
+    Parameter i of the program is the element of leaf i at the index. Result i of the program is written through the
+    view ``results[i]``, which is relative to the first element of the kernel's result ``targets[i]``, or i if
+    ``targets`` is empty. starts: stages that compute run-time starts; the last one computes those of the shifts of
+    leaves, of ``result_shifts`` (empty if no result is shifted) and of the ranges. A result may share the memory of an
+    operand if each element is read only at the index at which it is written.
     """
 
     dims: tuple[int, ...]
@@ -61,22 +70,23 @@ class LoopKernel(Kernel):
 
     @property
     def written(self) -> tuple[int, ...]:
-        """The number of the kernel's result that each result of the program is written to."""
+        """For each result of the program, the number of the kernel's result to which it is written."""
         return self.targets or tuple(range(len(self.results)))
 
 
 @dataclass(frozen=True)
 class PiecesKernel(Kernel):
-    """Loops one after the other, each of which writes its part of the results."""
+    """Loops that run one after another and write different parts of the results."""
 
     pieces: tuple[LoopKernel, ...]
 
 
 @dataclass(frozen=True)
 class UpdateKernel(Kernel):
-    """Loops that write blocks of some results.
+    """Loops that overwrite blocks of copies of operands, as fused dynamic-update-slices do.
 
-    updates: pairs (result, operand) that are equal outside the blocks. Such a result may share the operand's memory.
+    updates: pairs (result, operand): the result is equal to the operand outside the blocks that the loops ``pieces``
+    write, and may share its memory.
     """
 
     pieces: tuple[LoopKernel, ...]
@@ -85,12 +95,16 @@ class UpdateKernel(Kernel):
 
 @dataclass(frozen=True)
 class NativeElementwiseKernel(Kernel):
-    """results[0] = the operation's value on operands of the result's sizes, which may be its memory."""
+    """results[0] = the elementwise operation ``signature`` on operands of the same sizes.
+
+    The result may be the memory of an operand.
+    """
 
     signature: ElementSignature
 
 
 @cache
 def one_operation(signature: ElementSignature) -> ScalarProgram:
+    """Return the program whose parameters are the operands of one operation, and whose result is its result."""
     count = len(signature.operands)
     return ScalarProgram(signature.operands, (ScalarOp(signature, tuple(range(count))),), (count,))

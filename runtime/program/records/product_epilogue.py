@@ -1,4 +1,4 @@
-"""Record of a product and of the epilogue that is computed of it, block by block."""
+"""Record of a matrix product with an epilogue that is computed block by block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtime.program.records.rows import RowKernel
 from runtime.program.strides import dense_strides
 from spmd.lazy_dataclass import dataclass
 
-#: Indices along each dimension of a product.
+#: Span of indices along each dimension of a product.
 Box: TypeAlias = tuple[Span, ...]
 
 
@@ -24,15 +24,17 @@ Epilogue: TypeAlias = LoopKernel | RowKernel
 
 @dataclass(frozen=True)
 class ProductEpilogueKernel(Kernel):
-    """Product of two matrices (or a batch of them) and an epilogue of its elements, at the indices of ``region``.
+    """Matrix product, or batch of products, and an epilogue that reads its elements, at the indices of ``region``.
 
-    operands: those of the epilogue, of which ``factors`` names the two that the product reads as matrices. The last
-    input of the epilogue is the product: result number ``product_result``, or, if that is None, one block of it at a
-    time in scratch. scratch: that of the product, the block if there is one, that of the epilogue.
+    The kernel's operands are those of the epilogue. ``factors`` names the two of them that the product reads as
+    matrices. The epilogue has the product as an additional last input: result ``product_result`` of the kernel or, if
+    that is None, one block of it at a time in scratch. scratch: that of the product, the block if there is one, that of
+    the epilogue.
 
-    dims: sizes of the entire product. The first ``batch`` dimensions count products, the next ``rows`` are rows of lhs,
-    the others are columns of rhs. block: sizes of the part that is computed at a time. Among the dimensions of each
-    of the three kinds at most one is cut: dimensions before it have size 1 in a block, those behind it their full size.
+    dims: sizes of the entire product. The first ``batch`` dimensions count products, the next ``rows`` dimensions are
+    rows of lhs, the others columns of rhs. block: sizes of the block that is computed at a time. In each of these three
+    groups at most one dimension is cut: dimensions before it have size 1 in a block, dimensions after it have their
+    full size.
     """
 
     product: DotKernel
@@ -47,17 +49,17 @@ class ProductEpilogueKernel(Kernel):
 
     @property
     def blocks(self) -> Iterator[Box]:
-        """The blocks of ``region``, in row-major order."""
+        """Blocks that cover ``region``, in row-major order."""
         region = tuple((span.start, span.stop) for span in self.region)
         for box in blocks_of(region, self.block):
             yield tuple(Span(start, stop) for start, stop in box)
 
     @property
     def cut_dimensions(self) -> tuple[int, ...]:
-        """The dimensions along which threads may divide the kernel.
+        """Dimensions along which the kernel may be divided among threads.
 
-        Of the batch, the rows and the columns it is the first dimension larger than 1, if it can be cut. The batch
-        comes first, then the longer one of rows and columns.
+        For each of batch, rows and columns, this is the first dimension larger than 1, if the epilogue can be divided
+        along it. The order is the batch, then the larger of rows and columns, then the smaller.
         """
         first = self.batch + self.rows
         sides = [range(self.batch, first), range(first, len(self.dims))]
@@ -73,20 +75,20 @@ class ProductEpilogueKernel(Kernel):
         return isinstance(self.epilogue, LoopKernel) or d in self.epilogue.fusion.counted
 
     def lines(self, block: Box) -> tuple[Span, Span]:
-        """Return the rows and the columns of ``block`` in the product as a matrix."""
+        """Return the rows and the columns that ``block`` has in the matrix of a product."""
         first = self.batch + self.rows
         rows, columns = slice(self.batch, first), slice(first, None)
         return _line(block[rows], self.dims[rows]), _line(block[columns], self.dims[columns])
 
     def product_of(self, block: Box) -> DotKernel:
-        """Return the product that computes ``block``."""
+        """Return the record of the product that computes ``block``."""
         rows, columns = self.lines(block)
         batch = tuple(span.size for span in block[: self.batch])
         return replace(self.product, batch=batch, m=rows.size, n=columns.size)
 
 
 def _line(spans: Sequence[Span], dims: Sequence[int]) -> Span:
-    """Return the indices of several dimensions as those of one merged dimension."""
+    """Return the indices that ``spans`` of dimensions of sizes ``dims`` have in the merged dimension."""
     start = sum(
         span.start * step for span, step in zip(spans, dense_strides(tuple(dims), 1), strict=True)
     )

@@ -1,4 +1,4 @@
-"""Record of random bits."""
+"""Record of the kernel of rng-bit-generator."""
 
 from __future__ import annotations
 
@@ -11,26 +11,34 @@ from spmd.shape import PrimitiveType
 
 
 class Algorithm(Enum):
-    """``block``: 32-bit numbers that one counter gives."""
+    """Counter-based random number generator: Threefry-2x32 or Philox-4x32, as in XLA."""
 
     THREEFRY = 2
     PHILOX = 4
 
     @property
     def block(self) -> int:
+        """Number of 32-bit numbers that one value of the counter yields."""
         return self.value
 
 
 @dataclass(frozen=True)
 class RandomBitsKernel(Kernel):
-    """results[-1] = integers of ``kind``, row-major; results[0], where there are two, = the state operands[0] after."""
+    """results[-1] = random integers of type ``kind``, row-major, from the state operands[0].
+
+    If there are two results, results[0] is the state afterwards.
+    """
 
     algorithm: Algorithm
     kind: PrimitiveType
 
 
 def split_dimension(dims: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return (outer rows, size, inner elements) of the dimension along which Threefry pairs elements."""
+    """Return the dimension of an array of sizes ``dims`` along which Threefry's pairs of numbers are adjacent elements.
+
+    It is given as (elements of all outer dimensions, its size, elements of all inner dimensions), as XLA chooses it:
+    the first dimension of even size, else the largest one.
+    """
     dims = dims or (1,)
     even = [d for d, n in enumerate(dims) if n % 2 == 0]
     along = even[0] if even else dims.index(max(dims))

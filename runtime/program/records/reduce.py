@@ -1,4 +1,4 @@
-"""Records of reductions by any scalar program, and of windows."""
+"""Records of reductions by arbitrary scalar programs, of reduce-window and of select-and-scatter."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class ProgramReduceKernel(Kernel):
-    """Reduction of the first half of the operands along ``axes``; the second half are the scalar initial values.
+    """Variadic reduction of operands[:n] along ``axes``, with scalar initial values operands[n:].
 
-    The program maps n totals and n elements to n totals. It is applied to one element after the other.
+    ``program`` maps n totals and n elements to n totals. On a CPU it is applied to one element after another.
     """
 
     program: ScalarProgram
@@ -23,10 +23,10 @@ class ProgramReduceKernel(Kernel):
 
 @dataclass(frozen=True)
 class ReduceWindowKernel(Kernel):
-    """results[0] = init op (the elements of operands[0] that each window covers); operands[1] is the scalar init.
+    """results[0] = for each window, the reduction of the elements of operands[0] that it covers.
 
-    Padding takes no part, nor do the gaps of a dilated base. Known reductions combine narrow floats in f32, a
-    program takes total and element.
+    It starts with the scalar operands[1]. Padding and the holes of base dilation are skipped. A ReductionKind
+    accumulates floats narrower than f32 in f32; a ScalarProgram maps total and element to the total in their type.
     """
 
     window: Window
@@ -35,9 +35,11 @@ class ReduceWindowKernel(Kernel):
 
 @dataclass(frozen=True, slots=True)
 class SelectedElements:
-    """A window keeps element a when the next one is b and ``a direction b`` (GE, GT, LE or LT) holds.
+    """Selection and scatter functions of select-and-scatter for elements of type ``kind``.
 
-    Floats narrower than f32 are compared and combined in f32, which is then the result's type.
+    direction: a window keeps its selected element a instead of the next element b if ``a direction b`` holds, where
+    direction is GE, GT, LE or LT. reduction: combines the selected values. Floats narrower than f32 are compared and
+    combined in f32.
     """
 
     kind: PrimitiveType
@@ -47,10 +49,11 @@ class SelectedElements:
 
 @dataclass(frozen=True)
 class SelectAndScatterKernel(Kernel):
-    """results[0] = operands[2] everywhere, to which each window's element of operands[1] is added where it selects.
+    """results[0] = the scalar operands[2] everywhere, combined with the values operands[1] at selected elements.
 
-    A window selects among the elements of operands[0] that it covers; one over padding alone selects none. The base is
-    not dilated. scratch[0]: the results in f32, where the elements are narrower floats.
+    Each window selects one of the elements of operands[0] that it covers, and its value is combined with the result at
+    that element. A window that covers only padding selects none. There is no base dilation. scratch[0]: the result in
+    f32, if the elements are narrower floats.
     """
 
     window: Window

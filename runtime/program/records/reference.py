@@ -1,4 +1,4 @@
-"""Record of an instruction that the reference evaluator computes."""
+"""Record of a kernel that the reference evaluator computes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, eq=False)
 class ReferenceKernel(Kernel):
-    """``instruction`` is a copy that belongs to no computation; operands are all arrays."""
+    """Call of the reference evaluator for ``instruction``.
+
+    The instruction is a copy that belongs to no computation. All its operands are arrays.
+    """
 
     instruction: HloInstruction

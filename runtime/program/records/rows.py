@@ -1,4 +1,4 @@
-"""Records of fusions with reductions along rows."""
+"""Records of row fusions: fused computations with reductions along rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 class Source(Enum):
-    """Source of a leaf's elements: an operand, a reduction, a value per row, or a value cached by an earlier pass."""
+    """Source of the elements of a leaf.
+
+    OPERAND: an operand of the kernel. REDUCTION: the result of a reduction. ROW: a value that was computed for each
+    row. CACHED: a value that an earlier pass computed for each element of the row.
+    """
 
     OPERAND = "operand"
     REDUCTION = "reduction"
@@ -26,7 +30,7 @@ class Source(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RowInput:
-    """Meaning of one input number of a row fusion's graphs."""
+    """Input of the programs of a row fusion: number ``number`` among the values of ``source``."""
 
     source: Source
     number: int
@@ -34,16 +38,20 @@ class RowInput:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
+    """Reduction along a row of elements of type ``element_type``."""
+
     kind: ReductionKind
     element_type: PrimitiveType
 
 
 @dataclass(frozen=True, slots=True)
 class RowPass:
-    """One pass over a row, and what is computed after it.
+    """One pass over a row, and the computation per row that follows.
 
-    elements, at all indices: operands of ``reductions``, values to be ``cached``, ``results``.
-    inits, per row: initial values of ``reductions``. rows, per row: ``row_values``, ``row_results``.
+    elements: program for each element; its results are the operands of ``reductions``, then the values ``cached``, then
+    elements of ``results``. inits: program for each row; its results are the initial values of the reductions. rows:
+    program for each row after its reductions; its results are ``row_values``, then elements of ``row_results``. The
+    fields are numbers of the fusion's reductions, cached values, results and row values.
     """
 
     elements: ScalarProgram
@@ -58,9 +66,10 @@ class RowPass:
 
 @dataclass(frozen=True, slots=True)
 class RowFusion:
-    """Passes over rows. ``axes`` of ``dims`` run along a row, the others count the rows.
+    """Computation in ``passes`` over the rows of an index space of sizes ``dims``.
 
-    results: each result's view over ``dims``, or over the rows.
+    axes: dimensions along a row; the other dimensions number the rows. row_values, cached: types of the values per row
+    and of the cached values. results: view of each result over all dimensions, or over those that number the rows.
     """
 
     dims: tuple[int, ...]
@@ -73,22 +82,23 @@ class RowFusion:
 
     @property
     def counted(self) -> tuple[int, ...]:
-        """The dimensions that count the rows."""
+        """Dimensions that number the rows."""
         return tuple(d for d in range(len(self.dims)) if d not in self.axes)
 
     @property
     def along_rows(self) -> bool:
-        """True if neighbours in memory belong to one row, not to neighbouring rows."""
+        """True if the innermost dimension larger than 1 is along a row, so that rows are contiguous in dense arrays."""
         wide = [d for d, size in enumerate(self.dims) if size > 1]
         return not wide or wide[-1] in self.axes
 
     @property
     def row_length(self) -> int:
+        """Number of elements of a row."""
         return math.prod(self.dims[d] for d in self.axes)
 
     @property
     def scratch(self) -> tuple[ArrayShape, ...]:
-        """The scratch arrays: one row of each cached value."""
+        """Shapes of the scratch arrays: one row of each cached value."""
         return tuple(ArrayShape(kind, (self.row_length,)) for kind in self.cached)
 
 
@@ -97,7 +107,10 @@ RowLeaf: TypeAlias = OperandElements | Numbers | RowInput
 
 @dataclass(frozen=True, slots=True)
 class PassLeaves:
-    """Sources of the leaves of a pass's three graphs; views are over all indices, or over the rows."""
+    """Leaves of the three programs of a pass, which are the programs' parameters.
+
+    Views of operands are over all dimensions, or over those that number the rows.
+    """
 
     elements: tuple[RowLeaf, ...]
     inits: tuple[RowLeaf, ...]
@@ -106,10 +119,11 @@ class PassLeaves:
 
 @dataclass(frozen=True)
 class RowKernel(Kernel):
-    """Kernel of a row fusion. scratch[n] holds value n that its passes keep for a row.
+    """Kernel of a row fusion. scratch[n] holds cached value n of the current row.
 
-    along_rows: the innermost loop runs along a row; otherwise it runs over one element of neighbouring rows. The order
-    of a sum depends on it.
+    leaves: those of each pass. starts: stages that compute run-time starts of the leaves' shifts. along_rows: the
+    innermost loop runs along a row; otherwise it runs over the same element of adjacent rows. The order of a sum
+    depends on this choice.
     """
 
     fusion: RowFusion

@@ -1,4 +1,4 @@
-"""Record of a loop of which every value is one element."""
+"""Record of a while loop whose values are all scalars."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """elements[writes] = program(elements[reads]). reads, writes: numbers of elements."""
+    """Statement elements[writes] = program(elements[reads]), where ``reads`` and ``writes`` are numbers of elements."""
 
     program: ScalarProgram
     reads: tuple[int, ...]
@@ -18,7 +18,10 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class ScalarLoop:
-    """Run ``condition``; while element ``predicate`` is true, run ``body`` and ``condition``."""
+    """While loop on scalars: runs ``condition`` and, while element ``predicate`` is true, ``body`` and ``condition``.
+
+    ``kinds`` are the types of the elements.
+    """
 
     kinds: tuple[PrimitiveType, ...]
     condition: tuple[Statement, ...]

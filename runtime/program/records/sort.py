@@ -1,4 +1,4 @@
-"""Record of sorts and top-k."""
+"""Record of sort and top-k kernels."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from runtime.program.kernel import Kernel
 from runtime.program.scalar_program import ScalarProgram
 from spmd.lazy_dataclass import dataclass
 
-#: Dimensions besides the sorted one at most.
+#: Largest number of dimensions besides the sorted one.
 RANK = 4
 
 
 @dataclass(frozen=True)
 class SortKernel(Kernel):
-    """Stable sort of the operands' rows of ``size`` elements along ``axis``: results hold the first ``count`` of each.
+    """Stable sort of the operands, in rows of ``size`` elements along ``axis``, by ``comparator``.
 
-    with_indices: one more result (s32) holds the index from which each element comes. scratch[0]: as many bytes as the
-    back end needs.
+    All operands are sorted in the same order. The results hold the first ``count`` elements of each sorted row.
+    with_indices: an additional s32 result holds the index in the row from which each element comes. scratch[0] is
+    working memory of the CPU kernel.
     """
 
     comparator: ScalarProgram

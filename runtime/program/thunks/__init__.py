@@ -1,6 +1,6 @@
-"""Thunks: what a device does, one frozen record per action, with the memory that it reads and writes.
+"""Thunks: frozen records of the actions of a device's program, with the memory that each reads and writes.
 
-Those that need the host are in feed.py and callback.py.
+Thunks correspond to XLA's thunks. The thunk of Python callbacks is in callback.py.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from spmd.lazy_dataclass import dataclass
 
 
 class UseKind(Enum):
+    """Kind of access to a buffer."""
+
     READ = "read"
     WRITE = "write"
 
 
 class Role(Enum):
-    """Role of bytes for the instruction: array leaf n of its operands, array leaf n of its result, or scratch."""
+    """Role of an array for the HLO instruction of a thunk: leaf of its operands, leaf of its result, or scratch."""
 
     OPERAND = "operand"
     RESULT = "result"
@@ -31,7 +33,10 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BufferUse:
-    """Read or write of ``array`` by a thunk, as leaf ``leaf`` of ``role``. In-place results have a read and a write."""
+    """Read or write of ``array`` by a thunk, as array leaf ``leaf`` of ``role``.
+
+    An array that is updated in place has a read and a write.
+    """
 
     kind: UseKind
     array: ArrayView
@@ -40,35 +45,40 @@ class BufferUse:
 
     @property
     def slice(self) -> BufferSlice:
+        """Slice of an allocation that contains the array."""
         return self.array.slice
 
 
 @dataclass(frozen=True)
 class Thunk(ABC):
-    """Entry of a thunk sequence. ``name``: that of the HLO instruction, for messages, profiles and the checkers."""
+    """Action of a device. ``name`` is the name of its HLO instruction, for messages, profiles and the checkers."""
 
     name: str
 
     @abstractmethod
     def buffer_uses(self) -> Iterator[BufferUse]:
-        """Yield every slice that the thunk itself reads or writes. Nested thunks list their own."""
+        """Yield every read and write of the thunk itself, without those of nested thunks."""
 
     def nested(self) -> Iterator[Thunk]:
-        """Return the thunks that run as part of this one."""
+        """Yield the thunks that this thunk directly contains."""
         return iter(())
 
     @property
     def is_composite(self) -> bool:
-        """True if other thunks run as part of this one. A timeline then also has the time of its begin."""
+        """True if the thunk contains other thunks. A timeline then records its begin in addition to its end."""
         return next(self.nested(), None) is not None
 
 
 def uses(kind: UseKind, role: Role, arrays: tuple[ArrayView, ...]) -> Iterator[BufferUse]:
+    """Return an access of ``kind`` to each of ``arrays``, which are leaves 0, 1, ... of ``role``."""
     return (BufferUse(kind, array, role, leaf) for leaf, array in enumerate(arrays))
 
 
 def traverse(thunk: Thunk) -> Iterator[Thunk]:
-    """Yield ``thunk`` and all thunks that run as part of it, in order."""
+    """Yield ``thunk`` and, recursively, the thunks that it contains, each one before its parts.
+
+    The position of a thunk in this order is its number in timelines and status reports.
+    """
     yield thunk
     for inner in thunk.nested():
         yield from traverse(inner)
@@ -79,7 +89,7 @@ def traverse(thunk: Thunk) -> Iterator[Thunk]:
 
 @dataclass(frozen=True)
 class ThunkSequence(Thunk):
-    """Thunks of a computation, in schedule order. ``name``: that of the computation."""
+    """Thunks of a computation in schedule order. ``name`` is the name of the computation."""
 
     thunks: tuple[Thunk, ...]
 
@@ -97,10 +107,10 @@ class ThunkSequence(Thunk):
 
 @dataclass(frozen=True)
 class WhileThunk(Thunk):
-    """Loop: run ``condition``; while ``predicate`` is true, run ``body`` and ``condition``.
+    """HLO while loop: runs ``condition`` and, while ``predicate`` is true, ``body`` and ``condition`` again.
 
-    ``body`` ends with the copies of new values to the state's slices. ``state``: pairs (number, array) of the leaves of
-    the loop's state, without those that no trip changes. ``trips``: trip count; None if it is unknown.
+    body: ends with copies of the new state to the slices of the state. state: (leaf number, array) of the leaves of the
+    loop's state, without leaves that the loop does not change. trips: trip count, or None if it is unknown.
     """
 
     condition: ThunkSequence
@@ -119,9 +129,10 @@ class WhileThunk(Thunk):
 
 @dataclass(frozen=True)
 class ConditionalThunk(Thunk):
-    """``selector`` chooses: a pred takes branch 0 when true; an index out of range takes the last branch.
+    """HLO conditional: runs the branch that ``selector`` selects.
 
-    Branches end with the copies that bring their results to ``results``.
+    A pred selects branch 0 if it is true, else branch 1. An s32 is the index of the branch; an index out of range
+    selects the last branch. Each branch ends with copies of its results to ``results``.
     """
 
     selector: ArrayView
@@ -140,7 +151,7 @@ class ConditionalThunk(Thunk):
 
 @dataclass(frozen=True)
 class KernelThunk(Thunk):
-    """One kernel call: matrix products, loops, reductions, slices, and the library functions behind rare ones."""
+    """Call of ``kernel`` on slices of the program's allocations."""
 
     kernel: Kernel
     operands: tuple[ArrayView, ...]
@@ -155,7 +166,7 @@ class KernelThunk(Thunk):
 
 @dataclass(frozen=True)
 class CopyThunk(Thunk):
-    """Copy of ``source`` to ``target``. ``name``: the instruction that needs the copy."""
+    """Copy of ``source`` to ``target``. ``name`` is the name of the instruction that needs the copy."""
 
     source: ArrayView
     target: ArrayView
@@ -170,7 +181,7 @@ class CopyThunk(Thunk):
 
 @dataclass(frozen=True)
 class PartitionIdThunk(Thunk):
-    """Write the partition's number, u32."""
+    """Write of the device's partition id, a u32."""
 
     result: ArrayView
 
@@ -180,7 +191,7 @@ class PartitionIdThunk(Thunk):
 
 @dataclass(frozen=True)
 class ReplicaIdThunk(Thunk):
-    """Write the replica's number, u32."""
+    """Write of the device's replica id, a u32."""
 
     result: ArrayView
 
@@ -188,12 +199,12 @@ class ReplicaIdThunk(Thunk):
         yield BufferUse(UseKind.WRITE, self.result, Role.RESULT)
 
 
-# ---- collectives: a blocking one is a start directly followed by its done
+# ---- collectives: a synchronous collective is a start that is directly followed by its done
 
 
 @dataclass(frozen=True)
 class CollectiveStartThunk(Thunk):
-    """Begin a collective; from here to its done, operands are not to be written, nor results touched."""
+    """Start of a collective. Until its done, operands must not be written, and results must not be read or written."""
 
     op: CollectiveOp
     operands: tuple[ArrayView, ...]
@@ -206,14 +217,14 @@ class CollectiveStartThunk(Thunk):
 
 @dataclass(frozen=True)
 class CollectiveDoneThunk(Thunk):
-    """Wait for the collective of thunk ``start``, which writes ``results``."""
+    """Wait for the collective whose start has the name ``start``. Afterwards ``results`` are valid."""
 
     start: str
     operands: tuple[ArrayView, ...]
     results: tuple[ArrayView, ...]
 
     def buffer_uses(self) -> Iterator[BufferUse]:
-        """Yield nothing: the uses of the start last until the done."""
+        """Yield nothing, since the uses of the start last until the done."""
         return iter(())
 
 
@@ -222,7 +233,7 @@ class CollectiveDoneThunk(Thunk):
 
 @dataclass(frozen=True)
 class InfeedThunk(Thunk):
-    """Write the next value that the host feeds this device."""
+    """Infeed: writes this device's tile of the next value of the host's infeed to ``results``."""
 
     site: FeedSite
     results: tuple[ArrayView, ...]
@@ -233,7 +244,7 @@ class InfeedThunk(Thunk):
 
 @dataclass(frozen=True)
 class OutfeedThunk(Thunk):
-    """Give the host a value of this device."""
+    """Outfeed: passes ``operands``, this device's tile of a value, to the host."""
 
     site: FeedSite
     operands: tuple[ArrayView, ...]

@@ -1,4 +1,4 @@
-"""Call a Python function of the process that made the program."""
+"""Thunk that calls a Python function of the host process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spmd.literal import NDArray
 
 @dataclass(frozen=True)
 class CallbackThunk(Thunk):
-    """Call of function ``number`` of the program's host channel. ``target``: the custom call's, for messages."""
+    """Call of Python function ``number`` of the host channel. ``target`` is the custom call's target, for messages."""
 
     target: str
     number: int
@@ -34,7 +34,10 @@ class CallbackThunk(Thunk):
     def on_arrays(
         self, host: HostChannel, operands: tuple[NDArray, ...], results: tuple[NDArray, ...]
     ) -> Action:
-        """Return the call on arrays in the host's memory. UnsupportedError where the host has no such function."""
+        """Return an action that calls the function on arrays in host memory and copies its results to ``results``.
+
+        Raises UnsupportedError if ``host`` has no function with this number.
+        """
         if self.number >= len(host.callbacks):
             raise UnsupportedError(
                 f'{self.name}: there is no evaluation of custom-call target "{self.target}"; '

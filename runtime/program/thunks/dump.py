@@ -1,4 +1,4 @@
-"""A thunk sequence as text, one line per thunk: kind, instruction, slices read and written."""
+"""Text form of thunk sequences."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from runtime.program.thunks import Thunk, ThunkSequence, UseKind
 
 
 def dump_thunks(thunks: ThunkSequence) -> str:
+    """Return a text with a line for each thunk: its class, its name, and the slices that it reads and writes."""
     return "\n".join(_lines(thunks, 0)) + "\n"
 
 

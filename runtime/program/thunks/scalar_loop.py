@@ -1,4 +1,4 @@
-"""Loops in which every thunk computes single elements: one native call runs many trips."""
+"""Planning of loops whose thunks all compute single elements, so that one native call runs many trips."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from runtime.program.thunks import CopyThunk, KernelThunk, Thunk
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
-#: Largest number of thunks of such a loop: the code is compiled for this loop alone.
+#: Largest number of thunks of a scalar loop, since its code is compiled for this loop only.
 MOST_THUNKS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class _Element:
-    """One element in memory: allocation, offset in bytes, and the type as which it is read or written."""
+    """One element in memory: allocation, offset in bytes, and the type with which it is accessed."""
 
     allocation: int
     offset: int
@@ -40,6 +40,7 @@ class _Element:
         return _Element(array.slice.allocation, start, seen.element_type)
 
     def as_scalar(self) -> ArrayView:
+        """Return the element as an array of rank 0."""
         size = self.kind.byte_size
         return ArrayView(
             BufferSlice(self.allocation, self.offset, size), StridedView(self.kind, (), ())
@@ -50,7 +51,7 @@ class _Element:
         return self.offset + self.kind.byte_size
 
     def touches(self, other: _Element) -> bool:
-        """Return whether the two share bytes."""
+        """Return whether this element and ``other`` share bytes."""
         return self.allocation == other.allocation and (
             self.offset < other.end and other.offset < self.end
         )
@@ -58,19 +59,21 @@ class _Element:
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
+    """Statement writes = program(reads) on single elements."""
+
     program: ScalarProgram
     reads: tuple[_Element, ...]
     writes: tuple[_Element, ...]
 
     @staticmethod
     def reading(element: _Element) -> _Statement:
-        """Return a step that reads ``element`` and computes nothing."""
+        """Return a statement that reads ``element`` and writes nothing."""
         return _Statement(ScalarProgram((element.kind,), (), ()), (element,), ())
 
 
 @dataclass(frozen=True)
 class ScalarLoopPlan:
-    """``loop`` on the single elements ``elements``, the first of which is the predicate."""
+    """Scalar loop and the scalar arrays that are its elements. ``elements[0]`` is the predicate."""
 
     loop: ScalarLoop
     elements: tuple[ArrayView, ...]
@@ -79,7 +82,11 @@ class ScalarLoopPlan:
 def plan_scalar_loop(
     condition: Sequence[Thunk], body: Sequence[Thunk], predicate: ArrayView
 ) -> ScalarLoopPlan | None:
-    """Return the plan of a loop; None if a thunk does anything else than compute single elements."""
+    """Return the plan of a while loop whose thunks all compute single elements, or None if it is no such loop.
+
+    It is also None if the loop has more than MOST_THUNKS thunks, or if elements overlap in a way that requires the
+    order of memory accesses.
+    """
     if len(condition) + len(body) > MOST_THUNKS:
         return None
     steps = [_step(thunk) for thunk in (*condition, *body)]
@@ -107,7 +114,10 @@ def plan_scalar_loop(
 
 
 def _are_registers(elements: Sequence[_Element], trip: Sequence[_Statement]) -> bool:
-    """Return whether every read finds the last value written to its element, although elements may overlap."""
+    """Return whether each element can be a register: no read needs bytes that another, overlapping element wrote.
+
+    trip: statements of one trip, in order. Two consecutive trips are checked.
+    """
     written = {element for step in trip for element in step.writes}
     rivals = {p: [q for q in elements if q != p and q.touches(p)] for p in elements}
     valid = {element for element in elements if not written.intersection(rivals[element])}
@@ -121,7 +131,7 @@ def _are_registers(elements: Sequence[_Element], trip: Sequence[_Statement]) -> 
 
 
 def _step(thunk: Thunk) -> _Statement | None:
-    """Return ``thunk`` as a program of single elements; None if it is more than that, or differs by device."""
+    """Return ``thunk`` as a statement on single elements, or None if it is no such statement or differs by device."""
     if any(use.slice.parts for use in thunk.buffer_uses()):
         return None
     if isinstance(thunk, CopyThunk) and _are_scalars(thunk.source, thunk.target):
