@@ -1,4 +1,7 @@
-"""Thunk emission, one file per op family: ``runtime.lowering.LOWERINGS`` imports those of a module's opcodes."""
+"""Emission of thunks from HLO instructions, one file for each family of opcodes.
+
+``runtime.lowering.LOWERINGS`` imports a file when an opcode of its family is first looked up.
+"""
 
 from runtime.lowering import LOWERINGS
 from spmd.hlo.collective_opcodes import KIND

@@ -1,11 +1,11 @@
-"""all-to-all of arrays: the parts are cut from one layout and joined in another.
+"""Lowering of all-to-all, including array all-to-alls whose operand and result have different layouts.
 
-Members move their parts anyway, so the cut dimension may have any position in the memory order, of the operand and of
-the result:
+The members of a group copy their parts in any case. So the split dimension may have a different position in the memory
+order of the operand than in that of the result:
 
     f32[2,32,2,128]{3,1,0,2} all-to-all(f32[2,32,2,128]{3,2,1,0} x), dimensions={2}
 
-Each member receives 64 rows of 128 elements of the operand; in the result, the part from each member is contiguous.
+The part for each member consists of 64 rows of 128 elements in the operand, and is contiguous in the result.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs
 from spmd.ops.groups import group_size
 
-#: Pieces in which a member's part may be moved, each with strides of its own.
+#: Largest number of strided pieces in which the part of a member may be moved.
 MOST_PIECES = 256
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """An all-to-all of one array over ``dimension``, whose size is the number of members.
+    """All-to-all of one array of sizes ``dims``, split along ``dimension``, whose size is the group size.
 
-    ``read`` and ``written``: dimension orders of operand and result, which agree in all dimensions but the cut one.
+    read, written: memory orders of the dimensions of operand and result, slowest first. Without the split dimension,
+    both orders are equal.
     """
 
     dims: tuple[int, ...]
@@ -50,7 +51,7 @@ class Exchange:
 
     @property
     def pieces(self) -> int:
-        """The number of pieces in which a part is moved: the number of rows of the side with the longer rows."""
+        """Number of strided pieces in which the part of a member is moved."""
         if self.read == self.written:
             return 1
         count = 1
@@ -61,7 +62,10 @@ class Exchange:
         return count
 
     def seen(self, view: StridedView, own: Order, other: Order) -> StridedView:
-        """Return ``view`` row major in order ``own``, with a dimension of size 1 where ``other`` has the cut one."""
+        """Return ``view`` transposed to the memory order ``own``, in which it is row-major.
+
+        If the split dimension has another position in the order ``other``, a dimension of size 1 is inserted there.
+        """
         cut, joined = own.index(self.dimension), other.index(self.dimension)
         dims = [view.dims[d] for d in own]
         if cut != joined:
@@ -71,7 +75,7 @@ class Exchange:
         return found
 
     def cut_dimensions(self) -> tuple[int, int]:
-        """Return the number of the cut dimension in ``seen`` of the operand, and of the result."""
+        """Return the number of the split dimension in the view ``seen`` of the operand, and in that of the result."""
         cut, joined = self.read.index(self.dimension), self.written.index(self.dimension)
         if cut == joined:
             return cut, joined
@@ -79,8 +83,10 @@ class Exchange:
 
 
 def exchange_of(instruction: HloInstruction, view: StridedView, written: Order) -> Exchange | None:
-    """Return the exchange that makes a result in this order of an operand with this view; None if it must be copied
-    first."""
+    """Return the exchange from an operand with layout ``view`` to a result in the memory order ``written``.
+
+    Returns None if the operand must be copied to the order of the result first.
+    """
     if not may_move(instruction):
         return None
     dimension = instruction.attrs_as(CollectiveAttrs).dimension
@@ -95,7 +101,10 @@ def exchange_of(instruction: HloInstruction, view: StridedView, written: Order) 
 
 
 def may_move(instruction: HloInstruction) -> bool:
-    """Return whether the size of the cut dimension is the group size, so that the result may have it elsewhere."""
+    """Return whether the split dimension of the all-to-all ``instruction`` may change its position in memory order.
+
+    It may for an array all-to-all whose split dimension has the group size as its size.
+    """
     dimension = instruction.attrs_as(CollectiveAttrs).dimension
     if instruction.num_operands != 1 or dimension is None:
         return False
@@ -105,10 +114,12 @@ def may_move(instruction: HloInstruction) -> bool:
 
 
 def writes(instruction: HloInstruction, _: Order) -> bool:
+    """Return whether the result can be written in any dimension order."""
     return may_move(instruction)
 
 
 def layouts(instruction: HloInstruction, views: Views) -> dict[int, Order]:
+    """Return the operands that must be copied first, with the dimension order of each copy."""
     if not may_move(instruction):
         return dense_operands(instruction, views)
     order = result_order(instruction)
@@ -116,7 +127,10 @@ def layouts(instruction: HloInstruction, views: Views) -> dict[int, Order]:
 
 
 def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
-    """Return pairs (0, 0) of a row-major array, whose parts the members swap in place; none for the tuple variant."""
+    """Return ((0, 0),) for a row-major array, whose parts the members can exchange in place, else no pairs.
+
+    A tuple all-to-all cannot run in place.
+    """
     if instruction.attrs_as(CollectiveAttrs).dimension is None or instruction.num_operands > 1:
         return ()
     order = result_order(instruction)

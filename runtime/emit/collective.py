@@ -1,4 +1,4 @@
-"""Collectives: what all devices do, then a start, and for a blocking collective its done right behind."""
+"""Lowering of collectives: a start thunk, which for a synchronous collective is directly followed by its done."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ Groups: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 def collective_op(instruction: HloInstruction, device: Device) -> CollectiveOp:
-    """Return what a collective, its start, or an async-start around it does on all devices.
+    """Return the collective operation of ``instruction`` with the groups of all devices.
 
-    Raises UnsupportedError if the runtime does not run it.
+    ``instruction`` is a synchronous collective, the start of an asynchronous one, or an async-start whose computation
+    is a collective. Raises UnsupportedError if the runtime cannot run it.
     """
     if instruction.opcode is Opcode.ASYNC_START:
         instruction = instruction.to_apply.root
@@ -74,24 +75,28 @@ def _reduction(instruction: HloInstruction) -> ReductionKind:
 
 
 def dense_operands(_: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
-    """Return the operands that must be copied: communicators need row-major arrays without gaps."""
+    """Return the operands that must be copied to row-major order, since communicators require packed arrays."""
     return {i: tuple(range(len(v.dims))) for i, v in enumerate(views) if not v.is_packed}
 
 
 def each_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
+    """Return pairs (i, i): each result may be the memory of its operand."""
     return tuple((i, i) for i in range(instruction.num_operands))
 
 
 def equal_results(instruction: HloInstruction, device: Device) -> Groups:
-    """Return the groups of devices whose results are equal, so that members may share their memory."""
+    """Return the groups of devices whose members get equal results and may share their memory, or no groups."""
     op = collective_op(instruction, device)
     types = [operand.array_shape.element_type for operand in instruction.operands]
     return op.groups if op.collective.may_share_results(types) else ()
 
 
 def own_part(instruction: HloInstruction, device: Device) -> Groups:
-    """Return the groups of an all-gather that concatenates entire operands, or of a reduce-scatter that divides so;
-    else none."""
+    """Return the groups of an all-gather or reduce-scatter in which the part of each member is contiguous.
+
+    The smaller array of a device may then be a slice of the larger one. Returns no groups if the parts are not
+    contiguous.
+    """
     dimension = instruction.attrs_as(CollectiveAttrs).dimension or 0
     if any(math.prod(operand.dims[:dimension]) != 1 for operand in instruction.operands):
         return ()
@@ -108,7 +113,7 @@ def emit_blocking(instruction: HloInstruction, arrays: OpArrays, device: Device)
 
 
 def blocking(name: str, op: CollectiveOp, arrays: OpArrays) -> Thunk:
-    """Return a start that is directly followed by its done."""
+    """Return the thunk sequence of a synchronous collective: a start that is directly followed by its done."""
     start = CollectiveStartThunk(name, op, arrays.operands, arrays.results)
     done = CollectiveDoneThunk(name, name, arrays.operands, arrays.results)
     return ThunkSequence(name, (start, done))
@@ -122,7 +127,7 @@ _STARTS = (
 )
 _IN_PLACE = {Opcode.ALL_REDUCE: each_in_place, Opcode.COLLECTIVE_PERMUTE: each_in_place}
 _WITH_PARTS = (Opcode.ALL_GATHER, Opcode.REDUCE_SCATTER)
-#: Lowered in a file of its own.
+#: Opcodes that another file lowers.
 _ELSEWHERE = (Opcode.ALL_TO_ALL,)
 
 for _opcode in dict.fromkeys((*KIND, *_STARTS)):

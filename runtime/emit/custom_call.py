@@ -1,4 +1,4 @@
-"""Custom calls that have a kernel, by target; all others run as the evaluator's functions."""
+"""Lowering of custom calls: by a kernel for some targets, by a Python callback, else by the reference evaluator."""
 
 from __future__ import annotations
 
@@ -31,12 +31,15 @@ from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.custom_call import ALLOCATE_BUFFER
 from spmd.shape import ArrayShape, PrimitiveType, as_array, as_tuple, leaves
 
-#: The kernel of a call; None where there is none for its types.
+#: Function that returns the kernel of a call, or None if there is none for its types.
 KernelOf: TypeAlias = Callable[[HloInstruction], "Kernel | None"]
 
 
 def _potrf(call: HloInstruction) -> Kernel | None:
-    """Return the kernel with results (factor, with the other triangle unchanged; info); None for other types."""
+    """Return the kernel of potrf, or None if LAPACK has none for the type.
+
+    Its results are the factor, with the other triangle copied from the operand, and info.
+    """
     if potrf_function(call.operand(0).array_shape.element_type) is None:
         return None
     return CholeskyKernel(flags_of(call)["uplo"] == "L", clears=False)
@@ -56,7 +59,7 @@ def _uninitialized(_: HloInstruction) -> Kernel:
 
 
 def _copied(call: HloInstruction) -> Kernel | None:
-    """Return the copy to or from the host's memory for one array; None for a tuple."""
+    """Return the kernel that copies an array to or from host memory, or None for a tuple."""
     return CopyKernel() if isinstance(call.shape, ArrayShape) else None
 
 
@@ -75,7 +78,10 @@ _KERNELS |= {f"lapack_{letter}gtsv_ffi": _gtsv for letter in LETTERS.values()}
 
 
 def _factorization(routine: Routine, flag: str = "") -> KernelOf:
-    """Return a function that makes the kernel of ``routine``. ``flag``: name of the call's flag for the routine."""
+    """Return a function that returns the kernel of a call of ``routine``.
+
+    flag: name of the attribute of the call that is the flag of the routine; empty if it has none.
+    """
 
     def kernel(call: HloInstruction) -> Kernel | None:
         shape = call.operand(0).array_shape
@@ -103,20 +109,23 @@ for _letter in LETTERS.values():
 
 
 def custom_call_kernel(call: HloInstruction) -> Kernel | None:
+    """Return the kernel that computes ``call``, or None if there is none for its target and types."""
     found = _KERNELS.get(call.attrs_as(CustomCallAttrs).target)
     return None if found is None else found(call)
 
 
 def layouts(call: HloInstruction, views: Views) -> dict[int, Order]:
+    """Return the operands that must be copied to row-major order because BLAS or LAPACK reads them in place."""
     kernel = custom_call_kernel(call)
     if isinstance(kernel, TriangularSolveKernel):
         return dense_triangles(call, views)
     if isinstance(kernel, FactorizationKernel) and len(views) > 1 and not views[1].is_packed:
-        return {1: tuple(range(len(views[1].dims)))}  # tau, which LAPACK reads where it lies
+        return {1: tuple(range(len(views[1].dims)))}  # tau, which LAPACK reads in place
     return {}
 
 
 def scratch(call: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
+    """Return the shapes of the scratch arrays of the kernel of ``call``."""
     kernel = custom_call_kernel(call)
     if isinstance(kernel, FactorizationKernel):
         operands = tuple(operand.array_shape for operand in call.operands)
@@ -128,7 +137,7 @@ def scratch(call: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
 
 
 def _tridiagonal_scratch(sides: ArrayShape) -> tuple[ArrayShape, ArrayShape]:
-    """Return the shapes of the column-major right sides, and of infos as the library writes them."""
+    """Return the shapes of a column-major copy of the right-hand sides, and of infos in LAPACK's integer type."""
     function = lapack_function("gtsv", sides.element_type)
     assert function is not None, "it was asked for before"
     index = PrimitiveType.S64 if function.index_bits == 64 else PrimitiveType.S32
@@ -138,6 +147,7 @@ def _tridiagonal_scratch(sides: ArrayShape) -> tuple[ArrayShape, ArrayShape]:
 
 
 def emit_custom_call(call: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of a custom call: a callback, a kernel, or a call of the reference evaluator."""
     number, target = callback_index(call), call.attrs_as(CustomCallAttrs).target
     if number is not None and custom_call(target).evaluate is None:
         signature = callback_signature(call)

@@ -1,4 +1,4 @@
-"""partition-id and replica-id."""
+"""Lowering of partition-id and replica-id."""
 
 from __future__ import annotations
 

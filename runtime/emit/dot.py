@@ -1,4 +1,7 @@
-"""dot as products of matrices [batch.., m, k] and [batch.., k, n], laid out anew where BLAS cannot read them."""
+"""Lowering of dot to products of matrices [batch.., m, k] and [batch.., k, n].
+
+Operands that BLAS cannot read in place are copied first.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ from spmd.shape import ArrayShape
 
 
 def writes(instruction: HloInstruction, order: Order) -> bool:
-    """Return whether BLAS can write the result in ``order``: rows or columns of each product must be contiguous."""
+    """Return whether the result can be written in dimension order ``order``.
+
+    BLAS can do so if the rows or the columns of each product are contiguous.
+    """
     views = tuple(StridedView.dense(operand.array_shape) for operand in instruction.operands)
     if _kernel(instruction, views) is None:
         return False
@@ -33,7 +39,10 @@ def writes(instruction: HloInstruction, order: Order) -> bool:
 
 
 def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
-    """Return the kernel; None if no BLAS type computes the product exactly."""
+    """Return the kernel of a dot, or None if the reference evaluator must compute it.
+
+    That is the case for its unusual attributes, and for types for which ``plan_dot`` has no accumulator type.
+    """
     types = (
         views[0].element_type,
         views[1].element_type,
@@ -49,6 +58,7 @@ def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
 
 
 def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
+    """Return the shapes of the scratch arrays through which the kernel converts operands and result."""
     kernel = _kernel(instruction, views)
     if kernel is None:
         return ()
@@ -56,6 +66,7 @@ def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]
 
 
 def emit_dot(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of a dot: a DotKernel, or a call of the reference evaluator."""
     kernel = _kernel(instruction, tuple(a.view for a in arrays.operands))
     if kernel is None:
         return emit_reference(instruction, arrays, device)
@@ -72,7 +83,11 @@ def emit_dot(instruction: HloInstruction, arrays: OpArrays, device: Device) -> T
 
 
 def _plain_unit_strides(view: StridedView) -> StridedView:
-    """Give dimensions of size 1 the stride they would have in a dense array: BLAS wants leading dimensions."""
+    """Return ``view`` with strides for which BLAS accepts its matrices.
+
+    The stride of a dimension of size 1 is arbitrary. It becomes the stride of a dense matrix, since BLAS checks leading
+    dimensions.
+    """
     strides = list(view.strides)
     item = view.element_type.byte_size
     rows, columns = view.dims[-2:]

@@ -1,4 +1,4 @@
-"""Elementwise instructions as loops of one operation."""
+"""Lowering of elementwise instructions to loops of one operation."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from spmd.ops.opdef import OPS
 
 
 def is_elementwise(opcode: Opcode) -> bool:
-    """Return whether ``opcode`` computes element n of its result from the operands' elements n, and is no mere view."""
+    """Return whether ``opcode`` is an elementwise operation that this file lowers.
+
+    Copies are excluded, and elementwise opcodes that other files lower.
+    """
     return OPS[opcode].elementwise and opcode not in _NOT_HERE
 
 
-#: Elementwise by definition, but copies or lowered elsewhere.
+#: Elementwise opcodes that are copies, or that other files lower.
 _NOT_HERE = frozenset(
     {Opcode.COPY, Opcode.BITCAST_CONVERT, Opcode.MAP, Opcode.DOMAIN, Opcode.ADD_DEPENDENCY}
 )
 
 
 def signature_of(instruction: HloInstruction) -> ElementSignature:
+    """Return the opcode of an elementwise instruction, with its element types and attributes."""
     return ElementSignature(
         instruction.opcode,
         tuple(operand.array_shape.element_type for operand in instruction.operands),
@@ -34,13 +38,14 @@ def signature_of(instruction: HloInstruction) -> ElementSignature:
 
 
 def filling(array: ArrayView, dims: tuple[int, ...]) -> ArrayView:
-    """Broadcast a scalar operand (of select or clamp) to ``dims``."""
+    """Return ``array``, broadcast to ``dims`` if it is a scalar, as operands of select and clamp may be."""
     if array.view.dims == dims:
         return array
     return ArrayView(array.slice, array.view.broadcast(dims, ()))
 
 
 def emit_elementwise(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of an elementwise instruction: a loop, or a call of the reference evaluator."""
     signature = signature_of(instruction)
     if not has_operation(signature):
         return emit_reference(instruction, arrays, device)
@@ -50,7 +55,10 @@ def emit_elementwise(instruction: HloInstruction, arrays: OpArrays, device: Devi
 
 
 def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
-    """Return pairs (0, operand): every element is read at its own index before it is written."""
+    """Return pairs (0, operand) for the operands of the same sizes whose elements have the size of the result's.
+
+    Every element is read at its own index before it is written, so the result may be the memory of such an operand.
+    """
     result = instruction.array_shape
     shapes = [operand.array_shape for operand in instruction.operands]
     return tuple(

@@ -1,4 +1,4 @@
-"""infeed and outfeed."""
+"""Lowering of infeed and outfeed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fft along one dimension at a time."""
+"""Lowering of fft to a kernel that transforms one dimension after another."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 def _complex_shape(instruction: HloInstruction) -> ArrayShape:
-    """Return the shape of the complex side: the operand, or the result of an RFFT."""
+    """Return the shape of the operand if that is complex, else (RFFT) the shape of the result."""
     operand = instruction.operand(0).array_shape
     return operand if operand.element_type.is_complex else instruction.array_shape
 
 
 def _transforms(instruction: HloInstruction) -> list[tuple[str, int, int]]:
-    """Return the type, length and number of lines along each dimension. No dimension may be empty."""
+    """Return (type, number of points, number of lines) of the transform along each dimension.
+
+    No dimension may be empty.
+    """
     attrs, dims = instruction.attrs_as(FftAttrs), _complex_shape(instruction).dims
     along_others = "IFFT" if attrs.type.startswith("I") else "FFT"
     types = [along_others] * (len(attrs.length) - 1) + [attrs.type]
@@ -35,7 +38,7 @@ def _transforms(instruction: HloInstruction) -> list[tuple[str, int, int]]:
 
 
 def _kernel(instruction: HloInstruction) -> FftKernel | None:
-    """Return the kernel; None if the array is empty or NumPy has no such loop."""
+    """Return the kernel, or None if an array is empty or NumPy's FFT library (pocketfft) has no loop for it."""
     attrs = instruction.attrs_as(FftAttrs)
     shapes = (instruction.array_shape, instruction.operand(0).array_shape)
     if any(math.prod(shape.dims) == 0 for shape in shapes) or not attrs.length:
@@ -47,6 +50,7 @@ def _kernel(instruction: HloInstruction) -> FftKernel | None:
 
 
 def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
+    """Return the shapes of the scratch arrays of the kernel (see ``FftKernel``)."""
     kernel = _kernel(instruction)
     if kernel is None:
         return ()
@@ -65,10 +69,12 @@ def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
 
 
 def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
+    """Return ((0, 0),) for transforms from complex to complex numbers, which can run in place, else no pairs."""
     return ((0, 0),) if instruction.attrs_as(FftAttrs).type in ("FFT", "IFFT") else ()
 
 
 def emit_fft(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of an fft: an FftKernel, or a call of the reference evaluator."""
     kernel = _kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)

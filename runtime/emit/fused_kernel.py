@@ -1,4 +1,4 @@
-"""Kernels of loops and rows from a fusion's plan and the layouts of its operands."""
+"""Construction of loop and row kernels from the plan of a fusion and the layouts of its operands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Operands = tuple[ArrayView, ...]
 
 
 def kernel_of(plan: LoopFusion | RowFusionPlan, operands: Operands) -> Kernel:
-    """Return the kernel that computes ``plan`` from ``operands``."""
+    """Return the kernel that computes ``plan`` on ``operands``, the operands of the fusion with their layouts."""
     starts = starts_of(plan.starts, operands)
     if isinstance(plan, LoopFusion):
         pieces = tuple(_loop(piece, operands, starts) for piece in plan.pieces)
@@ -46,6 +46,7 @@ def kernel_of(plan: LoopFusion | RowFusionPlan, operands: Operands) -> Kernel:
 
 
 def starts_of(graphs: Sequence[ElementGraph], operands: Operands) -> tuple[StartsStage, ...]:
+    """Return the stages that compute run-time starts, one for each of ``graphs``."""
     return tuple(
         StartsStage(each.program, tuple(loop_leaf(leaf, operands) for leaf in each.leaves))
         for each in graphs
@@ -67,6 +68,7 @@ def _loop(piece: LoopPiece, operands: Operands, starts: tuple[StartsStage, ...])
 
 
 def loop_leaf(leaf: Leaf, operands: Operands) -> LoopLeaf:
+    """Return the elements that ``leaf`` reads, for these layouts of the operands, which must be readable this way."""
     if not isinstance(leaf, InputLeaf):
         return Numbers(leaf.counting, leaf.shifts)
     operand = operands[leaf.number].view
@@ -77,6 +79,7 @@ def loop_leaf(leaf: Leaf, operands: Operands) -> LoopLeaf:
 
 
 def row_leaves(plan: RowFusionPlan, graph: ElementGraph, operands: Operands) -> tuple[RowLeaf, ...]:
+    """Return the leaves of one of the graphs of a row fusion, for these layouts of the operands."""
     return tuple(
         plan.inputs[leaf.number]
         if isinstance(leaf, InputLeaf) and plan.inputs[leaf.number].source is not Source.OPERAND
@@ -86,7 +89,7 @@ def row_leaves(plan: RowFusionPlan, graph: ElementGraph, operands: Operands) -> 
 
 
 def operand_leaves(plan: LoopFusion | RowFusionPlan) -> Iterator[InputLeaf]:
-    """Yield all leaves that read elements of operands."""
+    """Yield all leaves of ``plan`` that read elements of operands, including those of the run-time starts."""
     graphs = (
         [piece.graph for piece in plan.pieces]
         if isinstance(plan, LoopFusion)

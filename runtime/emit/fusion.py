@@ -1,4 +1,4 @@
-"""Fusions: one kernel each, made by the emitter that ``runtime.fusion.emitters`` names."""
+"""Lowering of fusions. Each becomes one kernel, whose plan ``runtime.fusion`` makes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from spmd.shape import ArrayShape
 
 
 def emit_fusion(fusion: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of the kernel that computes ``fusion``."""
     plan = cached_plan(fusion).plan
     if isinstance(plan, ProductFusion):
         return emit_product(fusion, plan, arrays, device)
@@ -33,7 +34,11 @@ def emit_fusion(fusion: HloInstruction, arrays: OpArrays, device: Device) -> Thu
 
 
 def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
-    """Return the operands to copy to row major: no strides can read them (a reshape of a transposed array)."""
+    """Return the operands that must be copied first, as {operand: dimension order, slowest first}.
+
+    An operand is copied to row-major order if the kernel cannot read it by strides, for example through a reshape of a
+    transposed array, and a factor of a product to the order that BLAS requires.
+    """
     plan = cached_plan(fusion).plan
     orders: dict[int, tuple[int, ...]] = {}
     if isinstance(plan, SlicedProduct):
@@ -56,22 +61,27 @@ def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
 
 
 def fused_results(fusion: HloInstruction) -> tuple[HloInstruction, ...]:
-    """Return the results of the fused computation, in order."""
+    """Return the instructions of the fused computation whose values are the results of ``fusion``, in order."""
     root = fusion.to_apply.root
     return root.operands if root.opcode is Opcode.TUPLE else (root,)
 
 
 def in_place(fusion: HloInstruction) -> tuple[tuple[int, int], ...]:
+    """Return pairs (result, operand): the result may be the memory of the operand."""
     return cached_plan(fusion).plan.overwrites
 
 
 def writes(fusion: HloInstruction, order: Order) -> bool:
-    """Return whether the fusion is a single product that a dot could write in ``order``."""
+    """Return whether the result can be written in dimension order ``order``.
+
+    Only a fusion that is a product of slices can do so, if a dot can.
+    """
     plan = cached_plan(fusion).plan
     return isinstance(plan, SlicedProduct) and dot.writes(fused_product(fusion), order)
 
 
 def scratch(fusion: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
+    """Return the shapes of the scratch arrays: those of the product, then those of the rows."""
     plan = cached_plan(fusion).plan
     if isinstance(plan, SlicedProduct):
         return product_scratch(fusion, plan, views)

@@ -1,4 +1,4 @@
-"""gather and scatter by native code; combiners that it does not know go through the reference evaluator."""
+"""Lowering of gather and scatter to kernels, or to the reference evaluator if a combiner has no native code."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ def _windows_of(
     batching: dict[int, int],
     vector: int,
 ) -> IndexedWindows:
-    """Return the correspondence of the dimensions of operand 0 (array), operand 1 (indices) and ``windows``.
+    """Return the correspondence between the dimensions of the array, the index array and the array of windows.
 
-    window: dimensions of ``windows`` that run through a window, in the order of the array's dimensions less
-    ``skipped``. sizes: of a window, by dimension of the array (1 if it is missing). batching: dimension of the array by
-    that of the indices.
+    The array is operand 0, the index array operand 1. windows: sizes of the array of windows. sizes: dimension of the
+    array -> size of a window along it; 1 if it is missing. window: dimensions of the array of windows along a window,
+    in the order of the dimensions of the array that are not ``skipped``. starts: dimension of the array for each
+    component of an index vector. batching: dimension of the index array -> batching dimension of the array. vector:
+    HLO's index_vector_dim.
     """
     array, indices = instruction.operand(0).dims, instruction.operand(1).dims
     vectors = [d for d in range(len(indices)) if d != vector]
@@ -44,6 +46,7 @@ def _windows_of(
 
 
 def gather_windows(instruction: HloInstruction) -> IndexedWindows:
+    """Return the windows of a gather."""
     attrs = instruction.attrs_as(GatherAttrs)
     return _windows_of(
         instruction,
@@ -85,6 +88,7 @@ def _is_index(kind: PrimitiveType) -> bool:
 
 
 def emit_gather(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of a gather: a kernel, or a call of the reference evaluator for indices of less than 8 bits."""
     windows = gather_windows(instruction)
     indices = instruction.operand(1).array_shape.element_type
     if not _is_index(indices):
@@ -93,7 +97,11 @@ def emit_gather(instruction: HloInstruction, arrays: OpArrays, device: Device) -
 
 
 def scatter_kernel(instruction: HloInstruction) -> ScatterKernel | None:
-    """Return the kernel; None if native code does not know the combiner or if there are several inputs."""
+    """Return the kernel of a scatter, or None if the reference evaluator must compute it.
+
+    That is the case if it has several inputs, if indices have less than 8 bits, or if the combiner is no scalar program
+    of known operations.
+    """
     if instruction.num_operands != 3:
         return None
     kind = instruction.operand(0).array_shape.element_type
@@ -114,6 +122,7 @@ def scatter_kernel(instruction: HloInstruction) -> ScatterKernel | None:
 
 
 def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
+    """Return the shape of the array in the accumulator type of a scatter, if that is wider than the elements."""
     kernel = scatter_kernel(instruction)
     shape = instruction.operand(0).array_shape
     if kernel is None or kernel.accumulate is shape.element_type:
@@ -122,6 +131,7 @@ def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
 
 
 def emit_scatter(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of a scatter: a kernel, or a call of the reference evaluator."""
     kernel = scatter_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)
@@ -129,7 +139,10 @@ def emit_scatter(instruction: HloInstruction, arrays: OpArrays, device: Device) 
 
 
 def inputs_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
-    """Return pairs (i, i). This holds for the evaluator, too: it copies its result over the input at the end."""
+    """Return pairs (i, i): result i of a scatter may be the memory of input i.
+
+    The reference evaluator allows that as well, since its result is copied to the memory at the end.
+    """
     return tuple((i, i) for i in range(instruction.num_operands // 2))
 
 

@@ -1,4 +1,4 @@
-"""cholesky and triangular-solve by LAPACK and BLAS from native code."""
+"""Lowering of cholesky and triangular-solve to kernels that call LAPACK and BLAS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spmd.ops.attrs import CholeskyAttrs, TriangularSolveAttrs
 
 
 def cholesky_kernel(instruction: HloInstruction) -> Kernel | None:
-    """Return the kernel; None if LAPACK is missing or has no such type."""
+    """Return the kernel of a cholesky, or None if LAPACK is missing or does not support the type."""
     if potrf_function(instruction.operand(0).array_shape.element_type) is None:
         return None
     return CholeskyKernel(instruction.attrs_as(CholeskyAttrs).lower, clears=True)
@@ -22,14 +22,17 @@ def cholesky_kernel(instruction: HloInstruction) -> Kernel | None:
 def triangular_solve_kernel(
     instruction: HloInstruction, attrs: TriangularSolveAttrs | None = None
 ) -> Kernel | None:
-    """Return the kernel; None if BLAS is missing or has no such type."""
+    """Return the kernel of a triangular-solve, or None if BLAS is missing or does not support the type.
+
+    attrs: attributes to use instead of those of ``instruction``, which may be a custom call.
+    """
     if trsm_function(instruction.operand(0).array_shape.element_type) is None:
         return None
     return TriangularSolveKernel(attrs or instruction.attrs_as(TriangularSolveAttrs))
 
 
 def dense_triangles(_: HloInstruction, views: Views) -> dict[int, Order]:
-    """Return the layout of operand 0, which BLAS reads in place."""
+    """Return the row-major order for operand 0 unless it is packed, since BLAS reads the triangles in place."""
     return {} if views[0].is_packed else {0: tuple(range(len(views[0].dims)))}
 
 
@@ -44,6 +47,7 @@ def emit_triangular_solve(instruction: HloInstruction, arrays: OpArrays, device:
 def emit_kernel(
     kernel: Kernel | None, instruction: HloInstruction, arrays: OpArrays, device: Device
 ) -> Thunk:
+    """Return the thunk of ``kernel`` or, if that is None, a call of the reference evaluator."""
     if kernel is None:
         return emit_reference(instruction, arrays, device)
     return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)

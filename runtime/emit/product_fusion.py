@@ -1,4 +1,4 @@
-"""Product fusions: a dot as ``runtime/emit/dot.py`` has it, of slices too, and the loop or the rows that read it."""
+"""Emission of product fusions: a dot, possibly of slices that are read in place, and a loop or row epilogue."""
 
 from __future__ import annotations
 
@@ -23,16 +23,20 @@ from spmd.shape import ArrayShape
 
 
 def fused_product(fusion: HloInstruction) -> HloInstruction:
+    """Return the dot in the computation of ``fusion``."""
     return next(x for x in fusion.to_apply.instructions if x.opcode is Opcode.DOT)
 
 
 def product_view(fusion: HloInstruction) -> StridedView:
-    """Return the view of the entire product, as an operand of the epilogue."""
+    """Return the dense view of the entire product, which is an input of the epilogue."""
     return StridedView.dense(fused_product(fusion).array_shape)
 
 
 def product_layouts(fusion: HloInstruction, factors: Factors, views: Views) -> dict[int, Order]:
-    """Return the layouts that the dot needs of its operands. Sliced arrays are row major if slices must be copied."""
+    """Return the operands of ``fusion`` that must be copied so that BLAS can read the factors of the dot.
+
+    The values are dimension orders, slowest first. An array of which a factor is a slice is copied to row-major order.
+    """
     unread = unread_operands(fused_product(fusion), _seen(fusion, factors, views))
     orders: dict[int, Order] = {}
     for n, factor in enumerate(factors.both):
@@ -45,7 +49,10 @@ def product_layouts(fusion: HloInstruction, factors: Factors, views: Views) -> d
 
 
 def _seen(fusion: HloInstruction, factors: Factors, views: Views) -> Views:
-    """Return the views of the dot's operands; dense ones if no strides describe them, since they are copied then."""
+    """Return the views of the operands of the dot, given the ``views`` of the operands of ``fusion``.
+
+    If strides cannot describe a view, a dense one is returned, since the operand is then copied first.
+    """
     product = fused_product(fusion)
     return tuple(
         factor.seen(views[factor.number]) or StridedView.dense(operand.array_shape)
@@ -56,7 +63,7 @@ def _seen(fusion: HloInstruction, factors: Factors, views: Views) -> Views:
 def product_scratch(
     fusion: HloInstruction, plan: ProductFusion | SlicedProduct, views: Views
 ) -> tuple[ArrayShape, ...]:
-    """Return the dot's own scratch, and the block that it writes if the product is no result."""
+    """Return the shapes of the scratch of the dot, and of a block of the product unless the product is a result."""
     product = fused_product(fusion)
     own = dot.scratch(product, _seen(fusion, plan.factors, views))
     if isinstance(plan, SlicedProduct) or plan.product_result is not None:
@@ -67,6 +74,7 @@ def product_scratch(
 def emit_product(
     fusion: HloInstruction, plan: ProductFusion, arrays: OpArrays, device: Device
 ) -> Thunk:
+    """Return the thunk of a product with an epilogue."""
     product = fused_product(fusion)
     product_array = _somewhere(product.array_shape)
     factors, inputs, alone = _placed(fusion, plan.factors, arrays, product_array, device)
@@ -89,6 +97,7 @@ def emit_product(
 def emit_sliced(
     fusion: HloInstruction, plan: SlicedProduct, arrays: OpArrays, device: Device
 ) -> Thunk:
+    """Return the thunk of a product of slices without an epilogue."""
     factors, inputs, alone = _placed(fusion, plan.factors, arrays, arrays.results[0], device)
     kernel = SlicedProductKernel(alone.kernel, factors)
     return KernelThunk(fusion.name, kernel, inputs, alone.results, arrays.scratch)
@@ -96,7 +105,7 @@ def emit_sliced(
 
 @dataclass(frozen=True, slots=True)
 class _Alone:
-    """Kernel of the product, and its result as matrices."""
+    """Kernel of the dot without its epilogue, and the result of the dot as matrices."""
 
     kernel: DotKernel
     results: tuple[ArrayView, ...]
@@ -105,8 +114,10 @@ class _Alone:
 def _placed(
     fusion: HloInstruction, factors: Factors, arrays: OpArrays, result: ArrayView, device: Device
 ) -> tuple[FactorOperands, tuple[ArrayView, ...], _Alone]:
-    """Return the factors' positions among the fusion's operands; the operands, with the factors as matrices; the
-    product alone."""
+    """Return (factors, operands of the fusion, dot without its epilogue).
+
+    The two operands of the fusion that are factors are returned as matrices. result: array of the product.
+    """
     views = tuple(array.view for array in arrays.operands)
     numbers = tuple(factor.number for factor in factors.both)
     operands = tuple(
@@ -120,11 +131,11 @@ def _placed(
     starts = starts_of(factors.starts, arrays.operands)
     inputs = list(arrays.operands)
     for n, matrix in zip(numbers, alone.operands, strict=True):
-        inputs[n] = matrix  # what else reads it asks for the first element alone
+        inputs[n] = matrix  # other readers of the operand use only the address of its first element
     factor_operands = FactorOperands(factors.lhs.number, factors.rhs.number, (lhs, rhs), starts)
     return factor_operands, tuple(inputs), _Alone(alone.kernel, alone.results)
 
 
 def _somewhere(shape: ArrayShape) -> ArrayView:
-    """Return a dense array at an arbitrary address."""
+    """Return a dense array of ``shape`` at an arbitrary address, which stands for a product without a buffer."""
     return ArrayView(BufferSlice(0, 0, shape.byte_size), StridedView.dense(shape))

@@ -1,4 +1,4 @@
-"""From an assigned program to its thunk sequence."""
+"""Emission of the thunk sequence of a program whose buffers are assigned."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from spmd.shape import ArrayShape
 
 
 def emit_program(assigned: AssignedProgram, device: Device) -> ThunkSequence:
-    """Return the thunks in schedule order, with the copies that colocation has added."""
+    """Return the thunks of the entry computation in schedule order, including the copies that colocation added."""
     emitter = _Emitter(assigned, device)
     for copy in assigned.copies:
         emitter.copies[copy.position].append(copy)
@@ -43,6 +43,8 @@ def emit_program(assigned: AssignedProgram, device: Device) -> ThunkSequence:
 
 @dataclass
 class _Emitter:
+    """Emitter of thunks for the regions of a program. ``copies``: schedule position -> copies to emit there."""
+
     assigned: AssignedProgram
     device: Device
     copies: dict[int, list[Copy]] = field(default_factory=lambda: defaultdict(list))
@@ -55,12 +57,14 @@ class _Emitter:
         return ThunkSequence(region.name, tuple(thunks))
 
     def copies_at(self, position: int, name: str) -> list[Thunk]:
+        """Return the copies at ``position``. ``name`` is the name of a copy that belongs to no instruction."""
         return [
             CopyThunk(name if copy.op is None else copy.op.instruction.name, *self.ends(copy))
             for copy in self.copies[position]
         ]
 
     def ends(self, copy: Copy) -> tuple[ArrayView, ArrayView]:
+        """Return the source and the target of ``copy``. The target is dense."""
         source = self.assigned.locate(copy.source)
         if isinstance(copy.target, Value):
             target = self.assigned.slices[copy.target]

@@ -1,4 +1,4 @@
-"""reduce as a row fusion of one instruction, else by the reducer's scalar program, else by the evaluator."""
+"""Lowering of reduce: as a fusion of one instruction, by the reducer's scalar program, or by the evaluator."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from spmd.shape import PrimitiveType
 
 
 def accumulator(kind: PrimitiveType) -> PrimitiveType:
-    """Return the accumulator type: f32 for floats narrower than f32, else the type itself."""
+    """Return the accumulator type of reductions of ``kind``: f32 for floats narrower than f32, else ``kind``."""
     return PrimitiveType.F32 if kind.is_floating and kind.bits < 32 else kind
 
 
 def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | None:
-    """Return the kernel for a reducer of any kind, such as argmax's; None if native code does not know an operation."""
+    """Return the kernel of a reduce with an arbitrary reducer, such as argmax.
+
+    Returns None if the reducer is no scalar program of known operations, or if its types are not those of the operands.
+    """
     program = scalar_program(instruction.to_apply)
     shapes = [operand.array_shape for operand in instruction.operands]
     if program is None or any(
@@ -35,7 +38,7 @@ def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | 
 
 
 def native_reduce(instruction: HloInstruction) -> LoopFusion | RowFusionPlan | None:
-    """Return the reduction as a fusion of one instruction; None if it has no emitter."""
+    """Return the plan of a reduce as a fusion of one instruction, or None if no fusion emitter supports it."""
     found = cached_plan_alone(instruction)
     if found is None:
         return None
@@ -44,6 +47,7 @@ def native_reduce(instruction: HloInstruction) -> LoopFusion | RowFusionPlan | N
 
 
 def emit_reduce(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of a reduce: a fusion kernel, a ProgramReduceKernel, or a call of the reference evaluator."""
     plan = native_reduce(instruction)
     if plan is not None:
         return KernelThunk(

@@ -1,4 +1,4 @@
-"""reduce-window and select-and-scatter as kernels, where their functions are known, else by the reference evaluator."""
+"""Lowering of reduce-window and select-and-scatter to kernels, or to the reference evaluator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from spmd.shape import ArrayShape
 
 
 def reduce_window_kernel(instruction: HloInstruction) -> ReduceWindowKernel | None:
-    """Return the kernel; None if only the reference evaluator can compute it."""
+    """Return the kernel of a reduce-window, or None if the reference evaluator must compute it.
+
+    That is the case if it has several operands, rank 0, or a reducer that is no scalar program of known operations.
+    """
     window = instruction.attrs_as(WindowAttrs).window
     if instruction.num_operands != 2 or window.rank == 0:
         return None
@@ -38,12 +41,15 @@ def reduce_window_kernel(instruction: HloInstruction) -> ReduceWindowKernel | No
     return ReduceWindowKernel(window, program)
 
 
-#: a op b as b op a.
+#: Direction of the comparison a op b -> direction of the equivalent comparison of b with a.
 _MIRRORED = {"GE": "LE", "GT": "LT", "LE": "GE", "LT": "GT"}
 
 
 def _direction(select: HloComputation) -> str | None:
-    """Return how ``select`` compares its first parameter with its second; None if it does something else."""
+    """Return the direction in which ``select`` compares its first parameter with its second.
+
+    Returns None if it is no plain comparison GE, GT, LE or LT of its two parameters.
+    """
     root = select.root
     if root.opcode is not Opcode.COMPARE:
         return None
@@ -61,7 +67,11 @@ def _is_dilated(window: Window) -> bool:
 
 
 def select_and_scatter_kernel(instruction: HloInstruction) -> SelectAndScatterKernel | None:
-    """Return the kernel; None if only the reference evaluator can compute it."""
+    """Return the kernel of a select-and-scatter, or None if the reference evaluator must compute it.
+
+    That is the case if one of its functions or its type has no native code, if it has base dilation, or if an operand
+    is empty.
+    """
     select, scatter = instruction.called_computations
     window = instruction.attrs_as(WindowAttrs).window
     operand = instruction.operand(0).array_shape
@@ -81,7 +91,7 @@ def select_and_scatter_kernel(instruction: HloInstruction) -> SelectAndScatterKe
 
 
 def select_and_scatter_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
-    """Return the result's shape in the accumulator type, if that is wider."""
+    """Return the shape of the result in the accumulator type, if that is wider than the elements."""
     kernel = select_and_scatter_kernel(instruction)
     shape = instruction.array_shape
     accumulate = accumulator(shape.element_type)

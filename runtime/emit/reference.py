@@ -1,4 +1,4 @@
-"""Instructions that run as calls of the reference evaluator."""
+"""Lowering of instructions to calls of the reference evaluator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spmd.hlo import HloInstruction, Opcode
 
 
 def parentless(instruction: HloInstruction) -> HloInstruction:
-    """Return a copy that belongs to no computation. Its operands are parameters of the same shapes."""
+    """Return a copy of ``instruction`` that belongs to no computation. Its operands are parameters of equal shapes."""
     operands = tuple(
         HloInstruction(Opcode.PARAMETER, operand.shape, name=operand.name)
         for operand in instruction.operands
@@ -18,11 +18,12 @@ def parentless(instruction: HloInstruction) -> HloInstruction:
 
 
 def emit_reference(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
+    """Return the thunk that calls the reference evaluator for ``instruction``."""
     kernel = ReferenceKernel(parentless(instruction))
     return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results)
 
 
-#: Rare here; kernels of their own come where measurements ask for them.
+#: Opcodes that always run in the reference evaluator. They are rare, so they have no kernels.
 LIBRARY_CALLS = (
     Opcode.BATCH_NORM_GRAD,
     Opcode.BATCH_NORM_INFERENCE,

@@ -1,4 +1,4 @@
-"""Reshapes that strides cannot say: the elements are copied in order."""
+"""Lowering of reshapes that strides cannot describe: the elements are copied in row-major order."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from spmd.hlo import HloInstruction, Opcode
 
 
 def emit_reshape(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return a copy to the result with the operand's sizes. A bitcast to another type runs in the evaluator."""
     (source,), (result,) = arrays.operands, arrays.results
     kind = source.view.element_type
     if kind is not result.view.element_type:

@@ -1,4 +1,4 @@
-"""rng-bit-generator in native code."""
+"""Lowering of rng-bit-generator to a kernel, or to the reference evaluator."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from spmd.shape import PrimitiveType, as_array
 
 
 def random_bits_kernel(instruction: HloInstruction) -> RandomBitsKernel | None:
-    """Return the kernel; None if the state is no vector of two or three u64, or if the result type is no integer.
+    """Return the kernel of an rng-bit-generator, or None if the reference evaluator must compute it.
 
-    rng_default is Philox, as on XLA's CPU backend.
+    That is the case if the state is not u64[2] (or u64[3] for Philox), or if the result type is no integer type.
+    rng_default is Philox, as in XLA's CPU back end.
     """
     state = instruction.operand(0).array_shape
     kind = as_array(result_elements(instruction.shape)[-1]).element_type
@@ -28,6 +29,7 @@ def random_bits_kernel(instruction: HloInstruction) -> RandomBitsKernel | None:
 
 
 def emit_random_bits(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of an rng-bit-generator: a kernel, or a call of the reference evaluator."""
     kernel = random_bits_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)

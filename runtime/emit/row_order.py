@@ -1,4 +1,4 @@
-"""Choice of the innermost loop of a row kernel: along a row, or over neighbouring rows."""
+"""Choice of the innermost loop of a row kernel: along a row, or over adjacent rows."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from runtime.program.strides import (
     StridedView,
 )
 
-#: Neighbouring rows that are few if they exceed the caches, since each goes over the memory of all of them again.
+#: Most adjacent rows that are processed one by one if together they exceed the cache: each row then reads the memory of
+#: all of them again.
 FEW_FROM_MEMORY = 4
-#: Bytes in which a row may lie to be found in a cache by its neighbours.
+#: Largest span of a row's arrays in bytes that is assumed to stay in a cache until the adjacent rows are processed.
 CACHED_BYTES = 2 << 20
 
 
 def runs_along_rows(fusion: RowFusion, leaves: Sequence[PassLeaves]) -> bool:
-    """Return whether the innermost loop runs along a row, not over one element of neighbouring rows.
+    """Return whether the innermost loop runs along a row instead of over the same element of adjacent rows.
 
-    Mostly it runs where memory does. The exception is for vectors that would be mostly empty.
+    Usually it runs along contiguous memory. If vectors of adjacent rows would be mostly empty, it runs along rows with
+    small strides.
     """
     return fusion.along_rows or _reads_in_strides(fusion, leaves)
 
 
 def _reads_in_strides(fusion: RowFusion, leaves: Sequence[PassLeaves]) -> bool:
-    """Return whether so few rows are contiguous that vectors of them would be mostly empty, and strides are small.
+    """Return whether vectors of adjacent rows would be mostly empty, while elements of a row have small strides.
 
-    Measured: along rows the sum over the first dimension of [100000,4] takes an eighth of the time, that over the
-    second one of [300,300,3] a tenth.
+    Measured: along rows the sum over the first dimension of [100000,4] takes an eighth of the time, the sum over the
+    second dimension of [300,300,3] a tenth.
     """
     if len(fusion.passes) > 1:
         return False
@@ -52,5 +54,5 @@ def _reads_in_strides(fusion: RowFusion, leaves: Sequence[PassLeaves]) -> bool:
 
 
 def _span(fusion: RowFusion, view: StridedView) -> int:
-    """Return the bytes from the first to the last element of a row."""
+    """Return the distance in bytes from the first to the last element of a row of ``view``."""
     return sum(abs(view.strides[d]) * (fusion.dims[d] - 1) for d in fusion.axes)

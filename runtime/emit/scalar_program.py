@@ -1,4 +1,4 @@
-"""Computations of scalars (reducers) as scalar programs."""
+"""Conversion of HLO computations on scalars, such as reducers, to scalar programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 def scalar_program(computation: HloComputation) -> ScalarProgram | None:
-    """Return the program; None if an instruction is no scalar or unknown to native code."""
+    """Return ``computation`` as a scalar program.
+
+    Returns None if one of its values is no scalar, or if one of its operations has no native code.
+    """
     parameters = tuple(_kind(parameter) for parameter in computation.parameters)
     registers: dict[HloInstruction, int] = {}
     steps: list[ScalarStep] = []
@@ -44,7 +47,7 @@ def scalar_program(computation: HloComputation) -> ScalarProgram | None:
 
 
 def _kind(instruction: HloInstruction) -> PrimitiveType | None:
-    """Return the type of a scalar; None for any other value."""
+    """Return the element type of ``instruction`` if it is a scalar, else None."""
     shape = instruction.shape
     if not isinstance(shape, ArrayShape) or shape.dims:
         return None

@@ -1,4 +1,4 @@
-"""dynamic-slice, dynamic-update-slice, pad, concatenate."""
+"""Lowering of dynamic-slice, dynamic-update-slice, pad and concatenate."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def emit_concatenate(instruction: HloInstruction, arrays: OpArrays, _: Device) -
 
 
 def emit_pad(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
-    """Return a thunk that copies the source without the elements that negative padding removes."""
+    """Return the thunk of a pad. Elements that negative padding removes are not copied."""
     attrs = instruction.attrs_as(PadAttrs)
     sizes, result = instruction.operand(0).dims, instruction.dims
     source, target = [], []

@@ -1,4 +1,4 @@
-"""sort and topk in native code where it knows the comparator, else by the reference evaluator."""
+"""Lowering of sort and topk to kernels, or to the reference evaluator if the comparator has no native code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 def sort_kernel(instruction: HloInstruction) -> SortKernel | None:
-    """Return the kernel; None if only the reference evaluator can sort so."""
+    """Return the kernel of a sort, or None if the reference evaluator must compute it.
+
+    That is the case if the comparator is no scalar program of known operations, or if the array is empty or too large.
+    """
     comparator = scalar_program(instruction.to_apply)
     if comparator is None or not _is_countable(instruction.operand(0).dims):
         return None
@@ -32,12 +35,17 @@ def sort_kernel(instruction: HloInstruction) -> SortKernel | None:
 
 
 def topk_kernel(instruction: HloInstruction) -> SortKernel | None:
+    """Return the kernel of a topk, or None if the reference evaluator must compute it."""
     attrs = instruction.attrs_as(TopKAttrs)
     return top_kernel(instruction.operand(0).array_shape, attrs.k, largest=attrs.largest)
 
 
 def top_kernel(shape: ArrayShape, count: int, *, largest: bool) -> SortKernel | None:
-    """Return a kernel for top-k in total order (NaN is larger than every number); None if native code lacks it."""
+    """Return the kernel of top-k of the last dimension of ``shape``, or None if it has no native code.
+
+    Floats are compared in total order, in which nan is larger than every number. ``count`` is k. largest: the largest
+    elements, else the smallest.
+    """
     kind = shape.element_type
     order = CompareAttrs("GT" if largest else "LT", "TOTALORDER" if kind.is_floating else "")
     signature = ElementSignature(Opcode.COMPARE, (kind, kind), PrimitiveType.PRED, order)
@@ -48,11 +56,12 @@ def top_kernel(shape: ArrayShape, count: int, *, largest: bool) -> SortKernel | 
 
 
 def _is_countable(dims: tuple[int, ...]) -> bool:
-    """Return whether the array is not empty, its rank fits native code, and indices fit 31 bits."""
+    """Return whether an array of sizes ``dims`` is not empty, has a supported rank, and has indices of 31 bits."""
     return math.prod(dims) > 0 and 1 <= len(dims) <= RANK + 1 and max(dims) < 1 << 31
 
 
 def sort_scratch_of(kernel: SortKernel | None) -> tuple[ArrayShape, ...]:
+    """Return the shape of the working memory of ``kernel``, or no shape if that is None."""
     return () if kernel is None else (ArrayShape(PrimitiveType.U8, (scratch_bytes(kernel),)),)
 
 

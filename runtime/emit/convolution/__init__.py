@@ -1,1 +1,1 @@
-"""Convolutions as products of panels: kernels, phases and their geometry."""
+"""Lowering of convolutions: choice of kernels, and decomposition into phases."""

@@ -1,4 +1,4 @@
-"""convolution as matrix products of panels, in a type that BLAS has; complex ones by the reference evaluator."""
+"""Lowering of convolution to kernels whose accumulators have a BLAS type, or to the reference evaluator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 def _split(view: StridedView, dimension: int, groups: int) -> StridedView:
-    """Split ``dimension`` into (groups, the rest) and move the groups to the front."""
+    """Return ``view`` with ``dimension`` split into (groups, rest) and the groups as the first dimension."""
     size, stride = view.dims[dimension] // groups, view.strides[dimension]
     dims, strides = list(view.dims), list(view.strides)
     dims[dimension] = size
@@ -37,7 +37,7 @@ def _split(view: StridedView, dimension: int, groups: int) -> StridedView:
 def _views_by_role(
     instruction: HloInstruction, views: Views, out: StridedView
 ) -> tuple[StridedView, StridedView, StridedView]:
-    """Return x, w and out in the order of ``CanonicalConvolution``, with groups split off."""
+    """Return both operands and the result ``out`` in the dimension order of ``CanonicalConvolution``."""
     attrs = instruction.attrs_as(ConvolutionAttrs)
     x_order, w_order, out_order = _orders(instruction)
     groups = attrs.feature_group_count * attrs.batch_group_count
@@ -52,7 +52,7 @@ def _views_by_role(
 def _orders(
     instruction: HloInstruction,
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Return the dimensions of x, w and the result with features last: layouts that every kernel accepts."""
+    """Return the dimension orders of x, w and the result that have features last, which every kernel supports."""
     dims = instruction.attrs_as(ConvolutionAttrs).dimension_numbers
     return (
         (dims.input_batch, *dims.input_spatial, dims.input_feature),
@@ -64,8 +64,10 @@ def _orders(
 def _canonical(
     instruction: HloInstruction, views: Views, compute: PrimitiveType
 ) -> CanonicalConvolution:
-    """Return the convolution as its products read it: arrays of another type than ``compute`` are converted to dense
-    ones."""
+    """Return the convolution in canonical dimension order, as its matrix products read it.
+
+    An array whose type is not ``compute`` is replaced by the dense array to which it is converted.
+    """
     orders = _orders(instruction)
     shape = instruction.array_shape
     seen = [
@@ -90,7 +92,11 @@ def _dense(kind: PrimitiveType, dims: tuple[int, ...], order: tuple[int, ...]) -
 
 
 def _compute_type(instruction: HloInstruction) -> PrimitiveType | None:
-    """Return the type in which products are summed; None if BLAS cannot compute the convolution."""
+    """Return the type of the accumulators, or None if the reference evaluator must compute the convolution.
+
+    That is the case for complex types, empty arrays, convolutions with both feature and batch groups, and if no
+    accumulator type is exact enough.
+    """
     attrs = instruction.attrs_as(ConvolutionAttrs)
     shapes = [instruction.array_shape, *(operand.array_shape for operand in instruction.operands)]
     kinds = [shape.element_type for shape in shapes]
@@ -108,7 +114,7 @@ def _compute_type(instruction: HloInstruction) -> PrimitiveType | None:
 def _kernel(
     instruction: HloInstruction, views: Views, compute: PrimitiveType
 ) -> UndividedConvolution | PhaseConvolutionKernel | None:
-    """Return the kernel; None if an operand must be laid out anew."""
+    """Return the kernel for operands with layouts ``views``, or None if an operand must be copied first."""
     canonical = _canonical(instruction, views, compute)
     undivided = choose_kernel(canonical)
     if undivided is None:
@@ -119,7 +125,11 @@ def _kernel(
 
 
 def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
-    """Return the operands to copy: x with features fastest, w with output features fastest, if no kernel fits."""
+    """Return the operands that must be copied because no kernel can read them, with the dimension order of each copy.
+
+    Copies have features (of w: output features) as the fastest dimension. If a copy of one operand suffices, only that
+    one is returned.
+    """
     compute = _compute_type(instruction)
     if compute is None or _kernel(instruction, views, compute) is not None:
         return {}
@@ -137,7 +147,7 @@ def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, .
 
 
 def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
-    """Return the panel, and x, w and the result converted to the type of the products if they have another one."""
+    """Return the shapes of the kernel's panel, and of the converted copies of arrays of another type."""
     compute = _compute_type(instruction)
     if compute is None:
         return ()
@@ -152,11 +162,12 @@ def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]
 
 
 def _scratch_elements(kernel: UndividedConvolution | PhaseConvolutionKernel) -> int:
-    """Return the scratch elements, of the type of the products."""
+    """Return the size of the kernel's first scratch array in elements of the accumulator type; 0 if it has none."""
     return 0 if isinstance(kernel, GroupConvolutionKernel) else kernel.panel_elements
 
 
 def emit_convolution(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of a convolution: a kernel, or a call of the reference evaluator."""
     compute = _compute_type(instruction)
     if compute is None:
         return emit_reference(instruction, arrays, device)

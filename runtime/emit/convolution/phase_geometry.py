@@ -1,8 +1,9 @@
-"""Phases of convolutions of inputs with holes: the results of one phase meet elements alone, and no holes.
+"""Phases of convolutions of inputs with holes (base dilation). The results of a phase are sums without holes.
 
-With base dilation b and stride s, result o meets element k of the window, with dilation d, at o * s + k * d - padding
-of the input with holes, where all but multiples of b are holes. Results o, o + b / gcd(b, s), .. meet the same
-elements of the window: every b / gcd(b, d)-th one, or none. Each such phase is a convolution without holes.
+Let b be the base dilation, s the stride and d the window dilation. Result o multiplies element k of the window by
+position o * s + k * d - padding of the dilated input, which is a hole unless it is a multiple of b. For all of the
+results o, o + b / gcd(b, s), .. the same elements of the window do not meet a hole: every b / gcd(b, d)-th one, or
+none. So these results are a convolution without holes, which is called a phase.
 """
 
 from __future__ import annotations
@@ -18,18 +19,22 @@ from spmd.ops.window import Window, WindowDimension
 
 @dataclass(frozen=True, slots=True)
 class AxisPhases:
-    """zeros: (first, step) of results that meet nothing."""
+    """Phases along one dimension.
+
+    zeros: (first, step) of the results first, first + step, .. that are zero, since they meet only holes and padding.
+    """
 
     phases: tuple[PhaseAxis, ...]
     zeros: tuple[tuple[int, int], ...]
 
 
 def has_holes(window: Window) -> bool:
+    """Return whether ``window`` has base dilation."""
     return any(dim.base_dilation > 1 for dim in window.dims)
 
 
 def axis_phases(dim: WindowDimension, size: int, outputs: int) -> AxisPhases:
-    """Return the phases along one dimension of an input of ``size`` elements."""
+    """Return the phases along one dimension of a convolution of ``size`` input elements to ``outputs`` results."""
     if dim.base_dilation == 1:
         return AxisPhases((PhaseAxis(0, 1, outputs, 0, 1, dim),), ())
     step = dim.base_dilation // math.gcd(dim.base_dilation, dim.stride)
@@ -44,7 +49,10 @@ def axis_phases(dim: WindowDimension, size: int, outputs: int) -> AxisPhases:
 def _phase(
     dim: WindowDimension, size: int, first: int, step: int, outputs: int
 ) -> PhaseAxis | None:
-    """Return the phase; None if it is empty. Elements at the window's ends that meet padding alone are dropped."""
+    """Return the phase of the ``outputs`` results first, first + step, .., or None if these are all zero.
+
+    Elements at the ends of the window that meet only padding are dropped.
+    """
     holes = dim.base_dilation
     apart = holes // math.gcd(holes, dim.window_dilation)
     start = first * dim.stride - dim.padding_low
@@ -76,7 +84,7 @@ def _phase(
 
 @dataclass(frozen=True, slots=True)
 class WindowPhases:
-    """Phases by dimension. Every combination is a phase of the convolution."""
+    """Phases along each spatial dimension. Every combination of them is a phase of the convolution."""
 
     axes: tuple[AxisPhases, ...]
 
@@ -87,7 +95,7 @@ class WindowPhases:
         return math.prod(len(axis.phases) for axis in self.axes)
 
     def zeros(self) -> tuple[tuple[slice, ...], ...]:
-        """Return the results without any term, in parts that do not overlap."""
+        """Return the indices of the results that are zero, in parts that do not overlap."""
         found: list[tuple[slice, ...]] = []
         for d, axis in enumerate(self.axes):
             before = [[phase.results for phase in other.phases] for other in self.axes[:d]]
@@ -101,5 +109,5 @@ class WindowPhases:
 
 
 def window_phases(window: Window, x: Sequence[int], out: Sequence[int]) -> WindowPhases:
-    """Return the phases of an input and a result of these sizes along the spatial dimensions."""
+    """Return the phases of a convolution. x, out: sizes of its input and its result along the spatial dimensions."""
     return WindowPhases(tuple(map(axis_phases, window.dims, x, out)))

@@ -1,4 +1,4 @@
-"""Decomposition of a convolution of an input with holes into convolutions without holes, and their scratch."""
+"""Decomposition of a convolution with base dilation, or with few features, into phases, and their scratch."""
 
 from __future__ import annotations
 
@@ -22,19 +22,23 @@ from runtime.program.strides import StridedView
 from spmd.ops.window import Window
 from spmd.shape import ArrayShape
 
-#: Phases, and parts of the result that are zeros: each is a call or three.
+#: Largest number of phases and zero parts of the result. Each of them needs one to three native calls.
 MOST_PHASES = 256
-#: Where a phase's results, as they lie, make matrices with fewer rows than this, they are copied from larger ones.
+#: If the results of a phase, used in place, form matrices with fewer rows than this, they are computed in scratch,
+#: where they form larger matrices, and copied.
 LEAST_ROWS = 512
 
-#: Features of so many bytes, fewer than a vector's lanes, leave these to channels; vectors are this long.
+#: If the features take at most MOST_THIN_BYTES, less than a vector of VECTOR_BYTES, the lanes of vectors hold channels.
 MOST_THIN_BYTES, VECTOR_BYTES = 60, 64
-#: Vectors of products for each sum of lanes, and positions of a line.
+#: Fewest vectors of products for each sum over lanes, and fewest positions of a line, of such convolutions.
 LEAST_THIN_VECTORS, LEAST_THIN_WIDTH = 8, 6
 
 
 class Choose(Protocol):
-    """Function that chooses a kernel; None if operands must be copied first. tiled: allow the tile unit."""
+    """Function that chooses the kernel of a convolution, or returns None if operands must be copied first.
+
+    tiled: the kernel may have a plan for the tile unit.
+    """
 
     def __call__(
         self, canonical: CanonicalConvolution, *, tiled: bool
@@ -44,7 +48,10 @@ class Choose(Protocol):
 def in_phases(
     canonical: CanonicalConvolution, undivided: UndividedConvolution, choose: Choose
 ) -> PhaseConvolutionKernel | None:
-    """Return the kernel in phases; None if there are too many. undivided: the kernel that multiplies holes, too."""
+    """Return the kernel that computes a convolution in phases, or None if there are more than MOST_PHASES.
+
+    undivided: kernel of the entire convolution, which also multiplies the holes.
+    """
     x, out = canonical.x, canonical.out
     found = window_phases(canonical.window, x.dims[2:-1], out.dims[2:-1])
     zeros = found.zeros()
@@ -67,9 +74,10 @@ def in_phases(
 
 
 def is_thin(canonical: CanonicalConvolution, undivided: UndividedConvolution) -> bool:
-    """Return whether there are few features, many contiguous channels, and lines of results of the block's width.
+    """Return whether the lanes of vectors should hold channels of the input.
 
-    There must be few sums of lanes in comparison with products.
+    That is the case if there are few features, many contiguous channels, wide lines of results, and many products for
+    each sum over lanes.
     """
     x, out = canonical.x, canonical.out
     item = x.element_type.byte_size
@@ -89,7 +97,7 @@ def is_thin(canonical: CanonicalConvolution, undivided: UndividedConvolution) ->
 
 
 def _thin_phase(canonical: CanonicalConvolution, axes: tuple[PhaseAxis, ...]) -> tuple[Phase, int]:
-    """Return the phase, and the scratch elements of its part of w, with contiguous channels."""
+    """Return a phase with few features, and the scratch elements of its part of w, packed with contiguous channels."""
     *others, channels, features = range(len(canonical.w.dims))
     w = _part(canonical.w, 1, [axis.elements for axis in axes])
     return Phase(axes, None, (*others, features, channels)), padded(w.num_elements)
@@ -98,7 +106,10 @@ def _thin_phase(canonical: CanonicalConvolution, axes: tuple[PhaseAxis, ...]) ->
 def _phase(
     canonical: CanonicalConvolution, axes: tuple[PhaseAxis, ...], choose: Choose, *, tiled: bool
 ) -> tuple[Phase, int]:
-    """Return the phase, and the scratch elements that it needs."""
+    """Return a phase and the number of scratch elements that it needs.
+
+    Its parts of w and of the result are packed in scratch if they form no matrices, or too small ones, in place.
+    """
     part = CanonicalConvolution(
         _window(axes),
         canonical.x,
@@ -135,12 +146,12 @@ def _window(axes: tuple[PhaseAxis, ...]) -> Window:
 
 
 def _rows(canonical: CanonicalConvolution) -> int:
-    """Return the rows of one matrix of the result."""
+    """Return the number of rows of one matrix of the result."""
     return math.prod(canonical.out.dims[d] for d in canonical.rows())
 
 
 def _part(view: StridedView, first: int, parts: Sequence[slice]) -> StridedView:
-    """Return the slices ``parts`` of the dimensions from ``first`` on."""
+    """Return the part of ``view`` at the indices ``parts`` of the dimensions from ``first`` on."""
     last = len(view.dims) - first - len(parts)
     slices = (*[slice(None)] * first, *parts, *[slice(None)] * last)
     spans = [part.indices(size) for part, size in zip(slices, view.dims, strict=True)]
@@ -149,4 +160,5 @@ def _part(view: StridedView, first: int, parts: Sequence[slice]) -> StridedView:
 
 
 def _gathered(view: StridedView, order: tuple[int, ...]) -> StridedView:
+    """Return the dense view to which ``view`` is packed in scratch."""
     return StridedView.dense_in_order(ArrayShape(view.element_type, view.dims), order)

@@ -16,7 +16,7 @@ class CholeskyKernel(Kernel):
 
     lower: the factor is the lower triangle. A matrix without a factor gets nan. clears: the other triangle is set to 0
     (nan if there is no factor); otherwise it is copied from the operand. results[1], if it exists, has an s32 for each
-    matrix: 0, or not 0 if the matrix has no factor.
+    matrix: 1 if the matrix has no factor, else 0.
     """
 
     lower: bool
