@@ -138,6 +138,7 @@ def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
 
 
 def emit_all_to_all(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the start and the done of an all-to-all, on views that put its split dimension in memory order."""
     op = collective_op(instruction, device)
     if not may_move(instruction):
         return blocking(instruction.name, op, arrays)

@@ -104,11 +104,13 @@ def own_part(instruction: HloInstruction, device: Device) -> Groups:
 
 
 def emit_start(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the start of an asynchronous collective. Its done is emitted by emit/program.py."""
     op = collective_op(instruction, device)
     return CollectiveStartThunk(instruction.name, op, arrays.operands, arrays.results)
 
 
 def emit_blocking(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the start and the done of a synchronous collective."""
     return blocking(instruction.name, collective_op(instruction, device), arrays)
 
 

@@ -8,10 +8,12 @@ from spmd.hlo import HloInstruction, Opcode
 
 
 def emit_partition_id(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
+    """Return the thunk of a partition-id."""
     return PartitionIdThunk(instruction.name, arrays.results[0])
 
 
 def emit_replica_id(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
+    """Return the thunk of a replica-id."""
     return ReplicaIdThunk(instruction.name, arrays.results[0])
 
 

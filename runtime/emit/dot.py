@@ -41,7 +41,7 @@ def writes(instruction: HloInstruction, order: Order) -> bool:
 def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
     """Return the kernel of a dot, or None if the reference evaluator must compute it.
 
-    That is the case for its unusual attributes, and for types for which ``plan_dot`` has no accumulator type.
+    The evaluator computes dots with unusual attributes, and types for which ``plan_dot`` has no accumulator type.
     """
     types = (
         views[0].element_type,

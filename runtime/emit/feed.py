@@ -9,10 +9,12 @@ from spmd.hlo import HloInstruction, Opcode
 
 
 def emit_infeed(infeed: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of an infeed."""
     return InfeedThunk(infeed.name, feed_site(infeed, device.num_partitions), arrays.results)
 
 
 def emit_outfeed(outfeed: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of an outfeed."""
     return OutfeedThunk(outfeed.name, feed_site(outfeed, device.num_partitions), arrays.operands)
 
 

@@ -99,8 +99,8 @@ def emit_gather(instruction: HloInstruction, arrays: OpArrays, device: Device) -
 def scatter_kernel(instruction: HloInstruction) -> ScatterKernel | None:
     """Return the kernel of a scatter, or None if the reference evaluator must compute it.
 
-    That is the case if it has several inputs, if indices have less than 8 bits, or if the combiner is no scalar program
-    of known operations.
+    The evaluator computes scatters with several inputs, with indices of less than 8 bits, or with a combiner that is no
+    scalar program of known operations.
     """
     if instruction.num_operands != 3:
         return None

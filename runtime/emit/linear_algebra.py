@@ -37,10 +37,12 @@ def dense_triangles(_: HloInstruction, views: Views) -> dict[int, Order]:
 
 
 def emit_cholesky(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of a cholesky: a kernel, or a call of the reference evaluator."""
     return emit_kernel(cholesky_kernel(instruction), instruction, arrays, device)
 
 
 def emit_triangular_solve(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of a triangular-solve: a kernel, or a call of the reference evaluator."""
     return emit_kernel(triangular_solve_kernel(instruction), instruction, arrays, device)
 
 

@@ -26,7 +26,7 @@ from spmd.shape import ArrayShape
 def reduce_window_kernel(instruction: HloInstruction) -> ReduceWindowKernel | None:
     """Return the kernel of a reduce-window, or None if the reference evaluator must compute it.
 
-    That is the case if it has several operands, rank 0, or a reducer that is no scalar program of known operations.
+    The evaluator computes reduce-windows with several inputs, with rank 0, or with a reducer that has no native code.
     """
     window = instruction.attrs_as(WindowAttrs).window
     if instruction.num_operands != 2 or window.rank == 0:
@@ -69,8 +69,8 @@ def _is_dilated(window: Window) -> bool:
 def select_and_scatter_kernel(instruction: HloInstruction) -> SelectAndScatterKernel | None:
     """Return the kernel of a select-and-scatter, or None if the reference evaluator must compute it.
 
-    That is the case if one of its functions or its type has no native code, if it has base dilation, or if an operand
-    is empty.
+    The evaluator computes select-and-scatters whose functions or type have no native code, with base dilation, or with
+    an empty operand.
     """
     select, scatter = instruction.called_computations
     window = instruction.attrs_as(WindowAttrs).window
@@ -101,6 +101,7 @@ def select_and_scatter_scratch(instruction: HloInstruction, _: Views) -> tuple[A
 
 
 def emit_reduce_window(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of a reduce-window: a kernel, or a call of the reference evaluator."""
     kernel = reduce_window_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)
@@ -108,6 +109,7 @@ def emit_reduce_window(instruction: HloInstruction, arrays: OpArrays, device: De
 
 
 def emit_select_and_scatter(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of a select-and-scatter: a kernel, or a call of the reference evaluator."""
     kernel = select_and_scatter_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)

@@ -15,8 +15,8 @@ from spmd.shape import PrimitiveType, as_array
 def random_bits_kernel(instruction: HloInstruction) -> RandomBitsKernel | None:
     """Return the kernel of an rng-bit-generator, or None if the reference evaluator must compute it.
 
-    That is the case if the state is not u64[2] (or u64[3] for Philox), or if the result type is no integer type.
-    rng_default is Philox, as in XLA's CPU back end.
+    The kernel requires a state u64[2], or u64[3] for Philox, and an integer type of the result. rng_default is Philox,
+    as in XLA's CPU back end.
     """
     state = instruction.operand(0).array_shape
     kind = as_array(result_elements(instruction.shape)[-1]).element_type

@@ -20,15 +20,18 @@ def _thunk(instruction: HloInstruction, kernel: Kernel, arrays: OpArrays) -> Thu
 
 
 def emit_dynamic_slice(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
+    """Return the thunk of a dynamic-slice."""
     sizes = instruction.attrs_as(DynamicSliceAttrs).sizes
     return _thunk(instruction, DynamicSliceKernel(sizes), arrays)
 
 
 def emit_dynamic_update_slice(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
+    """Return the thunk of a dynamic-update-slice."""
     return _thunk(instruction, DynamicUpdateSliceKernel(), arrays)
 
 
 def emit_concatenate(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
+    """Return the thunk of a concatenate."""
     (dimension,) = instruction.attrs_as(DimensionsAttrs).dimensions
     return _thunk(instruction, ConcatenateKernel(dimension), arrays)
 

@@ -21,7 +21,8 @@ from spmd.shape import ArrayShape, PrimitiveType
 def sort_kernel(instruction: HloInstruction) -> SortKernel | None:
     """Return the kernel of a sort, or None if the reference evaluator must compute it.
 
-    That is the case if the comparator is no scalar program of known operations, or if the array is empty or too large.
+    The kernel requires a comparator that is a scalar program of known operations, and an array that is neither empty
+    nor too large.
     """
     comparator = scalar_program(instruction.to_apply)
     if comparator is None or not _is_countable(instruction.operand(0).dims):
@@ -66,14 +67,17 @@ def sort_scratch_of(kernel: SortKernel | None) -> tuple[ArrayShape, ...]:
 
 
 def sort_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
+    """Return the shape of the working memory of a sort."""
     return sort_scratch_of(sort_kernel(instruction))
 
 
 def topk_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
+    """Return the shape of the working memory of a topk."""
     return sort_scratch_of(topk_kernel(instruction))
 
 
 def emit_sort(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of a sort: a kernel, or a call of the reference evaluator."""
     kernel = sort_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)
@@ -81,6 +85,7 @@ def emit_sort(instruction: HloInstruction, arrays: OpArrays, device: Device) -> 
 
 
 def emit_topk(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of a topk: a kernel, or a call of the reference evaluator."""
     kernel = topk_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)

@@ -1,4 +1,4 @@
-"""Detection of a usable GPU, with an error that names what is missing."""
+"""Detection of a usable GPU, with an error that names the missing part."""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ class BoundGpuCollective(Protocol):
     """Collective bound to device addresses."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the start instruction, for messages."""
+        ...
 
     def enqueue(self, stream: int) -> None:
         """Enqueue the collective on the CUDA stream with handle ``stream`` and return without waiting.

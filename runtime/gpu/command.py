@@ -27,7 +27,10 @@ class GpuProgram(Protocol):
     """Resources of a loaded program on one GPU, which commands use when they are bound and when they run."""
 
     @property
-    def driver(self) -> GpuDriver: ...
+    def driver(self) -> GpuDriver:
+        """Driver of the GPU."""
+        ...
+
     @property
     def communicator(self) -> Communicator:
         """Communicator between hosts, for collectives that ``collectives`` does not support."""
@@ -58,8 +61,13 @@ class GpuProgram(Protocol):
         """True if graph commands are captured and replayed as CUDA graphs; otherwise their commands run one by one."""
         ...
 
-    def view(self, array_view: ArrayView) -> DeviceView: ...
-    def stream(self, which: Stream) -> GpuStream: ...
+    def view(self, array_view: ArrayView) -> DeviceView:
+        """Return ``array_view`` with its address on this device."""
+        ...
+
+    def stream(self, which: Stream) -> GpuStream:
+        """Return the compute stream or the communication stream."""
+        ...
 
     def mirror(
         self,
@@ -128,6 +136,7 @@ class Command(ABC):
 
     @property
     def name(self) -> str:
+        """Name for messages, profiles and reports: that of the thunk."""
         return self.thunk.name
 
     @property

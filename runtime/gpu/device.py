@@ -186,6 +186,7 @@ class LoadedGpuDevice:
         self._binding.uses_graphs = wanted
 
     def name_of(self, thunk: int) -> str:
+        """Return the name of thunk number ``thunk``."""
         return self._names[thunk]
 
     @property

@@ -30,7 +30,10 @@ class GpuEvent(Protocol):
 class GpuGraph(Protocol):
     """Captured work that can be launched any number of times (an instantiated CUDA graph)."""
 
-    def launch(self, stream: GpuStream) -> None: ...
+    def launch(self, stream: GpuStream) -> None:
+        """Enqueue the graph's work on ``stream``."""
+        ...
+
     def upload(self, stream: GpuStream) -> None:
         """Upload the graph to the device, so that the first launch does not have to."""
         ...
@@ -44,12 +47,18 @@ class GpuStream(Protocol):
         """CUDA's handle (cudaStream_t)."""
         ...
 
-    def record(self, event: GpuEvent) -> object: ...
+    def record(self, event: GpuEvent) -> object:
+        """Make ``event`` occur when the work enqueued so far is done."""
+        ...
+
     def wait_event(self, event: GpuEvent) -> None:
         """Make later work on this stream wait until the work that precedes ``event`` is done."""
         ...
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> None:
+        """Block the host until the work enqueued so far is done."""
+        ...
+
     def begin_capture(self) -> None:
         """Start capturing this stream, and the streams that wait for it, into a CUDA graph. Captured work does not run.
 
@@ -57,21 +66,27 @@ class GpuStream(Protocol):
         """
         ...
 
-    def end_capture(self) -> GpuGraph: ...
+    def end_capture(self) -> GpuGraph:
+        """End the capture and return the instantiated graph."""
+        ...
 
 
 class GpuBlock(Protocol):
     """Memory that a GPU can access. It is freed when the object is garbage-collected."""
 
     @property
-    def address(self) -> int: ...
+    def address(self) -> int:
+        """Device address of the first byte."""
+        ...
 
 
 class GpuDriver(Protocol):
     """Driver of one GPU. One thread at a time may use it, after that thread has called ``use``."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Model name of the GPU."""
+        ...
 
     @property
     def arch(self) -> str:
@@ -159,7 +174,9 @@ class GpuDriver(Protocol):
         """Begin a profiler range (NVTX) of the calling thread. Ranges nest."""
         ...
 
-    def close_range(self) -> None: ...
+    def close_range(self) -> None:
+        """End the innermost profiler range of the calling thread."""
+        ...
 
 
 def multiplies_f8(arch: str) -> bool:

@@ -50,6 +50,7 @@ class KernelReport:
         ]
 
     def as_json(self) -> dict[str, object]:
+        """Return the report as an object for JSON. ``hosted`` has the thunk names by kernel class."""
         return {"ptx": self.ptx, "library": self.library, "hosted": dict(self.hosted_kinds)}
 
     def __str__(self) -> str:

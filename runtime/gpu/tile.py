@@ -37,6 +37,7 @@ class DeviceTile:
 
     @property
     def nbytes(self) -> int:
+        """Size of the array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __array__(self, dtype: Any = None, /, *, copy: bool | None = None) -> NDArray:

@@ -17,9 +17,11 @@ class Span:
 
     @property
     def size(self) -> int:
+        """Number of bytes."""
         return self.end - self.start
 
     def overlaps(self, other: Span) -> bool:
+        """Return whether both spans have a byte in common."""
         return self.start < other.end and other.start < self.end
 
 

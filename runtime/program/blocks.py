@@ -23,6 +23,7 @@ class Span:
 
     @property
     def size(self) -> int:
+        """Number of indices."""
         return self.stop - self.start
 
     def of(self, array: NDArray, dimension: int) -> NDArray:

@@ -47,6 +47,7 @@ class StridedView:
 
     @property
     def num_elements(self) -> int:
+        """Number of indices of the view."""
         count = 1
         for size in self.dims:
             count *= size

@@ -94,8 +94,8 @@ def _dense(kind: PrimitiveType, dims: tuple[int, ...], order: tuple[int, ...]) -
 def _compute_type(instruction: HloInstruction) -> PrimitiveType | None:
     """Return the type of the accumulators, or None if the reference evaluator must compute the convolution.
 
-    That is the case for complex types, empty arrays, convolutions with both feature and batch groups, and if no
-    accumulator type is exact enough.
+    The evaluator computes convolutions with complex types, empty arrays, both feature and batch groups, more than three
+    spatial dimensions, or no accumulator type that BLAS supports.
     """
     attrs = instruction.attrs_as(ConvolutionAttrs)
     shapes = [instruction.array_shape, *(operand.array_shape for operand in instruction.operands)]

@@ -76,8 +76,8 @@ def in_phases(
 def is_thin(canonical: CanonicalConvolution, undivided: UndividedConvolution) -> bool:
     """Return whether the lanes of vectors should hold channels of the input.
 
-    That is the case if there are few features, many contiguous channels, wide lines of results, and many products for
-    each sum over lanes.
+    They should if there are few features, many contiguous channels, wide lines of results, and many products for each
+    sum over lanes.
     """
     x, out = canonical.x, canonical.out
     item = x.element_type.byte_size

@@ -111,6 +111,7 @@ def _result(view: StridedView) -> GpuArrayAccess:
 
 @kernel_emitter(CopyKernel)
 def emit_copy(_: CopyKernel, arrays: GpuArrays) -> Sources:
+    """Return the launch of a copy."""
     (source,), (target,) = arrays.operands, arrays.results
     return copy_source(_operand(0, source), _result(target), target.dims, arrays.target)
 
@@ -131,6 +132,10 @@ def unless_same(
 
 @kernel_emitter(UpdateKernel)
 def emit_update(kernel: UpdateKernel, arrays: GpuArrays) -> Sources:
+    """Return copies of operands to the results that they update, which are skipped if in place, and the loops.
+
+    Returns None if an operand cannot be viewed by strides with the sizes of its result.
+    """
     copies: list[KernelSource] = []
     for result, operand in kernel.updates:
         target = arrays.results[result]
@@ -187,6 +192,7 @@ def _shifts(source_view: StridedView, sizes: Sequence[int]) -> tuple[Shift, ...]
 
 @kernel_emitter(DynamicSliceKernel)
 def emit_dynamic_slice(kernel: DynamicSliceKernel, arrays: GpuArrays) -> Sources:
+    """Return the launch that copies the slice. Its threads load the start indices."""
     source_view, (target,) = arrays.operands[0], arrays.results
     source = replace(_operand(0, source_view), shifts=_shifts(source_view, kernel.sizes))
     stages = (_index_stage(arrays.operands, 1),)
@@ -196,6 +202,7 @@ def emit_dynamic_slice(kernel: DynamicSliceKernel, arrays: GpuArrays) -> Sources
 
 @kernel_emitter(DynamicUpdateSliceKernel)
 def emit_dynamic_update_slice(_: DynamicUpdateSliceKernel, arrays: GpuArrays) -> Sources:
+    """Return a copy of the operand, which is skipped if in place, and the launch that writes the slice."""
     source_view, update, *_starts = arrays.operands
     (target,) = arrays.results
     copy = copy_source(_operand(0, source_view), _result(target), target.dims, arrays.target)
@@ -208,6 +215,7 @@ def emit_dynamic_update_slice(_: DynamicUpdateSliceKernel, arrays: GpuArrays) ->
 
 @kernel_emitter(ConcatenateKernel)
 def emit_concatenate(kernel: ConcatenateKernel, arrays: GpuArrays) -> Sources:
+    """Return a copy for each operand."""
     (target,) = arrays.results
     found: list[KernelSource] = []
     start = 0
@@ -221,6 +229,10 @@ def emit_concatenate(kernel: ConcatenateKernel, arrays: GpuArrays) -> Sources:
 
 @kernel_emitter(PadKernel)
 def emit_pad(kernel: PadKernel, arrays: GpuArrays) -> Sources:
+    """Return launches that write the padding value, and a copy of the operand.
+
+    With interior padding the value is first written to the entire result, otherwise only around the operand.
+    """
     source, value = arrays.operands
     (target,) = arrays.results
     around = [target]

@@ -40,6 +40,7 @@ SIDE = 4
 
 @kernel_emitter(DotKernel)
 def emit_dot(kernel: DotKernel, arrays: GpuArrays) -> Sources:
+    """Return the launch of a product of integers or of a small product; None if a library should compute it."""
     elements = sum(view.num_elements for view in arrays.operands)
     if not kernel.compute.is_integer and elements >= LIBRARY_ELEMENTS:
         return None

@@ -186,6 +186,7 @@ class WindowWriter:
 # ---- gather
 @kernel_emitter(GatherKernel)
 def emit_gather(kernel: GatherKernel, arrays: GpuArrays) -> Sources:
+    """Return the launch of a gather, or no launch if the result is empty."""
     array, indices = (
         array_access(ArgumentKind.OPERAND, n, x) for n, x in enumerate(arrays.operands)
     )

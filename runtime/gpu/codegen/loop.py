@@ -46,12 +46,14 @@ _BYTES_READ, _MOST_GROUPS, _MOST_STEPS = 128, 4, 512
 
 @kernel_emitter(LoopKernel)
 def emit_loop(kernel: LoopKernel, arrays: GpuArrays) -> Sources:
+    """Return the launch of a loop, or no launch if it has no indices."""
     nest = loop_nest(kernel, arrays.operands, arrays.results)
     return () if nest is None else (loop_source(nest, arrays.target),)
 
 
 @kernel_emitter(PiecesKernel)
 def emit_pieces(kernel: PiecesKernel, arrays: GpuArrays) -> Sources:
+    """Return a launch for each loop that has indices."""
     return pieces_sources(kernel.pieces, arrays)
 
 
@@ -63,6 +65,7 @@ def pieces_sources(pieces: Sequence[LoopKernel], arrays: GpuArrays) -> tuple[Ker
 
 @kernel_emitter(NativeElementwiseKernel)
 def emit_elementwise(kernel: NativeElementwiseKernel, arrays: GpuArrays) -> Sources:
+    """Return the loop of one elementwise operation, or no launch if the result is empty."""
     (result,) = arrays.results
     accesses = [
         array_access(ArgumentKind.OPERAND, n, view) for n, view in enumerate(arrays.operands)
@@ -76,6 +79,7 @@ def emit_elementwise(kernel: NativeElementwiseKernel, arrays: GpuArrays) -> Sour
 
 @kernel_emitter(UninitializedKernel)
 def emit_uninitialized(_: UninitializedKernel, __: GpuArrays) -> Sources:
+    """Return no launch, since the content of the result is undefined."""
     return ()
 
 

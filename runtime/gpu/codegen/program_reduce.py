@@ -53,6 +53,7 @@ _SELECTIONS = {
 
 @kernel_emitter(ProgramReduceKernel)
 def emit_program_reduce(kernel: ProgramReduceKernel, arrays: GpuArrays) -> Sources:
+    """Return the launch of a reduction by a scalar program, or no launch if the results are empty."""
     if arrays.results[0].num_elements == 0:
         return ()
     return (_Reduce(kernel, arrays).source(),)

@@ -40,6 +40,7 @@ LONG, MOST_COVERED = 1 << 10, 1 << 30
 
 @kernel_emitter(ReduceWindowKernel)
 def emit_reduce_window(kernel: ReduceWindowKernel, arrays: GpuArrays) -> Sources:
+    """Return the launch of a reduce-window; None if its windows are so long that the host is faster."""
     source, init = arrays.operands
     (result,) = arrays.results
     covered = math.prod(dim.size for dim in kernel.window.dims)
@@ -57,6 +58,7 @@ def emit_reduce_window(kernel: ReduceWindowKernel, arrays: GpuArrays) -> Sources
 
 @kernel_emitter(SelectAndScatterKernel)
 def emit_select_and_scatter(kernel: SelectAndScatterKernel, arrays: GpuArrays) -> Sources:
+    """Return the launch of a select-and-scatter; None for negative low padding and base dilation."""
     if any(dim.padding_low < 0 or dim.base_dilation > 1 for dim in kernel.window.dims):
         return None
     (result,) = arrays.results

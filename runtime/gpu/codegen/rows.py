@@ -68,6 +68,7 @@ class Rows(RowSums):
 
     # ---- the kernel
     def source(self) -> KernelSource:
+        """Emit the kernel and return its launch."""
         writer, plan, parts = self.writer, self.plan, self.parts
         t, value = writer.index, writer.value
         side = plan.side
@@ -276,6 +277,7 @@ class Rows(RowSums):
     def write(
         self, i: int, group: Sequence[str], elements: Sequence[str], valid: str | None
     ) -> None:
+        """Emit the store of ``elements`` to array access ``i``, if ``valid`` is true and the thread's rows exist."""
         conditions = [c for c in (valid, self.counts) if c is not None]
         address = self.address(i, group)
         count = min(self.pieces[i], len(elements))

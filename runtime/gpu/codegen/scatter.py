@@ -54,6 +54,11 @@ _MIX = 0x9E3779B97F4A7C15
 
 @kernel_emitter(ScatterKernel)
 def emit_scatter(kernel: ScatterKernel, arrays: GpuArrays) -> Sources:
+    """Return the launches of a scatter.
+
+    They copy the operand to the result, which is skipped if in place, or convert it to scratch in the accumulator type;
+    combine the updates; and convert scratch to the result.
+    """
     source, indices, updates = arrays.operands
     (result,) = arrays.results
     array = array_access(ArgumentKind.RESULT, 0, result)
@@ -94,7 +99,7 @@ def _converted(
 def _overlap(windows: IndexedWindows, updates: StridedView) -> bool:
     """Return whether windows with different starts may have common elements.
 
-    That is possible if there are several windows that are longer than 1 along an indexed dimension.
+    They may if there are several windows and these are longer than 1 along an indexed dimension.
     """
     vectors = math.prod(updates.dims[n] for n, _, _ in windows.batch)
     lengths = {f: updates.dims[n] for n, f in windows.window}

@@ -1,8 +1,8 @@
 """Sort on a GPU: a block sorts the positions of the elements of a row, then copies the elements in that order.
 
-The sorting network is bitonic (K. E. Batcher, "Sorting networks and their applications", 1968). Of two equal elements
-the one with the smaller position comes first, so the sort is stable, and every run gives the same result. Positions are
-stored in shared memory or, for long rows, in the workspace.
+The sorting network is bitonic (K. E. Batcher, "Sorting networks and their applications", 1968). Equal elements
+are ordered by their positions, so the sort is stable, and every run gives the same result. Positions are stored in
+shared memory or, for long rows, in the workspace.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _MOST = 1 << 22
 
 @kernel_emitter(SortKernel)
 def emit_sort(kernel: SortKernel, arrays: GpuArrays) -> Sources:
+    """Return the launch of a sort; None if its rows have more than _MOST elements."""
     return None if kernel.size > _MOST else (_Sort(kernel, arrays).source(),)
 
 

@@ -31,4 +31,5 @@ class CallbackCommand(Command):
 
 @plans(CallbackThunk)
 def plan_callback(thunk: CallbackThunk, _: Planner) -> Iterator[Command]:
+    """Yield the command of a callback."""
     yield CallbackCommand(thunk, thunk)

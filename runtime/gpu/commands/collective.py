@@ -112,6 +112,7 @@ class DoneCommand(Command):
 
 @plans(CollectiveStartThunk)
 def plan_start(thunk: CollectiveStartThunk, planner: Planner) -> Iterator[Command]:
+    """Yield the start of a collective, and the wait of blocking steps if there are any."""
     kind = HostedStartCommand if planner.goes_by_host(thunk) else StartCommand
     yield kind(thunk, thunk.op, thunk.operands, thunk.results)
     if planner.has_blocking_steps:
@@ -120,4 +121,5 @@ def plan_start(thunk: CollectiveStartThunk, planner: Planner) -> Iterator[Comman
 
 @plans(CollectiveDoneThunk)
 def plan_done(thunk: CollectiveDoneThunk, planner: Planner) -> Iterator[Command]:
+    """Yield the done of a collective, whose start must have been planned before."""
     yield DoneCommand(thunk, thunk.start, thunk.start in planner.by_host)

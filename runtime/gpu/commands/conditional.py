@@ -51,5 +51,6 @@ class ConditionalCommand(Command):
 
 @plans(ConditionalThunk)
 def plan_conditional(thunk: ConditionalThunk, planner: Planner) -> Iterator[Command]:
+    """Yield the command of a conditional."""
     branches = tuple(plan_commands(branch, planner) for branch in thunk.branches)
     yield ConditionalCommand(thunk, thunk.selector, branches)

@@ -28,9 +28,11 @@ class DeviceIdCommand(Command):
 
 @plans(PartitionIdThunk)
 def plan_partition_id(thunk: PartitionIdThunk, planner: Planner) -> Iterator[Command]:
+    """Yield the copy of this device's partition id, which is its rank modulo the number of partitions."""
     yield DeviceIdCommand(thunk, planner.rank % planner.num_partitions, thunk.result)
 
 
 @plans(ReplicaIdThunk)
 def plan_replica_id(thunk: ReplicaIdThunk, planner: Planner) -> Iterator[Command]:
+    """Yield the copy of this device's replica id, which is its rank divided by the number of partitions."""
     yield DeviceIdCommand(thunk, planner.rank // planner.num_partitions, thunk.result)

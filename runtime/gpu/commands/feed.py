@@ -61,9 +61,11 @@ class OutfeedCommand(Command):
 
 @plans(InfeedThunk)
 def plan_infeed(thunk: InfeedThunk, _: Planner) -> Iterator[Command]:
+    """Yield the command of an infeed."""
     yield InfeedCommand(thunk, thunk)
 
 
 @plans(OutfeedThunk)
 def plan_outfeed(thunk: OutfeedThunk, _: Planner) -> Iterator[Command]:
+    """Yield the command of an outfeed."""
     yield OutfeedCommand(thunk, thunk)

@@ -89,6 +89,7 @@ class HostedCommand(KernelCommand):
 
 @plans(KernelThunk)
 def plan_kernel(thunk: KernelThunk, planner: Planner) -> Iterator[Command]:
+    """Yield the command of a kernel, or nothing if all its results are empty."""
     yield from _kernel_command(
         thunk, thunk.kernel, planner, (thunk.operands, thunk.results, thunk.scratch)
     )
@@ -96,6 +97,7 @@ def plan_kernel(thunk: KernelThunk, planner: Planner) -> Iterator[Command]:
 
 @plans(CopyThunk)
 def plan_copy(thunk: CopyThunk, planner: Planner) -> Iterator[Command]:
+    """Yield the command of a copy, or nothing if the array is empty."""
     yield from _kernel_command(thunk, CopyKernel(), planner, ((thunk.source,), (thunk.target,), ()))
 
 

@@ -32,6 +32,7 @@ class SequenceCommand(Command):
 
 @plans(ThunkSequence)
 def plan_sequence(thunk: ThunkSequence, planner: Planner) -> Iterator[Command]:
+    """Yield the commands of a nested sequence."""
     yield from plan_commands(thunk, planner)
 
 

@@ -149,6 +149,7 @@ class Cusolver:
         return self._made[function]
 
     def potrf(self, batch: _Batch) -> list[Callable[[], None]]:
+        """Return the calls for Cholesky factorizations: one batched call if the matrices are small."""
         matrices, infos = batch.addresses
         n, triangle = batch.rows, _TRIANGLES[batch.flag]
         if batch.count > 1 and n <= _BATCHED_ROWS:
@@ -191,6 +192,7 @@ class Cusolver:
         ]
 
     def syevd(self, batch: _Batch) -> list[Callable[[], None]]:
+        """Return the calls for eigenvalues and eigenvectors: one batched call if cuSOLVER has it."""
         if batch.count > 1 and has_batched_eigenvalues(self._library):
             return [self._batched_eigenvalues(batch)]
         n, flags = batch.rows, (_WITH_VECTORS, _TRIANGLES[batch.flag])
@@ -231,6 +233,7 @@ class Cusolver:
         ]
 
     def gesvdj(self, batch: _Batch) -> list[Callable[[], None]]:
+        """Return the one call for singular value decompositions of a batch of small matrices (gesvdjBatched)."""
         m, n = batch.rows, batch.columns
         job = _WITHOUT_VECTORS if batch.flag == "N" else _WITH_VECTORS
         a, s, u, v, info = (own[0] for own in batch.addresses)

@@ -72,7 +72,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     },
 }
 _EIGENVALUES = (_POINTER, _POINTER, _INT, _INT, _LONG, _INT, _POINTER, _LONG, _INT, _POINTER, _INT)
-#: Functions that are used only from version 12 on. Those of earlier versions give wrong results unless the workspace is
+#: Functions that are used only from version 12 on. In earlier versions they give wrong results unless the workspace is
 #: initialized with zeros.
 OPTIONAL: dict[str, tuple[Any, ...]] = {
     "cusolverDnXsyevBatched_bufferSize": (*_EIGENVALUES, _SIZES, _SIZES, _LONG),

@@ -194,18 +194,20 @@ class ConvolutionArray:
 
     @property
     def kind(self) -> PrimitiveType:
+        """Element type of the array."""
         return self.view.element_type
 
     @property
     def dims(self) -> tuple[int, ...]:
+        """Sizes of the array, including the zeros that are inserted."""
         dims = self.view.dims
         return (*dims[:3], *(size for *_, size in self.zeros)) if self.zeros else dims
 
     def ordered(self, first: Sequence[int], spatial: int, rank: int) -> ConvolutionArray:
         """Return the array transposed to its dimensions ``first``, followed by its spatial dimensions.
 
-        Those are the ``rank`` dimensions from ``spatial`` on. If there are fewer than two, dimensions of size 1 are
-        added, because cuDNN requires two.
+        The spatial dimensions are the ``rank`` dimensions from ``spatial`` on. If there are fewer than two, dimensions
+        of size 1 are added, because cuDNN requires two.
         """
         view = self.view.transpose((*first, *range(spatial, spatial + rank)))
         missing = max(0, 2 - rank)

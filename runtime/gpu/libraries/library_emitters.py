@@ -63,16 +63,19 @@ def dot(name: str, kernel: DotKernel, arrays: KernelArraysOnDevice) -> Work | No
 
 @through_library(LibraryConvolution)
 def convolution(name: str, kernel: LibraryConvolution, arrays: KernelArraysOnDevice) -> Work:
+    """Return the cuDNN call of a convolution."""
     (first, second), (result,) = arrays.operands, arrays.results
     return ConvolutionWork(name, kernel, first, second, result)
 
 
 @through_library(FftKernel)
 def fft(name: str, kernel: FftKernel, arrays: KernelArraysOnDevice) -> Work:
+    """Return the cuFFT transform of an FFT kernel."""
     (source,), (target,) = arrays.operands, arrays.results
     return FftWork(name, source, target, kernel.type, kernel.rank, kernel.length)
 
 
 @through_library(CopyKernel)
 def copy(name: str, _: CopyKernel, arrays: KernelArraysOnDevice) -> Work | None:
+    """Return the copy of a strided array by CUDA or CuPy."""
     return CopyWork(name, arrays.operands[0], arrays.results[0])

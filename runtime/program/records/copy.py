@@ -15,7 +15,7 @@ class CopyKernel(Kernel):
 class DynamicSliceKernel(Kernel):
     """results[0] = the slice of ``sizes`` of operands[0] that begins at the scalar indices operands[1:].
 
-    As in HLO, indices are clamped so that the slice is in bounds.
+    Indices are clamped so that the slice is in bounds, as HLO defines it.
     """
 
     sizes: tuple[int, ...]
@@ -25,7 +25,7 @@ class DynamicSliceKernel(Kernel):
 class DynamicUpdateSliceKernel(Kernel):
     """results[0] = operands[0], in which the slice that begins at the scalar indices operands[2:] is operands[1].
 
-    As in HLO, indices are clamped so that the slice is in bounds. results[0] may be the memory of operands[0].
+    Indices are clamped so that the slice is in bounds, as HLO defines it. results[0] may be the memory of operands[0].
     """
 
 

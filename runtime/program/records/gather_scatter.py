@@ -29,7 +29,7 @@ class IndexedWindows:
 class GatherKernel(Kernel):
     """results[0] = the windows of operands[0] that begin at the index vectors operands[1].
 
-    As in HLO, starts are clamped so that each window is in bounds.
+    Starts are clamped so that each window is in bounds, as HLO defines it.
     """
 
     windows: IndexedWindows
@@ -39,9 +39,9 @@ class GatherKernel(Kernel):
 class ScatterKernel(Kernel):
     """results[0] = operands[0], with which the windows operands[2] are combined at the index vectors operands[1].
 
-    reduction: combiner of an element and an update; None: the update replaces the element. As in HLO, a window that is
-    not in bounds is skipped. Updates are applied in the order of the index vectors. results[0] may be the memory of
-    operands[0]. accumulate: type in which elements are combined; if that is not the type of the elements, scratch[0] is
+    reduction: combiner of an element and an update; None: the update replaces the element. A window that is not in
+    bounds is skipped, as HLO defines it. Updates are applied in the order of the index vectors. results[0] may be the
+    memory of operands[0]. accumulate: type in which elements are combined; if that is not the type of the elements, scratch[0] is
     a copy of the array in this type.
     """
 
