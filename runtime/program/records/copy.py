@@ -8,12 +8,12 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class CopyKernel(Kernel):
-    """results[0] = operands[0], element by element. Both have the same sizes and type, and any strides."""
+    """Copy of operands[0] to results[0], element by element. Both have the same sizes and type, and any strides."""
 
 
 @dataclass(frozen=True)
 class DynamicSliceKernel(Kernel):
-    """results[0] = the slice of ``sizes`` of operands[0] that begins at the scalar indices operands[1:].
+    """Dynamic slice: results[0] = the slice of ``sizes`` of operands[0] that begins at the scalar indices operands[1:].
 
     Indices are clamped so that the slice is in bounds, as HLO defines it.
     """
@@ -23,7 +23,7 @@ class DynamicSliceKernel(Kernel):
 
 @dataclass(frozen=True)
 class DynamicUpdateSliceKernel(Kernel):
-    """results[0] = operands[0], in which the slice that begins at the scalar indices operands[2:] is operands[1].
+    """Update of a slice: results[0] = operands[0], with operands[1] at the scalar start indices operands[2:].
 
     Indices are clamped so that the slice is in bounds, as HLO defines it. results[0] may be the memory of operands[0].
     """
@@ -31,14 +31,14 @@ class DynamicUpdateSliceKernel(Kernel):
 
 @dataclass(frozen=True)
 class ConcatenateKernel(Kernel):
-    """results[0] = the concatenation of the operands along ``dimension``."""
+    """Concatenation of the operands along ``dimension``, written to results[0]."""
 
     dimension: int
 
 
 @dataclass(frozen=True)
 class PadKernel(Kernel):
-    """results[0] is operands[0][source] at the indices ``target``, and the scalar operands[1] at all other indices."""
+    """Padding: results[0] is operands[0][source] at the indices ``target``, and the scalar operands[1] elsewhere."""
 
     source: tuple[slice, ...]
     target: tuple[slice, ...]

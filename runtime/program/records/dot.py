@@ -74,7 +74,7 @@ class FactorOperands:
 
 @dataclass(frozen=True)
 class SlicedProductKernel(Kernel):
-    """results[0] = ``product`` of the operands that ``factors`` names. scratch is that of the product."""
+    """Product of the operands that ``factors`` names, written to results[0]. The scratch is that of ``product``."""
 
     product: DotKernel
     factors: FactorOperands

@@ -9,7 +9,7 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class FftKernel(Kernel):
-    """results[0] = the discrete Fourier transform of operands[0] over its last ``rank`` dimensions.
+    """Discrete Fourier transform of operands[0] over its last ``rank`` dimensions, written to results[0].
 
     type: FFT, IFFT, RFFT or IRFFT. Inverse transforms divide by the number of points. length: number of points along
     the last dimension. complex_type: type of the complex operand or result. The result of an FFT or IFFT may be the

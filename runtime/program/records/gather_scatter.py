@@ -27,7 +27,7 @@ class IndexedWindows:
 
 @dataclass(frozen=True)
 class GatherKernel(Kernel):
-    """results[0] = the windows of operands[0] that begin at the index vectors operands[1].
+    """Gather: results[0] = the windows of operands[0] that begin at the index vectors operands[1].
 
     Starts are clamped so that each window is in bounds, as HLO defines it.
     """
@@ -37,12 +37,12 @@ class GatherKernel(Kernel):
 
 @dataclass(frozen=True)
 class ScatterKernel(Kernel):
-    """results[0] = operands[0], with which the windows operands[2] are combined at the index vectors operands[1].
+    """Scatter: results[0] = operands[0], with the windows operands[2] combined at the index vectors operands[1].
 
     reduction: combiner of an element and an update; None: the update replaces the element. A window that is not in
     bounds is skipped, as HLO defines it. Updates are applied in the order of the index vectors. results[0] may be the
-    memory of operands[0]. accumulate: type in which elements are combined; if that is not the type of the elements, scratch[0] is
-    a copy of the array in this type.
+    memory of operands[0]. accumulate: type in which elements are combined; if that is not the type of the elements,
+    scratch[0] is a copy of the array in this type.
     """
 
     windows: IndexedWindows

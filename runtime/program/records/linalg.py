@@ -25,9 +25,10 @@ class CholeskyKernel(Kernel):
 
 @dataclass(frozen=True)
 class TriangularSolveKernel(Kernel):
-    """results[0] = the solution x of op(a) x = b, or of x op(a) = b, for matrices of the last two dimensions.
+    """Triangular solve: results[0] = the solution x of op(a) x = b, or of x op(a) = b.
 
-    a is operands[0], which must be packed, and b is operands[1]. ``attrs`` are those of HLO's triangular-solve.
+    a is operands[0], which must be packed, and b is operands[1]; their last two dimensions are the matrices. ``attrs``
+    are those of HLO's triangular-solve.
     """
 
     attrs: TriangularSolveAttrs

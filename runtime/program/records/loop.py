@@ -95,10 +95,7 @@ class UpdateKernel(Kernel):
 
 @dataclass(frozen=True)
 class NativeElementwiseKernel(Kernel):
-    """results[0] = the elementwise operation ``signature`` on operands of the same sizes.
-
-    The result may be the memory of an operand.
-    """
+    """Elementwise operation ``signature`` on operands of the sizes of results[0], which may be an operand's memory."""
 
     signature: ElementSignature
 

@@ -24,9 +24,9 @@ class Algorithm(Enum):
 
 @dataclass(frozen=True)
 class RandomBitsKernel(Kernel):
-    """results[-1] = random integers of type ``kind``, row-major, from the state operands[0].
+    """Generation of random integers of type ``kind`` from the state operands[0].
 
-    If there are two results, results[0] is the state afterwards.
+    results[-1] is the row-major array of integers. If there are two results, results[0] is the state afterwards.
     """
 
     algorithm: Algorithm

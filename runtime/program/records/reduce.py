@@ -23,10 +23,11 @@ class ProgramReduceKernel(Kernel):
 
 @dataclass(frozen=True)
 class ReduceWindowKernel(Kernel):
-    """results[0] = for each window, the reduction of the elements of operands[0] that it covers.
+    """Reduce-window: each element of results[0] is the reduction of the elements of operands[0] in one window.
 
-    It starts with the scalar operands[1]. Padding and the holes of base dilation are skipped. A ReductionKind
-    accumulates floats narrower than f32 in f32; a ScalarProgram maps total and element to the total in their type.
+    The reduction starts with the scalar operands[1]. Padding and the holes of base dilation are skipped. A
+    ReductionKind accumulates floats narrower than f32 in f32; a ScalarProgram maps total and element to a total in the
+    type of the elements.
     """
 
     window: Window
@@ -49,11 +50,11 @@ class SelectedElements:
 
 @dataclass(frozen=True)
 class SelectAndScatterKernel(Kernel):
-    """results[0] = the scalar operands[2] everywhere, combined with the values operands[1] at selected elements.
+    """Select-and-scatter: results[0] is filled with the scalar operands[2], then combined with values of operands[1].
 
-    Each window selects one of the elements of operands[0] that it covers, and its value is combined with the result at
-    that element. A window that covers only padding selects none. There is no base dilation. scratch[0]: the result in
-    f32, if the elements are narrower floats.
+    Each window selects one of the elements of operands[0] that it covers, and the window's element of operands[1] is
+    combined with the result at that index. A window that covers only padding selects none. There is no base dilation.
+    scratch[0]: the result in f32, if the elements are narrower floats.
     """
 
     window: Window
