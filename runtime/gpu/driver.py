@@ -133,7 +133,10 @@ class GpuDriver(Protocol):
         ...
 
     def pin(self, memory: NDArray) -> None:
-        """Pin the existing host memory ``memory``, no part of which may be pinned yet. The driver keeps it alive."""
+        """Pin the existing host memory ``memory``, no part of which may be pinned yet, if the operating system can.
+
+        The memory must live as long as the driver.
+        """
         ...
 
     def stream(self, *, urgent: bool = False) -> GpuStream:

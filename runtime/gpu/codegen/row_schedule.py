@@ -10,7 +10,7 @@ from spmd.lazy_dataclass import dataclass
 
 #: Most elements of all arrays and cached values that a thread holds in registers.
 _MOST_LIVE = 96
-#: Groups of elements of a row that a thread gets before a row gets more threads.
+#: Most groups of a row that a thread gets if the row can have more threads.
 _FEW = 4
 _MOST_UNROLLED = 8
 #: Most threads of a block that processes one long row; threads of a block that processes several short rows.
@@ -122,7 +122,8 @@ def row_plan(parts: RowParts, target: PtxTarget) -> RowPlan:
 def _lanes(groups: int, live: int) -> int:
     """Return the number of threads of a row of ``groups``. live: values of a group that a thread holds in registers.
 
-    Each thread gets at least about _FEW groups if possible, and its values fit into registers up to _MOST_THREADS.
+    The number is a power of two. A thread gets at most _FEW groups, whose values fit into its registers, unless the row
+    would need more than _MOST_THREADS threads.
     """
     if groups <= WARP * _FEW and _FEW * live <= _MOST_LIVE:
         return min(WARP, power_of_two(max(1, groups)))

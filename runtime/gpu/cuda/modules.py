@@ -25,7 +25,7 @@ class PtxModules:
     """
 
     def __init__(self, library: Any) -> None:
-        """``library`` is the CUDA driver's library, which has cuModuleLoadDataEx."""
+        """Create an empty collection. ``library`` is the CUDA driver's library, which has cuModuleLoadDataEx."""
         self._load = library.cuModuleLoadDataEx
         self._load.argtypes = (ctypes.POINTER(_POINTER), ctypes.c_char_p, ctypes.c_uint) + 2 * (
             ctypes.c_void_p,
