@@ -9,7 +9,7 @@ A program need not be commutative (argmax returns the first of several nan). So 
 in ascending order, which are the second arguments of the program, and totals of lanes are combined in ascending order.
 A single lane starts with the initial values. Several lanes start with them if the program maps the initial values,
 combined with themselves, to themselves. Otherwise each lane starts with its first element (there are no more lanes than
-elements), and the initial values are combined once with the total. The order depends only on the sizes.
+elements), and the initial values are combined once with the total. The order depends only on sizes and layouts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Distribution of the rows of a row fusion among threads. It depends only on sizes and on the target GPU."""
+"""Distribution of the rows of a row fusion among threads. It depends only on sizes, layouts and the target GPU."""
 
 from __future__ import annotations
 

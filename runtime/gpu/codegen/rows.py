@@ -3,7 +3,8 @@
 If contiguous elements belong to one row, some lanes of a warp, a warp, or a block process a row. Each thread processes
 groups of contiguous elements at a fixed distance, lanes exchange their totals, and warps combine totals through shared
 memory. If contiguous elements belong to adjacent rows, the lanes of a warp process adjacent groups of rows, and the
-warps of a block divide the elements of these rows. The order of a sum depends only on the sizes.
+warps of a block divide the elements of these rows. The order of a sum depends only on sizes, layouts and the target
+GPU.
 
 A row that fits into the registers of its threads is loaded from memory once, and cached values stay in registers. For
 longer rows, each pass loads the elements again and recomputes cached values.

@@ -1,7 +1,7 @@
 """Row fusions with few long rows on a GPU: several blocks process parts of a row, a second launch combines totals.
 
 The workspace holds an array of totals [part, row] for each reduction. The order in which they are combined depends only
-on the sizes.
+on sizes, layouts and the target GPU.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def with_graphs(thunk: Thunk, commands: Sequence[Command]) -> tuple[Command, ...
 
 
 def _closed(stretch: tuple[Command, ...]) -> Iterator[tuple[Command, ...]]:
-    """Split ``stretch`` so that no part has a start without its done or a done without its start.
+    """Split ``stretch`` so that no part of several commands has a start without its done or a done without its start.
 
     Each such start or done becomes a part of its own; the parts between them are split again, since the split may
     separate other pairs.
