@@ -1,1 +1,2 @@
-"""Fusions: what a kernel of several instructions computes, and the emitter that makes it."""
+"""Fusions: the computation of a kernel of several instructions, and the choice of the emitter that generates its code.
+"""
