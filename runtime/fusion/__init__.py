@@ -1,2 +1,1 @@
-"""Fusions: the computation of a kernel of several instructions, and the choice of the emitter that generates its code.
-"""
+"""Fusions: the computation of a kernel of several instructions, and the emitter that generates its code."""

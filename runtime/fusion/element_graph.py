@@ -69,8 +69,7 @@ Leaf: TypeAlias = InputLeaf | CountLeaf
 
 @dataclass(frozen=True, slots=True)
 class ElementGraph:
-    """Scalar program and its inputs. Parameter i is the element of leaf i; the results are the wanted values, in order.
-    """
+    """Scalar program and its leaves. Parameter i is the element of leaf i; results are the wanted values, in order."""
 
     leaves: tuple[Leaf, ...]
     program: ScalarProgram
@@ -156,8 +155,7 @@ def element_graph(
 def post_order(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> list[HloInstruction]:
-    """Return the instructions that ``roots`` need, operands first. The traversal ends at ``inputs``, which it includes.
-    """
+    """Return the instructions that ``roots`` need, operands first. ``inputs`` are included, but not their operands."""
     done: dict[HloInstruction, None] = {}
     begun: set[HloInstruction] = set()
     stack = [*reversed(roots)]

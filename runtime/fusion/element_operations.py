@@ -53,8 +53,7 @@ def _has_operation(signature: ElementSignature) -> bool:
 
 
 def is_elementwise(opcode: Opcode) -> bool:
-    """Return whether ``opcode`` computes each element from operand elements at its own index. A bitcast-convert counts.
-    """
+    """Return whether ``opcode`` computes each element from operand elements at the same index; bitcast-convert does."""
     return OPS[opcode].elementwise or opcode is Opcode.BITCAST_CONVERT
 
 

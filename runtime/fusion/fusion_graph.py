@@ -93,8 +93,7 @@ class FusionGraph:
         return list(dict.fromkeys(r for x in kernel.roots for r in self.readers.get(x, ())))
 
     def most_readers(self, kernel: Kernel) -> int:
-        """Return the number of kernels that read the most widely read result. Unlike ``readers_of``, it builds no list.
-        """
+        """Return the number of kernels that read the most widely read result; unlike ``readers_of``, make no list."""
         return max([len(self.readers.get(x, ())) for x in kernel.roots])
 
     def producers_of(self, kernel: Kernel) -> list[Kernel]:

@@ -122,8 +122,7 @@ class KernelKind:
         )
 
     def _has_moving_edges(self) -> bool:
-        """Return whether a dynamic-slice reads a concatenation or a pad, so that its edges are known at run time only.
-        """
+        """Return whether a dynamic-slice reads a concatenation or a pad, which moves their edges at run time."""
         if not any(map(is_piecewise, self.members)):
             return False
         moved: set[HloInstruction] = set()
@@ -190,8 +189,7 @@ class KernelKind:
         return frozenset(() if self.emitted is None else self.emitted.plan.overwrites)
 
     def _moved(self) -> set[HloInstruction]:
-        """Return the values that a loop reads at another row-major position than that of the element that it computes.
-        """
+        """Return the values that a loop reads at other row-major positions than that of the element it computes."""
         moved: set[HloInstruction] = set()
         for x in reversed(self.order):
             view = view_op(x)

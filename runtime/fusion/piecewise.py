@@ -20,8 +20,7 @@ from spmd.shape import PrimitiveType
 
 
 class CutError(NoEmitterError):
-    """The index space must be cut at index ``at`` of ``dimension``, or the range ``within`` must be divided at ``at``.
-    """
+    """The index space, or its range ``within``, must be cut at index ``at`` of ``dimension``."""
 
     def __init__(
         self,

@@ -189,8 +189,7 @@ class _Queue:
         return True
 
     def neighbours(self, kernels: Iterable[Kernel]) -> list[Kernel]:
-        """Return the kernels that produce inputs of ``kernels``. Their candidates change when ``kernels`` are replaced.
-        """
+        """Return the kernels that produce inputs of ``kernels``, whose candidates a fusion of these changes."""
         return list(dict.fromkeys(p for kernel in kernels for p in self.graph.producers_of(kernel)))
 
 

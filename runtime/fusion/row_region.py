@@ -140,8 +140,7 @@ def row_region(
 
 
 def have_common_rows(regions: Sequence[RowRegion | None], roots: Sequence[HloInstruction]) -> bool:
-    """Return whether one region may compute the reductions of all ``regions`` and the ``roots``, judged by sizes alone.
-    """
+    """Return whether one region may compute the reductions of all ``regions`` and the ``roots``, by their sizes."""
     first = regions[0]
     return first is not None and all(
         each is not None

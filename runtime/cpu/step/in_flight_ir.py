@@ -14,8 +14,8 @@ from runtime.codegen.ir.module import Module
 from runtime.cpu.step.clock_ir import now
 from runtime.cpu.step.device_table import IN_FLIGHT, LOOKED, TableRecord
 
-#: Least nanoseconds between two polls; a LOOK_AROUND before does nothing. A poll of messages takes 2 to 6 us (MPICH over
-#: TCP), so in a loop with short trips polls take at most about a tenth of the time.
+#: Least nanoseconds between two polls; a LOOK_AROUND before does nothing. A poll of messages takes 2 to 6 us (MPICH
+#: over TCP), so in a loop with short trips polls take at most about a tenth of the time.
 LOOK_NANOSECONDS = 50_000
 
 ENTER_IN_FLIGHT, LEAVE_IN_FLIGHT, ADVANCE_ALL, LOOK_AROUND = (

@@ -253,7 +253,7 @@ def _bound(
 ) -> Action:
     if cutting.is_uncut:
         return program.kernels.bind(kernel, arrays)
-    from runtime.cpu.sharing.cut_kernels import bind_shared  # imported at need: few devices have spare cores
+    from runtime.cpu.sharing.cut_kernels import bind_shared  # at need: few devices have spare cores
 
     return bind_shared(program.kernels, kernel, arrays, cutting)
 

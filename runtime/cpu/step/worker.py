@@ -41,7 +41,7 @@ class WorkerWord(IntEnum):
     ASKED = 8  # number of the requested step; negative: the thread must end
     EARLIER = 9  # number of workers before this one, whose cores it avoids
     HELPED = (
-        10  # number of workers, from the first on, whose shares a helper runs; 0: no helper
+        10  # number of workers, from the first on, whose shares a helper runs; 0: it is no helper
     )
     DONE = 16  # number of the completed step
     ASLEEP = 17

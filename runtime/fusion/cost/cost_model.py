@@ -67,8 +67,7 @@ class CostModel:
         return element_seconds(Opcode.ADD, kind, kind, self.machine)
 
     def array(self, size: float) -> float:
-        """Return the seconds to read or write an array of ``size`` bytes that the same kernel has not touched before.
-        """
+        """Return the seconds to read or write ``size`` bytes that the same kernel has not touched before."""
         known = self._arrays.get(size)
         if known is None:
             known = self._arrays[size] = size / self.machine.level_for(NEIGHBOURS * size).bandwidth

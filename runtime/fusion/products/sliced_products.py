@@ -53,7 +53,7 @@ Slices: TypeAlias = Sequence[HloInstruction | None]
 
 
 def _inputs(product: HloInstruction, slices: Slices) -> dict[HloInstruction, int]:
-    """Number the inputs of ``product`` with ``slices`` read in place: first the arrays, then the start indices."""
+    """Number the inputs of ``product`` with ``slices`` read in place: first arrays, then start indices."""
     found: dict[HloInstruction, None] = {}
     for operand, taken in zip(product.operands, slices, strict=True):
         found[operand if taken is None else taken.operand(0)] = None
@@ -76,8 +76,7 @@ def saves_time(taken: HloInstruction, slowdown: float, cost_model: CostModel) ->
 def _slowdowns(
     product: HloInstruction, inputs: Mapping[HloInstruction, int], cost_model: CostModel
 ) -> tuple[float, float]:
-    """Return, for lhs and rhs, the time to load the operand in place from memory as a multiple of that of a dense copy.
-    """
+    """Return the time to load lhs and rhs in place from memory, as multiples of that of dense copies."""
     known = class_for(cost_model.machine.products, product_types(product), product_sizes(product))
     if known is None:
         return 1.0, 1.0
