@@ -29,7 +29,7 @@ class Module:
         self._functions.append(text)
 
     def vector_loop(self, unroll: int) -> int:
-        """Return a new metadata node of a loop of independent accesses, interleaved ``unroll`` times (0: any number)."""
+        """Return a new metadata node of a loop of independent accesses, interleaved ``unroll`` times (0: any)."""
         self._vector_loops.append(unroll)
         return len(self._vector_loops)
 
