@@ -1,4 +1,4 @@
-"""Native code of matrix products with arguments in a record: mostly calls of BLAS (native_dot.py has the records)."""
+"""Native code of matrix products whose arguments are in a record (native_dot.py has the records). Most call BLAS."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spmd.shape import PrimitiveType
 
 
 def gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
-    """Return IR with ``GEMM``: in registers, or BLAS's, whose sizes have ``product`` bits."""
+    """Return IR with ``GEMM``. ``product`` is the block of a product in registers, or the bits of the sizes of BLAS."""
     return _gemm_ir(kind, product)
 
 
@@ -60,7 +60,7 @@ def gemv_ir(kind: PrimitiveType, index_bits: int) -> str:
 
 
 def _factor(f: FunctionWriter, kind: PrimitiveType, real: str) -> Value:
-    """Return a factor as BLAS takes it: a complex one by its address."""
+    """Return a factor as BLAS takes it, which is by address for complex types."""
     if not kind.is_complex:
         return Value(f, wide_type(kind), real)
     part = PARTS[kind].name
