@@ -73,7 +73,7 @@ def _compiled(name: str, exports: Sequence[str], passes: Passes) -> NativeLibrar
 class NativeCollectiveEngine:
     """CollectiveEngine of native code, which is compiled when a program first needs it.
 
-    One thread at a time may use it.
+    A lock lets only one thread at a time begin a compilation.
     """
 
     def __init__(self) -> None:

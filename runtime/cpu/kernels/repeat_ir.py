@@ -1,4 +1,4 @@
-"""Native code that repeats calls and advances addresses in their records: batches with one record."""
+"""Native code that repeats calls and advances the addresses in their records, so that one record serves a batch."""
 
 from __future__ import annotations
 

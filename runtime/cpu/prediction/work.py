@@ -46,9 +46,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Busy seconds of two concurrent units: ``divider`` for divisions and roots, ``arithmetic`` for all other
-    operations.
-    """
+    """Busy seconds of two concurrent units: ``divider`` for divisions and roots, ``arithmetic`` for the rest."""
 
     arithmetic: float = 0.0
     divider: float = 0.0

@@ -1,4 +1,4 @@
-"""Native code that computes the addresses of dynamic slices and writes them into the records of following calls."""
+"""Native code that computes the addresses of dynamic slices and stores them in the records of later calls."""
 
 from __future__ import annotations
 

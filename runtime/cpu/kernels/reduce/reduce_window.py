@@ -1,4 +1,4 @@
-"""reduce-window in native code: prefix scans, and windows of any kind."""
+"""Reduce-window in native code: prefix scans, and windows of any kind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def bind_reduce_window(kernel: ReduceWindowKernel, arrays: KernelArrays) -> Acti
 def _binding(
     kernel: ReduceWindowKernel, source: NDArray, init: NDArray, result: NDArray
 ) -> NativeAction:
-    """Return the native call for elements that are not split into parts; neither results nor windows are empty."""
+    """Return the native call for elements that are not split into parts. Neither results nor windows are empty."""
     axes = [
         WindowAxis(
             windows,
@@ -68,13 +68,13 @@ def _binding(
 
 
 def _is_plain(axis: WindowAxis) -> bool:
-    """Return whether window w is element w."""
+    """Return whether window w is element w alone."""
     unmoved = axis.step == axis.base_dilation == 1 and axis.padding == 0
     return bool(axis.size == 1 and unmoved and axis.windows <= axis.base)
 
 
 def _is_running(axis: WindowAxis) -> bool:
-    """Return whether window w covers all elements up to element w, or all from it on: a prefix scan."""
+    """Return whether window w covers all elements up to w, or all from w on, which is a prefix scan."""
     is_full = axis.size == axis.base == axis.windows
     dense = axis.step == axis.base_dilation == axis.dilation == 1
     return is_full and dense and axis.padding in (0, axis.size - 1)
