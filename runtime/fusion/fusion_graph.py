@@ -135,7 +135,8 @@ class FusionGraph:
         return found
 
     def earliest(self, kernel: Kernel, without: Iterable[Kernel] = ()) -> int:
-        """Return the position after which ``kernel`` may run: of its last input, except results of ``without``."""
+        """Return the last position of the inputs of ``kernel``, after which it may run, except results of ``without``.
+        """
         left_out = set(without)
         found = -1
         for x in kernel.inputs:
@@ -147,7 +148,7 @@ class FusionGraph:
         return found
 
     def latest(self, kernel: Kernel, without: Iterable[Kernel] = ()) -> int:
-        """Return the position before which ``kernel`` must run: of its first reader, except those in ``without``."""
+        """Return the first position of the readers of ``kernel``, before which it must run; ``without`` are ignored."""
         left_out = set(without)
         found = len(self.order)
         for x in kernel.roots:

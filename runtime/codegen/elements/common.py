@@ -41,9 +41,9 @@ def power_of_two(exponent: Int, target: FloatFormat) -> Float:
 
 
 def scaled(x: Float, exponent: Int) -> Float:
-    """Compute x * 2^exponent for a normal x with at most one rounding, to a denormal.
+    """Compute x * 2^exponent for a normal x. The result is rounded once if it is denormal.
 
-    The exponent may be up to twice as large as those of the format.
+    The exponent may be up to twice as large as the exponents of the format.
     """
     if x.code.instructions.scales:
         return x.scaled(exponent)

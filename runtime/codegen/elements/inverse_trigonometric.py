@@ -61,7 +61,7 @@ def acos(x: Float) -> Float:
 def atan2(y: Float, x: Float) -> Float:
     """Compute the angle of (x, y) from atan of the smaller over the larger size and the octant.
 
-    The results for signed zeros and infinities are those of C in all 16 cases.
+    The results for signed zeros and infinities agree with C in all 16 cases.
     """
     a, b = y.abs(), x.abs()
     steep = a > b

@@ -62,7 +62,7 @@ class WorkerStop(IntEnum):
 
 
 class TeamCode:
-    """Native functions of workers and teams as ctypes functions. Those with a result return a Stop or a WorkerStop."""
+    """Native functions of workers and teams as ctypes functions. All results are a Stop or a WorkerStop."""
 
     def __init__(self) -> None:
         self.library = team_library()

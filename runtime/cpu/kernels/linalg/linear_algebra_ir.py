@@ -171,7 +171,7 @@ class SolveVariant:
 
 @record
 class SolveRecord(Record):
-    """Addresses of ``count`` triangular matrices of ``size`` by ``size``, and of ``rows`` by ``columns`` right sides."""
+    """Addresses of ``count`` triangular matrices, ``size`` by ``size``, and of right sides, ``rows`` by ``columns``."""
 
     triangles: Address
     sides: Address

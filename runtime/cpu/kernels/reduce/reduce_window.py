@@ -83,10 +83,11 @@ def _is_running(axis: WindowAxis) -> bool:
 def _with_neighbours(
     inner: WindowAxis, axes: list[WindowAxis]
 ) -> tuple[WindowAxis, list[WindowAxis]]:
-    """Return ``inner`` and the other axes, after windows that lie side by side in source and target were made one axis.
+    """Return ``inner`` and the other axes, with the windows of one of these joined to ``inner`` if possible.
 
-    Of such an axis the steps of its windows join ``inner``; what is left is one window, whose elements are added for
-    all of them.
+    It is possible if the windows of ``inner`` at consecutive windows of the other axis follow one another in source and
+    target. The joined axis covers all of them, and one window of the other axis remains, whose elements are accumulated
+    for all of them.
     """
     for axis in axes if _is_plain(inner) else ():
         ends_within = (axis.windows - 1) * axis.step + (axis.size - 1) * axis.dilation < axis.base

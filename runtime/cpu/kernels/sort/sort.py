@@ -23,6 +23,8 @@ TOP_PART = 8
 
 
 class Method(Enum):
+    """Method by which native code sorts a row."""
+
     MERGE = "merge"
     """Merge sort of indices by the comparator."""
     RADIX = "radix"

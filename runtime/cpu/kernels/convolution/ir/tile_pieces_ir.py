@@ -37,7 +37,7 @@ def loaded(pointer: Pointer, mask: Vector) -> Vector:
 
 
 def parts_of(x0: Vector, x1: Vector) -> list[Vector]:
-    """Return the parts of two vectors of f32 as pairs of bf16, in whose low halves are those of ``x0``."""
+    """Return the parts of two vectors of f32 as pairs of bf16; the low halves belong to ``x0``."""
     return split_parts([x.combined("fmul", SCALE) for x in (x0, x1)], PARTS)
 
 
