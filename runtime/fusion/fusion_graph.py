@@ -135,8 +135,7 @@ class FusionGraph:
         return found
 
     def earliest(self, kernel: Kernel, without: Iterable[Kernel] = ()) -> int:
-        """Return the last position of the inputs of ``kernel``, after which it may run, except results of ``without``.
-        """
+        """Return the last position of the inputs of ``kernel``, except those that kernels in ``without`` make."""
         left_out = set(without)
         found = -1
         for x in kernel.inputs:
@@ -148,7 +147,7 @@ class FusionGraph:
         return found
 
     def latest(self, kernel: Kernel, without: Iterable[Kernel] = ()) -> int:
-        """Return the first position of the readers of ``kernel``, before which it must run; ``without`` are ignored."""
+        """Return the first position of the readers of ``kernel``, except those in ``without``."""
         left_out = set(without)
         found = len(self.order)
         for x in kernel.roots:

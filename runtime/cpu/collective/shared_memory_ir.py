@@ -46,6 +46,7 @@ def action_function(module: Module, name: str, record: type[Record]) -> Function
 
 
 def header_field(header: Pointer, name: str) -> Pointer:
+    """Return the address of the field ``name`` of ``header``."""
     return header.element("i64", word_index(HeaderRecord, name))
 
 

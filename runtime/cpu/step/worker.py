@@ -82,6 +82,7 @@ class TeamCode:
 
 @cache
 def team_library() -> NativeLibrary:
+    """Return the library of the functions of ``TeamCode``."""
     names = (FUNCTION, DRIVE, "spmd_serve", "spmd_team", "spmd_retire", "spmd_open_worker")
     return host_jit().compile(
         DeferredIr("runtime.cpu.step.thread_team_ir", "team_ir"), names, passes=Passes.CALL
@@ -90,6 +91,7 @@ def team_library() -> NativeLibrary:
 
 @cache
 def team_code() -> TeamCode:
+    """Return the process's functions of workers and teams, which are compiled at the first use."""
     return TeamCode()
 
 

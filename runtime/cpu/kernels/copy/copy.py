@@ -81,6 +81,7 @@ def copy_code(innermost: Innermost, width: int) -> NativeLibrary:
 
 
 def transpose_name(width: int) -> str:
+    """Return the name of the function that transposes elements of ``width`` bytes."""
     return f"transpose{width}"
 
 

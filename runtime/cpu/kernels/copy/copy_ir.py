@@ -17,6 +17,7 @@ from runtime.cpu.kernels.copy.transpose_ir import add_transpose
 
 
 def copy_ir(innermost: Innermost, width: int) -> str:
+    """Return the IR of ``copy_code``."""
     module = Module()
     add_copy(module, innermost, width)
     return module.text()

@@ -94,6 +94,7 @@ def placed(
 def clamped_block(
     starts: Sequence[NDArray], sizes: Sequence[int], dims: Sequence[int]
 ) -> tuple[slice, ...]:
+    """Return the block of ``sizes`` at ``starts``, which are clamped so that the block is inside of ``dims``."""
     block = []
     for start, size, limit in zip(starts, sizes, dims, strict=True):
         first = min(max(int(start), 0), limit - size)

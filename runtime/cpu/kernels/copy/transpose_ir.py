@@ -44,6 +44,7 @@ class Area:
 
 
 def transpose_ir(width: int) -> str:
+    """Return the IR of ``transpose_code``."""
     module = Module()
     add_transpose(module, width)
     return module.text()

@@ -59,21 +59,25 @@ def pass_code(variant: FftPassVariant) -> NativeLibrary:
 
 
 def lanes_of(fmt: FloatFormat) -> int:
+    """Return the number of lines in a batch, which is that of the lanes of a vector."""
     return VECTOR_BYTES * 8 // fmt.bits
 
 
 def vectors_of(fmt: FloatFormat) -> VectorFormat:
+    """Return the format of the vectors of a batch whose parts have the format ``fmt``."""
     return VectorFormat.of(fmt, lanes_of(fmt))
 
 
 # ---- complex numbers in a buffer
 def load_complex(pointer: Pointer, fmt: FloatFormat) -> Complex:
+    """Load the complex numbers of an element of a batch."""
     vectors, imaginary = vectors_of(fmt), pointer.at(VECTOR_BYTES)
     re, im = (part.load(vectors, align=VECTOR_BYTES) for part in (pointer, imaginary))
     return Complex(re, im)
 
 
 def store_complex(x: Complex, pointer: Pointer) -> None:
+    """Store the complex numbers of an element of a batch."""
     pointer.store(x.re, align=VECTOR_BYTES)
     pointer.at(VECTOR_BYTES).store(x.im, align=VECTOR_BYTES)
 
@@ -101,6 +105,7 @@ def plus_scaled(x: Complex, y: Complex, factor: float) -> Complex:
 
 
 def times_minus_i(x: Complex) -> Complex:
+    """Return -i * x."""
     return Complex(x.im, -x.re)
 
 

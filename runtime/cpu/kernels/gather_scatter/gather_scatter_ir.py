@@ -26,6 +26,7 @@ from spmd.lazy_dataclass import dataclass
 
 
 def indexed_ir(variant: IndexedVariant) -> str:
+    """Return the IR of ``indexed_code``."""
     return _Indexed(variant).text()
 
 

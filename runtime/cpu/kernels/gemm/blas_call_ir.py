@@ -32,6 +32,7 @@ def gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
 
 
 def transposing_gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
+    """Return IR with ``TRANSPOSING_GEMM`` (see ``transposing_gemm_code``)."""
     module = Module()
     add_copy(module, Innermost.TRANSPOSE, kind.byte_size)
     f = FunctionWriter(TRANSPOSING_GEMM, module=module, parameters=("ptr",))
@@ -46,6 +47,7 @@ def transposing_gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> st
 
 
 def gemv_ir(kind: PrimitiveType, index_bits: int) -> str:
+    """Return IR with ``GEMV``. The sizes of BLAS have ``index_bits`` bits."""
     i = f"i{index_bits}"
     f = FunctionWriter(GEMV, GemvRecord)
     rec, (one, zero) = f.record, (_factor(f, kind, text) for text in ("1.0", "0.0"))

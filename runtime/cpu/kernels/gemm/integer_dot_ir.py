@@ -60,6 +60,7 @@ def integer_dot_code(
 def integer_dot_ir(
     lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, algorithm: IntegerDotAlgorithm
 ) -> str:
+    """Return the IR of ``integer_dot_code``."""
     a, b, t = (f"i{8 * kind.byte_size}" for kind in (lhs, rhs, result))
     sums = RowSums(
         *(1, a, b, t, result.byte_size),

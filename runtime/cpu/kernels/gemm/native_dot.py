@@ -244,6 +244,7 @@ class VectorRegisters:
 
 @cache
 def host_registers() -> VectorRegisters:
+    """Return the vector registers of the host."""
     wide, narrow = tuning.BLOCK_REGISTERS
     return VectorRegisters(64, wide) if host_has("avx512f") else VectorRegisters(32, narrow)
 

@@ -11,6 +11,7 @@ from spmd.shape import PrimitiveType
 
 
 def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:
+    """Return the IR of ``thin_dot_code``."""
     f = FunctionWriter(FUNCTION, ThinDotRecord)
     write = _write_by_row if by_row else _write_by_column
     write(f, {PrimitiveType.F32: F32, PrimitiveType.F64: F64}[kind], rows)

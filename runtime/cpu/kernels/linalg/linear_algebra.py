@@ -93,6 +93,7 @@ def bind_triangular_solve(kernel: TriangularSolveKernel, arrays: KernelArrays) -
 
 
 def is_small(kind: PrimitiveType, size: int) -> bool:
+    """Return whether generated code, not a library, computes systems of ``size`` rows of type ``kind``."""
     return size <= MOST_ROWS and not kind.is_complex
 
 

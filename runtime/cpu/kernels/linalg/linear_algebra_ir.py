@@ -70,6 +70,7 @@ def cholesky_code(variant: CholeskyVariant, potrf: BlasFunction) -> NativeLibrar
 
 
 def cholesky_ir(variant: CholeskyVariant, index_bits: int) -> str:
+    """Return the IR of ``cholesky_code``. The sizes of LAPACK have ``index_bits`` bits."""
     module = Module()
     if variant.small:
         add_factor(module, variant.kind)
@@ -190,6 +191,7 @@ def solve_code(variant: SolveVariant, trsm: BlasFunction) -> NativeLibrary:
 
 
 def solve_ir(variant: SolveVariant, index_bits: int) -> str:
+    """Return the IR of ``solve_code``. The sizes of BLAS have ``index_bits`` bits."""
     f, index = FunctionWriter(SOLVE, SolveRecord), f"i{index_bits}"
     rec = f.record
     alpha = _one(f, variant.kind)

@@ -73,6 +73,7 @@ def small_solve_code(variant: SmallSolveVariant) -> NativeLibrary:
 
 
 def small_solve_ir(variant: SmallSolveVariant) -> str:
+    """Return the IR of ``small_solve_code``."""
     return _Solve(variant).text()
 
 

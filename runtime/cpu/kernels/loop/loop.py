@@ -171,11 +171,13 @@ class ArrayAccess:
 
 
 def access_of(view: StridedView, array: NDArray, shifts: tuple[Shift, ...] = ()) -> ArrayAccess:
+    """Return the access to ``view``, which begins at the first element of ``array``."""
     first, item = array.ctypes.data + view.offset, view.element_type.byte_size
     return ArrayAccess(first, view.strides, item, shifts=shifts)
 
 
 def leaf_access(leaf: LoopLeaf, operands: Sequence[NDArray]) -> ArrayAccess:
+    """Return the access of ``leaf``, which reads one of ``operands`` or is iota numbers."""
     if isinstance(leaf, Numbers):
         return ArrayAccess(leaf.view.offset, leaf.view.strides, 1, True, leaf.shifts)
     return access_of(leaf.view, operands[leaf.operand], leaf.shifts)
@@ -187,6 +189,7 @@ def track(view: StridedView, *, counts: bool = False) -> ArrayAccess:
 
 
 def track_of(leaf: LoopLeaf) -> ArrayAccess:
+    """Return the access of ``leaf`` without its address."""
     return track(leaf.view, counts=isinstance(leaf, Numbers))
 
 
@@ -195,12 +198,14 @@ Starting: TypeAlias = Sequence[tuple[ScalarProgram, Sequence[ArrayAccess]]]
 
 
 def starting_accesses(stages: Sequence[StartsStage], operands: Sequence[NDArray]) -> Starting:
+    """Return the programs of ``stages`` with the accesses of their parameters to ``operands``."""
     return [
         (stage.program, [leaf_access(leaf, operands) for leaf in stage.leaves]) for stage in stages
     ]
 
 
 def starts_variant(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsVariant:
+    """Return the variant of the code that computes ``starts`` and shifts ``accesses`` by them."""
     if not starts:
         return StartsVariant((), ((),) * len(accesses))
     stages = []
@@ -217,6 +222,7 @@ def _numbers(accesses: Sequence[ArrayAccess]) -> tuple[tuple[int, ...], ...]:
 
 
 def starts_record(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsRecord:
+    """Return the record for the code of ``starts_variant``."""
     stages = []
     for program, own in starts:
         _, constants = without_constants(program)

@@ -38,6 +38,7 @@ LINE_BYTES = 64
 
 
 def loop_ir(variant: LoopVariant) -> str:
+    """Return the IR of ``loop_code``."""
     module = Module(*program_ir(variant.program, "body"), *starts_ir(variant.starts))
     for width in transposed_widths(variant):
         module.declare(f"declare void @{transpose_name(width)}(ptr, i64, ptr, i64, i64, i64)")

@@ -45,6 +45,7 @@ def random_bits_code(variant: RandomBitsVariant) -> NativeLibrary:
 
 
 def random_bits_ir(variant: RandomBitsVariant) -> str:
+    """Return the IR of ``random_bits_code``."""
     return _RandomBits(variant).text()
 
 

@@ -77,6 +77,7 @@ def reduce_code(variant: ReduceVariant) -> NativeLibrary:
 
 
 def reduce_ir(variant: ReduceVariant) -> str:
+    """Return the IR of ``reduce_code``."""
     module = Module(*program_ir(variant.program, "combine"))
     return ReduceWriter(variant, module).text()
 

@@ -75,6 +75,7 @@ def scan_code(variant: ScanVariant) -> NativeLibrary:
 
 
 def scan_ir(variant: ScanVariant) -> str:
+    """Return the IR of ``scan_code``."""
     return _Scan(variant).text()
 
 

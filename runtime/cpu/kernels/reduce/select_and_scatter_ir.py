@@ -72,6 +72,7 @@ def select_and_scatter_code(variant: SelectVariant) -> NativeLibrary:
 
 
 def select_and_scatter_ir(variant: SelectVariant) -> str:
+    """Return the IR of ``select_and_scatter_code``."""
     return _Select(variant).text()
 
 

@@ -86,6 +86,7 @@ def window_code(variant: WindowVariant) -> NativeLibrary:
 
 
 def window_ir(variant: WindowVariant) -> str:
+    """Return the IR of ``window_code``."""
     return _Window(variant).text()
 
 

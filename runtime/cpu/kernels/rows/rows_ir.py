@@ -37,6 +37,7 @@ from spmd.shape import PrimitiveType
 
 
 def row_ir(variant: RowVariant) -> str:
+    """Return the IR of ``row_code``."""
     module = Module(*starts_ir(variant.starts))
     for number, each in enumerate(variant.passes):
         for name, part in _parts(number, each):

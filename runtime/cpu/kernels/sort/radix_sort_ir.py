@@ -56,6 +56,7 @@ def radix_sort_code(variant: RadixVariant) -> NativeLibrary:
 
 
 def radix_sort_ir(variant: RadixVariant) -> str:
+    """Return the IR of ``radix_sort_code``."""
     types = [stored_type(kind) for kind in variant.kinds]
     passes = _Passes(variant, Module(*key_functions(variant.key)))
     passes.add_move()

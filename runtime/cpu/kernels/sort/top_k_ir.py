@@ -34,6 +34,7 @@ def top_code(variant: RadixVariant) -> NativeLibrary:
 
 
 def top_ir(variant: RadixVariant) -> str:
+    """Return the IR of ``top_code``."""
     key = variant.key
     types = [stored_type(kind) for kind in variant.kinds]
     module = Module(*key_functions(key))

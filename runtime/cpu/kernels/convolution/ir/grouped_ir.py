@@ -72,6 +72,7 @@ def group_code(kind: PrimitiveType, vectors: int) -> NativeLibrary:
 
 
 def group_ir(kind: PrimitiveType, vectors: int) -> str:
+    """Return the IR of ``group_code``."""
     module = Module()
     _add_one_output(module, kind, vectors)
     f = FunctionWriter(FUNCTION, GroupRecord, module=module)

@@ -103,6 +103,7 @@ def convolution_code(kind: PrimitiveType, gemm: BlasFunction) -> NativeLibrary:
 
 
 def convolution_ir(kind: PrimitiveType, index_bits: int) -> str:
+    """Return the IR of ``convolution_code``. The sizes of BLAS have ``index_bits`` bits."""
     t = wide_type(kind)
     module = Module()
     _add_pack(module, t)

@@ -105,6 +105,7 @@ def thin_code(kind: PrimitiveType, features: int) -> NativeLibrary:
 
 
 def thin_ir(sums: Lanes) -> str:
+    """Return the IR of ``thin_code``."""
     module = Module()
     _Line(sums, module).write()
     f = FunctionWriter(FUNCTION, ThinRecord, module=module)

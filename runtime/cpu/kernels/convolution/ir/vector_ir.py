@@ -112,6 +112,7 @@ def vector_code(variant: VectorMicroKernel, left: LeftLayout) -> NativeLibrary:
 
 
 def vector_ir(variant: VectorMicroKernel, left: LeftLayout) -> str:
+    """Return the IR of ``vector_code``."""
     heights = variant.next_heights()
     numbers = ", ".join(f"i8 {height}" for height in heights)
     module = Module(
