@@ -1,4 +1,4 @@
-"""Records and variants of the starts of dynamic slices (dynamic_starts.py has their code), and of loop nests."""
+"""Records and variants of the starts of dynamic slices, whose code ir/dynamic_starts.py writes, and of loop nests."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StartsStage:
-    """Stage that computes starts. ``program`` gives them as s64; ``counted`` parameters are words, others pointers.
+    """Stage of the computation of starts. ``program`` returns the starts as s64.
 
-    shifts: for each parameter, the numbers of the previous stage's starts that move its pointer.
+    Parameters that are ``counted`` are words of the record; all others are addresses of scalars. ``shifts`` gives for
+    each parameter the numbers of the previous stage's starts that offset its address.
     """
 
     program: ScalarProgram
@@ -25,9 +26,9 @@ class StartsStage:
 
 @cache
 def without_constants(program: ScalarProgram) -> tuple[ScalarProgram, tuple[int, ...]]:
-    """Return `program` with its integer constants as parameters behind its own, and these constants as words.
+    """Return ``program`` with its integer constants as additional parameters, and the constants as words.
 
-    The slices of a module often start at (id + 1) % n, (id + 2) % n, ...: one function serves all of them.
+    The slices of a module often start at (id + 1) % n, (id + 2) % n, and so on, which one function then computes.
     """
     count = len(program.parameters)
     lifted = [
@@ -48,11 +49,12 @@ def without_constants(program: ScalarProgram) -> tuple[ScalarProgram, tuple[int,
 
 
 def _signed(bits: int) -> int:
-    """Return up to 64 bits as the signed number that a record's word holds."""
+    """Return ``bits``, an unsigned 64-bit number, as the signed number with the same bits."""
     return bits - (1 << 64) if bits >> 63 else bits
 
 
 def _renumbered(step: ScalarStep, register: Mapping[int, int]) -> ScalarStep:
+    """Return ``step`` with its operand registers renumbered."""
     if isinstance(step, ScalarConstant):
         return step
     return replace(step, operands=tuple(register[r] for r in step.operands))
@@ -60,7 +62,10 @@ def _renumbered(step: ScalarStep, register: Mapping[int, int]) -> ScalarStep:
 
 @dataclass(frozen=True, slots=True)
 class StartsVariant:
-    """Variant of the code of starts. shifts: for each array, the numbers of the last stage's starts that move it."""
+    """Variant of the code of starts.
+
+    ``shifts`` gives for each array the numbers of the last stage's starts that offset it.
+    """
 
     stages: tuple[StartsStage, ...]
     shifts: tuple[tuple[int, ...], ...]
@@ -68,7 +73,7 @@ class StartsVariant:
 
 @record
 class ShiftRecord(Record):
-    """Largest value of a start, and the stride of the dimension, in bytes or in ones."""
+    """Offset by a start: the start's largest value, and the stride of its dimension in bytes or counted units."""
 
     limit: Word
     stride: Word
@@ -76,7 +81,7 @@ class ShiftRecord(Record):
 
 @record
 class StageRecord(Record):
-    """Parameters of a stage, which are addresses or numbers, and the shifts of those that earlier starts move."""
+    """Parameters of a stage, which are addresses or numbers, and the shifts of those that earlier starts offset."""
 
     parameters: Sequence[Word]
     shifts: Sequence[ShiftRecord]
@@ -84,7 +89,7 @@ class StageRecord(Record):
 
 @record
 class StartsRecord(Record):
-    """Words that ``computed_starts`` reads one by one, and then ``moved_by``: the stages, and the shifts of arrays."""
+    """The stages, whose words ``computed_starts`` reads in order, and then the shifts of arrays for ``moved_by``."""
 
     stages: Sequence[StageRecord]
     shifts: Sequence[ShiftRecord]
@@ -92,9 +97,9 @@ class StartsRecord(Record):
 
 @record
 class NestRecord(Record):
-    """Record of a loop nest: base addresses of its arrays (or numbers), sizes, strides, starts.
+    """Record of a loop nest: the base address (or first number) of each array, sizes, strides and starts.
 
-    Strides are given for each array, in bytes or in ones, in the order of ``sizes``. No size is 0.
+    ``strides`` has one list per array, in bytes or in counted units, in the order of ``sizes``. No size is 0.
     """
 
     firsts: Sequence[Word]

@@ -1,1 +1,1 @@
-"""Fusions: what a kernel of several instructions computes, and the emitter that makes it."""
+"""Fusions: the computation of a kernel of several instructions, and the emitter that generates its code."""

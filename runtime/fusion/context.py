@@ -1,4 +1,4 @@
-"""Inputs of fusion planning: a module with an order of each computation, and its memory in that order."""
+"""Inputs of fusion planning: a module, an instruction order of each of its computations, and the memory need in it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from spmd.hlo.clone import clone_module
 from spmd.lazy_dataclass import dataclass
 from spmd.passes.fuel import Fuel
 
-#: Fraction of the module's memory that a plan may use in addition: the time saved is rarely as
-#: small.
+#: Memory that a plan may use in addition, as a fraction of the module's memory. Plans usually save a larger fraction of
+#: the time.
 SLACK = 1 / 64
-#: Bytes that it may use in any case: the alignment of eight arrays. Of a program of some kilobytes the fraction is
-#: less, and each plan that is given up costs as much as the one that is carried out.
+#: Bytes that a plan may always use in addition: the alignment padding of eight arrays. For a program of a few kilobytes
+#: the fraction above is less than that, and rejecting a plan costs as much compile time as carrying one out.
 SLACK_BYTES = 512
 
-#: Sources, which no kernel computes.
+#: Opcodes that no kernel computes.
 _SOURCES = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.IOTA})
 
 
 @dataclass(frozen=True)
 class FusionContext:
-    """Module to plan for. order_of: the schedule if there is one, else the stored order made topological.
+    """A module for which fusions are planned.
 
-    program: its linearized steps. needs_of: live bytes at each position of the order, by the memory models.
+    ``order_of`` gives each computation's schedule, or its stored order made topological if the module has no schedule.
+    ``program`` is the linearized program in this order, and ``needs_of`` gives the live bytes at each of its positions
+    as ``models`` estimates them.
     """
 
     module: HloModule
@@ -43,7 +45,7 @@ class FusionContext:
 
     @staticmethod
     def of(module: HloModule) -> FusionContext | None:
-        """Return the context of a module; None if the runtime does not run it."""
+        """Return the context of ``module``, or None if the runtime does not support one of its operations."""
         ordered = _in_order(module)
         try:
             program = linearize(ordered)
@@ -61,9 +63,10 @@ class FusionContext:
         return FusionContext(module, models, order_of, needs_of, program)
 
     def carried_out(self, plans: Iterable[FusionPlan], granted: int) -> HloModule | None:
-        """Return a copy of the module with the planned kernels.
+        """Return a copy of the module with the kernels of ``plans`` as fusions.
 
-        Returns None if it needs clearly more memory than the module, and more than ``granted`` bytes.
+        Returns None if the copy needs more than ``granted`` bytes and exceeds the module's memory by more than the
+        slack (``SLACK``, ``SLACK_BYTES``).
         """
         copy = clone_module(self.module)
         named = {x.name: x for x in copy.all_instructions()}
@@ -74,7 +77,10 @@ class FusionContext:
         return copy if self._holds(linearize(_in_order(copy)), granted) else None
 
     def _holds(self, fused: Program, granted: int) -> bool:
-        """Return whether the memory suffices. The lower bound comes first because most plans stay below it."""
+        """Return whether ``fused`` needs at most ``granted`` bytes, or at most the module's memory and the slack.
+
+        The module's lower bound is compared before its exact memory, because most plans already stay below the bound.
+        """
         if granted and needs_no_more(fused, granted):
             return True
         bounds = (bound(self.program) for bound in (least_bytes, program_bytes))
@@ -85,9 +91,9 @@ class FusionContext:
 
 
 def _broadcast_results(module: HloModule) -> list[HloInstruction]:
-    """Return broadcasts of computed values that are results of the program.
+    """Return the broadcasts of computed values that are results of the program and that no other instruction reads.
 
-    No other instruction reads them, so they are not views: their elements are written, best by what computes the value.
+    They are not views but arrays that must be written, preferably by the kernel that computes the value.
     """
     root = module.entry.root
     results = root.operands if root.opcode is Opcode.TUPLE else (root,)
@@ -110,6 +116,7 @@ def _in_order(module: HloModule) -> HloModule:
 
 
 def _as_in(copy: HloComputation, original: HloComputation) -> list[HloInstruction]:
+    """Return the instructions of ``original`` in the order of ``copy``, which has instructions of the same names."""
     if copy is original:
         return list(original.instructions)
     named = {x.name: x for x in original.instructions}

@@ -39,16 +39,16 @@ from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import IotaAttrs
 from spmd.shape import PrimitiveType
 
-#: Bounds on what one kernel computes per element, for the sake of compile time and registers.
+#: Limits on the values computed and the elements read per index, for the sake of compile time and registers.
 MAX_STEPS = 256
 MAX_LEAVES = 48
-#: Instructions that a program computes without reading another.
+#: Opcodes whose values a scalar program generates without operands.
 SOURCES = frozenset({Opcode.CONSTANT, Opcode.IOTA})
 
 
 @dataclass(frozen=True, slots=True)
 class InputLeaf:
-    """Elements of input ``number``, seen through ``path`` from the index space."""
+    """Element of input ``number``, of type ``kind``, that is seen through ``path`` at each point of the index space."""
 
     number: int
     kind: PrimitiveType
@@ -57,7 +57,7 @@ class InputLeaf:
 
 @dataclass(frozen=True, slots=True)
 class CountLeaf:
-    """An s64 number: ``counting.offset`` plus the sum of index times ``counting.strides``. It reads no memory."""
+    """An s64 number: ``counting.offset`` plus the dot product of the index and ``counting.strides``."""
 
     counting: StridedView
     shifts: tuple[Shift, ...] = ()
@@ -69,27 +69,28 @@ Leaf: TypeAlias = InputLeaf | CountLeaf
 
 @dataclass(frozen=True, slots=True)
 class ElementGraph:
-    """Scalar program and its inputs. Parameter i is the element of leaf i; results are the wanted values in order."""
+    """Scalar program and its leaves. Parameter i is the element of leaf i; results are the wanted values, in order."""
 
     leaves: tuple[Leaf, ...]
     program: ScalarProgram
 
 
-#: An instruction seen through a path.
+#: An instruction and the path through which its value is seen.
 Wanted: TypeAlias = tuple[HloInstruction, ViewPath]
 #: Key of a read of an instruction: the access map, or the path if strides cannot express it.
 Key: TypeAlias = AccessMap | ViewPath
-#: An instruction, read with one access map.
+#: An instruction and the key of one read of its value.
 _Read: TypeAlias = tuple[HloInstruction, Key]
 
 
 @dataclass
 class Starts:
-    """Start scalars of dynamic slices, numbered in order of discovery; the graphs of a kernel share them."""
+    """Start scalars of dynamic slices, numbered in order of discovery. All graphs of a kernel share the numbers."""
 
     scalars: list[HloInstruction] = field(default_factory=list)
 
     def number(self, scalar: HloInstruction) -> int:
+        """Return the number of ``scalar``, which is added if it is new."""
         if scalar not in self.scalars:
             self.scalars.append(scalar)
         return self.scalars.index(scalar)
@@ -98,7 +99,7 @@ class Starts:
         return Starts(list(self.scalars))
 
     def numbers(self, x: HloInstruction, starts: Sequence[HloInstruction]) -> tuple[int, ...]:
-        """Return the numbers of the start scalars of ``x``, one for each dimension of its first operand.
+        """Return the numbers of ``starts``, the start scalars of ``x``, one for each dimension of its first operand.
 
         Raises NoEmitterError if the starts are a vector or of type u64.
         """
@@ -109,9 +110,10 @@ class Starts:
         return tuple(map(self.number, starts))
 
     def graphs(self, inputs: Mapping[HloInstruction, int]) -> tuple[ElementGraph, ...]:
-        """Return graphs that compute the scalars once for the kernel; the last one gives all of them as s64.
+        """Return the graphs that compute the start scalars, once per kernel. The last graph's results are all scalars
+        as s64.
 
-        The starts of its leaves are computed by the graph before it.
+        If the leaves of a graph are themselves dynamic slices, the graph before computes their start scalars.
         """
         if not self.scalars:
             return ()
@@ -138,11 +140,12 @@ def element_graph(
 ) -> ElementGraph:
     """Return the program that computes ``wanted`` from elements of ``inputs``, which are its leaves.
 
-    An instruction that several others need at one index is computed once; at two indices, twice. Start scalars of
-    dynamic slices are added to ``starts``; ``ranges`` narrow the index space. Raises NoEmitterError if an instruction
-    is not elementwise, or strides cannot express how an input is read; CutError if that depends on the index.
+    An instruction that several others read at one index is computed once; at two indices, twice. Start scalars of
+    dynamic slices are added to ``starts``, and ``ranges`` narrow the index space. ``order`` may give the post order of
+    ``wanted``, for a caller that needs the same instructions at several indices.
 
-    ``order``: the post order of ``wanted``, for a caller that needs the same instructions at several indices.
+    Raises NoEmitterError if an instruction is not elementwise or strides cannot express how an input is read, and
+    CutError if the index decides which operand is read.
     """
     if order is None:
         order = post_order([instruction for instruction, _ in wanted], inputs)
@@ -152,7 +155,7 @@ def element_graph(
 def post_order(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> list[HloInstruction]:
-    """Return the instructions that ``roots`` need, operands first; inputs are leaves."""
+    """Return the instructions that ``roots`` need, operands first. ``inputs`` are included, but not their operands."""
     done: dict[HloInstruction, None] = {}
     begun: set[HloInstruction] = set()
     stack = [*reversed(roots)]
@@ -169,7 +172,7 @@ def post_order(
 def read_key(
     instruction: HloInstruction, path: ViewPath, inputs: Collection[HloInstruction]
 ) -> Key:
-    """Return the key of a read. A constant has one value at every index, unless it is an input (then any array)."""
+    """Return the key of a read. All reads of a constant that is no input have one key, since its elements are equal."""
     if instruction.opcode is Opcode.CONSTANT and instruction not in inputs:
         return ()
     return _key_of_elements(instruction, path)
@@ -182,16 +185,16 @@ def _key_of_elements(instruction: HloInstruction, path: ViewPath) -> Key:
 
 
 def counting_line(iota: HloInstruction) -> StridedView:
-    """Return the elements of an iota as the offsets of a view: a stride of one along the dimension that is counted."""
+    """Return the elements of an iota as the offsets of a view, with stride 1 along the dimension that is counted."""
     shape, along = array_shape(iota), iota.attrs_as(IotaAttrs).dimension
     steps = tuple(int(d == along) for d in range(shape.rank))
     return StridedView(shape.element_type, shape.dims, steps)
 
 
 def shown_operand(instruction: HloInstruction, path: ViewPath, starts: Starts) -> Wanted | None:
-    """Return the read that replaces an instruction that only renames or rearranges; None if it computes.
+    """Return the operand read equal to a read of ``instruction`` through ``path``, or None if the instruction computes.
 
-    A concatenation or a pad rearranges in ways that the index decides (``piece_read``).
+    Of a concatenation or a pad, the index decides which operand is read (``piece_read``).
     """
     if renames(instruction):
         return instruction.operand(0), path
@@ -206,10 +209,11 @@ def shown_operand(instruction: HloInstruction, path: ViewPath, starts: Starts) -
 def operand_reads(
     instruction: HloInstruction, path: ViewPath, key: Key
 ) -> Iterator[tuple[HloInstruction, ViewPath, Key]]:
-    """Yield the operand reads of ``instruction``, which computes, seen through ``path``, with their keys.
+    """Yield the operand reads, with their keys, of a computing ``instruction`` that is read through ``path`` with
+    ``key``.
 
-    key: that of the read of the instruction. It is also the key of operands of equal sizes. A constant among the
-    operands may be an input, with an element at each index.
+    Operands of the instruction's own sizes have the same key. Raises NoEmitterError if the instruction is not
+    elementwise.
     """
     if instruction.opcode is Opcode.REDUCE:
         for operand, there in terms(instruction, path):
@@ -230,15 +234,16 @@ def operand_reads(
 
 
 def _scalar_key(key: Key, path: ViewPath) -> Key:
-    """Return the key of a read of a scalar through ``path``, next to a read with ``key``."""
+    """Return the key of the read of a scalar operand through ``path``, by an instruction that is read with ``key``."""
     return AccessMap((0,) * len(key.strides), 0) if isinstance(key, AccessMap) else path
 
 
 @dataclass
 class _Builder:
-    """Builder of a graph. reads: the operand reads of each computing instruction, per demand.
+    """Builder of a graph.
 
-    same: for instructions that only rename or rearrange, the read that replaces theirs.
+    ``demands`` holds the reads of each instruction, ``reads`` the operand reads of each read that computes, and
+    ``same`` the equal operand read of each read that only renames or rearranges.
     """
 
     wanted: Sequence[Wanted]
@@ -258,7 +263,7 @@ class _Builder:
     def build(self) -> ElementGraph:
         wanted = [self.add_read(*each) for each in self.wanted]
         for instruction in reversed(self.order):
-            # If several paths lead to the same elements, the first is followed.
+            # Of several paths to the same elements, only the first is in ``demands``.
             for key, path in list(self.demands.get(instruction, {}).items()):
                 self.follow((instruction, key), path)
         self.make_leaves()
@@ -268,7 +273,7 @@ class _Builder:
         return _in_order_of_use(self.leaves, self.steps, list(map(self.register, wanted)))
 
     def follow(self, read: _Read, path: ViewPath) -> None:
-        """Demand the reads that the instruction of ``read``, seen through ``path``, needs."""
+        """Demand the operand reads that ``read``, through ``path``, needs."""
         instruction, key = read
         if instruction in self.inputs or instruction.opcode in SOURCES:
             return
@@ -286,7 +291,7 @@ class _Builder:
         return self.add_at(instruction, path, read_key(instruction, path, self.inputs))
 
     def add_at(self, instruction: HloInstruction, path: ViewPath, key: Key) -> _Read:
-        """Demand the read with ``key``, which is that of ``path``."""
+        """Demand the read of ``instruction`` through ``path``, whose key is ``key``."""
         if instruction.opcode is Opcode.CONSTANT and instruction not in self.inputs:
             key = ()
         demands = self.demands.setdefault(instruction, {})
@@ -341,7 +346,7 @@ class _Builder:
                 self.registers[read] = len(self.leaves) + len(self.steps) - 1
 
     def steps_of(self, read: _Read) -> list[ScalarStep]:
-        """Return the steps that compute ``read``, the last of which gives its value."""
+        """Return the program steps that compute ``read``; the last one gives its value."""
         instruction, _ = read
         if instruction.opcode is not Opcode.REDUCE:
             return [self.step(read)]
@@ -365,10 +370,10 @@ class _Builder:
 def _in_order_of_use(
     leaves: Sequence[Leaf], steps: Sequence[ScalarStep], results: Sequence[int]
 ) -> ElementGraph:
-    """Return the graph with its leaves numbered as the program first uses them.
+    """Return the graph with its leaves numbered in the order in which the program first uses them.
 
-    Loops that compute the same of other inputs then have one program, and one machine code: the pieces of a stencil
-    read a neighbour from the halo or from the tile, in every combination.
+    Loops that differ only in their inputs then share one program and its machine code, such as the pieces of a stencil,
+    which read each neighbour either from the halo or from the tile.
     """
     operands = [r for step in steps if isinstance(step, ScalarOp) for r in step.operands]
     used = [r for r in dict.fromkeys((*operands, *results)) if r < len(leaves)]

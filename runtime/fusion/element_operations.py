@@ -1,5 +1,7 @@
-"""Operations of single elements: which instructions are such, as steps of scalar programs, constants, and reductions of
-few elements."""
+"""Element operations: the instructions that compute single elements, as steps of scalar programs.
+
+They include constants of one value and reductions of few elements.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 def element_operation(signature: ElementSignature, operands: tuple[int, ...]) -> ScalarOp:
-    """Return the step of a scalar program. Raises NoEmitterError if there is no code for it."""
+    """Return the program step that applies ``signature`` to the registers ``operands``.
+
+    Raises NoEmitterError if there is no code for the operation.
+    """
     if not _has_operation(signature):
         types = ", ".join(map(str, signature.operands))
         raise NoEmitterError(
@@ -32,7 +37,7 @@ def element_operation(signature: ElementSignature, operands: tuple[int, ...]) ->
 
 
 def is_element_operation(x: HloInstruction) -> bool:
-    """Return whether ``x`` is computed per element from operands at its own indices, and from scalars."""
+    """Return whether code can compute each element of ``x`` from scalars and operand elements at the same index."""
     shapes = [one.shape for one in (x, *x.operands)]
     if not is_elementwise(x.opcode) or renames(x) or not x.num_operands:
         return False
@@ -48,12 +53,12 @@ def _has_operation(signature: ElementSignature) -> bool:
 
 
 def is_elementwise(opcode: Opcode) -> bool:
-    """Return whether results are computed per element, a bitcast-convert included."""
+    """Return whether ``opcode`` computes each element from operand elements at the same index; bitcast-convert does."""
     return OPS[opcode].elementwise or opcode is Opcode.BITCAST_CONVERT
 
 
 def renames(instruction: HloInstruction) -> bool:
-    """Return whether the result is the operand itself."""
+    """Return whether the result equals the operand: a copy, or a convert to the operand's own type."""
     if instruction.opcode is Opcode.CONVERT:
         return instruction.dims == instruction.operand(0).dims and (
             instruction.array_shape.element_type is instruction.operand(0).array_shape.element_type
@@ -62,7 +67,7 @@ def renames(instruction: HloInstruction) -> bool:
 
 
 def is_plain(x: HloInstruction) -> bool:
-    """Return whether ``x`` is a static array in the default memory without control edges."""
+    """Return whether ``x`` is an array of static sizes in the default memory space and has no control edges."""
     shape = x.shape
     if not isinstance(shape, ArrayShape) or any(shape.dynamic):
         return False
@@ -80,7 +85,10 @@ def array_shape(instruction: HloInstruction) -> ArrayShape:
 
 
 def splat_constant(instruction: HloInstruction) -> ScalarConstant:
-    """Return the one value of a constant. Raises NoEmitterError if elements differ, or have no bytes of their own."""
+    """Return the value that all elements of a constant have.
+
+    Raises NoEmitterError if the elements differ, if there are none, or if they are narrower than a byte.
+    """
     literal = instruction.attrs_as(ConstantAttrs).literal
     kind = array_shape(instruction).element_type
     if literal is None or literal.array is None or literal.array.size == 0:
@@ -96,15 +104,15 @@ def splat_constant(instruction: HloInstruction) -> ScalarConstant:
 
 # ---- reductions of few elements, in loops over their results
 
-#: Most elements of a reduction that a loop over its results combines (Zen 5: the norms of 20,000 rows of 2 take 0.5 of
-#: the time of a loop over rows, of 4 0.5; their softmax 0.3 and 0.4).
+#: Largest number of elements per result for which a loop over the results computes a reduction. On Zen 5 the norms of
+#: 20,000 rows of 2 or of 4 elements take 0.5 of the time of a loop over rows; their softmax takes 0.3 and 0.4 of it.
 FEW = 4
 
 
 def terms(reduce: HloInstruction, path: ViewPath) -> Iterator[tuple[HloInstruction, ViewPath]]:
-    """Yield the initial value and the elements that ``reduce``, seen through ``path``, combines, in their order.
+    """Yield the initial value and then, in order, the elements that ``reduce``, seen through ``path``, combines.
 
-    Raises NoEmitterError if they are many, or the reduction is no plain one.
+    Raises NoEmitterError if there are more than ``FEW``, or if the reduction has several operands or its own combiner.
     """
     if reduce.num_operands != 2 or reduction_kind(reduce.to_apply) is None:
         raise NoEmitterError(f"{reduce.name} combines elements in its own way")
@@ -124,9 +132,9 @@ def terms(reduce: HloInstruction, path: ViewPath) -> Iterator[tuple[HloInstructi
 
 
 def combination(reduce: HloInstruction, registers: Sequence[int], following: int) -> list[ScalarOp]:
-    """Return the steps that combine ``registers``, one after the other; the first writes register ``following``.
+    """Return the steps that combine ``registers`` one after the other. The first step writes register ``following``.
 
-    Totals of floats narrower than f32 are f32, as in other reductions.
+    Floats narrower than f32 are accumulated in f32, as in other reductions.
     """
     kind = array_shape(reduce).element_type
     narrow = kind.is_floating and kind.bits < 32

@@ -1,7 +1,7 @@
-"""Choice of the emitter for a fusion. Only this module decides what can be fused.
+"""Choice of the emitter for a fusion. Only this module decides whether instructions can be fused.
 
-The decision uses the fused computation alone, as if its operands were dense and row-major. An operand that is not, and
-cannot be read with its strides, is copied first (``Lowering.layouts``).
+The decision depends on the fused computation alone, as if its operands were dense and row-major. An operand that is
+not, and that strides cannot express, is copied first (``Lowering.layouts``).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from spmd.lazy_dataclass import dataclass
 #: Names of the emitters of loops and of products with epilogues.
 LOOP, PRODUCT = "loop", "product"
 
-#: Computation of a fusion, as its emitter needs it.
+#: Plan of a fusion, which its emitter generates code from.
 Plan: TypeAlias = LoopFusion | RowFusionPlan | ProductFusion | SlicedProduct
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """Name of the emitter, and its plan."""
+    """Emitter of a fusion, by name, and the plan that it generates code from."""
 
     emitter: str
     plan: Plan
@@ -41,10 +41,10 @@ class Emitted:
 def emitter_of(fused: HloInstruction | HloComputation) -> str | None:
     """Return the emitter of a fusion, of a fused computation, or of an instruction as if it were fused alone.
 
-    "loop": one loop over the index space of all results, which may combine a few elements each. "reduce": reductions
-    along the same dimensions of one index space, of computed values, and what is computed of their results. "row": the
-    same, and what is computed at all indices from their results, such as softmax. "product": a matrix product with one
-    of these three as its epilogue, or with slices as its operands. None: there is no emitter; ``why_not`` returns the
+    "loop" is one loop over the index space of all results, each of which may combine a few elements. "reduce" computes
+    reductions along the same dimensions of one index space, and values per row from their results. "row" also computes
+    values at all indices from the reductions, as in softmax. "product" is a matrix product whose epilogue is one of
+    these three, or whose operands are slices. The result is None if there is no emitter; ``why_not`` then gives the
     reason.
     """
     try:
@@ -54,7 +54,7 @@ def emitter_of(fused: HloInstruction | HloComputation) -> str | None:
 
 
 def why_not(fused: HloInstruction | HloComputation) -> str:
-    """Return a sentence on why ``emitter_of`` is None, or an empty string if it is not."""
+    """Return the reason, a sentence, for which ``emitter_of`` returns None; if it does not, an empty string."""
     try:
         emitted(fused)
     except NoEmitterError as reason:
@@ -63,7 +63,7 @@ def why_not(fused: HloInstruction | HloComputation) -> str:
 
 
 def emitted(fused: HloInstruction | HloComputation) -> Emitted:
-    """Return the emitter and its plan. Raises NoEmitterError if there is none."""
+    """Return the emitter of ``fused`` and its plan. Raises NoEmitterError if there is none."""
     roots, inputs = _region_of(fused)
     return as_loop_if_short(emitted_region(roots, inputs), roots, inputs)
 
@@ -71,7 +71,7 @@ def emitted(fused: HloInstruction | HloComputation) -> Emitted:
 def _region_of(
     fused: HloInstruction | HloComputation,
 ) -> tuple[Sequence[HloInstruction], dict[HloInstruction, int]]:
-    """Return the results of a fusion, of a fused computation or of an instruction alone, and the inputs by number."""
+    """Return the results and the numbered inputs of a fusion, a fused computation, or an instruction alone."""
     if isinstance(fused, HloInstruction):
         if fused.opcode is not Opcode.FUSION:
             return (fused,), {x: fused.operands.index(x) for x in fused.operands}
@@ -86,10 +86,10 @@ def _region_of(
 def emitted_region(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> Emitted:
-    """Choose a kernel that computes ``roots`` from ``inputs`` (by operand number); both may be in any computation.
+    """Choose the emitter of a kernel that computes ``roots`` from ``inputs``, which are numbered as operands.
 
-    A pass can call it before it makes a fusion: inputs are the instructions that the fused ones read. Raises
-    NoEmitterError if there is no emitter.
+    The inputs may be any instructions of the roots' computation, so a pass can call this before it makes a fusion.
+    Raises NoEmitterError if there is no emitter.
     """
     if not roots:
         raise NoEmitterError("there is no result")
@@ -108,9 +108,9 @@ def emitted_region(
 def as_loop_if_short(
     found: Emitted, roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> Emitted:
-    """Return a loop over the results in place of ``found``, if that is a plan of rows so short that a loop is faster.
+    """Return a loop over the results instead of ``found``, if that iterates over rows so short that a loop is faster.
 
-    What the loop writes is what the rows are computed of at the same indices.
+    Returns ``found`` if its rows are not short, or if there is no such loop.
     """
     if not has_short_rows(found):
         return found
@@ -120,5 +120,5 @@ def as_loop_if_short(
 
 
 def has_short_rows(found: Emitted) -> bool:
-    """Return whether it is a plan of rows of so few elements that beginning a row takes longer than the row."""
+    """Return whether ``found`` iterates over rows so short that beginning a row takes longer than its elements."""
     return isinstance(found.plan, RowFusionPlan) and 0 < found.plan.fusion.row_length <= FEW

@@ -1,8 +1,8 @@
-"""Graph of the kernels of one computation, each a set of its instructions, and their readers.
+"""Graph of the kernels of one computation and their readers. Each kernel is a set of the computation's instructions.
 
 At first every instruction that has an emitter is a kernel of its own, with the views through which it reads operands
-(views cost nothing and may be in any number of kernels). Fusing grows kernels. The computation itself is not changed
-until the plan is complete: ``make_fusions`` applies it.
+(views cost nothing and may be in any number of kernels). Fusion then grows the kernels. The computation itself does not
+change until the plan is complete and ``make_fusions`` applies it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ConstantAttrs
 
-#: Constants of more elements are operands: they are not searched for a single value.
+#: Largest number of elements of a constant that kernels may contain; a larger one is an operand.
 MAX_CONSTANT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one kernel: more computing instructions, or more code, would spill registers and grow code; more inputs
-    and results would need more address registers than exist.
+    """Limits of one kernel.
+
+    More computing instructions, or more code, would spill registers. More inputs and results would need more address
+    registers than exist.
     """
 
     instructions: int = 64
@@ -40,7 +42,7 @@ class Limits:
 
 @dataclass
 class FusionGraph:
-    """Kernel graph. ``order``: a valid order of the computation; kernels have positions in it, and only these."""
+    """Graph of the kernels of ``computation``. Every kernel has a position in ``order``, a valid instruction order."""
 
     computation: HloComputation
     order: Sequence[HloInstruction]
@@ -49,17 +51,17 @@ class FusionGraph:
     limits: Limits = field(default_factory=Limits)
     #: Set if devices compute during communication; otherwise None.
     sides: CollectiveSides | None = None
-    #: Joined kernels, or None beyond the limits, by the kinds of both, the values they share and the wanted values.
+    #: Specifications of joined kernels (None: beyond the limits), by both kinds, the shared values and the roots.
     specs: dict[Hashable, FusedKernelSpec | None] = field(default_factory=dict)
     position: dict[HloInstruction, int] = field(default_factory=dict)
     kernel_of: dict[HloInstruction, Kernel] = field(default_factory=dict)
     readers: dict[HloInstruction, dict[Kernel, None]] = field(default_factory=dict)
-    #: Positions of instructions outside of kernels that read a result, also through views; the end
-    #: for the root.
+    #: Positions of instructions outside of kernels that read a result, directly or through views; the
+    #: computation's root counts as read at the end.
     outside: dict[HloInstruction, list[int]] = field(default_factory=dict)
     #: Instructions that were initial kernels.
     _initial: frozenset[HloInstruction] = frozenset()
-    #: Operands of products that read slices in place: arrays, and start indices.
+    #: Operands of the products that read slices in place: the sliced arrays and the start indices.
     _sliced: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
     _absorbable: dict[HloInstruction, bool] = field(default_factory=dict)
     _joined: dict[tuple[Kernel, Kernel], FusedKernelSpec | None] = field(default_factory=dict)
@@ -82,7 +84,7 @@ class FusionGraph:
     # ---- reading
     @property
     def kernels(self) -> list[Kernel]:
-        """The kernels, each once, in order."""
+        """Return the kernels, each once, by position."""
         return sorted(dict.fromkeys(self.kernel_of.values()), key=lambda kernel: kernel.position)
 
     def readers_of(self, kernel: Kernel) -> list[Kernel]:
@@ -91,7 +93,7 @@ class FusionGraph:
         return list(dict.fromkeys(r for x in kernel.roots for r in self.readers.get(x, ())))
 
     def most_readers(self, kernel: Kernel) -> int:
-        """Return the number of readers of the result that has most, in constant time."""
+        """Return the number of kernels that read the most widely read result; unlike ``readers_of``, make no list."""
         return max([len(self.readers.get(x, ())) for x in kernel.roots])
 
     def producers_of(self, kernel: Kernel) -> list[Kernel]:
@@ -99,7 +101,7 @@ class FusionGraph:
         return list(dict.fromkeys(producer for producer in found if producer is not None))
 
     def is_read_outside(self, kernel: Kernel) -> bool:
-        """Return whether the results must be in memory because instructions outside of kernels read them."""
+        """Return whether instructions outside of kernels read a result, which must then be in memory."""
         return any(x in self.outside for x in kernel.roots)
 
     def reads_slices(self, product: HloInstruction) -> bool:
@@ -107,11 +109,14 @@ class FusionGraph:
         return product in self._sliced
 
     def operands_of(self, x: HloInstruction) -> tuple[HloInstruction, ...]:
-        """Return the operands of an instruction outside of kernels: for a slice read in place, the array."""
+        """Return the operands of ``x``, which is in no kernel; a slice read in place is replaced by its array."""
         return self._sliced.get(x, x.operands)
 
     def outside_readers(self, x: HloInstruction) -> list[int]:
-        """Return positions of readers of ``x`` outside of kernels, also through views. No kernel makes ``x``."""
+        """Return the positions of the readers of ``x`` outside of kernels, also through views.
+
+        No kernel makes ``x``.
+        """
         found: list[int] = []
         stack = [x]
         seen = {x}
@@ -154,18 +159,18 @@ class FusionGraph:
 
     # ---- trying
     def joined(self, producer: Kernel, reader: Kernel) -> FusedKernelSpec | None:
-        """Return how to make ``reader`` with ``producer`` computed inside it, if the limits allow it."""
+        """Return the specification of ``reader`` that also computes ``producer``, or None if it exceeds the limits."""
         both = (producer, reader)
         if both not in self._joined:
             self._joined[both] = self._made_of(producer, reader, reader.kind.root_indices)
         return self._joined[both]
 
     def is_tried(self, producer: Kernel, reader: Kernel) -> bool:
-        """Return whether ``joined`` knows these two already."""
+        """Return whether the result of ``joined`` is cached for these two kernels."""
         return (producer, reader) in self._joined
 
     def merged(self, one: Kernel, other: Kernel, position: int) -> Kernel | None:
-        """Return one kernel for both results, if the limits allow it; results that only these two read are dropped."""
+        """Return one kernel for the results of both that others read, or None if it exceeds the limits."""
         both = {one, other}
         roots = [
             x
@@ -180,9 +185,7 @@ class FusionGraph:
         return None if spec is None else spec.kernel(one, other, position)
 
     def is_read_in_place(self, producer: Kernel, readers: Collection[Kernel]) -> bool:
-        """Return whether ``readers`` alone read the one, elementwise result, each element where they compute the same
-        one.
-        """
+        """Return whether ``readers`` alone read the one elementwise result, each element at its own index."""
         x = producer.roots[0]
         return (
             len(producer.roots) == 1
@@ -197,14 +200,14 @@ class FusionGraph:
         )
 
     def may_be_epilogue(self, kernel: Kernel) -> bool:
-        """Return whether a reduction or a product makes an input, and may compute the kernel behind it."""
+        """Return whether a reduction or a product makes an input, and may compute ``kernel`` as its epilogue."""
         return any(
             x.opcode in _WITH_EPILOGUES or (x in self.kernel_of and self.kernel_of[x].kind.reduces)
             for x in kernel.inputs
         )
 
     def kernel_of_region(self, region: Sequence[Kernel]) -> Kernel | None:
-        """Return one kernel for the result of the first one, which alone is needed, if the limits allow it."""
+        """Return one kernel for the results of ``region[0]``, or None if it exceeds the limits or has no emitter."""
         first = region[0]
         members, inputs = self._closed(first.roots, {x: None for k in region for x in k.members})
         if len(inputs) > self.limits.inputs:
@@ -219,13 +222,13 @@ class FusionGraph:
         return self._computing(kernel.members) > 1
 
     def _computing(self, members: Iterable[HloInstruction]) -> int:
-        """Return the number of members that compute something."""
+        """Return the number of ``members`` that are not free (``_is_absorbable``)."""
         return sum([not self._is_absorbable(x) for x in members])
 
     def _made_of(
         self, one: Kernel, other: Kernel, wanted: tuple[int, ...]
     ) -> FusedKernelSpec | None:
-        """Join two kernels for ``wanted`` values, if the limits allow it: n is value n of ``other``, ~n of ``one``.
+        """Return the joined kernel of ``wanted`` values (n: of ``other``, ~n: of ``one``), or None beyond the limits.
 
         The result is cached for kernels of the same kinds that share the same values.
         """
@@ -245,7 +248,7 @@ class FusionGraph:
             if not self._is_within_limits(join.kind.members, join.kind.inputs):
                 return None
             return self._within_code(join.kind.cost, lambda: join)
-        # All that both compute is needed, so nothing has to be searched for.
+        # The joined kernel needs all members of both, so its inputs are known without a traversal.
         inputs = {x: None for x in (*other.inputs, *one.inputs) if x not in both}
         if not self._is_within_limits(both, inputs):
             return None
@@ -266,7 +269,7 @@ class FusionGraph:
     def _is_within_limits(
         self, members: Collection[HloInstruction], inputs: Collection[HloInstruction]
     ) -> bool:
-        """Return whether one kernel may have this many inputs and members that compute something."""
+        """Return whether one kernel may have these ``members``, of which free ones do not count, and ``inputs``."""
         most = self.limits.instructions
         return len(inputs) <= self.limits.inputs and (
             len(members) <= most or self._computing(members) <= most
@@ -275,7 +278,7 @@ class FusionGraph:
     def _within_code(
         self, cost: KernelCost | None, make: Callable[[], Join]
     ) -> FusedKernelSpec | None:
-        """Return the join with this cost; None if there is no cost, or more code than one kernel may have."""
+        """Return the specification of the join, or None if there is no cost or more code than the limit."""
         if cost is None or cost.code > self.limits.code:
             return None
         return FusedKernelSpec(cost, make)
@@ -288,7 +291,7 @@ class FusionGraph:
         both: dict[HloInstruction, None],
         cost: KernelCost | None = None,
     ) -> Join:
-        """Return the join that computes ``roots`` by the members of ``both`` kernels."""
+        """Return the join that computes ``roots`` from the members of both kernels, which are ``both``."""
         members, inputs = self._closed(roots, both)
         index_of = {x: n for n, x in enumerate((*one.values, *other.values))}
         chosen = tuple([index_of[x] for x in (*members, *inputs)])
@@ -316,7 +319,7 @@ class FusionGraph:
 
     # ---- making
     def _kernel(self, x: HloInstruction) -> Kernel:
-        """Return the kernel of ``x`` and the views in front of it."""
+        """Return the initial kernel of ``x``, which includes the views through which ``x`` reads its operands."""
         members, inputs = self._closed((x,), {x: None})
         kind = self.kinds.kind((x,), members, inputs)
         return Kernel((*members, *inputs), self.position[x], kind)
@@ -324,7 +327,7 @@ class FusionGraph:
     def _closed(
         self, roots: Sequence[HloInstruction], members: dict[HloInstruction, None]
     ) -> tuple[dict[HloInstruction, None], dict[HloInstruction, None]]:
-        """Return the members that ``roots`` need, with views between them, and the inputs, in order of discovery."""
+        """Return the members that ``roots`` need, views between them, and the inputs, in order of discovery."""
         found: dict[HloInstruction, None] = {}
         inputs: dict[HloInstruction, None] = {}
         stack = list(reversed(roots))
@@ -345,7 +348,7 @@ class FusionGraph:
         return self.kinds.has_emitter(x)
 
     def _is_absorbable(self, x: HloInstruction) -> bool:
-        """Return whether ``x`` is free inside and outside of a kernel: views, iotas, and constants of one value."""
+        """Return whether ``x`` costs nothing in a kernel or outside: views, iotas, and constants of one value."""
         known = self._absorbable.get(x)
         if known is None:
             known = self._absorbable[x] = is_plain(x) and self._is_free(x)
@@ -364,7 +367,7 @@ class FusionGraph:
         return self.facts.is_view(x) and self.kinds.has_emitter(x)
 
     def _note_outside(self, initial: Collection[HloInstruction]) -> None:
-        """Record outside readers, going backwards: a reader of a view comes after the view."""
+        """Fill ``outside``, going backwards: the readers of a view, which come after it, also read its operand."""
         needed: dict[HloInstruction, list[int]] = {self.computation.root: [len(self.order)]}
         for x in reversed(self.order):
             here = needed.pop(x, [])
@@ -381,5 +384,5 @@ class FusionGraph:
 
 
 _WITH_EPILOGUES = frozenset({Opcode.CONVOLUTION, Opcode.DOT})
-#: Sources, which no kernel computes, and fusions.
+#: Opcodes that are never kernels: instructions that compute nothing, and existing fusions.
 _NEVER = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.IOTA, Opcode.FUSION})

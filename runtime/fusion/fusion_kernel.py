@@ -1,4 +1,4 @@
-"""Kernel during fusion planning: a set of instructions of the computation, in the order of its kind."""
+"""Kernel during fusion planning: a set of instructions of the computation, numbered as its kind numbers them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from spmd.lazy_dataclass import dataclass
 
 
 class Kernel:
-    """Kernel. ``members``: instructions that it computes, with views; ``inputs``: operands; ``roots``: results.
+    """A kernel that a fusion plan may contain. Kernels are compared by identity.
 
-    Members and inputs are in the order in which a traversal from the roots meets them. Instruction n of ``values``,
-    which are both in this order, is value n of the kind. position: its position in the computation's order. Kernels are
-    compared by identity.
+    ``members`` are the instructions that it computes, views included; ``inputs`` are the values that it reads and
+    ``roots`` its results. Members and inputs are in the order in which a traversal from the roots discovers them;
+    ``values`` is their concatenation, whose element n corresponds to value n of the kind. ``position`` is the kernel's
+    position in the computation's order.
     """
 
     def __init__(self, values: tuple[HloInstruction, ...], position: int, kind: KernelKind) -> None:
@@ -27,49 +28,63 @@ class Kernel:
 
     @cached_property
     def index_of(self) -> Mapping[HloInstruction, int]:
-        """The index in ``values`` of each instruction."""
+        """Return the index of each instruction in ``values``."""
         return {x: n for n, x in enumerate(self.values)}
 
     @property
     def cost(self) -> KernelCost:
-        """The cost of one execution."""
+        """Return the cost of one execution. Every kernel of a plan has one."""
         cost = self.kind.cost
         assert cost is not None, "a kernel is made of kernels that have a cost"
         return cost
 
     def may_overwrite(self, root: HloInstruction, read: HloInstruction) -> bool:
-        """Return whether ``root`` may be written over the memory of the input ``read``, which dies here."""
+        """Return whether ``root`` may be written over the memory of the input ``read``, if that is dead afterwards."""
         return (self.roots.index(root), self.inputs.index(read)) in self.kind.overwrites
 
     @property
     def name(self) -> str:
+        """Return the name of the last root."""
         return self.roots[-1].name
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Kind of the kernel that computes what two kernels do; its value n is value ``chosen[n]`` of their values."""
+    """Kind of the kernel that joins two kernels.
+
+    Value n of the joined kernel is value ``chosen[n]`` of the concatenated values of the two kernels.
+    """
 
     kind: KernelKind
     chosen: tuple[int, ...]
 
 
 class FusedKernelSpec:
-    """Join of two kernels. Its ``cost`` is known before its kind is: most joins that are considered are never made."""
+    """Specification of a kernel that joins two kernels.
+
+    The cost is known from the start. The kind is determined at its first use, because fusion carries out few of the
+    joins that it considers.
+    """
 
     def __init__(self, cost: KernelCost, make: Callable[[], Join]) -> None:
         self.cost, self._make = cost, make
 
     @cached_property
     def join(self) -> Join:
+        """Return the join, which is made at the first use."""
         return self._make()
 
     @property
     def kind(self) -> KernelKind:
+        """Return the kind of the joined kernel."""
         return self.join.kind
 
     def kernel(self, one: Kernel, other: Kernel, position: int) -> Kernel:
-        """Return the kernel of these two, which are of the same kinds as those that it was specified for."""
+        """Return the kernel at ``position`` that joins ``one`` and ``other``.
+
+        The two kernels must share the same values, and be of the same kinds, as the kernels for which this was
+        specified.
+        """
         of_both = (*one.values, *other.values)
         values = tuple(map(of_both.__getitem__, self.join.chosen))
         return Kernel(values, position, self.kind)

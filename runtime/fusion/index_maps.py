@@ -1,8 +1,8 @@
-"""Index maps: which element of an operand an instruction reads for one of its own, in terms of kernel loop variables.
+"""Index maps: the operand element that an instruction reads for one of its own, in terms of kernel loop variables.
 
 A map has one expression for each dimension of an array. Expressions are hashable and built the same way for the same
-element. So if two paths through a fused graph reach the same element of an instruction, this is detected and it is
-computed once. The cost depends on the loop variables of an expression.
+element. If two paths through a fused graph reach the same element of an instruction, their maps are therefore equal,
+and the element is computed once. The cost depends on the loop variables of an expression.
 
     x = f32[4,8] .., t = f32[8,4] transpose(x), dimensions={1,0}, b = f32[2,8,4] broadcast(t), dimensions={1,2}
     loop (i0, i1, i2) over b:   b at (i0, i1, i2)   t at (i1, i2)   x at (i2, i1): not i0, so 32 elements read twice
@@ -24,13 +24,12 @@ from spmd.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One expression. key: its structure; it alone is compared.
+    """Expression of the index along one dimension. Expressions are compared by ``key``, their structure, alone.
 
-    variables: the loop variables that it depends on.
-
-    plain: the number of the variable, if the expression is that variable unchanged; otherwise None.
-    parts: if it was merged from several expressions: these with their sizes, slowest first.
-    undivided: if it is part of a divided expression: that expression, which merging all of its parts restores.
+    ``variables`` are the loop variables that it depends on. ``plain`` is the number of a loop variable if the
+    expression is that variable unchanged, and otherwise None. An expression that merges several others lists them in
+    ``parts`` with their sizes, slowest first. An expression that is a part of a divided one refers to it in
+    ``undivided``; merging all of its parts restores it.
     """
 
     key: tuple[object, ...]
@@ -45,33 +44,38 @@ IndexMap: TypeAlias = tuple[Index, ...]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Operand read at ``map`` by the fraction ``share`` of the user's elements."""
+    """Read of an operand at ``map``, by the fraction ``share`` of the user's elements."""
 
     map: IndexMap
     share: float = 1.0
 
 
 def variable(number: int) -> Index:
+    """Return the expression that is loop variable ``number``."""
     return Index(("variable", number), frozenset((number,)), number)
 
 
 def identity(rank: int) -> IndexMap:
+    """Return the map of an array with ``rank`` dimensions whose index is the loop's own."""
     return tuple(map(variable, range(rank)))
 
 
-#: Function from an instruction and the map of its own element to the accesses of its operands, one
-#: each.
+#: Function that maps an instruction and the index map of its result to one access per operand.
 Rule: TypeAlias = Callable[[HloInstruction, IndexMap], list[Access]]
 
 _RULES: Registry[Opcode, Rule] = Registry("index map")
 
 
 def has_rule(opcode: Opcode) -> bool:
+    """Return whether the operand accesses of ``opcode`` are known."""
     return opcode in _RULES or OPS[opcode].elementwise
 
 
 def operand_accesses(user: HloInstruction, at: IndexMap) -> list[Access]:
-    """Return the access of each operand. Opcodes without a rule are assumed to read any element."""
+    """Return the access of each operand by ``user`` at the map ``at``.
+
+    Opcodes without a rule are assumed to read an element that is known at run time only.
+    """
     rule = _RULES.get(user.opcode)
     if rule is not None:
         return rule(user, at)
@@ -81,17 +85,18 @@ def operand_accesses(user: HloInstruction, at: IndexMap) -> list[Access]:
 
 
 def _same(operand: HloInstruction, at: IndexMap) -> Access:
-    """Return an access at the same indices; scalars of select and clamp have none."""
+    """Return the access of an elementwise instruction, which reads a scalar operand or an element at its own index."""
     return Access(at if operand.array_shape.rank else ())
 
 
 def _made(kind: str, parts: IndexMap, *how: object) -> Index:
+    """Return the expression ``kind`` of ``parts``, with the constants ``how``."""
     variables = frozenset[int]().union(*(part.variables for part in parts))
     return Index((kind, *(part.key for part in parts), *how), variables)
 
 
 def _anywhere(user: HloInstruction, operand: HloInstruction, at: IndexMap) -> IndexMap:
-    """Return indices that are only known at run time."""
+    """Return the map of a read of ``operand`` at indices that are known at run time only."""
     number = user.operands.index(operand)
     return tuple(
         _made("unknown", at, user.name, number, d) for d in range(operand.array_shape.rank)
@@ -144,9 +149,9 @@ def reshape(user: HloInstruction, at: IndexMap) -> list[Access]:
 
 
 def reshaped(at: IndexMap, target: tuple[int, ...], source: tuple[int, ...]) -> IndexMap:
-    """Map indices ``at`` of an array of sizes ``target`` to indices of its reshape to ``source``.
+    """Map the indices ``at`` of an array of sizes ``target`` to those of its reshape to sizes ``source``.
 
-    Dimensions of equal size stay; others are merged and divided among those that hold the same elements.
+    Dimensions of equal sizes are kept; others are merged and divided among the dimensions that hold the same elements.
     """
     parts = [part for pair in zip(at, target, strict=True) for part in pair[0].parts or (pair,)]
     sizes = tuple(size for _, size in parts)
@@ -168,6 +173,7 @@ def reshaped(at: IndexMap, target: tuple[int, ...], source: tuple[int, ...]) -> 
 
 
 def _merged(parts: list[tuple[Index, int]]) -> Index:
+    """Return the expression that merges ``parts``, given with their sizes, slowest first."""
     if len(parts) == 1:
         return parts[0][0]
     if parts and parts[0][0].undivided:
@@ -180,7 +186,7 @@ def _merged(parts: list[tuple[Index, int]]) -> Index:
 
 
 def _is_divided(undivided: Index, parts: list[tuple[Index, int]], count: int) -> bool:
-    """Return whether ``parts`` are all parts, in order, of ``undivided``, which has ``count`` values."""
+    """Return whether ``parts`` are all parts, in order, of the expression ``undivided`` of ``count`` values."""
     top, below = count, count
     for part, size in parts:
         below //= max(size, 1)
@@ -195,7 +201,7 @@ _ZERO = Index(("zero",), frozenset())
 
 
 def _blocks(left: tuple[int, ...], right: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield the finest runs of dimensions of both that hold equally many elements, in order.
+    """Yield the finest pairs of runs of dimensions of ``left`` and ``right`` that hold equally many elements, in order.
 
     Both must have the same number of elements.
     """
@@ -209,7 +215,7 @@ def _blocks(left: tuple[int, ...], right: tuple[int, ...]) -> Iterator[tuple[lis
             short, start = (ours, i) if (m < n and i + len(ours) < len(left)) else (theirs, j)
             sizes = left if short is ours else right
             if start + len(short) >= len(sizes):
-                break  # a dimension of size zero: there are no elements
+                break  # a dimension has size zero, so there are no elements
             short.append(start + len(short))
             if short is ours:
                 m *= left[short[-1]]
@@ -226,7 +232,7 @@ def _span(sizes: tuple[int, ...], start: int, count: int) -> range:
 # ---- choosing among operands
 @_RULES.register(Opcode.CONCATENATE)
 def concatenate(user: HloInstruction, at: IndexMap) -> list[Access]:
-    """Return one access for each operand; its share is its part of the elements."""
+    """Return one access per operand, whose share is the operand's fraction of the result's elements."""
     (along,) = user.attrs_as(DimensionsAttrs).dimensions
     found, start = [], 0
     for operand in user.operands:

@@ -1,6 +1,6 @@
-"""Kernel kinds: equivalence classes of kernels with equal structure, so that costs and plans are computed once.
+"""Kernel kinds: equivalence classes of kernels with equal structure.
 
-Layers of a model repeat, and so do the kernels that a plan tries: the cost of each kind is computed once, and its
+Layers of a model repeat, and so do the kernels that a plan tries. The cost of each kind is computed once, and its
 emitter is chosen once. Two kernels are of one kind if their instructions, numbered in order of discovery from the
 results, are equal.
 """
@@ -45,7 +45,7 @@ Instructions: TypeAlias = Mapping[HloInstruction, None]
 
 @dataclass
 class KernelCosts:
-    """Costs of the kernels of one module, which must not change meanwhile."""
+    """Costs of the kernels of one module, which must not change while they are computed."""
 
     model: CostModel
     _spaces: LoopSpaces = field(init=False)
@@ -61,7 +61,11 @@ class KernelCosts:
         *,
         flat: bool,
     ) -> KernelCost:
-        """Return the cost of a kernel without reductions. members: what it computes, operands first."""
+        """Return the cost of a kernel without reductions.
+
+        ``members`` lists the instructions that it computes, operands first. ``flat`` says that each element is computed
+        from scalars and from elements at its own index.
+        """
         if flat:
             return flat_cost(roots, members, inputs, self.model)
         return self._spaces.cost(roots, members, inputs)
@@ -69,10 +73,11 @@ class KernelCosts:
 
 @dataclass(eq=False)
 class KernelKind:
-    """Kernel kind. ``roots``, ``members``, ``inputs``: those of its first kernel. number: index among all kinds.
+    """Kernel kind, represented by the first kernel of its kind: its ``roots``, ``members`` and ``inputs``.
 
-    Values of a kernel are its members, then its inputs, in order of discovery from its roots. root_indices: indices of
-    the roots among the values. known_cost: the cost, if it was computed before the kind was made.
+    The values of a kernel are its members followed by its inputs, in order of discovery from its roots.
+    ``root_indices`` are the indices of the roots among the values, ``number`` is the index among all kinds, and
+    ``known_cost`` the cost if it was computed before the kind was made.
     """
 
     number: int
@@ -85,7 +90,7 @@ class KernelKind:
 
     @cached_property
     def cost(self) -> KernelCost | None:
-        """The cost of one execution; None for a kernel with reductions along different rows."""
+        """Return the cost of one execution, or None if the kernel has reductions along different rows."""
         if self.known_cost is not None:
             return self.known_cost
         if not self.reduces:
@@ -94,18 +99,21 @@ class KernelKind:
 
     @cached_property
     def order(self) -> list[HloInstruction]:
-        """The members, operands first."""
+        """Return the members, operands first."""
         inputs = dict.fromkeys(self.inputs, 0)
         return [x for x in post_order(self.roots, inputs) if x not in inputs]
 
     @cached_property
     def reduces(self) -> bool:
-        """Return whether it has reductions."""
+        """Return whether a member is a reduction."""
         return any(x.opcode is Opcode.REDUCE for x in self.members)
 
     @cached_property
     def straight(self) -> bool:
-        """Return whether strides express all reads in each piece of the loop: no reshapes, and results of one shape."""
+        """Return whether strides express all reads in each piece of the loop.
+
+        This holds if there is no reshape, all results have one shape, and the edges of pieces do not move at run time.
+        """
         dims = self.roots[0].dims
         return (
             all(root.dims == dims for root in self.roots)
@@ -114,7 +122,7 @@ class KernelKind:
         )
 
     def _has_moving_edges(self) -> bool:
-        """Return whether a dynamic-slice reads a concatenation or a pad: it moves their edges at run time."""
+        """Return whether a dynamic-slice reads a concatenation or a pad, which moves their edges at run time."""
         if not any(map(is_piecewise, self.members)):
             return False
         moved: set[HloInstruction] = set()
@@ -127,7 +135,7 @@ class KernelKind:
 
     @cached_property
     def flat(self) -> bool:
-        """Return whether each element is computed from those at its own index and from scalars."""
+        """Return whether each element is computed from scalars and from elements at its own index."""
         dims = self.roots[0].dims
         return all(x.dims in ((), dims) for x in self.inputs) and all(
             _is_flat(x, dims) for x in self.members
@@ -135,7 +143,7 @@ class KernelKind:
 
     @cached_property
     def region(self) -> RowRegion | None:
-        """The row region of a kernel with reductions, if they all reduce the same rows."""
+        """Return the row region of a kernel whose reductions all reduce the same rows, or None."""
         if not self.reduces:
             return None
         try:
@@ -145,7 +153,7 @@ class KernelKind:
 
     @cached_property
     def emitter(self) -> str | None:
-        """The emitter's name; None if there is none. For loops of moderate size it is known without a plan."""
+        """Return the emitter's name, or None if there is none. A loop of moderate size needs no plan for this."""
         if not self.reduces and (self._has_straight_loop() or has_small_loop(*self._region)):
             return LOOP
         return None if self.emitted is None else self.emitted.emitter
@@ -162,12 +170,12 @@ class KernelKind:
 
     @property
     def _region(self) -> tuple[tuple[HloInstruction, ...], dict[HloInstruction, int]]:
-        """The roots, and the inputs by number."""
+        """Return the roots, and the number of each input."""
         return self.roots, {x: n for n, x in enumerate(self.inputs)}
 
     @cached_property
     def overwrites(self) -> frozenset[tuple[int, int]]:
-        """Pairs (result, input) of which the result may be written over the input, as in plans."""
+        """Return the pairs (result, input) of which the kernel may write the result over the memory of the input."""
         if self.straight and self.emitter == LOOP:
             moved = self._moved()
             return frozenset(
@@ -181,7 +189,7 @@ class KernelKind:
         return frozenset(() if self.emitted is None else self.emitted.plan.overwrites)
 
     def _moved(self) -> set[HloInstruction]:
-        """Return the values of which a loop reads an element at another row-major position than that of its result."""
+        """Return the values that a loop reads at other row-major positions than that of the element it computes."""
         moved: set[HloInstruction] = set()
         for x in reversed(self.order):
             view = view_op(x)
@@ -196,7 +204,7 @@ class KernelKind:
 
     @cached_property
     def scratch_bytes(self) -> int:
-        """The bytes of scratch."""
+        """Return the bytes of scratch memory that one execution needs."""
         if not self.reduces or self.emitted is None:
             return 0
         plan = self.emitted.plan
@@ -205,16 +213,17 @@ class KernelKind:
 
     @cached_property
     def points(self) -> int:
-        """The number of indices that the kernel iterates over."""
+        """Return the number of indices that the kernel iterates over."""
         if self.region is not None:
             return self.region.points
         return written_block(self.roots[0]).array_shape.num_elements
 
     @cached_property
     def emitted(self) -> Emitted | None:
-        """The emitter and its plan; None if there is none, or only one of short rows, which several loops beat.
+        """Return the emitter and its plan.
 
-        So it is where results are rows of a few elements and what is computed of each row, too.
+        Returns None if there is no emitter, or if a kernel of several results would iterate over rows of so few
+        elements that several loops are faster.
         """
         try:
             found = emitted_region(*self._region)
@@ -228,7 +237,7 @@ class KernelKind:
 
 @dataclass
 class KernelKinds:
-    """Cache of all kinds found while the kernels of one module are planned. The module must not change meanwhile."""
+    """Cache of the kernel kinds of one module, which must not change while its kernels are planned."""
 
     costs: KernelCosts
     _keys: StructuralKeys = field(default_factory=StructuralKeys)
@@ -245,9 +254,10 @@ class KernelKinds:
         inputs: Instructions,
         cost: KernelCost | None = None,
     ) -> KernelKind:
-        """Return the kind of a kernel of ``roots``, which reach ``members`` and then ``inputs`` in this order.
+        """Return the kind of the kernel that computes ``roots``.
 
-        cost: that of the kernel, if it is known.
+        ``members`` and ``inputs`` must be in the order in which a traversal from the roots discovers them. ``cost`` is
+        the kernel's cost if the caller knows it.
         """
         index_of = {x: n for n, x in enumerate(inputs, len(members))}
         index_of.update(zip(members, range(len(members)), strict=True))
@@ -274,7 +284,7 @@ class KernelKinds:
         return kind
 
     def has_emitter(self, x: HloInstruction) -> bool:
-        """Return whether a kernel of this instruction alone has an emitter."""
+        """Return whether an emitter can compute ``x`` alone from its operands."""
         operands = x.operands
         key = (self._member(x), *map(self._input, operands), *map(operands.index, operands))
         known = self._alone.get(key)
@@ -283,7 +293,7 @@ class KernelKinds:
         return known
 
     def _member(self, x: HloInstruction) -> int:
-        """Return a number that is equal for instructions with equal attributes, types and operand counts."""
+        """Return a number that is the same for instructions with equal attributes, types and operand counts."""
         number = self._members.get(x)
         if number is None:
             key = (*instruction_key(x, self._keys.key), x.num_operands)
@@ -291,6 +301,7 @@ class KernelKinds:
         return number
 
     def _input(self, x: HloInstruction) -> int:
+        """Return a number that is the same for inputs of equal shapes."""
         number = self._inputs.get(x)
         if number is None:
             number = self._inputs[x] = self._number(x.shape)
@@ -300,7 +311,7 @@ class KernelKinds:
         return self._number_of.setdefault(key, len(self._number_of))
 
 
-#: Views that strides can express if they can express what is viewed.
+#: Opcodes that rearrange or generate elements in a way that strides express if they express the operand's read.
 _STRAIGHT = frozenset(
     {
         Opcode.BITCAST_CONVERT,

@@ -1,8 +1,8 @@
 """Live bytes along a computation's order, updated while kernels are fused and moved.
 
 A fusion removes the buffer of the fused producer, and keeps the producer's inputs alive until the fused kernel runs. If
-the inputs are larger, live bytes rise between the two. They must not exceed the computation's peak. The figures are as
-coarse as the memory model's; exact figures come from planning the memory of both programs.
+the inputs are larger, the live bytes rise between the two positions. They must not exceed the computation's peak. The
+figures are as coarse as those of the memory model; exact figures come from planning the memory of both programs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ _Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 @dataclass
 class LiveProfile:
-    """Live bytes of a kernel graph. ``model``: memory model of its computation. needs: live bytes per position.
+    """Live bytes at each position of a kernel graph.
 
-    headroom: the fraction of the peak that must stay free where bytes rise; at 1.0, no kernel may have scratch.
+    ``model`` is the memory model of the graph's computation and ``needs`` gives the live bytes at each position before
+    any fusion. ``headroom`` is the fraction of the peak that must stay free wherever live bytes rise; at 1.0 live bytes
+    must not rise and kernels must not use scratch memory.
     """
 
     graph: FusionGraph
@@ -36,13 +38,13 @@ class LiveProfile:
     headroom: float = 0.0
     limit: int = field(init=False)
     _live: _Bytes = field(init=False)
-    #: For each instruction with a buffer: last position that reads it, last one outside of kernels,
-    #: reading kernels.
+    #: For each instruction with a buffer: the last position that reads it, the last such position
+    #: outside of kernels, and the kernels that read it.
     _last: dict[HloInstruction, int] = field(default_factory=dict)
     _last_outside: dict[HloInstruction, int] = field(default_factory=dict)
     _readers: dict[HloInstruction, dict[Kernel, None]] = field(default_factory=dict)
     _sources: dict[Kernel, tuple[HloInstruction, ...]] = field(default_factory=dict)
-    #: For each input that a result can overwrite in the computation's order: that result.
+    #: Result that can overwrite each input in the computation's order.
     _overwriter: dict[HloInstruction, HloInstruction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -69,7 +71,7 @@ class LiveProfile:
                 self._last[x] = max(self._last.get(x, -1), kernel.position)
 
     def allows(self, old: Sequence[Kernel], new: Sequence[Kernel]) -> bool:
-        """Return whether ``new`` kernels may replace ``old`` ones. If so, the profile is updated."""
+        """Return whether the ``new`` kernels may replace the ``old`` ones. If they may, the profile is updated."""
         if not all(map(self.keeps_in_place_updates, new)):
             return False
         if self.headroom >= 1.0 and any(kernel.kind.scratch_bytes for kernel in new):
@@ -89,9 +91,10 @@ class LiveProfile:
     def keeps_in_place_updates(
         self, kernel: Kernel, also_read: Sequence[HloInstruction] = ()
     ) -> bool:
-        """Return whether results that should overwrite an input can still do so although the kernel reads the input.
+        """Return whether each result of ``kernel`` that should overwrite an input can still do so.
 
-        also_read: additional instructions that it reads, all before it writes.
+        It cannot if the kernel reads another element of the input after it writes. ``also_read`` lists values that the
+        kernel reads in addition, at any index.
         """
         for root in kernel.roots:
             target = self.model.overwrites.get(root)
@@ -107,7 +110,7 @@ class LiveProfile:
     def _changes(
         self, old: Sequence[Kernel], new: Sequence[Kernel]
     ) -> tuple[list[_Change], dict[HloInstruction, int]]:
-        """Return the changes of live ranges and scratch, and the new last reads."""
+        """Return the changes of live bytes if ``new`` kernels replace ``old`` ones, and the new last reads."""
         changes = [
             _Change(kernel.position, kernel.position + 1, sign * kernel.kind.scratch_bytes)
             for kernels, sign in ((old, -1), (new, 1))
@@ -160,13 +163,16 @@ class LiveProfile:
         return changes, last
 
     def _copy(self, root: HloInstruction, written: int, read: int, sign: int) -> list[_Change]:
-        """Return the change by a buffer of ``root``, if what it should overwrite is read after it was written."""
+        """Return the change of live bytes by a buffer of ``root``, which does not overwrite its target in place.
+
+        This buffer is needed only if the target is read after ``root`` is written.
+        """
         if read <= written:
             return []
         return [_Change(written, len(self.graph.order) + 1, sign * self.model.size[root])]
 
     def _last_without(self, x: HloInstruction, old: Sequence[Kernel]) -> int:
-        """Return the position of the last read of ``x`` that is not by one of the ``old`` kernels."""
+        """Return the position of the last read of ``x`` by anything but the kernels ``old``, or -1."""
         left = [k.position for k in self._readers.get(x, ()) if k not in old]
         return max([self._last_outside.get(x, -1), *left])
 
@@ -192,7 +198,7 @@ class LiveProfile:
         return True
 
     def _sources_of(self, kernel: Kernel) -> tuple[HloInstruction, ...]:
-        """Return the instructions whose buffers the inputs show."""
+        """Return the instructions whose buffers ``kernel`` reads, directly or through views."""
         known = self._sources.get(kernel)
         if known is None:
             sources = self.model.sources
@@ -202,16 +208,17 @@ class LiveProfile:
         return known
 
     def _size(self, x: HloInstruction) -> int:
-        """Return the bytes of the result; 0 if it lies in memory that exists anyway."""
+        """Return the bytes of the buffer of ``x``, or 0 if ``x`` overwrites an existing array."""
         return 0 if x in self.model.overwrites else self.model.size.get(x, 0)
 
     def _begin(self, x: HloInstruction) -> int:
+        """Return the position at which ``x`` is computed."""
         kernel = self.graph.kernel_of.get(x)
         return self.graph.position[x] if kernel is None else kernel.position
 
 
 class _Change(NamedTuple):
-    """Change by ``bytes`` from position ``begin`` up to ``end``."""
+    """Change of the live bytes by ``bytes`` at the positions from ``begin`` to before ``end``."""
 
     begin: int
     end: int

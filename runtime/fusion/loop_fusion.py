@@ -1,4 +1,7 @@
-"""Loop fusions: all results have the same index space, up to its order, and are computed per element."""
+"""Loop fusions: kernels of one loop that computes all results element by element.
+
+The results have the same index space, except that views may reorder it.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,10 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LoopPiece:
-    """Loop over the indices of ``dims`` that lie in all ``ranges``. Result i of ``graph``'s program is written through
-    the view ``results[i]`` to the fusion's result ``targets[i]``; without ``targets`` to result i.
+    """Loop over the indices of ``dims`` that lie in all ``ranges``.
+
+    The loop writes result i of ``graph``'s program through the view ``results[i]`` to the fusion's result
+    ``targets[i]``, or to result i if ``targets`` is empty.
     """
 
     dims: tuple[int, ...]
@@ -45,11 +50,11 @@ class LoopPiece:
 
 @dataclass(frozen=True, slots=True)
 class LoopFusion:
-    """Plan of a loop fusion. ``pieces`` cover the results' index space: one, unless concatenations or pads are read.
+    """Plan of a loop fusion. ``pieces`` cover the results' index space; without concatenations and pads there is one.
 
-    starts: start scalars of dynamic slices, computed once per kernel.
-    overwrites: pairs (result, input): each element of the input is only read where the same element is written.
-    updates: pairs (result, input): elements of the result that the loop does not write are those of the input.
+    ``starts`` computes the start scalars of dynamic slices, once per kernel. ``overwrites`` are pairs (result, input)
+    that may share memory: the loop reads each element of the input only at the index at which it writes the same
+    element. ``updates`` are pairs (result, input) whose result has the input's elements wherever the loop writes none.
     """
 
     pieces: tuple[LoopPiece, ...]
@@ -63,9 +68,9 @@ def loop_fusion(
 ) -> LoopFusion:
     """Plan one loop for ``roots``. Raises NoEmitterError, with the reason, if there is none.
 
-    The index space is that of the first root. If inputs cannot be read there (a reshape of a transpose), it is that of
-    the value that the root shows through views, and these views are applied when results are written. For a root that
-    updates a block of an input, it is the block's.
+    The index space is that of the first root. If strides cannot express the reads there, as for a reshape of a
+    transpose, it is that of the value of which the root is a view, and the views are inverted when results are written.
+    For a root that updates a block of an input, the loop covers the block.
     """
     candidates, starts = _candidates(roots, inputs)
     try:
@@ -77,9 +82,9 @@ def loop_fusion(
 
 
 def has_small_loop(roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]) -> bool:
-    """Return whether ``loop_fusion`` has a plan, without making it; False where only planning can tell.
+    """Return whether ``loop_fusion`` certainly has a plan, without making it. False means that only planning can tell.
 
-    Instructions with an emitter of their own are assumed.
+    Every instruction must have an emitter of its own.
     """
     try:
         candidates, starts = _candidates(roots, inputs)
@@ -97,9 +102,9 @@ def _candidates(
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """Loop over an index space before its pieces are known. ``views``: where each of ``results`` is written.
+    """Loop over an index space before its pieces are known. ``results[i]`` is written through ``views[i]``.
 
-    wanted: the results over the index space; order: their post order.
+    ``wanted`` are the results' values over the index space, and ``order`` is their post order.
     """
 
     results: tuple[Result, ...]
@@ -117,7 +122,10 @@ class _Loop:
         inputs: Mapping[HloInstruction, int],
         starts: Starts,
     ) -> _Loop:
-        """Return the loop over the indices of ``first``. Raises NoEmitterError if a result cannot be written there."""
+        """Return the loop over the indices of ``first``.
+
+        Raises NoEmitterError if another result cannot be written at these indices.
+        """
         dims = array_shape(first.base).dims
         results = (first, *(matching_result(each, dims) for each in candidates[1:]))
         views = []
@@ -132,13 +140,17 @@ class _Loop:
         return _Loop(results, tuple(views), wanted, order, inputs, starts.copy(), part)
 
     def cutting(self) -> Cutting:
+        """Return the cuts of the loop. Raises NoEmitterError if the loop cannot be cut into few pieces."""
         cutting = Cutting(self.full_part, self.inputs, self.starts)
         cutting.follow(self.wanted, self.order)
         return cutting
 
     @property
     def is_small(self) -> bool:
-        """True if strides say how everything is read and written, and all parts together are within the limits."""
+        """Return whether strides express all reads, and all pieces together are within the limits of one kernel.
+
+        Loops with start scalars or updated blocks do not count.
+        """
         return self.cutting().is_small and not (
             self.starts.scalars or any(result.updated is not None for result in self.results)
         )
@@ -151,7 +163,7 @@ class _Loop:
         groups = _neighbours(parts)
         try:
             pieces = [self.piece(group) for group in groups]
-        except NoEmitterError:  # one loop would compute or read too much, as its parts do not
+        except NoEmitterError:  # a loop over several parts exceeds the limits of one kernel
             if len(groups) == len(parts):
                 raise
             pieces = [self.piece([part]) for part in parts]
@@ -162,7 +174,7 @@ class _Loop:
         return LoopFusion(tuple(pieces), overwrites, scalars, updates)
 
     def piece(self, parts: Sequence[LoopPart]) -> LoopPiece:
-        """Return one loop that writes the elements of ``parts``, which have equal sizes; several have no ranges."""
+        """Return one loop that writes the elements of ``parts``, all of equal sizes and, if several, without ranges."""
         every = [(x, (*path, *part.inside)) for part in parts for x, path in self.wanted]
         ranges = parts[0].own_ranges
         return LoopPiece(
@@ -176,9 +188,11 @@ class _Loop:
     def overwrites(
         self, pieces: Sequence[LoopPiece], cutting: Cutting | None, starts: Sequence[ElementGraph]
     ) -> Iterator[tuple[int, int]]:
-        """Yield pairs (result, input): each element of the input is only read where that of the result is written.
+        """Yield the pairs (result, input) whose input elements are read only at the index at which the result's are
+        written.
 
-        There are none if a result is written in another order: to the buffer checker, all loops run in row-major order.
+        There are none if a result is written in another order, because the buffer checker takes all loops to run in
+        row-major order.
         """
         if not all(result.keeps_order for result in self.results):
             return
@@ -209,9 +223,10 @@ class _Loop:
 
 
 def _neighbours(parts: Sequence[LoopPart]) -> list[list[LoopPart]]:
-    """Group parts over equal boxes side by side, of one index along the dimensions in which they differ.
+    """Group adjacent parts that differ only along dimensions in which each has one index.
 
-    They read much of the same, as the components of a cross product or of a rotation do. The edges of a stencil do not.
+    Such parts read mostly the same elements, for example the components of a cross product or of a rotation, so one
+    loop computes a group. The edges of a stencil read different elements and stay apart.
     """
     groups: dict[object, list[LoopPart]] = {}
     for part in parts:
@@ -237,7 +252,7 @@ def _cut_view(view: ResultView, part: LoopPart) -> ResultView:
 def _require_unread(
     updates: Sequence[tuple[int, int]], pieces: Sequence[LoopPiece], starts: Sequence[ElementGraph]
 ) -> None:
-    """Require that updated inputs are not read, since the kernel may overwrite them at once."""
+    """Raise NoEmitterError if the loop reads an input of ``updates``, since it may overwrite that input at any time."""
     graphs = [piece.graph for piece in pieces]
     leaves = [leaf for graph in (*graphs, *starts) for leaf in graph.leaves]
     read = {leaf.number for leaf in leaves if isinstance(leaf, InputLeaf)}
@@ -246,7 +261,7 @@ def _require_unread(
 
 
 def _is_where_written(read: PartsRead, dims: tuple[int, ...], view: ResultView) -> bool:
-    """Return whether an input of sizes ``dims`` is read at the indices at which ``view`` writes the same element."""
+    """Return whether each element of an input of sizes ``dims`` is read at the index where ``view`` writes it."""
     return access_map(read.path, dims) == written_map(view) or all(
         access_map((*read.path, *part.inside), dims) == written_map(_cut_view(view, part))
         for part in read.pieces()

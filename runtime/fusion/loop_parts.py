@@ -1,7 +1,7 @@
-"""Parts of a loop: its index space is cut where it begins to read another operand of a concatenation, or padding.
+"""Parts of a loop's index space, which is cut where the loop begins to read another concatenation operand or padding.
 
-All parts are followed at once, from the results to the inputs. An instruction is asked once for each of its reads, and
-not once for each part: what computes a stack of scalars is traversed once, however many scalars there are.
+All parts are followed at once, from the results to the inputs. Each instruction is visited once per read, not once per
+part, so the inputs of a stack of scalars are traversed once, however many scalars there are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from spmd.hlo import HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import SliceAttrs
 
-#: Largest number of pieces; each has its own code.
+#: Largest number of pieces of a loop. Code is generated for each piece.
 MAX_PIECES = 16
 
 #: First index and end along each dimension.
@@ -39,10 +39,10 @@ Box: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(eq=False, slots=True)
 class LoopPart:
-    """Part ``box`` of an index space of sizes ``dims``, at the indices that lie in all ``ranges`` of the entire space.
+    """Part of a loop's index space of sizes ``dims``: the indices in ``box`` that also lie in all ``ranges``.
 
-    halves: the parts into which it is cut. values: number of reads that were found for it.
-    inside: the path from the entire index space to this part. own_ranges: the ranges, counted from the part's begin.
+    ``halves`` are the parts into which it is cut, if it is. ``values`` is the number of reads found in it. ``inside``
+    is the path from the entire index space to this part, and ``own_ranges`` are the ranges relative to the box's begin.
     """
 
     dims: tuple[int, ...]
@@ -67,10 +67,11 @@ class LoopPart:
 
     @staticmethod
     def full(dims: tuple[int, ...]) -> LoopPart:
+        """Return the entire index space of sizes ``dims``."""
         return LoopPart(dims, tuple([(0, size) for size in dims]))
 
     def pieces(self) -> Iterator[LoopPart]:
-        """Yield the parts that are not cut, except those without indices."""
+        """Yield the uncut parts of this part that may contain indices."""
         if self.halves:
             for half in self.halves:
                 yield from half.pieces()
@@ -78,7 +79,7 @@ class LoopPart:
             yield self
 
     def cut(self, cut: CutError) -> None:
-        """Cut this part into both sides of ``cut``, which counts from the part's begin."""
+        """Cut this part in two at ``cut``, whose index is relative to the box's begin."""
         if cut.within is not None:
             others = tuple(each for each in self.ranges if not each.is_of(cut.within))
             self.halves = tuple(
@@ -100,26 +101,27 @@ class LoopPart:
 
 
 def _moved(each: Range, begins: Sequence[int], sign: int) -> Range:
-    """Shift a range to indices that begin ``begins`` earlier (1), or later (-1)."""
+    """Shift ``each`` by ``sign`` times the begin of a box along the range's dimension."""
     way = 0 if each.dimension is None else sign * begins[each.dimension]
     return replace(each, first=each.first + way, end=each.end + way)
 
 
 @dataclass(frozen=True, slots=True)
 class PartsRead:
-    """Elements of an input that some parts of a loop read, through ``path`` from the entire index space."""
+    """Read of a value by some parts of a loop, through ``path`` from the entire index space."""
 
     path: ViewPath
     parts: dict[LoopPart, None]
 
     def pieces(self) -> Iterator[LoopPart]:
+        """Yield the uncut parts that read the value."""
         for part in self.parts:
             yield from part.pieces()
 
 
 @dataclass
 class Cutting:
-    """Search of the cuts of the loop over the index space of ``full_part``."""
+    """Search for the cuts of a loop over the index space of ``full_part``."""
 
     full_part: LoopPart
     inputs: Mapping[HloInstruction, int]
@@ -127,9 +129,10 @@ class Cutting:
     _reads: dict[HloInstruction, dict[Key, PartsRead]] = field(default_factory=dict)
 
     def follow(self, wanted: Sequence[Wanted], order: Sequence[HloInstruction]) -> None:
-        """Follow ``wanted``, whose post order is ``order``, to the inputs, and cut where a part must be.
+        """Follow ``wanted`` to the inputs and cut the loop where necessary. ``order`` is the post order of ``wanted``.
 
-        Raises NoEmitterError if no cuts separate what is read, or too many do.
+        Raises NoEmitterError if no cuts separate the operands that are read, or if there would be more than
+        ``MAX_PIECES``.
         """
         for instruction, path in wanted:
             self._add(instruction, path, {self.full_part: None})
@@ -139,12 +142,12 @@ class Cutting:
                     self._follow(instruction, key, read)
 
     def reads_of(self, instruction: HloInstruction) -> list[PartsRead]:
-        """Return the reads of an input."""
+        """Return the reads of ``instruction`` that ``follow`` has found."""
         return list(self._reads.get(instruction, {}).values())
 
     @property
     def is_small(self) -> bool:
-        """True if strides express all reads, and those of all parts together are no more than one part may have."""
+        """Return whether strides express all reads, and all parts together read no more than one part may."""
         leaves = [
             _is_strided(x, key, read.path, is_input=x in self.inputs)
             for x, reads in self._reads.items()
@@ -191,7 +194,10 @@ class Cutting:
     def _add_at(
         self, instruction: HloInstruction, path: ViewPath, key: Key, parts: dict[LoopPart, None]
     ) -> None:
-        """Add the read with ``key``, which is that of ``path``. If several paths lead there, the first is followed."""
+        """Add a read by ``parts`` through ``path``, whose key is ``key``.
+
+        If there are several paths with one key, the first is followed.
+        """
         reads = self._reads.setdefault(instruction, {})
         read = reads.get(key)
         if read is None:
@@ -207,7 +213,7 @@ class Cutting:
 
 
 def _is_strided(x: HloInstruction, key: Key, path: ViewPath, *, is_input: bool) -> bool:
-    """Return whether strides say how ``x``, an input or an iota, is read through ``path``, whose key is ``key``."""
+    """Return whether strides express the read of ``x``, an input or an iota, through ``path``, whose key is ``key``."""
     if is_input:
         return isinstance(key, AccessMap)
     return through(path, counting_line(x)) is not None

@@ -20,13 +20,13 @@ from spmd.passes.fuel import Fuel
 from spmd.passes.rewrite import replace_and_prune
 from spmd.shape import TupleShape
 
-#: XLA's fusion kinds by emitter; all other emitters reduce: kInput.
+#: XLA's fusion kind of each emitter; all other emitters reduce, so that their kind is kInput.
 _KINDS = {LOOP: "kLoop", PRODUCT: "kOutput"}
 
 
 @dataclass(frozen=True)
 class FusedKernel:
-    """Kernel as it is written into the computation."""
+    """Kernel that becomes a fusion, with its position in the instruction order and its emitter."""
 
     roots: tuple[HloInstruction, ...]
     inputs: tuple[HloInstruction, ...]
@@ -36,7 +36,7 @@ class FusedKernel:
 
 @dataclass(frozen=True)
 class FusionPlan:
-    """Kernels that become fusions of ``computation``, and their positions in ``order``."""
+    """The kernels that become fusions of ``computation``, by their positions in the instruction order ``order``."""
 
     computation: HloComputation
     order: Sequence[HloInstruction]
@@ -48,7 +48,11 @@ class FusionPlan:
         products: Mapping[Kernel, FusedKernel],
         others: Sequence[FusedKernel] = (),
     ) -> FusionPlan:
-        """Plan all fusions. ``products``: kernels that also make a product; ``others``: kernels outside the graph."""
+        """Return the plan of all fusions of ``graph``.
+
+        ``products`` gives the new plan of each kernel that a product joins, and ``others`` kernels outside of the
+        graph.
+        """
         kernels = [
             products[kernel] if kernel in products else _fused_kernel(kernel)
             for kernel in graph.kernels
@@ -58,7 +62,7 @@ class FusionPlan:
         return FusionPlan(graph.computation, graph.order, tuple(in_order))
 
     def on(self, computation: HloComputation, named: Mapping[str, HloInstruction]) -> FusionPlan:
-        """Return the same plan for a copy of the computation, whose instructions ``named`` gives."""
+        """Return the plan for ``computation``, a copy whose instructions ``named`` gives by name."""
         return FusionPlan(
             computation,
             [named[x.name] for x in self.order],
@@ -82,10 +86,11 @@ def _fused_kernel(kernel: Kernel) -> FusedKernel:
 
 
 def make_fusions(plan: FusionPlan, fuel: Fuel) -> int:
-    """Make one fusion for each kernel, while fuel lasts. Returns their number.
+    """Make one fusion for each kernel of ``plan`` while fuel lasts. Returns the number of fusions.
 
-    Each is valid by itself: instructions that several kernels compute stay until none reads them. Fused computations
-    are written first, while the instructions that they copy are still as planned.
+    Every single fusion is valid: an instruction that several kernels compute stays until no instruction reads it. All
+    fused computations are written before the first replacement, because they copy instructions that the replacements
+    change.
     """
     computation = plan.computation
     kernels = tuple(fuel.enough_for(plan.kernels))
@@ -102,15 +107,15 @@ def make_fusions(plan: FusionPlan, fuel: Fuel) -> int:
             if len(results) > 1:
                 position_of[result.operand(0)] = kernel.position
     if kernels:
-        # The planned order is a schedule. If fuel ran out, remaining instructions may have to run
-        # earlier.
+        # The planned order is a schedule for all fusions. If fuel ran out, remaining instructions may
+        # have to run earlier.
         computation.set_order(sorted(computation.instructions, key=position_of.__getitem__))
         computation.set_order(computation.post_order())
     return len(kernels)
 
 
 def _written(computation: HloComputation, kernel: FusedKernel) -> HloComputation:
-    """Return the fused computation: copies of what the results need, down to the inputs."""
+    """Return a new fused computation that copies the instructions of ``kernel``; its inputs become parameters."""
     module = computation.module
     assert module is not None, "passes work on modules"
     fused = module.new_computation("fused_computation")
@@ -136,7 +141,10 @@ def _written(computation: HloComputation, kernel: FusedKernel) -> HloComputation
 def call_of(
     fused: HloComputation, inputs: Iterable[HloInstruction], emitter: str, replaced: HloInstruction
 ) -> HloInstruction:
-    """Return a fusion that calls ``fused``, in no computation yet. Its name and metadata tell what it replaces."""
+    """Return a fusion that calls ``fused`` and is in no computation yet.
+
+    It is named after the ``replaced`` instruction and has the metadata of that instruction.
+    """
     return HloInstruction(
         Opcode.FUSION,
         fused.root.shape,
@@ -157,7 +165,10 @@ def _call(
     fused: HloComputation,
     stands_for: Mapping[HloInstruction, HloInstruction],
 ) -> list[HloInstruction]:
-    """Create the fusion; return it or its elements. It has its emitter's name and its last root's metadata."""
+    """Add the fusion of ``kernel`` to ``computation`` and return it, or its elements if it has several results.
+
+    The name is made of the emitter's name and the opcode of the last root, whose metadata the fusion has.
+    """
     last = kernel.roots[-1]
     alone = len(kernel.roots) == 1
     inputs = [stands_for.get(x, x) for x in kernel.inputs]

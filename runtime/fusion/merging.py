@@ -1,8 +1,8 @@
-"""Merge kernels into ones with several results: shared inputs are read once, and small kernels are dispatched together.
+"""Merge kernels into kernels with several results, which read shared inputs once and save dispatches.
 
 Two kernels become one at the position of one of them. There, all their inputs must have been computed and none of their
-results may have been read. Positions only move within the one order of the graph, which remains a valid order of the
-computation. Therefore no cycle can arise, and none has to be searched for.
+results may have been read. Every kernel keeps a position in the graph's order, which remains a valid order of the
+computation, so no cycle can arise and none has to be searched for.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
 from spmd.lazy_dataclass import dataclass
 
-#: Number of readers of one value, and of kernels, that are tried with one kernel.
+#: Largest number of siblings with which one kernel is tried.
 MAX_TRIED = 8
-#: Kernels of at most this many bytes are merged merely because they are small.
+#: Largest number of bytes that a kernel may touch to be merged with a kernel with which it shares no input.
 SMALL_BYTES = 64 << 10
 
 
 def merge_kernels(graph: FusionGraph, profile: LiveProfile, *, horizontal: bool) -> int:
-    """Merge producers with readers, siblings, and, if ``horizontal``, small kernels. Returns the number merged away."""
+    """Merge kernels where that saves time, and return by how many their number decreased.
+
+    Producers are merged with readers, then kernels that share an input, and then, if ``horizontal``, small kernels.
+    """
     merger = _Merger(graph, profile)
     merged = merger.pass_over(merger.producers) + merger.pass_over(merger.siblings)
     if horizontal:
@@ -32,11 +35,13 @@ def merge_kernels(graph: FusionGraph, profile: LiveProfile, *, horizontal: bool)
 
 @dataclass
 class _Merger:
+    """Merging of the kernels of ``graph`` as far as ``profile`` allows."""
+
     graph: FusionGraph
     profile: LiveProfile
 
     def pass_over(self, partners: Callable[[Kernel], Iterator[Kernel]]) -> int:
-        """Merge each kernel with its first possible partner, then the result with the next. Returns the count."""
+        """Merge each kernel with its first possible partner, and repeat with the result. Returns the merge count."""
         merged = 0
         done: set[Kernel] = set()
         for kernel in self.graph.kernels:
@@ -48,6 +53,7 @@ class _Merger:
         return merged
 
     def first_merged(self, kernel: Kernel, partners: Iterator[Kernel]) -> Kernel | None:
+        """Return ``kernel`` merged with the first possible partner, or None."""
         for partner in list(partners):
             made = self.merge(kernel, partner)
             if made is not None:
@@ -55,13 +61,13 @@ class _Merger:
         return None
 
     def producers(self, kernel: Kernel) -> Iterator[Kernel]:
-        """Yield the producers of inputs, which have other readers too."""
+        """Yield the producers of the kernel's inputs that iterate over equally many indices."""
         for producer in self.graph.producers_of(kernel):
             if _same_points(kernel, producer):
                 yield producer
 
     def siblings(self, kernel: Kernel) -> Iterator[Kernel]:
-        """Yield kernels that read one of its inputs."""
+        """Yield up to ``MAX_TRIED`` kernels that share an input with ``kernel``, the nearest in the order first."""
         found: dict[Kernel, None] = {}
         for x in kernel.inputs:
             readers = self.graph.readers.get(x, {})
@@ -74,7 +80,10 @@ class _Merger:
         ]
 
     def small_ones(self) -> int:
-        """Merge kernels of equal sizes that are too small to be worth a thunk each, such as updates of an optimizer."""
+        """Merge kernels of equal dimensions whose dispatch costs more than their work, such as an optimizer's updates.
+
+        Returns the number of merges.
+        """
         merged = 0
         open_ones: dict[tuple[int, ...], Kernel] = {}
         for kernel in self.graph.kernels:
@@ -88,10 +97,11 @@ class _Merger:
         return merged
 
     def is_there(self, kernel: Kernel) -> bool:
+        """Return whether ``kernel`` is still in the graph."""
         return self.graph.kernel_of.get(kernel.roots[0]) is kernel
 
     def merge(self, one: Kernel, other: Kernel) -> Kernel | None:
-        """Replace both by one kernel, if it saves time and can run at the position of either. Returns it or None."""
+        """Replace two kernels by one, if it saves time and can run at one's position. Returns it, or None."""
         graph = self.graph
         both = (one, other)
         if graph.sides is not None and not graph.sides.may_merge(one.roots, other.roots):
@@ -115,5 +125,5 @@ class _Merger:
 
 
 def _same_points(one: Kernel, other: Kernel) -> bool:
-    """Return whether both iterate over equally many indices."""
+    """Return whether two kernels iterate over equally many indices."""
     return one.kind.points == other.kind.points

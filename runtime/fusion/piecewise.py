@@ -1,8 +1,8 @@
 """Concatenations and pads: the index decides which operand is read, so a loop over them is cut into pieces.
 
-In a piece whose elements all come from one operand, the operation is a view of that operand: a slice that starts before
-it. If a dynamic slice reads the operation, the position of an edge is known at run time only: the piece is then a range
-of indices with computed ends, and may be empty.
+In a piece whose elements all come from one operand, the operation is a view of that operand: a slice that may start
+before its first element. If a dynamic slice reads the operation, the position of an edge is known at run time only; the
+piece is then a range of indices whose ends are computed and which may be empty.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spmd.shape import PrimitiveType
 
 
 class CutError(NoEmitterError):
-    """The index space must be cut before index ``at`` of ``dimension``, or the range ``within`` there."""
+    """The index space, or its range ``within``, must be cut at index ``at`` of ``dimension``."""
 
     def __init__(
         self,
@@ -36,16 +36,17 @@ class CutError(NoEmitterError):
 
 
 def is_piecewise(instruction: HloInstruction) -> bool:
+    """Return whether the index decides which operand of ``instruction`` is read."""
     return instruction.opcode in (Opcode.CONCATENATE, Opcode.PAD)
 
 
 def piece_read(
     instruction: HloInstruction, path: ViewPath, ranges: Sequence[Range] = ()
 ) -> tuple[HloInstruction, ViewPath]:
-    """Return the operand that a concatenation or pad, seen through ``path``, consists of, and the path to it.
+    """Return the one operand that a concatenation or pad consists of over the index space, and the path to it.
 
-    ranges: narrow the index space. Raises CutError if there are several such operands, and NoEmitterError if no cut
-    across one dimension separates them.
+    ``path`` is the path of the concatenation or pad, and ``ranges`` narrow the index space. Raises CutError if several
+    operands are read, and NoEmitterError if no cut across one dimension separates them.
     """
     if instruction.opcode is Opcode.CONCATENATE:
         return _concatenated(instruction, path, ranges)
@@ -91,15 +92,15 @@ def _padded(
 
 
 def _shifted(dims: tuple[int, ...], starts: tuple[int, ...]) -> ViewOp:
-    """Return a slice at ``starts``, part of which may lie outside the array: those elements are not read."""
+    """Return a slice at ``starts``, which may extend beyond the array; the caller never reads the elements outside."""
     limits = tuple(start + size for start, size in zip(starts, dims, strict=True))
     return ViewOp(Opcode.SLICE, dims, SliceAttrs(starts, limits, (1,) * len(dims)))
 
 
 class _Line:
-    """Index along one dimension of what is read, over the index space, as the linear function ``view``.
+    """Indices along one dimension of the array that is read: the linear function ``view`` of the loop's index.
 
-    first, last: the least and the largest index.
+    ``first`` and ``last`` are the least and the largest of these indices.
     """
 
     def __init__(self, view: StridedView) -> None:
@@ -112,11 +113,15 @@ class _Line:
                 self.first += step * (size - 1)
 
     def is_within(self, start: int, limit: int) -> bool:
-        """Return whether all indices lie in [``start``, ``limit``); true for an empty space."""
+        """Return whether all indices are in [``start``, ``limit``), which is true for an empty index space."""
         return 0 in self.view.dims or (start <= self.first and self.last < limit)
 
     def cut(self, instruction: HloInstruction, edge: int) -> NoEmitterError:
-        """Cut across the dimension of the largest stride, if the others stay on one side of ``edge`` in both parts."""
+        """Return a CutError across the dimension of the largest stride, or a NoEmitterError if such a cut does not
+        suffice.
+
+        It suffices if each of the two parts reads on one side of ``edge`` only.
+        """
         steps = self.view.strides
         d = max(range(len(steps)), key=lambda n: abs(steps[n]) if self.view.dims[n] > 1 else 0)
         step = steps[d]
@@ -135,7 +140,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _MovedLine:
-    """Variant of ``_Line`` if a dynamic slice reads it: ``offset`` plus an index in the range."""
+    """Range of an index that a dynamic slice moves: ``offset`` plus an index in ``range``."""
 
     offset: int
     range: Range
@@ -178,6 +183,6 @@ def _line(
 
 @lru_cache(maxsize=1024)
 def _index_along(dims: tuple[int, ...], d: int) -> StridedView:
-    """Return the view whose elements lie at the byte of their index along dimension ``d``."""
+    """Return the view of bytes whose offset at each index is the index along dimension ``d``."""
     ones = tuple([int(other == d) for other in range(len(dims))])
     return StridedView(PrimitiveType.U8, dims, ones)

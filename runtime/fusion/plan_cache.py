@@ -1,6 +1,6 @@
-"""Cache of fusion plans for equal computations: memory scheduling requests them repeatedly.
+"""Cache of fusion plans for equal computations, which memory scheduling requests repeatedly.
 
-The fused computations of a scheduled module do not change, so their plans are looked up by identity.
+The fused computations of a scheduled module do not change, so their plans are also looked up by identity.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from runtime.fusion.refusal import NoEmitterError
 from spmd.analysis.structure import computation_key, instruction_key
 from spmd.hlo import HloComputation, HloInstruction, Stage
 
-#: Capacity. A training step has a few hundred different fusions.
+#: Capacity of the caches in plans. A training step has a few hundred different fusions.
 _CAPACITY = 4096
 _PLANS: WeakKeyDictionary[HloComputation, Emitted] = WeakKeyDictionary()
 
 
 def cached_plan(fusion: HloInstruction) -> Emitted:
-    """Return the emitter and its plan, as ``emitted`` does. Raises NoEmitterError if there is none."""
+    """Return the emitter and plan of ``fusion``, as ``emitted`` does. Raises NoEmitterError if there is none."""
     fused = fusion.to_apply
     known = _PLANS.get(fused)
     if known is None:
@@ -30,13 +30,13 @@ def cached_plan(fusion: HloInstruction) -> Emitted:
 
 
 def store(fused: HloComputation, plan: Emitted) -> None:
-    """Store ``plan`` for ``fused``, if its module is scheduled."""
+    """Store ``plan`` as that of the computation ``fused``, if its module is scheduled."""
     if fused.module is not None and fused.module.stage >= Stage.SCHEDULED:
         _PLANS[fused] = plan
 
 
 def cached_plan_alone(instruction: HloInstruction) -> Emitted | None:
-    """Return the plan of one instruction, as if it were fused alone; None if it has no emitter."""
+    """Return the emitter and plan of ``instruction`` as if it were fused alone, or None if it has no emitter."""
     operands = instruction.operands
     read = tuple((operands.index(x), x.shape) for x in operands)
     key = (*instruction_key(instruction, _structural_key), read)
@@ -44,7 +44,7 @@ def cached_plan_alone(instruction: HloInstruction) -> Emitted | None:
 
 
 class _StructuralKey:
-    """Structural key of a computation or an instruction. It releases the object that it stands for after planning."""
+    """Structural key of a computation or an instruction, which the key references until it has been planned."""
 
     def __init__(self, of: HloComputation | HloInstruction, key: Hashable) -> None:
         self.of: HloComputation | HloInstruction | None = of
@@ -52,7 +52,7 @@ class _StructuralKey:
         self._hash = hash(key)
 
     def emitted(self) -> Emitted:
-        """Plan the object. It must be called once only."""
+        """Plan the computation or instruction. It must be called at most once."""
         of, self.of = self.of, None
         assert of is not None, "a key is planned once"
         return emitted(of)

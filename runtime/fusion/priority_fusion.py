@@ -1,4 +1,4 @@
-"""Fuse instructions into kernels, chosen by the time that each fusion saves on a machine."""
+"""The pass that fuses instructions into kernels, in the order of the time that each fusion saves on a machine."""
 
 from __future__ import annotations
 
@@ -23,31 +23,32 @@ from spmd.machine.named import machine_named
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import MACHINE_OPTION, register_pass
 
-#: Headrooms tried in turn if a plan needs more memory; with the last one no value lives longer than
-#: before.
+#: Headrooms that are tried in turn if a plan needs more memory than the module. With the last one,
+#: fusions do not increase live bytes anywhere.
 HEADROOMS = (0.15, 0.4, 1.0)
 
 
 @register_pass
 @dataclass(frozen=True)
 class PriorityFusion(FueledPass):
-    """Make fusions where one kernel takes less time than several, on the machine of that name.
+    """Make fusions where one kernel takes less time than several, by the cost model of ``machine``.
 
         a = f32[1024] exponential(x)
         b = f32[1024] add(a, y)            =>  b = f32[1024] fusion(x, y), kind=kLoop, calls={add(exponential(x), y)}
 
-    First, elementwise regions become kernels. Then producers are fused into all of their readers, the one that saves
-    most first; they are duplicated if that pays. Then kernels that share an input, or one of which reads the other,
-    become one with several results; then small ones of equal sizes (``horizontal``). Then ``products`` of matrices join
-    a kernel that reads them, and read slices in place. Every scheduled computation is planned alone, within its current
-    order, which should be its schedule: kernels run at positions of that order at which live bytes do not rise above
-    its peak, less the fraction ``headroom`` of it. Packing may still need more memory. Then products stay alone, the
-    headroom grows, and finally nothing is fused that keeps a value alive for longer. Up to ``memory`` bytes in all are
-    always accepted.
-    docs/internals/fusion.md describes how time is estimated.
+    The pass fuses in four stages. Elementwise regions become kernels. Producers are fused into all of their readers,
+    the one that saves most first, and are duplicated if that pays. Kernels that share an input, or one of which reads
+    the other, become one kernel with several results, and so do small kernels of equal sizes (``horizontal``). Matrix
+    products join a kernel that reads them, and read slices in place (``products``).
 
-    Instructions with control edges, side effects, other memory spaces or dynamic sizes stay unchanged, as do modules
-    with an operation that the runtime does not run.
+    Every scheduled computation is planned by itself, within its current order, which should be its schedule. A kernel
+    runs at a position of that order at which live bytes do not rise above the computation's peak, less the fraction
+    ``headroom`` of the peak. If packing the buffers still needs more memory, the plan without products is tried, then
+    larger headrooms, and finally a plan that does not raise live bytes anywhere. Plans of up to ``memory`` bytes are
+    always accepted. docs/internals/fusion.md describes how time is estimated.
+
+    Instructions with control edges, side effects, other memory spaces or dynamic sizes do not change, and neither do
+    modules with an operation that the runtime does not support.
     """
 
     name: ClassVar[str] = "priority-fusion"
@@ -79,9 +80,9 @@ class PriorityFusion(FueledPass):
         return True
 
     def plan(self, context: FusionContext) -> tuple[list[FusionPlan], HloModule | None]:
-        """Return the fusions of every computation and the module with them; None for the module if there are none.
+        """Return the fusions of every computation, and the module with these fusions (None if there are none).
 
-        The most aggressive variant of the pass is chosen that does not need more memory.
+        Variants of the pass are tried from the most aggressive one on; the first that fits the memory is chosen.
         """
         kinds = KernelKinds(KernelCosts(CostModel(self.machine or machine_named())))
         for room in (self.headroom, *(room for room in HEADROOMS if room > self.headroom)):
@@ -101,7 +102,7 @@ class PriorityFusion(FueledPass):
         *,
         with_products: bool,
     ) -> Iterator[list[FusionPlan]]:
-        """Yield the plans with the products that kernels take, if they take any, then those without."""
+        """Yield the plans in which products join kernels, if any product does, and then those without products."""
         if self.products and with_products:
             taken = [products_taken(*each, kinds.costs.model) for each in graphs]
             if any(each.within or each.alone for each in taken):
@@ -114,7 +115,7 @@ class PriorityFusion(FueledPass):
     def fused_graphs(
         self, context: FusionContext, kinds: KernelKinds
     ) -> Iterator[tuple[FusionGraph, LiveProfile]]:
-        """Yield the graph and profile of every scheduled computation, its kernels planned."""
+        """Yield the graph and profile of every scheduled computation after its kernels have been fused."""
         for graph, profile in self.graphs(context, kinds):
             fuse_regions(graph, profile)
             fuse_producers(graph, profile, duplicate=self.duplicate)
@@ -125,7 +126,7 @@ class PriorityFusion(FueledPass):
     def graphs(
         self, context: FusionContext, kinds: KernelKinds
     ) -> Iterator[tuple[FusionGraph, LiveProfile]]:
-        """Yield the graph and profile of every scheduled computation."""
+        """Yield the graph and profile of every scheduled computation before any fusion."""
         limits = Limits(
             self.max_instructions, 2 * self.max_instructions, self.max_inputs, self.max_results
         )

@@ -1,4 +1,4 @@
-"""Fuse elementwise regions, then producers into all of their readers, the one that saves most time first."""
+"""Fuse elementwise regions, and then producers into all of their readers, in the order of the time that this saves."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from spmd.lazy_dataclass import dataclass
 
 #: Largest number of readers into which a producer is copied.
 MAX_READERS = 16
-#: Savings below this fraction of the kernels' time are noise and do not justify duplication.
+#: Least saving that justifies duplicating a producer, as a fraction of the kernels' time. Less is noise.
 WORTH = 1e-3
-#: Fraction of the kernels' time by which rounding may change what a fusion saves.
+#: Bound on the rounding error of a saving, as a fraction of the kernels' time.
 ROUNDING = 1e-9
 
 
 @dataclass(slots=True)
 class _Candidate:
-    """Fusion of ``producer`` into its ``readers``. ``unknown``: those with which its cost is not known yet."""
+    """Candidate fusion of ``producer`` into all ``readers``.
+
+    The fused cost with the ``unknown`` ones is not known yet.
+    """
 
     producer: Kernel
     readers: list[Kernel]
@@ -29,20 +32,21 @@ class _Candidate:
 
 
 def fuse_producers(graph: FusionGraph, profile: LiveProfile, *, duplicate: bool = True) -> int:
-    """Fuse producers into their readers. Returns their number. duplicate: also into several readers.
+    """Fuse producers into their readers and return the number of fused producers.
 
-    A heap holds the candidates by the most time that they may save. The cost of a new kernel is computed when its
-    candidate is the first of all: most have changed before. Then the candidate is put there again, as when one of its
-    kernels has changed; stale heap entries are skipped, so that a graph of n kernels of bounded degree takes n log n.
+    A producer of several readers is fused only if ``duplicate``. A heap holds the candidates by an upper bound on the
+    time that they save. The exact cost of a candidate is computed only when it reaches the top of the heap, since most
+    candidates change before; it is then pushed again. Candidates are also pushed again when one of their kernels
+    changes, and stale heap entries are skipped. A graph of n kernels of bounded degree therefore takes O(n log n) time.
     """
     return _Queue(graph, profile, MAX_READERS if duplicate else 1).run()
 
 
 def fuse_regions(graph: FusionGraph, profile: LiveProfile) -> None:
-    """Make one kernel of each elementwise result and of what is computed for it alone, at its own indices.
+    """Fuse each elementwise result with the instructions that are computed for it alone, at the result's own indices.
 
-    This saves time whatever the machine, so it is done before candidates are compared. What a reduction or a product
-    may take as its epilogue stays for that comparison.
+    This saves time on any machine, so it is done before candidates are compared. Kernels that a reduction or a product
+    may compute as its epilogue are left to that comparison.
     """
     for kernel in reversed(graph.kernels):
         if graph.kernel_of.get(kernel.roots[0]) is not kernel or graph.may_be_epilogue(kernel):
@@ -53,13 +57,14 @@ def fuse_regions(graph: FusionGraph, profile: LiveProfile) -> None:
             if made is not None and profile.allows(region, [made]):
                 graph.replace(region, [made])
                 break
-            # A beginning of the region is one, too.
+            # Readers come first, so every prefix of a region is a region.
             region = region[: len(region) // 2]
 
 
 def _region(graph: FusionGraph, last: Kernel) -> list[Kernel]:
-    """Return ``last`` and the kernels of which every element is read by these alone, where they compute the same
-    element, readers first; at most as many as a kernel may have instructions.
+    """Return ``last`` and the kernels whose every element only kernels of the region read, at the element's own index.
+
+    Readers come first. The region has at most as many kernels as one kernel may have instructions.
     """
     region = {last: None}
     heap: list[tuple[int, int, Kernel]] = []
@@ -82,6 +87,11 @@ def _region(graph: FusionGraph, last: Kernel) -> list[Kernel]:
 
 @dataclass
 class _Queue:
+    """Priority queue of candidate fusions.
+
+    An entry of ``heap`` is (-seconds saved, position of the producer, number of the candidate).
+    """
+
     graph: FusionGraph
     profile: LiveProfile
     most_readers: int
@@ -92,6 +102,7 @@ class _Queue:
     _next: int = 0
 
     def run(self) -> int:
+        """Fuse until no candidate saves time. Returns the number of fused producers."""
         for kernel in self.graph.kernels:
             self.consider(kernel)
         fused = 0
@@ -108,7 +119,7 @@ class _Queue:
         return fused
 
     def consider(self, producer: Kernel) -> None:
-        """Replace the candidate of ``producer`` by a new one, if it may save time."""
+        """Replace the candidate of ``producer`` by a new one if that may save time; otherwise remove it."""
         self.forget(producer)
         readers = self.readers(producer)
         if not readers:
@@ -136,10 +147,11 @@ class _Queue:
             heapq.heappush(self.heap, (-saved, producer.position, self._next))
 
     def forget(self, producer: Kernel) -> None:
+        """Remove the candidate of ``producer``, if it has one."""
         self.current.pop(self.number_of.pop(producer, -1), None)
 
     def readers(self, producer: Kernel) -> list[Kernel]:
-        """Return the readers into which ``producer`` may be fused: all, or none."""
+        """Return all readers of ``producer`` if it may be fused into every one of them; otherwise an empty list."""
         graph = self.graph
         if graph.is_read_outside(producer) or graph.most_readers(producer) > self.most_readers:
             return []
@@ -149,7 +161,7 @@ class _Queue:
         return readers
 
     def fuse(self, candidate: _Candidate) -> bool:
-        """Fuse, if every new kernel has an emitter and memory allows it. Returns whether it did."""
+        """Carry out ``candidate`` if every new kernel has an emitter and memory allows it. Returns whether it did."""
         producer = candidate.producer
         made = []
         for reader in candidate.readers:
@@ -177,10 +189,13 @@ class _Queue:
         return True
 
     def neighbours(self, kernels: Iterable[Kernel]) -> list[Kernel]:
-        """Return the producers of their inputs: the candidates of these have changed."""
+        """Return the kernels that produce inputs of ``kernels``, whose candidates a fusion of these changes."""
         return list(dict.fromkeys(p for kernel in kernels for p in self.graph.producers_of(kernel)))
 
 
 def least_seconds(producer: Kernel, reader: Kernel) -> float:
-    """Return the least seconds of ``reader`` with ``producer`` inside it: the loops of a reduction stay."""
+    """Return a lower bound on the seconds of ``reader`` with ``producer`` computed inside it.
+
+    A reduction keeps its loops when it is fused, so if ``producer`` reduces, the bound is that of ``producer``.
+    """
     return (producer if producer.kind.reduces else reader).cost.least

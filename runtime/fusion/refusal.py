@@ -1,4 +1,4 @@
-"""Error for instructions that no emitter takes."""
+"""Error for instructions that no emitter can compute in one kernel."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from spmd.errors import UnsupportedError
 
 
 class NoEmitterError(UnsupportedError):
-    """No emitter makes one kernel of these instructions; the message gives the reason."""
+    """Raised if no emitter can compute the instructions in one kernel. The message gives the reason."""

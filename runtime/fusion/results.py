@@ -1,4 +1,4 @@
-"""Writing of a kernel's results: a root as views of what is computed, or as a block of a larger array."""
+"""Writing of a kernel's results: a root is written through inverted views, or as a block of a larger array."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
-    """Location of a result's elements over an index space: ``view``, moved by ``shifts``."""
+    """Location of a result's elements over an index space: ``view``, offset at run time by ``shifts``."""
 
     view: StridedView
     shifts: tuple[Shift, ...] = ()
 
 
 def written_map(result: ResultView) -> AccessMap:
-    """Return the access map of the elements that are written."""
+    """Return the access map, in elements, of the elements written through ``result``."""
     view = result.view
     size = view.element_type.byte_size
     dense = replace(
@@ -44,9 +44,11 @@ def written_map(result: ResultView) -> AccessMap:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Root as views of ``base``. ``peeled``: these views, nearest to the root first; writing inverts them.
+    """A root as a sequence of views of ``base``, the value that the kernel computes.
 
-    updated: if only a block is written, the number of the input that holds the rest of the root; otherwise None.
+    ``peeled`` lists these views with the sizes of their operands, the nearest to the root first; the kernel inverts
+    them when it writes. If only a block of the root is written, ``updated`` is the number of the input that holds the
+    rest.
     """
 
     root: HloInstruction
@@ -69,20 +71,24 @@ class Result:
         return None if view is None else ResultView(view, tuple(shifts))
 
     def path(self, dims: tuple[int, ...]) -> ViewPath:
+        """Return the path from the base to the index space ``dims``."""
         same = array_shape(self.base).dims == dims
         return () if same else (ViewOp(Opcode.RESHAPE, dims),)
 
     @property
     def keeps_order(self) -> bool:
+        """Return whether element n of the base is element n of the root, for all n."""
         return all(op.keeps_order for op, _ in self.peeled)
 
 
 def result_candidates(
     root: HloInstruction, inputs: Mapping[HloInstruction, int], starts: Starts | None = None
 ) -> list[Result]:
-    """Return the root itself, then as a view of its operand, and so on.
+    """Return the ways to write ``root``: as itself, as a view of its operand, as two views of that one's operand, and
+    so on.
 
-    With ``starts``, to which start scalars of blocks are added, also as a block of an input that is updated.
+    If ``starts`` is given, a dynamic-update-slice may be one of the views: its block is then written into an input, and
+    its start scalars are added to ``starts``.
     """
     result = Result(root, root)
     candidates = [result]
@@ -106,7 +112,10 @@ def result_candidates(
 
 
 def _updated_input(update: HloInstruction, inputs: Mapping[HloInstruction, int]) -> int:
-    """Return the number of the input of which ``update`` changes a block, seen through reshapes at most."""
+    """Return the number of the input, possibly reshaped, a block of which ``update`` changes.
+
+    Raises NoEmitterError if the updated array is computed in the kernel.
+    """
     source = update.operand(0)
     while source not in inputs:
         view = view_op(source)
@@ -117,7 +126,10 @@ def _updated_input(update: HloInstruction, inputs: Mapping[HloInstruction, int])
 
 
 def matching_result(candidates: Sequence[Result], dims: tuple[int, ...]) -> Result:
-    """Return the candidate over ``dims``, else one of equally many elements. Raises NoEmitterError if there is none."""
+    """Return the candidate whose base has sizes ``dims``, or else one with equally many elements.
+
+    Raises NoEmitterError if there is neither.
+    """
     for candidate in candidates:
         if array_shape(candidate.base).dims == dims:
             return candidate

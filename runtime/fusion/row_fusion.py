@@ -1,11 +1,10 @@
-"""Row fusions: reductions along the same dimensions of one index space, and what is computed with them row by row.
+"""Row fusions: reductions along the same dimensions of one index space, and values computed with them row by row.
 
-A row is what the reductions reduce to one number. The kernel iterates over rows or blocks of rows, and over each in as
-many passes as reductions depend on one another. Softmax reads a row from memory once, then from the cache:
-    m = reduce max (x)                pass 0: m
-    e = exp(x - broadcast m)          pass 1: s, keeping e
-    s = reduce add (e)                        then r = 1 / s, once for the row
-    result = e * broadcast (1 / s)    pass 2: e * r
+A row is the set of elements that the reductions reduce to one number. The kernel iterates over rows or blocks of rows.
+It traverses each row in several passes if one reduction depends on another. Softmax reads a row from memory once, and
+then from the cache: m = reduce max (x)                pass 0: m e = exp(x - broadcast m)          pass 1: s, which
+caches e s = reduce add (e)                        then r = 1 / s, once for the row result = e * broadcast (1 / s)
+pass 2: e * r
 """
 
 from __future__ import annotations
@@ -35,7 +34,11 @@ from spmd.shape import ArrayShape
 
 @dataclass(frozen=True, slots=True)
 class PassGraphs:
-    """Graphs of a pass, whose programs are those of its RowPass."""
+    """Graphs of one pass: ``elements`` at all indices, ``inits`` of the reductions' initial values, ``rows`` after the
+    pass.
+
+    Their programs are those of the pass's RowPass.
+    """
 
     elements: ElementGraph
     inits: ElementGraph
@@ -44,10 +47,11 @@ class PassGraphs:
 
 @dataclass(frozen=True, slots=True)
 class RowFusionPlan:
-    """Plan of a row fusion, before the layouts of its operands are known. ``graphs``: of each pass.
+    """Plan of a row fusion, before the layouts of its operands are known. ``graphs`` has one entry per pass.
 
-    starts: start scalars of dynamic slices, computed once per kernel. inputs: meaning of the graphs' input numbers.
-    overwrites: pairs (result, input): the last pass writes the result where it reads the input; no row needs another's.
+    ``inputs`` gives the meaning of the graphs' input numbers, and ``starts`` computes the start scalars of dynamic
+    slices, once per kernel. ``overwrites`` are pairs (result, input) that may share memory: the last pass writes the
+    result at the index at which it reads the input, and no row reads another row of the input.
     """
 
     fusion: RowFusion
@@ -58,13 +62,18 @@ class RowFusionPlan:
 
 
 def has_reductions(roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]) -> bool:
+    """Return whether a kernel of ``roots`` computes a reduction."""
     return any(x.opcode is Opcode.REDUCE and x not in inputs for x in post_order(roots, inputs))
 
 
 def row_fusion(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> RowFusionPlan:
-    """Plan one kernel of ``roots``, which need reductions. Raises NoEmitterError, with the reason, if there is none."""
+    """Plan one kernel of ``roots``, which must need reductions. Raises NoEmitterError, with the reason, if there is
+    none.
+
+    If caching costly values for later passes makes the plan impossible, these are computed in each pass.
+    """
     region = row_region(roots, inputs)
     keeping = region.worth_keeping()
     try:
@@ -76,7 +85,7 @@ def row_fusion(
 
 
 class _Assembly:
-    """Builder of a plan: it numbers the inputs of the graphs and makes the passes."""
+    """Assembly of a plan. ``keeping`` lists the values that a pass caches for later passes."""
 
     def __init__(self, region: RowRegion, keeping: Sequence[HloInstruction]) -> None:
         self.region = region
@@ -97,6 +106,7 @@ class _Assembly:
     def numbered(
         self, source: Source, instructions: Sequence[HloInstruction]
     ) -> dict[HloInstruction, int]:
+        """Number ``instructions`` as further inputs of the graphs, which come from ``source``."""
         first = len(self.inputs)
         self.inputs += [RowInput(source, n) for n in range(len(instructions))]
         return {x: first + n for n, x in enumerate(instructions)}
@@ -129,7 +139,11 @@ class _Assembly:
     def overwrites(
         self, last: RowPass, graphs: Sequence[PassGraphs], starts: Sequence[ElementGraph]
     ) -> Iterator[tuple[int, int]]:
-        """Yield pairs of a result that needs all reductions and an operand read at all indices, in order."""
+        """Yield the pairs (result, operand) that may share memory.
+
+        The result must depend on all reductions, so that each row of the operand was read before, and the operand must
+        be read at all indices in row-major order only.
+        """
         region = self.region
         elsewhere = [graph for each in graphs for graph in (each.inits, each.rows)]
         moved = {leaf.number for graph in (*elsewhere, *starts) for leaf in _inputs(graph)}
@@ -156,6 +170,7 @@ class _Assembly:
         return written.view
 
     def row_pass(self, level: int) -> tuple[RowPass, PassGraphs]:
+        """Return pass ``level`` and its graphs."""
         levels, region = self.region.levels, self.region
         reduces = [x for x in region.reduces if levels[x] == level + 1]
         cached = [x for x in self.keeping if levels[x] == level]
@@ -192,7 +207,7 @@ class _Assembly:
         return result.base, result.path(sizes)
 
     def over_all(self, wanted: Sequence[Wanted], level: int) -> ElementGraph:
-        """Return the graph of pass ``level`` at all indices."""
+        """Return the graph of the values that pass ``level`` computes at all indices."""
         levels, region = self.region.levels, self.region
         rows = {x: n for x, n in self.row_inputs.items() if levels[x] <= level}
         cached = {x: n for x, n in self.cached_inputs.items() if levels[x] < level}
@@ -205,7 +220,7 @@ class _Assembly:
         return graph
 
     def over_rows(self, wanted: Sequence[Wanted], level: int) -> ElementGraph:
-        """Return the graph that runs once for each row after pass ``level``."""
+        """Return the graph of the values that are computed once per row after pass ``level``."""
         levels, region = self.region.levels, self.region
         rows = {x: n for x, n in self.row_inputs.items() if levels[x] <= level}
         reductions = {x: n for x, n in self.reduction_inputs.items() if levels[x] <= level + 1}
@@ -222,7 +237,7 @@ class _Assembly:
         strides: tuple[int, ...],
         sizes: tuple[int, ...],
     ) -> None:
-        """Raise NoEmitterError unless values of a row are read for this row alone."""
+        """Raise NoEmitterError unless ``graph`` reads ``inputs`` with ``strides``, that is, for its own row only."""
         wanted = AccessMap(
             tuple(0 if n == 1 else s for n, s in zip(sizes, strides, strict=True)), 0
         )

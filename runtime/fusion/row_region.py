@@ -1,4 +1,4 @@
-"""Region with reductions: which values are per row, and in which pass over a row each is available."""
+"""Region with reductions: which of its values are per row, and which pass over a row computes each value."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from spmd.ops.reduction import reduction_kind
 
 @dataclass(frozen=True)
 class RowRegion:
-    """Instructions between ``operands`` and ``roots``, in ``order``, whose reductions reduce ``axes`` of ``dims``.
+    """Instructions between ``operands`` and ``roots``, whose reductions all reduce the dimensions ``axes`` of ``dims``.
 
-    levels: number of passes that must be complete before a value can be computed; for a reduction, including its own.
+    ``order`` lists the operands and instructions, operands first. ``levels`` gives for each value the number of passes
+    that must be complete before it can be computed; a reduction's level includes the pass that accumulates it.
     """
 
     roots: tuple[HloInstruction, ...]
@@ -34,19 +35,22 @@ class RowRegion:
 
     @cached_property
     def points(self) -> int:
+        """Return the number of indices of the reduced arrays."""
         return math.prod(self.dims)
 
     @cached_property
     def row_count(self) -> int:
+        """Return the number of rows, each of which is reduced to one element."""
         return math.prod(self.rows)
 
     @cached_property
     def row_length(self) -> int:
+        """Return the number of elements per row."""
         return math.prod(self.dims[d] for d in self.axes)
 
     @cached_property
     def rows(self) -> tuple[int, ...]:
-        """The sizes of the dimensions that count the rows."""
+        """Return the sizes of the dimensions that are not reduced."""
         return tuple(n for d, n in enumerate(self.dims) if d not in self.axes)
 
     def is_inside(self, x: HloInstruction) -> bool:
@@ -57,7 +61,7 @@ class RowRegion:
         return self.levels[x] > 0 and array_shape(x).num_elements == self.row_count
 
     def is_row_result(self, root: HloInstruction) -> bool:
-        """Return whether a root has one element per row, not one per index. Raises NoEmitterError if neither."""
+        """Return whether ``root`` has one element per row, not one per index. Raises NoEmitterError if neither."""
         count = array_shape(root).num_elements
         if count not in (self.points, self.row_count):
             raise NoEmitterError(f"{root.name} has other indices than the reductions")
@@ -65,7 +69,7 @@ class RowRegion:
 
     @cached_property
     def row_values(self) -> tuple[HloInstruction, ...]:
-        """The values per row that are used at all indices, by broadcasts."""
+        """Return the values with one element per row that are broadcast and used at all indices."""
         return tuple([x for x in self.order if self.is_inside(x) and self._is_spread(x)])
 
     def _is_spread(self, x: HloInstruction) -> bool:
@@ -74,7 +78,10 @@ class RowRegion:
         )
 
     def worth_keeping(self) -> list[HloInstruction]:
-        """Return values at all indices that need transcendental functions and that a later pass needs too."""
+        """Return the values at all indices that are costly to compute and that a later pass needs again.
+
+        Values are costly if they need transcendental functions.
+        """
         if len(self.pass_roots) == 1:
             return []
         ends = {*self.operands, *self.row_values, *self.reduces}
@@ -88,7 +95,7 @@ class RowRegion:
             while stack:
                 x = stack.pop()
                 if x not in costly:
-                    continue  # nor is anything that it needs
+                    continue  # and no value that it needs is costly
                 computes = view_op(x) is None and array_shape(x).dims == self.dims
                 if computes and self.levels[x] < level:
                     found.add(x)
@@ -98,7 +105,7 @@ class RowRegion:
 
     @cached_property
     def pass_roots(self) -> Mapping[int, Sequence[HloInstruction]]:
-        """By pass: the operands of reductions and the results that it computes at all indices."""
+        """Return, by pass, the operands of reductions and the results that the pass computes at all indices."""
         found: dict[int, list[HloInstruction]] = {}
         for reduce in self.reduces:
             found.setdefault(self.levels[reduce] - 1, []).append(reduce.operand(0))
@@ -111,10 +118,10 @@ class RowRegion:
 def row_region(
     roots: Sequence[HloInstruction], operands: Mapping[HloInstruction, int]
 ) -> RowRegion:
-    """Return the region.
+    """Return the region between ``operands`` and ``roots``, which must contain a reduction.
 
-    Raises NoEmitterError unless the reductions are plain ones along the same dimensions, and the roots have elements at
-    their indices or for each row.
+    Raises NoEmitterError unless all reductions are plain and reduce the same dimensions of equal sizes, and each root
+    has one element per index or per row.
     """
     order = post_order(roots, operands)
     reduces = [x for x in order if x.opcode is Opcode.REDUCE and x not in operands]
@@ -133,7 +140,7 @@ def row_region(
 
 
 def have_common_rows(regions: Sequence[RowRegion | None], roots: Sequence[HloInstruction]) -> bool:
-    """Return whether one region may compute the reductions of ``regions``, and ``roots``, with no look inside."""
+    """Return whether one region may compute the reductions of all ``regions`` and the ``roots``, by their sizes."""
     first = regions[0]
     return first is not None and all(
         each is not None
@@ -146,7 +153,7 @@ def have_common_rows(regions: Sequence[RowRegion | None], roots: Sequence[HloIns
 def _require_reduction(
     reduce: HloInstruction, dims: tuple[int, ...], axes: tuple[int, ...]
 ) -> None:
-    """Require a plain reduction along ``axes`` of ``dims``."""
+    """Raise NoEmitterError unless ``reduce`` is a plain reduction along ``axes`` of an array of sizes ``dims``."""
     if reduce.num_operands != 2 or reduction_kind(reduce.to_apply) is None:
         raise NoEmitterError(f"{reduce.name} combines elements in its own way")
     if array_shape(reduce.operand(0)).dims != dims or _axes(reduce) != axes:

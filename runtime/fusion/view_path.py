@@ -1,7 +1,7 @@
 """View paths: sequences of view operations from an array to the index space of a kernel.
 
-Inside a fusion every elementwise operation commutes with broadcast, transpose, reshape, slice and reverse. Therefore
-these are moved from the results to the operands, where each read has a path of view operations.
+Inside a fusion every elementwise operation commutes with broadcast, transpose, reshape, slice and reverse. Fusion
+therefore moves these operations from the results to the operands, where each read has a path of view operations.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class ViewOp:
-    """Operation that only rearranges, without its instruction. ``dims``: sizes of its result.
+    """View operation, which only rearranges elements, detached from its instruction. Its result has sizes ``dims``.
 
-    starts: numbers of the start scalars of a dynamic-slice or dynamic-update-slice, one for each dimension.
+    ``starts`` are the numbers of the start scalars of a dynamic-slice or dynamic-update-slice, one for each dimension.
     """
 
     opcode: Opcode
@@ -31,11 +31,11 @@ class ViewOp:
 
     @property
     def keeps_order(self) -> bool:
-        """True if element n of the result is element n of the operand, both counted in row-major order."""
+        """Return whether element n of the result is element n of the operand, both counted in row-major order."""
         return self.opcode is Opcode.RESHAPE
 
 
-#: The first op is applied to the array itself, the last gives the index space.
+#: View operations in the order of application: the first applies to the array, the last has the index space's sizes.
 ViewPath: TypeAlias = tuple[ViewOp, ...]
 
 _VIEWS: dict[Opcode, Callable[[ViewOp, StridedView], StridedView | None]] = {
@@ -55,7 +55,7 @@ _INVERSES: dict[Opcode, Callable[[ViewOp, StridedView, tuple[int, ...]], Strided
 
 
 def view_op(instruction: HloInstruction) -> ViewOp | None:
-    """Return the view op of an instruction; None if it computes, renames its operand, or is a dynamic-slice."""
+    """Return the view operation of ``instruction``, or None if it computes, copies, or is a dynamic-slice."""
     opcode = instruction.opcode
     if opcode is Opcode.BITCAST and _is_reshape(instruction):
         return ViewOp(Opcode.RESHAPE, instruction.dims)
@@ -67,13 +67,13 @@ def view_op(instruction: HloInstruction) -> ViewOp | None:
 
 
 def _is_reshape(bitcast: HloInstruction) -> bool:
-    """Return whether a bitcast is a reshape, ignoring layouts. One into tile padding changes the element count."""
+    """Return whether a bitcast is a reshape, apart from layouts. A bitcast that exposes tile padding is none."""
     shape, source = bitcast.array_shape, bitcast.operand(0).array_shape
     return shape.element_type is source.element_type and shape.num_elements == source.num_elements
 
 
 def is_bijective(op: ViewOp) -> bool:
-    """Return whether every element of the operand is exactly one element of the result, and there are no others."""
+    """Return whether ``op`` maps the elements of its operand one to one to those of its result."""
     return op.opcode in _INVERSES and op.opcode is not Opcode.DYNAMIC_UPDATE_SLICE
 
 
@@ -84,7 +84,7 @@ def repeated(dims: tuple[int, ...]) -> ViewOp:
 
 
 def shifts(path: ViewPath, view: StridedView) -> tuple[Shift, ...]:
-    """Return the offsets that the dynamic slices of ``path`` add to ``through(path, view)``, which is at index 0."""
+    """Return the offsets that the dynamic slices of ``path`` add at run time to the view ``through(path, view)``."""
     if Opcode.DYNAMIC_SLICE not in [op.opcode for op in path]:
         return ()
     found = []
@@ -98,7 +98,7 @@ def shifts(path: ViewPath, view: StridedView) -> tuple[Shift, ...]:
 
 
 def block_shifts(starts: tuple[int, ...], sizes: tuple[int, ...], view: StridedView) -> list[Shift]:
-    """Return the offset of the block of ``sizes`` of ``view`` at ``starts`` from the block at index 0."""
+    """Return the offsets, from the block at index 0, of the block of ``view`` of sizes ``sizes`` at ``starts``."""
     return [
         Shift(start, full - size, stride)
         for start, size, full, stride in zip(starts, sizes, view.dims, view.strides, strict=True)
@@ -107,7 +107,7 @@ def block_shifts(starts: tuple[int, ...], sizes: tuple[int, ...], view: StridedV
 
 
 def through(path: ViewPath, view: StridedView) -> StridedView | None:
-    """Return ``view`` seen at the end of ``path``, dynamic slices at index 0; None if strides cannot express it."""
+    """Return ``view`` seen through ``path``, with dynamic slices at index 0, or None if strides cannot express it."""
     seen: StridedView | None = view
     for op in path:
         if seen is None:
@@ -117,14 +117,16 @@ def through(path: ViewPath, view: StridedView) -> StridedView | None:
 
 
 def backwards(op: ViewOp, view: StridedView, dims: tuple[int, ...]) -> StridedView | None:
-    """Turn a view of the result of ``op`` into one of its operand, which has sizes ``dims``: the only operand of a
-    bijective op, or the block that a dynamic-update-slice writes, as if at index 0.
+    """Convert a view of the result of ``op`` into one of its operand, which has sizes ``dims``.
+
+    The operand is the only one of a bijective operation, or the block that a dynamic-update-slice writes, as if at
+    index 0. Returns None if strides cannot express the view.
     """
     return _INVERSES[op.opcode](op, view, dims)
 
 
 class AccessMap(NamedTuple):
-    """Access map: the element of a row-major array that is read at each index. Equal reads have equal maps."""
+    """The element of a row-major array that is read at each index. Equal reads have equal maps."""
 
     strides: tuple[int, ...]
     offset: int
@@ -132,7 +134,7 @@ class AccessMap(NamedTuple):
 
 
 def access_map(path: ViewPath, dims: tuple[int, ...]) -> AccessMap | None:
-    """Return the access map of ``path`` over a dense array of sizes ``dims``; None if strides cannot express it."""
+    """Return the access map of ``path`` over a dense array of sizes ``dims``, or None if strides cannot express it."""
     dense = _dense(dims)
     view = through(path, dense)
     if view is None:
@@ -142,12 +144,12 @@ def access_map(path: ViewPath, dims: tuple[int, ...]) -> AccessMap | None:
 
 @lru_cache(maxsize=1024)
 def _dense(dims: tuple[int, ...]) -> StridedView:
-    """Return the view of a dense array of bytes."""
+    """Return the view of a dense array of bytes, whose offsets are element indices."""
     return StridedView.dense(ArrayShape(PrimitiveType.U8, dims))
 
 
 def moving_strides(view: StridedView) -> tuple[int, ...]:
-    """Return the strides, with 0 for dimensions of one element."""
+    """Return the strides of ``view``, with 0 for dimensions of one element, so that equal reads compare equal."""
     return tuple([0 if n == 1 else s for n, s in zip(view.dims, view.strides, strict=True)])
 
 
@@ -166,7 +168,7 @@ def _slice_at_zero(op: ViewOp, view: StridedView) -> StridedView:
 
 
 def _first(view: StridedView, dims: tuple[int, ...]) -> StridedView:
-    """Return the first block of sizes ``dims``."""
+    """Return the view of the block of sizes ``dims`` at index 0."""
     return view.slice((0,) * len(dims), dims, (1,) * len(dims))
 
 

@@ -1,4 +1,4 @@
-"""Make one kernel of a short loop whose body is elementwise: each element runs through all trips by itself."""
+"""Fuse a short loop whose body is elementwise into one kernel, in which each element runs through all trips."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from spmd.passes.while_state import (
     result_has_only_element_reads,
 )
 
-#: Length of a transcendental function, in steps that are one instruction each.
+#: Number of program steps that a transcendental function counts as; another operation counts as one.
 FUNCTION_STEPS = 16
 
-#: Most instructions that are written before they are simplified, with those of scalars, which may fold to constants.
+#: Largest number of unrolled instructions before simplification, including scalar ones, which may fold to constants.
 MOST_INSTRUCTIONS = 4 * MAX_STEPS
 
 _SOURCES = (Opcode.CONSTANT, Opcode.IOTA)
-#: Operations that leave each element in its place, or repeat it, and those without operands.
+#: Operations that keep each element at its index or repeat it, and operations without operands.
 _IN_PLACE = (*_SOURCES, Opcode.BITCAST, Opcode.BROADCAST, Opcode.PARAMETER, Opcode.RESHAPE)
 _STRUCTURE = (Opcode.GET_TUPLE_ELEMENT, Opcode.TUPLE)
-#: These may read constants, such as the table of a random generator: with the trip known, they are constants.
+#: Operations that may read constants, such as the table of a random generator: they fold once the trip is known.
 _OF_CONSTANTS = (Opcode.DYNAMIC_SLICE, Opcode.SLICE)
 
 _SIMPLIFICATION = (AlgebraicSimplifier(), ConstantFolding(), CommonSubexpressionElimination())
@@ -100,7 +100,7 @@ def _may_be_one_kernel(loop: Loop, trips: int) -> bool:
 
 
 def _constant_elements(loop: Loop) -> set[int]:
-    """Return the elements of the state that are constants in every trip, though they may change places."""
+    """Return the elements of the loop state that are constants in every trip, possibly permuted among each other."""
     found = {i for i, x in enumerate(loop.initial) if x.opcode is Opcode.CONSTANT}
     while moved := {i for i in found if not _is_element(loop.next_value(i), found)}:
         found -= moved
@@ -112,14 +112,14 @@ def _is_element(x: HloInstruction, elements: set[int]) -> bool:
 
 
 def _steps(x: HloInstruction) -> int:
-    """Return how many steps of a kernel ``x`` is. Scalars may fold to constants, and are not counted."""
+    """Return the number of program steps of ``x``. Scalars count as none, because they may fold to constants."""
     if not is_elementwise(x.opcode) or not x.dims:
         return 0
     return FUNCTION_STEPS if definition(x.opcode).cost(x).transcendentals else 1
 
 
 class _Unrolling:
-    """Writes the fusions of one module. Computations of loops that were unrolled before are used again."""
+    """Unroller of the loops of one module. Equal loops share one fused computation."""
 
     def __init__(self, module: HloModule) -> None:
         self._module = module
@@ -127,7 +127,10 @@ class _Unrolling:
         self._fused: dict[Hashable, HloComputation | None] = {}
 
     def fuse(self, loop: Loop, trips: int) -> bool:
-        """Replace the loop by a fusion. Returns whether one kernel can hold its trips."""
+        """Replace ``loop`` by a fusion of ``trips`` trips, or by constants if its results fold to constants.
+
+        Returns False, and changes nothing, if one kernel cannot hold all trips.
+        """
         elements = sorted({element_index(user) for user in loop.instruction.users})
         kernel = _scratch()
         inputs = _write_state(loop.initial, Builder(kernel))
@@ -145,8 +148,9 @@ class _Unrolling:
     def _unrolled(
         self, loop: Loop, trips: int, elements: Sequence[int], kernel: HloComputation
     ) -> HloComputation | None:
-        """Return the computation of ``elements`` after all trips, from the state that ``kernel`` begins with; None if
-        there is no kernel that computes it.
+        """Return the computation of ``elements`` of the state after all trips, or None if no emitter takes it.
+
+        The root of ``kernel`` is the initial state; the trips are written into ``kernel`` and simplified.
         """
         builder = Builder(kernel)
         *_, last = write_trips(loop, kernel.root.operands, builder, trips)
@@ -171,6 +175,7 @@ class _Unrolling:
 
 
 def _scratch() -> HloComputation:
+    """Return an empty computation in a module of its own."""
     module = HloModule("trips")
     module.stage = Stage.OPTIMIZED
     module.entry = module.new_computation("fused_computation")
@@ -178,8 +183,9 @@ def _scratch() -> HloComputation:
 
 
 def _write_state(initial: Sequence[HloInstruction], builder: Builder) -> list[HloInstruction]:
-    """Write a tuple of ``initial`` as the root: copies of constants and iotas, and parameters for other values, which
-    are returned.
+    """Write a tuple of ``initial`` as the root, and return the values for which it has parameters.
+
+    Constants, iotas and broadcast constants are copied; every other value becomes a parameter.
     """
     inputs: list[HloInstruction] = []
     copies: dict[HloInstruction, HloInstruction] = {}
@@ -207,7 +213,7 @@ def _results(fused: HloComputation) -> tuple[HloInstruction, ...]:
 
 
 def _constants(fused: HloComputation) -> list[HloInstruction]:
-    """Return copies of the results if they are constants, in no computation yet; otherwise an empty list."""
+    """Return copies of the results, in no computation yet, if all are constants; otherwise an empty list."""
     results = _results(fused)
     if not all(x.opcode is Opcode.CONSTANT for x in results):
         return []
@@ -217,7 +223,7 @@ def _constants(fused: HloComputation) -> list[HloInstruction]:
 def _put_in_place(
     loop: HloInstruction, made: Sequence[HloInstruction], elements: Sequence[int]
 ) -> None:
-    """Put ``made``, one result for each of ``elements`` or one tuple of them, in the place of ``loop``."""
+    """Replace ``loop`` by ``made``: one result for each of ``elements``, or one tuple of all results."""
     computation, state = loop.parent, loop.operand(0)
     assert computation is not None
     order = list(computation.instructions)

@@ -1,1 +1,1 @@
-"""Element operations in LLVM IR, one file per family."""
+"""Element operations in LLVM IR, one file for each family."""

@@ -74,7 +74,7 @@ def extreme(signature: ElementSignature) -> str | None:
 
 @BODIES.register(Opcode.CLAMP)
 def clamp(signature: ElementSignature) -> str | None:
-    """Compute min(high, max(value, low)); a nan among the three is propagated."""
+    """Compute min(high, max(value, low)). The result is nan if any of the three is."""
     if signature.result.is_floating:
         return body_of(signature, _clamped_float)
     letter = "s" if signature.result.is_signed_integer else "u"
@@ -93,7 +93,7 @@ def _clamped_float(low: Float, x: Float, high: Float) -> Float:
 
 @BODIES.register(Opcode.SIGN)
 def sign(signature: ElementSignature) -> str | None:
-    """Compute the sign; nan and zeros of either sign are returned unchanged."""
+    """Compute the sign, 1 or -1. A nan and zeros of either sign are returned unchanged."""
     kind, t = signature.result, wide_type(signature.result)
     if kind.is_integer:
         return integer_sign(kind, t)

@@ -1,9 +1,9 @@
-"""bf16, the upper half of an f32: conversion to f32 and back, rounded to nearest, ties to even.
+"""Conversions between f32 and bf16, which is the upper half of an f32: rounded to nearest, ties to even.
 
-Rounding adds half a unit less the least bit, and one more if the upper half is odd; the carry rounds up.
-
-If the processor adds products of pairs of 16-bit integers to a 32-bit integer (AVX-512 VNNI), one addition does both:
-of (2^15 - 1, odd) times (1, 1). LLVM has that instruction for vectors only: loops use it as variants of a function.
+Rounding adds 2^15 - 1 to the bits of the f32, and one more if the upper half is odd; the carry rounds up. A processor
+that multiplies pairs of 16-bit integers and adds both products to a 32-bit integer (AVX-512 VNNI) does both additions
+in one instruction, with the pairs (2^15 - 1, upper half's lowest bit) and (1, 1). LLVM has that instruction for vectors
+only, so loops call it through the vector variants of a function.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from runtime.program.scalar_program import Provenance
 
 _LOWER = 16
 _BELOW_HALF = (1 << (_LOWER - 1)) - 1
-#: Bit that makes an f32 nan quiet.
+#: Bit of an f32 that makes a nan quiet.
 QUIET = 0x40_0000
-#: Name of the function that rounds the upper half of an f32's bits.
+#: Name of the function that adds to the bits of an f32 what rounds their upper half.
 CARRIED = "bf16_carried"
 
 
 @cache
 def widening() -> str:
-    """Return lines that compute %y, a float, from %x, an i16."""
+    """Return lines that compute %y, a float, from %x, the i16 that stores a bf16."""
     code = Code()
     bits = Int(code, "i16", "%x").resized("i32") << _LOWER
     return code.text(bits.as_float(F32), "%y")
@@ -33,7 +33,10 @@ def widening() -> str:
 
 @cache
 def narrowing(provenance: Provenance, instructions: Instructions) -> Lines:
-    """Return lines for the reverse conversion."""
+    """Return lines that compute %y, the i16 that stores a bf16, from %x, a float.
+
+    ``provenance`` tells which values occur, some of which need no rounding or no test for nan.
+    """
     code = Code(instructions)
     x = Float(code, F32, "%x")
     if instructions.rounds and provenance is not Provenance.CHOSEN:
@@ -51,7 +54,7 @@ def narrowing(provenance: Provenance, instructions: Instructions) -> Lines:
 
 
 def _carried(bits: Int) -> Int:
-    """Return the bits with their upper half rounded."""
+    """Return the bits of an f32 plus the amount that rounds their upper half."""
     code = bits.code
     if not code.instructions.pairs:
         return bits + ((bits >> _LOWER) & 1) + _BELOW_HALF
@@ -71,7 +74,7 @@ define weak i32 @{CARRIED}(i32 %x) {PURE} {with_variants(CARRIED)} {{
 
 
 def carried_of_several(lanes: int, linkage: str = "external") -> str:
-    """Return the function ``variant(CARRIED, lanes)`` of a vector, for processors with ``pairs``."""
+    """Return the variant of the function ``CARRIED`` for vectors of ``lanes`` numbers, on processors with ``pairs``."""
     t = f"<{lanes} x i32>"
     instruction = f"@llvm.x86.avx512.vpdpwssd.{32 * lanes}"
     odd, below_half, ones = (

@@ -1,8 +1,8 @@
-"""Straight-line LLVM IR written as arithmetic: ``y = x * x + 1.0`` appends its instructions to the code of ``x``.
+"""Straight-line LLVM IR written as arithmetic: ``y = x * x + 1.0`` appends instructions to the code of ``x``.
 
-There are no branches, no calls except LLVM's intrinsics, and no operations whose result may be poison (conversions of
-values that no integer holds, excessive shifts): the loop vectorizer handles all of it, and a select drops unused
-results.
+There are no branches, no calls except those of LLVM's intrinsics, and no operations whose result may be poison, such as
+conversions of numbers that no integer holds, or excessive shifts. A vectorizer can therefore handle all of it, and
+unused results may be computed and dropped by a select.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ IntLike: TypeAlias = "Int | int"
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """Special instructions of the processor.
+    """Special instructions that a processor has.
 
-    fused: multiplies and adds. permutes: selects a vector of numbers from a table of 32 in registers. scales:
-    multiplies by a power of two that need not be representable. pairs: multiplies pairs of 16-bit integers and adds
-    both products to a 32-bit integer. rounds: converts an f32 to bf16 (a GPU, whose own nan has ones in the lower
-    half).
+    ``fused`` multiplies and adds with one rounding. ``permutes`` selects a vector of numbers from a table of 32 numbers
+    in registers. ``scales`` multiplies by a power of two that need not be representable. ``pairs`` multiplies pairs of
+    16-bit integers and adds both products to a 32-bit integer. ``rounds`` converts an f32 to bf16, as GPUs do; a nan
+    becomes the GPU's own, whose lower half is ones.
     """
 
     fused: bool = False
@@ -40,16 +40,16 @@ PLAIN = Instructions()
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Function body, and the globals that it needs in the module."""
+    """Body of a function, and the globals of the module that it needs."""
 
     body: str
     globals: tuple[str, ...] = ()
 
 
 class Code:
-    """Sequence of lines, with the constants and functions of the module that they need."""
+    """Sequence of lines, and the constants and functions of the module that they need."""
 
-    #: Mark of loads and stores.
+    #: Suffix of loads and stores, which may mark them as independent.
     access = ""
 
     def __init__(self, instructions: Instructions = PLAIN) -> None:
@@ -58,7 +58,7 @@ class Code:
         self._lines: list[str] = []
 
     def append(self, expression: str) -> str:
-        """Append ``expression`` and return its register."""
+        """Append an instruction that computes ``expression``, and return its register."""
         name = f"%t{len(self._lines)}"
         self._lines.append(f"{name} = {expression}")
         return name
@@ -68,7 +68,7 @@ class Code:
         self._lines.append(line)
 
     def text(self, result: Float | Int | Bool, name: str = "%r") -> str:
-        """Return all lines; the last one defines ``name``. A predicate becomes a byte, as in memory."""
+        """Return all lines, the last of which defines ``name`` as ``result``. A condition becomes a byte, 0 or 1."""
         if isinstance(result, Bool):
             last = f"{name} = zext i1 {result.name} to i8"
         else:
@@ -76,11 +76,12 @@ class Code:
         return "\n  ".join([*self._lines, last])
 
     def lines(self, result: Float | Int | Bool, name: str = "%r") -> Lines:
+        """Return the lines, as ``text`` does, and the globals that they need."""
         return Lines(self.text(result, name), tuple(self.globals))
 
 
 class Value:
-    """Value of LLVM type ``type``, in the register ``name`` or a constant of that text."""
+    """Value of the LLVM type ``type``: the register ``name``, or a constant with that text."""
 
     __slots__ = ("code", "name", "type")
 
@@ -94,7 +95,7 @@ class Value:
 
 
 class Float(Value):
-    """Number of ``format``."""
+    """Floating-point number of ``format``."""
 
     __slots__ = ("format",)
 
@@ -167,11 +168,11 @@ class Float(Value):
         return self.compared("uno", self)
 
     def times_plus(self, factor: Real, term: Real) -> Float:
-        """Compute self * factor + term, rounded once or twice, whichever is faster."""
+        """Compute self * factor + term with one rounding or two, whichever the processor does faster."""
         return self._intrinsic("fmuladd", self._float(factor), self._float(term))
 
     def fused_times_plus(self, factor: Float, term: Float) -> Float:
-        """Compute self * factor + term, rounded once."""
+        """Compute self * factor + term with one rounding."""
         return self._intrinsic("fma", factor, term)
 
     def _intrinsic(self, name: str, *others: Float) -> Float:
@@ -193,7 +194,7 @@ class Float(Value):
         return self._intrinsic("trunc")
 
     def scaled(self, exponent: Int) -> Float:
-        """Compute self 2^exponent, rounded once; needs a processor with ``scales``."""
+        """Compute self * 2^exponent with one rounding. The processor must have ``scales``."""
         exponent = exponent.resized("i32")
         name = f"@llvm.ldexp.{self.format.suffix}.i32"
         return self._made(f"call {self.type} {name}({self.type} {self.name}, i32 {exponent.name})")
@@ -214,7 +215,7 @@ class Float(Value):
 
 
 class Int(Value):
-    """Integer of ``type`` (i8 .. i128); arithmetic wraps."""
+    """Integer of the LLVM type ``type`` (i8 to i128). Arithmetic wraps."""
 
     __slots__ = ()
 
@@ -286,7 +287,7 @@ class Int(Value):
         return self._binary("ashr", distance)
 
     def compared(self, condition: str, other: IntLike) -> Bool:
-        """Compare. condition: eq, ne, or slt, ugt and the like."""
+        """Compare by LLVM's ``condition``: eq, ne, slt, ugt and so on."""
         right = other.name if isinstance(other, Int) else other
         line = f"icmp {condition} {self.type} {self.name}, {right}"
         return Bool(self.code, self.code.append(line))
@@ -298,7 +299,7 @@ class Int(Value):
         return self.compared("ne", other)
 
     def __lt__(self, other: IntLike) -> Bool:
-        """Compare signed numbers, as the other operators do; ``ult`` and its like compare unsigned ones."""
+        """Compare as signed numbers, like the other operators. ``ult`` compares unsigned numbers."""
         return self.compared("slt", other)
 
     def __le__(self, other: IntLike) -> Bool:
@@ -319,17 +320,19 @@ class Int(Value):
         return self._made(f"call {t} @llvm.{name}.{t}({t} {self.name}, {t} {right})")
 
     def smin(self, other: IntLike) -> Int:
-        """Return the smaller of signed numbers, by LLVM's intrinsic."""
+        """Return the smaller number, both signed, by LLVM's intrinsic."""
         return self._extreme("smin", other)
 
     def smax(self, other: IntLike) -> Int:
+        """Return the larger number, both signed, by LLVM's intrinsic."""
         return self._extreme("smax", other)
 
     def umin(self, other: IntLike) -> Int:
-        """Return the smaller of unsigned numbers, by LLVM's intrinsic."""
+        """Return the smaller number, both unsigned, by LLVM's intrinsic."""
         return self._extreme("umin", other)
 
     def umax(self, other: IntLike) -> Int:
+        """Return the larger number, both unsigned, by LLVM's intrinsic."""
         return self._extreme("umax", other)
 
     def one_bits(self) -> Int:
@@ -340,12 +343,12 @@ class Int(Value):
         return self._made(f"call {self.type} {call}")
 
     def as_float(self, target: FloatFormat) -> Float:
-        """Return the same bits as a float."""
+        """Return the number of format ``target`` with the same bits."""
         line = f"bitcast {self.type} {self.name} to {target.name}"
         return Float(self.code, target, self.code.append(line))
 
     def resized(self, kind: str, *, signed: bool = False) -> Int:
-        """Resize to another width: truncate, or extend with zeros or copies of the sign."""
+        """Return the integer as type ``kind``: truncated, or extended with zeros or, if ``signed``, the sign."""
         if kind == self.type:
             return self
         extended = "sext" if signed else "zext"
@@ -354,7 +357,7 @@ class Int(Value):
 
 
 class Bool(Value):
-    """Condition."""
+    """Condition, an i1."""
 
     __slots__ = ()
 
@@ -383,11 +386,12 @@ class Bool(Value):
         return Int(self.code, kind, self.code.append(f"zext i1 {self.name} to {kind}"))
 
     def choose(self, on_true: Float, on_false: Real) -> Float:
-        """Return ``on_true`` if the condition holds, else ``on_false``."""
+        """Return ``on_true`` if the condition holds, else ``on_false``: numbers of one format."""
         other = on_true._float(on_false)
         return on_true._made(self._select(on_true, other))
 
     def select(self, on_true: Int, on_false: IntLike) -> Int:
+        """Return ``on_true`` if the condition holds, else ``on_false``: integers of one type."""
         other = on_true._int(on_false)
         return on_true._made(self._select(on_true, other))
 

@@ -1,4 +1,4 @@
-"""Combination functions of reductions and their neutral elements for every type, also complex, in LLVM IR."""
+"""Functions that combine elements of every type, also complex ones, in reductions, with their neutral elements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def element_combining_ir(
     suffix: str,
     instructions: Instructions = PLAIN,
 ) -> tuple[str, ...]:
-    """Return @widen, @narrow and @combine, with the suffix: between stored and accumulator type, and in the latter."""
+    """Return the functions @widen, @narrow and @combine, with ``suffix`` appended to their names.
+
+    The first two convert between the stored type and the accumulator's type, in which @combine combines.
+    """
     if not kind.is_complex:
         return combining_ir(kind.numpy, reduction, suffix, instructions)
     t = wide_type(kind)
@@ -38,7 +41,7 @@ def element_combining_ir(
 
 
 def neutral_element(kind: PrimitiveType, reduction: ReductionKind) -> str:
-    """Return an instruction that makes the neutral element, in the accumulator's type."""
+    """Return an instruction that makes the neutral element in the accumulator's type."""
     if not kind.is_complex:
         return neutral(kind, reduction)
     fmt, t = PARTS[kind], wide_type(kind)
@@ -47,7 +50,11 @@ def neutral_element(kind: PrimitiveType, reduction: ReductionKind) -> str:
 
 
 def folding_ir(kind: PrimitiveType, reduction: ReductionKind, lanes: int, name: str) -> str:
-    """Return @name: it reduces a vector of ``lanes`` (a power of two, at least two) by combining its halves."""
+    """Return the function ``name``, which reduces a vector of ``lanes`` accumulators by combining its halves
+    repeatedly.
+
+    ``lanes`` is a power of two, at least 2.
+    """
     t = wide_type(kind)
     lines = [f"define internal {t} @{name}(<{lanes} x {t}> %v{lanes}) alwaysinline {{"]
     width = lanes // 2

@@ -1,4 +1,4 @@
-"""Building blocks of functions in several families: polynomials, exponents, sums of two numbers."""
+"""Building blocks of functions of several families: polynomials, powers of two, and sums of two numbers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def polynomial(coefficients: Sequence[Real], x: Float) -> Float:
 
 
 def nearest_integer(x: Float) -> tuple[Float, Int]:
-    """Round |x| < 2^(mantissa - 2) to an integer, returned as a float and as an integer; any values for other x.
+    """Round |x| < 2^(mantissa - 2) to the nearest integer. Returns the integer as a float and as an integer.
 
-    In x + 1.5 2^mantissa the last bit counts ones.
+    In the sum of x and 1.5 * 2^mantissa the last bit counts ones, so the sum is rounded to an integer. The results for
+    other x are arbitrary.
     """
     magic = 1.5 * 2.0**x.format.mantissa
     shifted = x + magic
@@ -29,18 +30,21 @@ def nearest_integer(x: Float) -> tuple[Float, Int]:
 
 
 def float_of_small(i: Int, target: FloatFormat) -> Float:
-    """Convert an integer |i| < 2^(mantissa - 1) to a float of the same width by the same method."""
+    """Convert an integer |i| < 2^(mantissa - 1) to a float of the same width, by the method of ``nearest_integer``."""
     magic = 1.5 * 2.0**target.mantissa
     return (i + target.bits_of(magic)).as_float(target) - magic
 
 
 def power_of_two(exponent: Int, target: FloatFormat) -> Float:
-    """Compute 2^exponent, which must be a normal number."""
+    """Compute 2^exponent, which must be a normal number of ``target``."""
     return ((exponent + target.bias) << target.mantissa).as_float(target)
 
 
 def scaled(x: Float, exponent: Int) -> Float:
-    """Compute x 2^exponent for normal x and exponents of up to twice the format's; rounded once if denormal."""
+    """Compute x * 2^exponent for a normal x. The result is rounded once if it is denormal.
+
+    The exponent may be up to twice as large as the exponents of the format.
+    """
     if x.code.instructions.scales:
         return x.scaled(exponent)
     half = exponent.signed_shift(1)
@@ -48,13 +52,16 @@ def scaled(x: Float, exponent: Int) -> Float:
 
 
 def clamped(x: Float, low: float, high: float) -> Float:
-    """Limit x to low .. high; nan stays."""
+    """Clamp x to [low, high]. A nan stays nan."""
     x = (x > high).choose(x.constant(high), x)
     return (x < low).choose(x.constant(low), x)
 
 
 def split_normal(x: Float) -> tuple[Float, Int]:
-    """Split a positive normal number as x = m 2^e with sqrt(1/2) <= m < sqrt(2); any values for other x."""
+    """Split a positive normal number as x = m * 2^e with sqrt(1/2) <= m < sqrt(2). Returns (m, e).
+
+    The results for other x are arbitrary.
+    """
     fmt = x.format
     root = fmt.bits_of(math.sqrt(0.5))
     above = x.bits() - root
@@ -63,7 +70,7 @@ def split_normal(x: Float) -> tuple[Float, Int]:
 
 
 def split_positive(x: Float) -> tuple[Float, Int]:
-    """Split a positive number, possibly denormal, as ``split_normal`` does."""
+    """Split a positive number, which may be denormal, as ``split_normal`` does."""
     fmt = x.format
     shift = fmt.mantissa + 1
     small = x < fmt.least_normal
@@ -79,7 +86,7 @@ def two_sum(a: Float, b: Float) -> tuple[Float, Float]:
 
 
 def fast_two_sum(a: Float, b: Float) -> tuple[Float, Float]:
-    """Return the rounded sum and its error if |a| >= |b| or a is zero (T. J. Dekker, 1971)."""
+    """Return the rounded sum and its error, provided that |a| >= |b| or a is zero (T. J. Dekker, 1971)."""
     total = a + b
     return total, b - (total - a)
 
@@ -91,10 +98,10 @@ def with_flipped_sign(x: Float, negative: Int) -> Float:
 
 
 def product_error(x: Float, factor: Float, product: Float) -> Float:
-    """Compute x * factor - product, where product is their rounded product; exact except for underflow.
+    """Compute x * factor - product, the error of the rounded ``product``. It is exact unless it underflows.
 
-    Without a fused instruction it uses T. J. Dekker's splitting ("A floating-point technique for extending the
-    available precision", 1971), in which no part may exceed 2^(emax - mantissa / 2 - 1).
+    Without a fused multiply-add, the numbers are split as by T. J. Dekker ("A floating-point technique for extending
+    the available precision", 1971), for which no factor may exceed 2^(emax - mantissa / 2 - 1).
     """
     if x.code.instructions.fused:
         return x.fused_times_plus(factor, -product)
@@ -103,17 +110,17 @@ def product_error(x: Float, factor: Float, product: Float) -> Float:
 
 
 def _halves(x: Float) -> tuple[Float, Float]:
-    """Split the number into two of half the digits, whose sum is the number."""
+    """Split x into two numbers with half as many digits, whose sum is x."""
     scaled = x * (2.0 ** ((x.format.mantissa + 2) // 2) + 1)
     high = scaled - (scaled - x)
     return high, x - high
 
 
 def least(a: Int, b: int) -> Int:
-    """Return the smaller one, as signed numbers."""
+    """Return the smaller of two signed numbers by a compare and a select."""
     return (a < b).select(a, b)
 
 
 def greatest(a: Int, b: int) -> Int:
-    """Return the larger one, as signed numbers."""
+    """Return the larger of two signed numbers by a compare and a select."""
     return (a > b).select(a, b)

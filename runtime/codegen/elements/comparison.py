@@ -1,4 +1,4 @@
-"""Compare and is-finite."""
+"""The operations compare and is-finite."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def comparison(signature: ElementSignature) -> str | None:
 
 
 def _total_order(direction: str, t: str) -> str:
-    """Compare -nan < -inf < ... < -0 < +0 < ... < inf < nan: as integers, with other bits of negative ones inverted."""
+    """Compare in the total order -nan < -inf < ... < -0 < +0 < ... < inf < nan.
+
+    The bits are compared as integers after all bits except the sign of negative numbers are inverted.
+    """
     bits = {"float": 32, "double": 64}[t]
     i = f"i{bits}"
     lines = []
@@ -50,9 +53,9 @@ def _total_order(direction: str, t: str) -> str:
 
 
 def _byte_order(direction: str, kind: PrimitiveType) -> str:
-    """Compare floats of at most 8 bits in total order, by their stored bits: a code that widens to nan keeps its place.
+    """Compare floats of at most 8 bits in the total order by their stored bits, not by their values as f32.
 
-    In formats without -0, its bits are the only nan, and the least; f8e8m0fnu has no sign.
+    In formats without -0 its bits are the only nan, which is the least number; f8e8m0fnu has no sign.
     """
     lines = []
     for x, stored in (("a", "%x0"), ("b", "%x1")):

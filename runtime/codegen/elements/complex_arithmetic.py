@@ -1,4 +1,4 @@
-"""Arithmetic and comparisons of complex numbers, and their registry."""
+"""Arithmetic and comparisons of complex numbers, and the registry of complex functions."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ COMPLEX_FUNCTIONS.import_at_need(
 
 
 def complex_lines(signature: ElementSignature, instructions: Instructions) -> Lines | None:
-    """Return the lines of an operation with complex operands or result; all other numbers must be f32 or f64.
+    """Return the lines of an operation with complex operands or a complex result; all other numbers must be f32 or f64.
 
-    Returns None if there is no such function.
+    Returns None if there is no function for the operation.
     """
     function = COMPLEX_FUNCTIONS.get(signature.opcode)
     kinds = signature.operands
@@ -110,7 +110,7 @@ def imag(x: Complex) -> Float:
 
 
 def _comparison(signature: ElementSignature) -> ComplexFunction | None:
-    """Return the comparison function: complex numbers are equal if both parts are."""
+    """Return the function that compares complex numbers, which are equal if both parts are; None for an order."""
     attrs = signature.attrs
     assert isinstance(attrs, CompareAttrs)
     if attrs.direction not in ("EQ", "NE"):
@@ -125,14 +125,17 @@ def _comparison(signature: ElementSignature) -> ComplexFunction | None:
 
 @COMPLEX_FUNCTIONS.register(Opcode.ABS)
 def absolute(x: Complex) -> Float:
-    """Compute |x|; it is infinite if a part is, whatever the other one."""
+    """Compute |x|, which is infinite if a part is infinite, even if the other part is nan."""
     re, im = x.re.abs(), x.im.abs()
     either = re.equals(math.inf) | im.equals(math.inf)
     return either.choose(re.constant(math.inf), length(x))
 
 
 def length(x: Complex) -> Float:
-    """Compute sqrt(x^2 + y^2): of f32 in f64, of f64 as large sqrt(1 + (small / large)^2)."""
+    """Compute sqrt(re^2 + im^2).
+
+    Parts of f32 are squared in f64, where nothing overflows. For f64 it computes large * sqrt(1 + (small / large)^2).
+    """
     re, im = x.re.abs(), x.im.abs()
     if x.format is F32:
         wide = x.to(F64)
@@ -144,14 +147,14 @@ def length(x: Complex) -> Float:
 
 
 def _extremes(a: Float, b: Float) -> tuple[Float, Float]:
-    """Return the larger one and the smaller one; both are nan if one is."""
+    """Return the larger and the smaller number. Both are nan if one is."""
     first = a.is_nan() | (a > b)
     second = a.is_nan() | (a < b)
     return first.choose(a, b), second.choose(a, b)
 
 
 def exponent_of(x: Complex) -> Int:
-    """Return e with the larger part in 2^(e - 1) .. 2^e, for f64; 0 for zero and if a part is not finite."""
+    """Return e such that the larger part of an f64 complex is in [2^(e - 1), 2^e); 0 if it is zero or not finite."""
     size, _ = _extremes(x.re.abs(), x.im.abs())
     small = size < F64.least_normal
     up = small.choose(size * 2.0**54, size)
@@ -161,12 +164,15 @@ def exponent_of(x: Complex) -> Int:
 
 
 def times_power(x: Complex, exponent: Int) -> Complex:
-    """Compute x 2^exponent."""
+    """Compute x * 2^exponent."""
     return Complex(scaled(x.re, exponent), scaled(x.im, exponent))
 
 
 def divide(x: Complex, y: Complex) -> Complex:
-    """Compute R. L. Smith's quotient, of f32 in f64; of f64 without powers of two, so that nothing overflows."""
+    """Compute the quotient by R. L. Smith's algorithm, in f64 if the parts are f32.
+
+    If the parts are f64, both numbers are scaled by powers of two before, so that no intermediate value overflows.
+    """
     if x.format is F32:
         return _smith(x.to(F64), y.to(F64)).to(F32)
     above, below = exponent_of(x), exponent_of(y)
@@ -179,7 +185,7 @@ def divide(x: Complex, y: Complex) -> Complex:
 
 
 def _smith(x: Complex, y: Complex) -> Complex:
-    """Divide by "Algorithm 116: Complex division", 1962; parts over zero if y is zero."""
+    """Divide by R. L. Smith's "Algorithm 116: Complex division", 1962. If y is zero, divide the parts of x by zero."""
     size_re, size_im = y.re.abs(), y.im.abs()
     wide = size_re >= size_im
     large, small = wide.choose(y.re, y.im), wide.choose(y.im, y.re)

@@ -1,4 +1,4 @@
-"""Conversion to and from complex numbers, through the conversions of their parts' type."""
+"""Conversions to and from complex numbers, which convert the parts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PART = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType
 def complex_conversion(
     signature: ElementSignature, lines: Callable[[ElementSignature], Lines | None]
 ) -> Lines | None:
-    """Convert: a real number gets imaginary part 0, and a real result is the real part.
+    """Return the lines of a conversion. A real operand gets imaginary part 0; a real result is the real part.
 
-    ``lines``: lines of real conversions, which return None if there is none.
+    ``lines`` returns the lines of a conversion of real numbers, or None if there is none.
     """
     (source,), target = signature.operands, signature.result
     if source.is_complex and target.is_complex:

@@ -1,7 +1,7 @@
 """Exponential, logarithm, roots, powers, circular and hyperbolic functions of complex numbers.
 
-All are computed in f64, whose range no intermediate value of an f32 function leaves. f64 arguments at the ends of the
-range are scaled. If a part is infinite or nan, and on the axes, values are those of C's Annex G.
+All are computed in f64, in whose range the intermediate values of f32 functions are. f64 arguments near the limits of
+the range are scaled. On the axes, and if a part is infinite or nan, the results are those of Annex G of the C standard.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from runtime.codegen.elements.logarithm import log1p as real_log1p
 from runtime.codegen.elements.trigonometric import sine_and_cosine
 from spmd.hlo import Opcode
 
-#: Beyond _LARGE, exp approaches the end of f64's range; the argument is reduced by _STEPS.
+#: Argument beyond which exp approaches the limit of f64's range, and the amount by which it is then reduced.
 _LARGE, _STEPS = 700.0, 64.0
-#: From here on tanh is 1 to all digits, and exp(-2 x) is not yet 0 in f32 (in f64 the rest vanishes
-#: by itself).
+#: Argument from which on tanh rounds to 1, by format. In f32 exp(-2 x) is not yet 0 there; in f64 the
+#: difference to 1 vanishes by itself.
 _FLAT_F32, _FLAT_F64 = 60.0, 350.0
 
 
 def _reduced_argument(x: Float) -> tuple[Float, Float]:
-    """Return (y, f) with exp(x) = exp(y) f, for a product with exp(x) that is finite although exp(x) may overflow."""
+    """Return (y, f) with exp(x) = exp(y) * f, so that a finite product with exp(x) does not overflow on the way."""
     is_large = x > _LARGE
     reduced = is_large.choose(x - _STEPS, x)
     return reduced, is_large.choose(x.constant(math.exp(_STEPS)), 1.0)
 
 
 def _product(a: Float, b: Float) -> Float:
-    """Compute a b, which is 0 if a factor is 0, whatever the other one."""
+    """Compute a * b, which is 0 if one factor is 0, even if the other is infinite or nan."""
     none = a.equals(0.0) | b.equals(0.0)
     sign = a.constant(0.0).with_sign_of(a)
     flipped = (b.bits() ^ sign.bits()).as_float(F64)
@@ -66,7 +66,7 @@ def exponential(z: Complex) -> Complex:
 
 @COMPLEX_FUNCTIONS.register(Opcode.EXPONENTIAL_MINUS_ONE)
 def expm1(z: Complex) -> Complex:
-    """Compute (e^x - 1) cos y - 2 sin(y / 2)^2 + i e^x sin y; real if z is."""
+    """Compute (e^x - 1) cos y - 2 sin(y / 2)^2 + i e^x sin y. The result is real if z is."""
     x, y = z.re.to(F64), z.im.to(F64)
     sine, cosine = sine_and_cosine(z.im)
     half, _ = sine_and_cosine(z.im * 0.5)
@@ -83,12 +83,12 @@ def expm1(z: Complex) -> Complex:
 
 
 def log(z: Complex) -> Complex:
-    """Compute (log |z|, the angle)."""
+    """Compute log |z| + i angle(z)."""
     return Complex(_log_length(z), real_atan2(z.im, z.re).to(F64)).to(z.format)
 
 
 def _log_length(z: Complex) -> Float:
-    """Compute log |z| as log(s) / 2 with s = x^2 + y^2; near 1 with a correction, the error of s - 1 over s."""
+    """Compute log |z| as log(s) / 2 with s = x^2 + y^2. Near 1 the error of s - 1, divided by s, is added."""
     exact = z.to(F64)
     exponent = None
     if z.format is F64:
@@ -116,7 +116,7 @@ def _log_length(z: Complex) -> Float:
 
 @COMPLEX_FUNCTIONS.register(Opcode.LOG_PLUS_ONE)
 def log1p(z: Complex) -> Complex:
-    """Compute log(1 + z), near 0 from |1 + z|^2 = 1 + (x (2 + x) + y^2), which keeps the digits of a small z."""
+    """Compute log(1 + z). Near 0 it uses |1 + z|^2 = 1 + (x (2 + x) + y^2), which keeps the digits of a small z."""
     x, y = z.re.to(F64), z.im.to(F64)
     is_small = (x.abs() < 0.25) & (y.abs() < 0.25)
     above = is_small.choose(x, 0.0) * (x + 2.0)
@@ -127,7 +127,10 @@ def log1p(z: Complex) -> Complex:
 
 
 def sqrt(z: Complex) -> Complex:
-    """Compute t = sqrt((|x| + |z|) / 2) and |y| / 2t, of which the larger one belongs to x's side (W. Kahan, 1987)."""
+    """Compute the square root (W. Kahan, 1987) from t = sqrt((|x| + |z|) / 2) and |y| / (2 t).
+
+    The former is the size of the real part if x is positive, and of the imaginary part otherwise.
+    """
     x, y = z.re.to(F64), z.im.to(F64)
     a, b = x.abs(), y.abs()
     factor = None
@@ -151,7 +154,7 @@ def sqrt(z: Complex) -> Complex:
 
 @COMPLEX_FUNCTIONS.register(Opcode.RSQRT)
 def rsqrt(z: Complex) -> Complex:
-    """Compute 1 / sqrt(z); 0 if a part is infinite."""
+    """Compute 1 / sqrt(z), which is 0 if a part is infinite."""
     x, y = z.re.to(F64), z.im.to(F64)
     wide = Complex(x, y)
     root = sqrt(z).to(F64) if z.format is F64 else sqrt(wide)
@@ -162,7 +165,7 @@ def rsqrt(z: Complex) -> Complex:
 
 @COMPLEX_FUNCTIONS.register(Opcode.SIGN)
 def sign(z: Complex) -> Complex:
-    """Compute z / |z|; zero stays."""
+    """Compute z / |z|. Zero is returned unchanged."""
     wide = z.to(F64)
     exponent = exponent_of(wide)
     unit = times_power(wide, exponent.constant(0) - exponent)
@@ -174,7 +177,7 @@ def sign(z: Complex) -> Complex:
 
 @COMPLEX_FUNCTIONS.register(Opcode.LOGISTIC)
 def logistic(z: Complex) -> Complex:
-    """Compute 1 / (1 + exp(-z)), on the left exp(z) / (1 + exp(z)), so that the exponential does not grow."""
+    """Compute 1 / (1 + exp(-z)), or exp(z) / (1 + exp(z)) if x is negative, so that the exponential is small."""
     wide = z.to(F64)
     left = wide.re < 0.0
     small = exponential(chosen(left, wide, -wide))
@@ -185,7 +188,7 @@ def logistic(z: Complex) -> Complex:
 
 
 def _hyperbolic(x: Float) -> tuple[Float, Float, Float]:
-    """Compute (sinh, cosh, factor): both must be multiplied by the factor, so that they do not overflow."""
+    """Return (sinh x, cosh x, factor), where the first two must be multiplied by the factor and do not overflow."""
     is_large = x.abs() > _LARGE
     reduced = is_large.choose(x - x.constant(_STEPS).with_sign_of(x), x)
     return (
@@ -233,7 +236,7 @@ def cosine(z: Complex) -> Complex:
 
 
 def _tanh(x: Float, y: Float, sine: Float, cosine: Float, flat: float) -> Complex:
-    """Compute (sinh x cosh x + i sin y cos y) / (sinh^2 x + cos^2 y), a sum without cancellation."""
+    """Compute (sinh x cosh x + i sin y cos y) / (sinh^2 x + cos^2 y), whose denominator has no cancellation."""
     is_flat = x.abs() > flat
     inside = is_flat.choose(x.constant(flat).with_sign_of(x), x)
     s, c = real_sinh(inside), real_cosh(inside)
@@ -267,7 +270,10 @@ def tan(z: Complex) -> Complex:
 
 @COMPLEX_FUNCTIONS.register(Opcode.POWER)
 def power(z: Complex, exponent: Complex) -> Complex:
-    """Compute exp(w log z): 1 for w = 0, z for w = 1; for z = 0 it is 0 if w is positive, else nan."""
+    """Compute exp(w log z) for the exponent w.
+
+    The result is 1 for w = 0 and z for w = 1. For z = 0 it is 0 if w is positive, and otherwise nan.
+    """
     x, w = z.to(F64), exponent.to(F64)
     logarithm = log(z if z.format is F64 else x)
     result = exponential(w * logarithm)

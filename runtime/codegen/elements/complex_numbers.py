@@ -1,6 +1,6 @@
-"""Complex numbers in straight-line LLVM IR: a pair of floats, stored as one integer with the real part low.
+"""Complex numbers in straight-line LLVM IR: pairs of floats, stored as one integer with the real part in the low bits.
 
-So an element of a complex array is one value like any other: loops load and store it at once, and split it in
+An element of a complex array is thus one value like any other. Loops load and store it with one access, and split it in
 registers.
 """
 
@@ -13,7 +13,7 @@ from runtime.codegen.elements.formats import F32, F64, FloatFormat
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
-#: Formats of the parts.
+#: Format of the parts of each complex type.
 PARTS = {PrimitiveType.C64: F32, PrimitiveType.C128: F64}
 
 Scalar: TypeAlias = "Float | float"
@@ -28,7 +28,7 @@ class Complex:
 
     @staticmethod
     def of(element: Int) -> Complex:
-        """Split a stored element."""
+        """Return the complex number that ``element`` stores."""
         half = element.width // 2
         fmt = F32 if half == 32 else F64
         low = element.resized(fmt.integer)
@@ -36,7 +36,7 @@ class Complex:
         return Complex(low.as_float(fmt), high.as_float(fmt))
 
     def element(self) -> Int:
-        """Return the stored element."""
+        """Return the integer that stores the number."""
         fmt = self.re.format
         integer = f"i{2 * fmt.bits}"
         low, high = self.re.bits().resized(integer), self.im.bits().resized(integer)
@@ -63,7 +63,7 @@ class Complex:
         return Complex(re, self.re * other.im + self.im * other.re)
 
     def times(self, factor: Scalar) -> Complex:
-        """Multiply by a real number."""
+        """Multiply both parts by a real number."""
         return Complex(self.re * factor, self.im * factor)
 
 

@@ -1,4 +1,4 @@
-"""Convert, bitcast-convert and reduce-precision."""
+"""The operations convert, bitcast-convert and reduce-precision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from spmd.shape import PrimitiveType
 
 @BODIES.register(Opcode.CONVERT)
 def conversion(signature: ElementSignature) -> str | None:
-    """Convert: floats to integers round to zero and saturate, nan gives 0; pred is whether the value is not 0."""
+    """Convert a number to another type.
+
+    Floats become integers by truncation and saturate; nan becomes 0. The pred of a number is whether it is not 0.
+    """
     (source,), target = signature.operands, signature.result
     s, t = wide_type(source), wide_type(target)
     if target is PrimitiveType.PRED:
@@ -58,7 +61,7 @@ def _float_to_float(s: str, t: str) -> str:
 
 @BODIES.register(Opcode.BITCAST_CONVERT)
 def bitcast_conversion(signature: ElementSignature) -> str | None:
-    """Bitcast between types of one width whose stored type is their computing type."""
+    """Reinterpret bits as a type of the same width. Both types must be computed as they are stored."""
     (source,), target = signature.operands, signature.result
     if PrimitiveType.PRED in (source, target) or source.byte_size != target.byte_size:
         return None
@@ -68,9 +71,9 @@ def bitcast_conversion(signature: ElementSignature) -> str | None:
 
 
 def _rounded_to_odd(x: Float) -> Float:
-    """Round f64 to f32 so that rounding that to f16 equals rounding x to f16 (S. Boldo, G. Melquiond, 2005).
+    """Round f64 to f32 such that rounding the result to f16 equals rounding x to f16 (S. Boldo, G. Melquiond, 2005).
 
-    The evaluator rounds other narrow formats twice, so this code does too.
+    The evaluator rounds twice when it converts f64 to other narrow formats, and so does this code.
     """
     rounded = x.to(F32)
     back = rounded.to(F64)
@@ -82,7 +85,10 @@ def _rounded_to_odd(x: Float) -> Float:
 
 @BODIES.register(Opcode.REDUCE_PRECISION)
 def reduce_precision(signature: ElementSignature) -> str | None:
-    """Round to nearest even in the format's own bits; out of the exponent range to infinity, and denormals to zero."""
+    """Round to nearest, ties to even, in the bits of the operand's format.
+
+    Numbers beyond the exponent range become infinite, and numbers that would be denormal become zero.
+    """
     attrs, kind = signature.attrs, signature.result
     assert isinstance(attrs, ReducePrecisionAttrs)
     # f16 has denormal numbers; f32, in which it is computed, has none of that size.
@@ -94,7 +100,10 @@ def reduce_precision(signature: ElementSignature) -> str | None:
 
 
 def _reduced(x: Float, fmt: FloatFormat, stored: FloatFormat, attrs: ReducePrecisionAttrs) -> Float:
-    """Round in the bits of ``fmt``; mantissa or exponent bits that ``stored`` does not exceed stay unchanged."""
+    """Round in the bits of ``fmt``.
+
+    Mantissa or exponent bits of which ``attrs`` has as many as the format ``stored``, or more, are not reduced.
+    """
     bits, one = x.to(fmt).bits(), 1
     sign = bits & (one << (fmt.bits - 1))
     if attrs.mantissa_bits < stored.mantissa:

@@ -1,6 +1,6 @@
-"""Error function: a Taylor-like form near 0, then 1 - erfc, where -log(erfc) is a polynomial of sufficient accuracy.
+"""Error function: x plus an odd polynomial near 0, and 1 - erfc elsewhere, where -log(erfc) is a polynomial.
 
--log(erfc(t)) is nearly quadratic, and an absolute error in it is multiplied by erfc(t) < 0.16.
+-log(erfc(t)) is nearly quadratic. Its absolute error becomes an error of erf after multiplication by erfc(t) < 0.16.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spmd.hlo import Opcode
 
 _SMALL = {F32: constants.ERF_F32, F64: constants.ERF_F64}
 _TAIL = {F32: constants.ERFC_F32, F64: constants.ERFC_F64}
-#: From here on erf rounds to 1; the tail's polynomial ends.
+#: Argument from which on erf rounds to 1. The polynomial of the tail is valid up to here.
 _LAST = {F32: 4.0, F64: 6.0}
 
 

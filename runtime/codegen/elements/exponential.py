@@ -1,8 +1,8 @@
-"""Exponential, exponential-minus-one, logistic.
+"""Exponential, exponential-minus-one and logistic function.
 
-x = n ln(2) + r with |r| <= ln(2) / 2. ln(2) has two parts, and n times the first one is exact (W. J. Cody, W. Waite,
-"Software Manual for the Elementary Functions", 1980). exp(x) = 2^n exp(r), with 2^n in two steps so that no
-intermediate value overflows or is rounded as a denormal.
+The argument is reduced as x = n ln(2) + r with |r| <= ln(2) / 2. ln(2) is split into two parts, of which n times the
+first is exact (W. J. Cody, W. Waite, "Software Manual for the Elementary Functions", 1980). The result is exp(x) = 2^n
+exp(r), where 2^n is applied in two steps, so that no intermediate value overflows or is rounded as a denormal.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from spmd.hlo import Opcode
 
 _EXPM1_POLYNOMIALS = {F32: constants.EXP_F32, F64: constants.EXP_F64}
 _LN2 = {F32: constants.LN2_F32, F64: constants.LN2_F64}
-#: 2^(i / 32)
+#: 2^(i / 32) for i from 0 to 31.
 _ROOTS = tuple(2 ** (i / 32) for i in range(32))
-#: Below the first number exp is 0, above the second infinite; the integer n between them fits all
-#: steps.
+#: Bounds, by format, below which exp is 0 and above which it is infinite. For arguments between them
+#: the integer n is in the range of all operations with it.
 _RANGE = {F32: (-104.0, 89.0), F64: (-746.0, 710.0)}
 
 
 def reduced(x: Float) -> tuple[Float, Float, Int]:
-    """Return (r, rounding error of r, n) for |x| < 2^(mantissa - 2)."""
+    """Return (r, rounding error of r, n) for |x| < 2^(mantissa - 2), where x = n ln(2) + r."""
     n, integer = nearest_integer(x * (1 / math.log(2)))
     high, low = _LN2[x.format]
     exact = n.times_plus(-high, x)
@@ -44,20 +44,20 @@ def reduced(x: Float) -> tuple[Float, Float, Int]:
 
 
 def exp_between(x: Float, exponent: int = 0, low: Float | None = None) -> Float:
-    """Compute exp(x + low) 2^exponent for x in the range where exp is neither 0 nor infinite, and slightly beyond."""
+    """Compute exp(x + low) * 2^exponent for x in the range where exp is neither 0 nor infinite, or slightly beyond."""
     r, _, n = reduced(x)
     r = r if low is None else r + low
     return scaled(1.0 + (r + _expm1_tail(r)), n + exponent)
 
 
 def exp_normal(x: Float) -> Float:
-    """Compute exp(x) if it is a normal number below 2^(bias): 2^n in one step."""
+    """Compute exp(x) if it is a normal number below 2^bias, so that 2^n can be applied in one step."""
     r, _, n = reduced(x)
     return (1.0 + (r + _expm1_tail(r))) * power_of_two(n, x.format)
 
 
 def exp_halved(x: Float) -> Float:
-    """Compute exp(x) / 2 for x >= 0, finite where exp(x) just overflows."""
+    """Compute exp(x) / 2 for x >= 0, which is finite for slightly larger x than exp(x)."""
     high = _RANGE[x.format][1] + 1
     return exp_between((x > high).choose(x.constant(high), x), -1)
 
@@ -71,7 +71,7 @@ def exponential(x: Float) -> Float:
 
 
 def _exp_by_table(x: Float) -> Float:
-    """Compute ``exp_between`` for f32: x = (32 n + i) ln(2) / 32 + r, exp(x) = 2^n 2^(i / 32) exp(r)."""
+    """Compute ``exp_between`` for f32 with a table: exp((32 n + i) ln(2) / 32 + r) = 2^n 2^(i / 32) exp(r)."""
     magic = 1.5 * 2.0**F32.mantissa
     shifted = x.times_plus(len(_ROOTS) / math.log(2), magic)
     steps, bits = shifted - magic, shifted.bits()
@@ -84,7 +84,10 @@ def _exp_by_table(x: Float) -> Float:
 
 
 def exp_below(x: Float, between: Callable[[Float], Float] = exp_between) -> Float:
-    """Compute exp(x) where it is finite. Underflowing values are kept out of products, which are slow on denormals."""
+    """Compute exp(x) for x below the upper bound by ``between``.
+
+    Arguments whose result underflows are replaced before, because products with denormals are slow.
+    """
     zero = x < _RANGE[x.format][0]
     return zero.choose(x.constant(0.0), between(zero.choose(x.constant(0.0), x)))
 
@@ -96,7 +99,7 @@ def exponential_bf16(x: Float) -> Float:
 
 
 def _exp_short(x: Float) -> Float:
-    """Compute ``exp_between`` to 2^-18, in f32."""
+    """Compute ``exp_between`` in f32 to a relative error of 2^-18."""
     n, integer = nearest_integer(x * (1 / math.log(2)))
     r = n.times_plus(-math.log(2), x)
     return scaled(polynomial(constants.EXP_BF16, r).times_plus(r, 1.0), integer)
@@ -109,7 +112,10 @@ def _expm1_tail(r: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.EXPONENTIAL_MINUS_ONE, F32), (Opcode.EXPONENTIAL_MINUS_ONE, F64))
 def expm1(x: Float) -> Float:
-    """Compute (2^n - 1) + 2^n r in two parts, plus 2^n (exp(r) - 1 - r); halved, so that n may be at its upper end."""
+    """Compute exp(x) - 1 as (2^n - 1) + 2^n r, a two-term sum, plus 2^n (exp(r) - 1 - r).
+
+    All terms are halved until the end, so that the largest n does not overflow.
+    """
     fmt = x.format
     r, r_low, n = reduced(clamped(x, _least_expm1(fmt), _RANGE[fmt][1]))
     half = power_of_two(n - 1, fmt)
@@ -119,15 +125,15 @@ def expm1(x: Float) -> Float:
 
 
 def _least_expm1(fmt: FloatFormat) -> float:
-    """Return the bound below which exp(x) - 1 rounds to -1."""
+    """Return an argument below which exp(x) - 1 rounds to -1."""
     return -math.ceil((fmt.mantissa + 2) * math.log(2))
 
 
 @FLOAT_FUNCTIONS.register((Opcode.LOGISTIC, F32), (Opcode.LOGISTIC, F64))
 def logistic(x: Float) -> Float:
-    """Compute q = E / (1 + E) with E = exp(-|x|), which does not grow; for positive x 1 - q.
+    """Compute q = E / (1 + E) with E = exp(-|x|), which does not overflow, and 1 - q for positive x.
 
-    The rounding error of 1 + E is corrected: q (1 - lost / sum), where 1 / sum is 1 - q.
+    The rounding error of the sum 1 + E is corrected by q (1 - error / sum), where 1 / sum is 1 - q.
     """
     small = exp_below(-x.abs())
     total, lost = fast_two_sum(x.constant(1.0), small)

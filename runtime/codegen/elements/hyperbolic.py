@@ -1,4 +1,4 @@
-"""Hyperbolic functions and their inverses; inverses of f32 in f64, where the plain formulas are accurate enough."""
+"""Hyperbolic functions and their inverses. The inverses of f32 numbers are computed in f64 by the plain formulas."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from spmd.hlo import Opcode
 
 _TANH = {F32: constants.TANH_F32, F64: constants.TANH_F64}
 _SINH = {F32: constants.SINH_F32, F64: constants.SINH_F64}
-#: From here on tanh rounds to 1.
+#: Argument from which on tanh rounds to 1, by format.
 _TANH_LAST = {F32: 9.5, F64: 20.0}
 _TANH_PIECES = Piecewise("tanh", _TANH_LAST[F32], intervals.TANH)
-#: Arguments beyond its last one round to 1 in bf16.
+#: Intervals of tanh for bf16, beyond which the result rounds to 1.
 _TANH_BF16_PIECES = Piecewise("tanh_bf16", 3.6, intervals.TANH_BF16)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.TANH, F32), (Opcode.TANH, F64))
 def tanh(x: Float) -> Float:
-    """Compute an odd polynomial up to 0.625, then 1 - 2 E / (1 + E) with E = exp(-2 |x|); or a piecewise polynomial."""
+    """Compute tanh by an odd polynomial up to 0.625 and beyond as 1 - 2 E / (1 + E) with E = exp(-2 |x|).
+
+    f32 on processors with ``permutes`` uses a piecewise polynomial instead.
+    """
     if x.format is F32 and x.code.instructions.permutes:
         return _tanh_by_pieces(x, _TANH_PIECES)
     u, t = x * x, x.abs()
@@ -38,7 +41,7 @@ def tanh(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.TANH, BF16))
 def tanh_bf16(x: Float) -> Float:
-    """Compute tanh, correctly rounded for all bf16 numbers."""
+    """Compute tanh to f32 so that its rounding to bf16 is correct for all bf16 arguments."""
     return _tanh_by_pieces(x, _TANH_BF16_PIECES) if x.code.instructions.permutes else tanh(x)
 
 
@@ -48,7 +51,7 @@ def _tanh_by_pieces(x: Float, pieces: Piecewise) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.SINH, F32), (Opcode.SINH, F64))
 def sinh(x: Float) -> Float:
-    """Compute an odd polynomial up to 1, then (exp - 1 / exp) / 2."""
+    """Compute sinh by an odd polynomial up to 1, and beyond as (exp(x) - 1 / exp(x)) / 2."""
     u, t = x * x, x.abs()
     small = polynomial(_SINH[x.format], u).times_plus(u * x, x)
     half = exp_halved(t)
@@ -63,7 +66,7 @@ def cosh(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.ASINH, F64))
 def asinh(x: Float) -> Float:
-    """Compute log1p(t + t^2 / (1 + sqrt(t^2 + 1))); beyond 2^28, where t^2 + 1 is t^2, log(2 t)."""
+    """Compute log1p(t + t^2 / (1 + sqrt(t^2 + 1))) of t = |x|. Beyond 2^28, where t^2 + 1 is t^2, compute log(2 t)."""
     t = x.abs()
     u = t * t
     argument = t + u / (1.0 + (u + 1.0).sqrt())
@@ -72,28 +75,28 @@ def asinh(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.ACOSH, F64))
 def acosh(x: Float) -> Float:
-    """Compute log1p(t + sqrt(2 t + t^2)) with t = x - 1; log(2 x) beyond 2^28."""
+    """Compute log1p(t + sqrt(2 t + t^2)) with t = x - 1, or log(2 x) beyond 2^28."""
     t = x - 1.0
     result = _log1p_or_doubled(x, t + (t * (t + 2.0)).sqrt())
     return (x < 1.0).choose(x.constant(math.nan), result)
 
 
 def _log1p_or_doubled(t: Float, argument: Float) -> Float:
-    """Compute log1p(near), beyond 2^28 log(2 t)."""
+    """Compute log1p(argument), or log(2 t) if t is beyond 2^28."""
     huge = t > 2.0**28
     return log1p(huge.choose(t - 1.0, argument)) + huge.choose(t.constant(math.log(2)), 0.0)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.ATANH, F64))
 def atanh(x: Float) -> Float:
-    """Compute log1p(2 t / (1 - t)) / 2."""
+    """Compute log1p(2 t / (1 - t)) / 2 of t = |x|, with the sign of x."""
     t = x.abs()
     return (log1p((t + t) / (1.0 - t)) * 0.5).with_sign_of(x)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.ASINH, F32))
 def asinh_f32(x: Float) -> Float:
-    """Compute log(t + sqrt(t^2 + 1)) in f64; return x itself where it is small, since digits would be lost."""
+    """Compute log(t + sqrt(t^2 + 1)) in f64. A small x is returned itself, since the formula would lose its digits."""
     t = x.to(F64).abs()
     return _odd(x, log_short(t + (t * t + 1.0).sqrt()))
 
@@ -117,7 +120,7 @@ def atanh_f32(x: Float) -> Float:
 
 
 def _odd(x: Float, wide: Float) -> Float:
-    """Return ``wide`` as an f32 with the sign of x, and x itself if it is small, infinite or nan."""
+    """Return ``wide`` as an f32 with the sign of x, or x itself if it is small, infinite or nan."""
     t = x.abs()
     plain = (t < 2.0**-13) | ~(t < math.inf)
     return plain.choose(x, wide.to(F32).with_sign_of(x))

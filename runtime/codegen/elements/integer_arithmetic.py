@@ -1,4 +1,4 @@
-"""Integer arithmetic, with XLA's results where C leaves them undefined."""
+"""Integer arithmetic, with XLA's results where those of C are undefined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spmd.shape import PrimitiveType
 
 
 def integer_divide(kind: PrimitiveType, t: str) -> str:
-    """Divide: x / 0 has all bits set; lowest / -1 is lowest."""
+    """Divide. x / 0 has all bits set, and the lowest number divided by -1 is itself."""
     if not kind.is_signed_integer:
         return f"""%zero = icmp eq {t} %b, 0
   %safe = select i1 %zero, {t} 1, {t} %b
@@ -30,7 +30,7 @@ def integer_divide(kind: PrimitiveType, t: str) -> str:
 
 
 def integer_abs(kind: PrimitiveType, t: str) -> str:
-    """Compute the absolute value; that of the lowest number is itself."""
+    """Compute the absolute value. That of the lowest number is the lowest number."""
     if not kind.is_signed_integer:
         return f"%r = add {t} %a, 0"
     return f"""%negative = icmp slt {t} %a, 0
@@ -49,7 +49,10 @@ def integer_sign(kind: PrimitiveType, t: str) -> str:
 
 @BODIES.register(Opcode.REMAINDER)
 def remainder(signature: ElementSignature) -> str | None:
-    """Compute the remainder: x % 0 is x; x % -1 is 0. Floats use C's exact fmod, which has no vector instruction."""
+    """Compute the remainder. x % 0 is x, and x % -1 is 0.
+
+    For floats it calls C's fmod, which is exact and has no vector instruction.
+    """
     kind, t = signature.result, wide_type(signature.result)
     if kind.is_floating:
         return f"%r = frem {t} %a, %b"
@@ -70,7 +73,7 @@ def remainder(signature: ElementSignature) -> str | None:
 
 @BODIES.register(Opcode.SHIFT_LEFT, Opcode.SHIFT_RIGHT_LOGICAL)
 def shift(signature: ElementSignature) -> str | None:
-    """Shift; 0 if the distance is negative or at least the number of bits."""
+    """Shift. The result is 0 if the distance is negative or at least the number of bits."""
     kind, left = signature.result, signature.opcode is Opcode.SHIFT_LEFT
 
     def shifted(x: Int, by: Int) -> Int:
@@ -82,7 +85,10 @@ def shift(signature: ElementSignature) -> str | None:
 
 @BODIES.register(Opcode.SHIFT_RIGHT_ARITHMETIC)
 def arithmetic_shift(signature: ElementSignature) -> str | None:
-    """Shift in copies of the highest bit, also for unsigned numbers; if the distance is out of range, all bits."""
+    """Shift right with copies of the highest bit, also for unsigned numbers.
+
+    If the distance is negative or at least the number of bits, all bits are copies.
+    """
     kind = signature.result
 
     def shifted(x: Int, by: Int) -> Int:
@@ -95,7 +101,7 @@ def arithmetic_shift(signature: ElementSignature) -> str | None:
 
 @BODIES.register(Opcode.MULHI)
 def multiply_high(signature: ElementSignature) -> str | None:
-    """Compute the high half of the product in twice the bits."""
+    """Compute the upper half of the product, which has twice as many bits."""
     kind, t = signature.result, wide_type(signature.result)
     if not kind.is_integer:
         return None
@@ -104,7 +110,7 @@ def multiply_high(signature: ElementSignature) -> str | None:
     extend, shift = ("sext", "ashr") if kind.is_signed_integer else ("zext", "lshr")
     lines = []
     for name in ("a", "b"):
-        # Bits above those of a narrow integer may be any.
+        # The bits above those of a narrow integer are arbitrary.
         lines += [
             f"%{name}.up = shl {t} %{name}, {unused}",
             f"%{name}.own = {shift} {t} %{name}.up, {unused}",
@@ -137,12 +143,12 @@ def _inside(distance: Int, kind: PrimitiveType) -> Bool:
 
 
 def _low_bits(x: Int, kind: PrimitiveType) -> Int:
-    """Return the low bits, without the sign extension of small integers."""
+    """Return the bits of the number with zeros above, without the sign extension of narrow integers."""
     return x if x.width == kind.bits else x & ((1 << kind.bits) - 1)
 
 
 def power(x: Int, y: Int, kind: PrimitiveType) -> Int:
-    """Compute x ** y modulo 2^bits by squaring; for y < 0 the exact value rounded to zero, with 0 ** y = 0."""
+    """Compute x^y modulo 2^bits by squaring. For y < 0 the exact value is rounded to zero, and 0^y is 0."""
     negative = y.compared("slt", 0) if kind.is_signed_integer else None
     # Only 1 and -1 have negative powers that are not 0; their parity decides.
     left = y if negative is None else negative.select(y & 1, y)

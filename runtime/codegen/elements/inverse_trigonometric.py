@@ -1,4 +1,4 @@
-"""asin, acos, atan2."""
+"""The operations asin, acos and atan2."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def _low_of(value: float, x: Float) -> float:
 
 
 def _asin_folded(x: Float) -> tuple[Float, Float]:
-    """Return (head, tail), whose sum is asin(|x|) up to 1/2, beyond that asin(sqrt((1 - |x|) / 2)) = acos(|x|) / 2."""
+    """Return a two-term sum (head, tail): asin(|x|) up to 1/2, and acos(|x|) / 2 beyond.
+
+    The latter is computed as asin(sqrt((1 - |x|) / 2)).
+    """
     t = x.abs()
     is_small = t <= 0.5
     u = is_small.choose(t * t, t.times_plus(-0.5, 0.5))
@@ -33,7 +36,7 @@ def _asin_folded(x: Float) -> tuple[Float, Float]:
 
 @FLOAT_FUNCTIONS.register((Opcode.ASIN, F32), (Opcode.ASIN, F64))
 def asin(x: Float) -> Float:
-    """Compute asin; beyond 1/2 as pi / 2 - 2 asin(sqrt((1 - |x|) / 2))."""
+    """Compute asin. If |x| > 1/2 it is pi / 2 - 2 asin(sqrt((1 - |x|) / 2)), with the sign of x."""
     head, tail = _asin_folded(x)
     low = _low_of(_HALF_PI, x)
     large = _HALF_PI - ((head + head) + (tail.times_plus(2.0, -low)))
@@ -42,7 +45,10 @@ def asin(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.ACOS, F32), (Opcode.ACOS, F64))
 def acos(x: Float) -> Float:
-    """Compute pi / 2 - asin(x) up to 1/2, beyond that 2 asin(sqrt((1 - |x|) / 2)), and pi minus it for negative x."""
+    """Compute pi / 2 - asin(x) if |x| <= 1/2, and otherwise 2 asin(sqrt((1 - |x|) / 2)).
+
+    If x < -1/2 the result is pi minus the latter.
+    """
     head, tail = _asin_folded(x)
     low = _low_of(_HALF_PI, x)
     middle = _HALF_PI - ((head + tail).with_sign_of(x) - low)
@@ -53,7 +59,10 @@ def acos(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.ATAN2, F32), (Opcode.ATAN2, F64))
 def atan2(y: Float, x: Float) -> Float:
-    """Compute atan of the smaller over the larger size, then by octant; all 16 signed zeros and infinities as in C."""
+    """Compute the angle of (x, y) from atan of the smaller over the larger size and the octant.
+
+    The results for signed zeros and infinities agree with C in all 16 cases.
+    """
     a, b = y.abs(), x.abs()
     steep = a > b
     small, large = steep.choose(b, a), steep.choose(a, b)
@@ -67,10 +76,10 @@ def atan2(y: Float, x: Float) -> Float:
 
 
 def _atan_of_ratio(small: Float, large: Float) -> Float:
-    """Compute atan(small / large), 0 <= small <= large: 0 for 0 / 0, pi / 4 for two infinities.
+    """Compute atan(small / large) for 0 <= small <= large. It is 0 for 0 / 0 and pi / 4 for two infinities.
 
-    From tan(pi / 8) on, f64 uses atan(s / l) = pi / 4 - atan((l - s) / (l + s)), a quotient corrected for the rounding
-    errors of its operands.
+    From tan(pi / 8) on, f64 uses atan(s / l) = pi / 4 - atan((l - s) / (l + s)), whose quotient is corrected for the
+    rounding errors of its operands.
     """
     both = small.equals(large)
     if small.format is F32:

@@ -1,4 +1,4 @@
-"""log and log-plus-one: x = 2^e m with sqrt(1/2) <= m < sqrt(2), log(x) = e ln(2) + log(m)."""
+"""Logarithm and log-plus-one: x = 2^e m with sqrt(1/2) <= m < sqrt(2), and log(x) = e ln(2) + log(m)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LN2 = {F32: constants.LN2_F32, F64: constants.LN2_F64}
 
 
 def log_sum(f: Float, e: Float) -> Float:
-    """Compute e ln(2) + log(1 + f), sqrt(1/2) <= 1 + f < sqrt(2), adding small parts first."""
+    """Compute e ln(2) + log(1 + f) for sqrt(1/2) <= 1 + f < sqrt(2), adding small terms first."""
     high, low = _LN2[f.format]
     half_square = f * f * 0.5
     if f.format is F32:
@@ -37,7 +37,7 @@ def log_sum(f: Float, e: Float) -> Float:
 
 
 def log_short(x: Float) -> Float:
-    """Compute log(x) of a positive normal f64 to a relative error of 2^-35, enough for f32 results."""
+    """Compute log(x) of a positive normal f64 to a relative error of 2^-35, which suffices for f32 results."""
     m, e = split_normal(x)
     f = m - 1.0
     return float_of_small(e, F64).times_plus(
@@ -46,7 +46,7 @@ def log_short(x: Float) -> Float:
 
 
 def _at_the_ends(x: Float, least: float, result: Float) -> Float:
-    """Return ``result`` for least < x < inf; the limits at both ends, nan below."""
+    """Return ``result`` if least < x < inf, else the limit of the logarithm at that end, or nan below ``least``."""
     result = x.equals(math.inf).choose(x, result)
     outside = x.equals(least).choose(x.constant(-math.inf), x.constant(math.nan))
     return (x > least).choose(result, outside)
@@ -60,9 +60,9 @@ def log(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.LOG_PLUS_ONE, F32), (Opcode.LOG_PLUS_ONE, F64))
 def log1p(x: Float) -> Float:
-    """Compute log(u + d), u = 1 + x rounded, d the rounding error: u = 2^e m, f = m - 1 + 2^-e d.
+    """Compute log(u + d) for the rounded sum u = 1 + x and its rounding error d.
 
-    If e is 0, f is x itself.
+    With u = 2^e m the argument of ``log_sum`` is f = m - 1 + 2^-e d, or x itself if e is 0.
     """
     u, lost = two_sum(x.constant(1.0), x)
     m, e = split_normal(u)

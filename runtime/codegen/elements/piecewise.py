@@ -1,11 +1,9 @@
-"""Functions of f32 by one polynomial for each of up to 32 intervals, a quarter of an octave wide each.
+"""Functions of f32 by one polynomial for each of up to 32 intervals, each a quarter of an octave wide.
 
-Bits of the argument (the last ones of its exponent, the first two of its mantissa) are the interval's number. Its
-polynomial is in the distance from a centre at which the function is nearly representable, so that the first coefficient
-adds no error (S. Gal, "Computing elementary functions: a new approach for achieving high accuracy and good
-performance", 1986).
-
-The centres, and the coefficients of each power, form one table each.
+The interval's number is a field of the argument's bits: the last bits of the exponent and the first two of the
+mantissa. The polynomial is one of the distance from a centre at which the function is nearly representable, so that the
+first coefficient has almost no rounding error (S. Gal, "Computing elementary functions: a new approach for achieving
+high accuracy and good performance", 1986). The centres form one table, and the coefficients of each power another.
 """
 
 from __future__ import annotations
@@ -16,13 +14,13 @@ from runtime.codegen.elements.formats import F32
 from runtime.codegen.elements.table import SIZE, picked
 from spmd.lazy_dataclass import dataclass
 
-#: Number of mantissa bits below those that give the interval.
+#: Number of mantissa bits below those that belong to the interval's number.
 _SHIFT = F32.mantissa - 2
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """f(t) = P(t - centre) for t from ``low`` on; coefficients lowest power first."""
+    """Interval from ``low`` on, on which the function is P(t - centre). Coefficients begin with the lowest power."""
 
     low: float
     centre: float
@@ -31,9 +29,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Piecewise:
-    """Function of t from 0 to ``last``. The first interval begins at 0, the others follow without gaps.
+    """Function of t from 0 to ``last``, whose intervals follow one another without gaps.
 
-    All polynomials have the same degree.
+    The first interval begins at 0. All polynomials have the same degree.
     """
 
     name: str
@@ -42,11 +40,11 @@ class Piecewise:
 
     @property
     def first_key(self) -> int:
-        """The key of the first interval; all smaller arguments belong to it, too."""
+        """Return the key of the first interval, to which all smaller arguments belong as well."""
         return _key(self.intervals[1].low) - 1
 
     def columns(self) -> list[list[float]]:
-        """Return the columns of centres and coefficients, by the interval's key modulo 32."""
+        """Return the tables of the centres and of each coefficient, indexed by the interval's key modulo 32."""
         columns = [[0.0] * SIZE for _ in (0.0, *self.intervals[0].coefficients)]
         for number, interval in enumerate(self.intervals):
             index = (self.first_key + number) % SIZE
@@ -62,7 +60,7 @@ def _key(t: float) -> int:
 
 
 def piecewise(function: Piecewise, t: Float) -> Float:
-    """Compute function(t) for t >= 0; beyond the last interval the value at its end. nan stays nan."""
+    """Compute function(t) for t >= 0. Beyond the last interval it is the value at ``last``; nan stays nan."""
     t = (t > function.last).choose(t.constant(function.last), t)
     key = greatest(t.bits(), function.first_key << _SHIFT) >> _SHIFT
     centre, *coefficients = (

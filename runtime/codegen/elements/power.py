@@ -1,4 +1,4 @@
-"""Powers and roots: power, rsqrt, cbrt."""
+"""Powers and roots: the operations power, rsqrt and cbrt."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def rsqrt(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.CBRT, F64))
 def cbrt(x: Float) -> Float:
-    """Compute by Halley's iteration from an estimate with a third of the exponent; the last step is Newton's.
+    """Compute the cube root by Halley's iteration from an estimate, with a last step of Newton's iteration.
 
-    t is cut to 26 bits before it, so that t^2 is exact: then x / t^2 - t has only an error of half a unit of t.
+    Before the last step the estimate t is cut to 26 bits, so that t^2 is exact and x / t^2 - t has a small error.
     """
     size = x.abs()
     m, e = split_positive(size)
@@ -56,7 +56,7 @@ def cbrt(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.POWER, F32))
 def power_f32(x: Float, y: Float) -> Float:
-    """Compute 2^(y log2|x|) in f64, whose digits suffice; special cases are decided in f32."""
+    """Compute 2^(y log2|x|) in f64, which has enough digits. Special cases are decided in f32."""
     size = x.abs()
     log2 = log_short(size.to(F64)) * (1 / math.log(2))
     product = clamped(clamped(y, -(2.0**100), 2.0**100).to(F64) * log2, -1000.0, 1000.0)
@@ -66,7 +66,7 @@ def power_f32(x: Float, y: Float) -> Float:
 
 
 def _at_the_ends(size: Float, y: Float, result: Float) -> Float:
-    """Return ``result``, or the power of 0, infinity or nan."""
+    """Return ``result``, or the power of |x| = ``size`` if that is 0, infinite or nan."""
     zero = size.equals(0.0)
     vanishes = zero ^ (y < 0.0)
     limit = vanishes.choose(size.constant(0.0), math.inf)
@@ -76,7 +76,7 @@ def _at_the_ends(size: Float, y: Float, result: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.POWER, F64))
 def power_f64(x: Float, y: Float) -> Float:
-    """Compute exp(y log|x|) with two-term sums: y log|x| < 745 needs ten bits more than f64 has."""
+    """Compute exp(y log|x|) with two-term sums, since y log|x| < 745 needs ten more bits than f64 has."""
     size = x.abs()
     m, e = split_positive(size)
     high, low = _log_in_two(m, float_of_small(e, F64))
@@ -90,7 +90,10 @@ def power_f64(x: Float, y: Float) -> Float:
 
 
 def _log_in_two(m: Float, e: Float) -> tuple[Float, Float]:
-    """Compute e ln(2) + log(m) as a two-term sum to 2^-64: s = (m - 1) / (m + 1), 2 s + 2/3 s^3 in double length."""
+    """Compute e ln(2) + log(m) as a two-term sum to 2^-64.
+
+    With s = (m - 1) / (m + 1), the terms 2 s + 2/3 s^3 of the series are two-term sums themselves.
+    """
     above, below = m - 1.0, m + 1.0
     lost = m - (below - 1.0)
     inverse = 1.0 / below
@@ -120,7 +123,7 @@ def _at_ends(size: Float, log: Float) -> Float:
 
 
 def _signed(x: Float, y: Float, result: Float) -> Float:
-    """Apply C's rules: negative bases, exponents 0, a base of 1."""
+    """Apply C's rules for negative bases, exponents 0 and the base 1 to ``result``, the power of |x|."""
     is_integer = y.truncated().equals(y)
     half = y * 0.5
     odd = is_integer & ~half.truncated().equals(half)

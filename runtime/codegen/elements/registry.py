@@ -1,4 +1,4 @@
-"""Element operations by opcode: lines of LLVM IR, or functions that write them as arithmetic."""
+"""Registries of element operations by opcode: bodies in LLVM IR, and functions that write them as arithmetic."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from spmd.hlo import Opcode
 from spmd.registry import Registry
 from spmd.shape import PrimitiveType
 
-#: Lines of a signature's body that compute %r, in the result's wide type, from the operands %a, %b,
-#: %c in theirs; None if there are none.
+#: Function that returns the body of a signature, which computes %r from the operands %a, %b and %c, all
+#: in their wide types, or None if there is none.
 Body: TypeAlias = Callable[[ElementSignature], str | None]
-#: Function of one or two numbers of the same format.
+#: Function of one or two numbers of one format.
 FloatFunction: TypeAlias = Callable[..., Float]
 
 BODIES: Registry[Opcode, Body] = Registry("element operation in LLVM IR")
@@ -136,9 +136,10 @@ FLOAT_FUNCTIONS.import_at_need(
 
 
 def float_function(signature: ElementSignature, wide: FloatFormat) -> FloatFunction | None:
-    """Return the function of a signature. f32 has its own functions where they are faster; others are computed in f64.
+    """Return the function of ``signature``, which computes in the format ``wide``, or None if there is none.
 
-    Functions of bf16 are computed in f32, a few by shorter polynomials. Returns None if there is no function.
+    f32 has its own functions if these are faster, and otherwise uses those of f64. bf16 is computed in f32, by shorter
+    polynomials if there are any.
     """
     if not all(kind.is_floating for kind in (*signature.operands, signature.result)):
         return None
@@ -162,7 +163,7 @@ def float_lines(
 
 
 def body_of(signature: ElementSignature, function: Callable[..., Float | Int | Bool]) -> str:
-    """Return the body that ``function`` writes for the operands in their wide types."""
+    """Return the body that ``function`` writes for operands in their wide types."""
     code = Code()
     operands = (
         _operand(code, wide_type(kind), f"%{letter}")

@@ -1,4 +1,7 @@
-"""Floats of at most 8 bits, one per byte: conversion to f32 and back as in ml_dtypes, without tables or branches."""
+"""Floats of at most 8 bits, stored one per byte: conversions to and from f32 without tables or branches.
+
+The results are bitwise those of ml_dtypes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from spmd.shape import PrimitiveType
 
 
 class Ends(Enum):
-    """Special codes of a format, which also decide the result of overflow."""
+    """Special codes of a format. They also decide into which code a number that is too large is rounded."""
 
     IEEE = "infinity, then nan"
     ONE_NAN = "nan of all ones"
@@ -23,6 +26,8 @@ class Ends(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SmallFloat:
+    """Format with ``exponent`` and ``mantissa`` bits, an exponent bias, and special codes."""
+
     exponent: int
     mantissa: int
     bias: int
@@ -30,16 +35,17 @@ class SmallFloat:
 
     @property
     def sign_bit(self) -> int:
+        """Return the number of the sign bit."""
         return self.exponent + self.mantissa
 
     @property
     def infinity(self) -> int:
-        """The code of IEEE formats' infinity."""
+        """Return the code of infinity in a format with IEEE's special codes."""
         return ((1 << self.exponent) - 1) << self.mantissa
 
     @property
     def last(self) -> int:
-        """The largest code without a sign."""
+        """Return the largest code without a sign."""
         return (1 << self.sign_bit) - 1
 
 
@@ -61,7 +67,10 @@ _F32_NAN = 0x7FC00000
 
 @cache
 def conversions(kind: PrimitiveType) -> tuple[str, str]:
-    """Return lines that compute %y, a float, from %x, a byte, and lines for the reverse."""
+    """Return the lines of both conversions of ``kind``.
+
+    The first compute %y, a float, from %x, a byte; the second compute %y, a byte, from %x, a float.
+    """
     widening, narrowing = Code(), Code()
     byte, number = Int(widening, "i8", "%x"), Float(narrowing, F32, "%x")
     if kind is PrimitiveType.F8E8M0FNU:
@@ -72,7 +81,7 @@ def conversions(kind: PrimitiveType) -> tuple[str, str]:
 
 
 def _widened(byte: Int, fmt: SmallFloat) -> Float:
-    """Widen. Denormals are converted from integers because their bits as a denormal f32 would be slow to multiply."""
+    """Convert to f32. Denormals are converted from integers, because a product with their bits as an f32 is slow."""
     x = byte.resized("i32")
     size = x & fmt.last
     normal = (size << (F32.mantissa - fmt.mantissa)) + ((F32.bias - fmt.bias) << F32.mantissa)
@@ -90,15 +99,15 @@ def _widened(byte: Int, fmt: SmallFloat) -> Float:
 
 
 def _narrowed(x: Float, fmt: SmallFloat) -> Int:
-    """Round to nearest, ties to even: the mantissa's carry gives the next exponent, or what follows the last one."""
+    """Round to nearest, ties to even. A carry out of the mantissa yields the next exponent or a special code."""
     bits = x.bits()
     size, sign = bits & 0x7FFFFFFF, bits >> 31
     drop = F32.mantissa - fmt.mantissa
     odd = (size >> drop) & 1
     rounded = (size + odd + ((1 << (drop - 1)) - 1)) >> drop
     normal = rounded - ((F32.bias - fmt.bias) << fmt.mantissa)
-    # Below the normal numbers the last place is fixed: a sum with 2^23 times its value rounds to
-    # it.
+    # The last place of denormals has a fixed value: a sum with 2^23 times this value is rounded to a
+    # multiple of it.
     magic = 1.5 * 2.0 ** (F32.mantissa + 1 - fmt.bias - fmt.mantissa)
     denormal = (x.abs() + magic).bits() - F32.bits_of(magic)
     least = F32.bits_of(2.0 ** (1 - fmt.bias))
@@ -107,7 +116,7 @@ def _narrowed(x: Float, fmt: SmallFloat) -> Int:
 
 
 def _with_ends(code: Int, sign: Int, nan: Bool, fmt: SmallFloat) -> Int:
-    """Return the final code: sign, nan and overflow, where ``code`` may exceed the format's last."""
+    """Return the final code, with sign, nan and overflow, of the rounded ``code``, which may exceed the largest."""
     if fmt.ends is Ends.NAN_FOR_MINUS_ZERO:
         none = 1 << fmt.sign_bit
         negative = code.compared("eq", 0).select(code, code | (sign << fmt.sign_bit))
@@ -116,7 +125,7 @@ def _with_ends(code: Int, sign: Int, nan: Bool, fmt: SmallFloat) -> Int:
     most = fmt.infinity if fmt.ends is Ends.IEEE else fmt.last
     code = code.compared("ugt", most).select(code.constant(most), code)
     if fmt.ends is Ends.NUMBERS_ALONE:
-        # ml_dtypes gives a zero of the opposite sign.
+        # ml_dtypes converts a nan to a zero of the opposite sign.
         code = nan.select(code.constant(0), code)
         sign = nan.select(sign ^ 1, sign)
     else:
@@ -126,14 +135,17 @@ def _with_ends(code: Int, sign: Int, nan: Bool, fmt: SmallFloat) -> Int:
 
 
 def _power_of_two(byte: Int) -> Float:
-    """Convert f8e8m0fnu: 2^(x - 127), of which the first is denormal in f32; 255 is nan."""
+    """Convert f8e8m0fnu, 2^(x - 127), to f32, where the smallest is denormal. The code 255 is nan."""
     x = byte.resized("i32")
     bits = x.compared("eq", 0).select(x.constant(1 << 22), x << F32.mantissa)
     return x.compared("eq", 255).select(x.constant(_F32_NAN), bits).as_float(F32)
 
 
 def _exponent(x: Float) -> Int:
-    """Return the nearest power of two, ties to the larger but below 2^-126; nan for zero, negative or too large x."""
+    """Convert to f8e8m0fnu, the nearest power of two. Zero, negative and too large numbers become nan.
+
+    Ties are rounded to the larger power, except below 2^-126.
+    """
     bits = x.bits()
     tie = bits.compared("ult", 1 << F32.mantissa).select(bits.constant((1 << 22) - 1), 1 << 22)
     code = (bits + tie) >> F32.mantissa

@@ -1,4 +1,4 @@
-"""LLVM types in which element types are stored and computed."""
+"""LLVM types in which each element type is stored and computed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spmd.shape import PrimitiveType
 
 @cache
 def element_layout(kind: PrimitiveType) -> Element:
-    """Return the types and conversions of an element; a complex number is one integer of both parts."""
+    """Return the types and conversions of ``kind``. A complex number is one integer that holds both parts."""
     if kind.is_complex:
         integer = f"i{8 * kind.byte_size}"
         return Element(integer, integer)
@@ -21,7 +21,7 @@ def element_layout(kind: PrimitiveType) -> Element:
 
 
 def narrowing(kind: PrimitiveType, provenance: Provenance, instructions: Instructions) -> Lines:
-    """Return ``Element.narrow``, shortened as the number's provenance and the processor allow."""
+    """Return the lines of ``Element.narrow``, which ``provenance`` and the processor's instructions may shorten."""
     if kind is PrimitiveType.BF16:
         return bfloat16.narrowing(provenance, instructions)
     return Lines(element_layout(kind).narrow)
@@ -29,11 +29,11 @@ def narrowing(kind: PrimitiveType, provenance: Provenance, instructions: Instruc
 
 @cache
 def stored_type(kind: PrimitiveType) -> str:
-    """Return the LLVM type of an element in memory."""
+    """Return the LLVM type of an element of ``kind`` in memory."""
     return element_layout(kind).stored
 
 
 @cache
 def wide_type(kind: PrimitiveType) -> str:
-    """Return the LLVM type in which an element is computed."""
+    """Return the LLVM type in which an element of ``kind`` is computed."""
     return element_layout(kind).wide

@@ -1,6 +1,6 @@
-"""Tables of 32 f32 numbers, which vectors hold in two registers and index by one instruction (AVX-512).
+"""Tables of 32 f32 numbers, which AVX-512 holds in two registers and indexes by one instruction.
 
-LLVM has that instruction for vectors only: loops use it as variants of a function of one index.
+LLVM has that instruction for vectors only, so loops call it through the vector variants of a function of one index.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from runtime.codegen.elements.formats import F32
 from runtime.codegen.elements.variants import LANES, PURE, variant, with_variants
 
 SIZE = 32
-#: Numbers in a register.
+#: Number of f32 numbers in a register.
 _REGISTER = 16
 _VECTOR = f"<{_REGISTER} x float>"
 _PERMUTED = "@llvm.x86.avx512.vpermi2var.ps.512"
 
 
 def picked(name: str, numbers: tuple[float, ...], index: Int) -> Float:
-    """Return numbers[index modulo 32]; needs a processor with ``permutes``. The name identifies the table globally."""
+    """Return numbers[index modulo 32] from the table ``name``, which must have the same numbers in all of a module.
+
+    The processor must have ``permutes``.
+    """
     code = index.code
     if (text := _functions(name, numbers)) not in code.globals:
         code.globals.append(text)
@@ -28,7 +31,7 @@ def picked(name: str, numbers: tuple[float, ...], index: Int) -> Float:
 
 @cache
 def _functions(name: str, numbers: tuple[float, ...]) -> str:
-    """Return the functions of one index and of several, and the table."""
+    """Return the table ``name``, the function of one index, and its vector variants."""
     assert len(numbers) == SIZE
     listed = ", ".join(f"float {F32.literal(number)}" for number in numbers)
     several = "".join(_of_several(name, lanes) for lanes in LANES)
@@ -42,7 +45,7 @@ define weak float @{name}(i32 %i) {PURE} {with_variants(name)} {{
 
 
 def _of_several(name: str, lanes: int) -> str:
-    """Return the function of ``lanes`` indices; a full register is always read."""
+    """Return the variant for ``lanes`` indices, which always reads a full register."""
     spread = ", ".join(f"i32 {i if i < lanes else 'poison'}" for i in range(_REGISTER))
     first = ", ".join(f"i32 {i}" for i in range(lanes))
     return f"""

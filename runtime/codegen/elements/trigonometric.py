@@ -1,8 +1,9 @@
-"""sin, cos, tan: x = n pi / 2 + r with |r| <= pi / 4, for arguments of every size without a branch.
+"""Sine, cosine and tangent: x = n pi / 2 + r with |r| <= pi / 4, for arguments of every size, without branches.
 
-n + 2 r / pi = x 2 / pi, of which only the value modulo 4 matters. As in M. H. Payne, R. N. Hanek, "Radian reduction for
-trigonometric functions", 1983, bits of 2 / pi that give multiples of 4 are left out, so that a few products of x with
-parts of the rest have all the digits. Here the parts are numbers; x - 4 round(x / 4) removes whole turns exactly.
+Only n modulo 4 matters. x * 2 / pi = n + 2 r / pi is therefore computed as in M. H. Payne, R. N. Hanek, "Radian
+reduction for trigonometric functions", 1983: bits of 2 / pi whose products with x are multiples of 4 are left out, so
+that a few products of x with parts of the other bits have all necessary digits. Here the parts are floating-point
+numbers, and x - 4 round(x / 4) removes whole turns exactly.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ _TABLE_IR = (
 
 
 def _without_turns(x: Float) -> Float:
-    """Reduce x modulo 4 to between -2 and 2; exact."""
+    """Reduce x modulo 4 to [-2, 2] exactly."""
     return (x * 0.25).rounded().times_plus(-4.0, x)
 
 
 def reduced_f32(x: Float) -> tuple[Float, Int]:
-    """Return (r, n) of an f32, r as an f64: by products of 24 and 29 bits, which are exact in f64."""
+    """Return (r, n) of an f32, where r is an f64. Products of 24 and 29 bits are exact in f64."""
     wide = x.to(F64)
     size = wide.abs()
     first, second, third = (wide.constant(part) for part in constants.QUARTER_TURNS_FROM_0)
@@ -62,13 +63,18 @@ def reduced_f32(x: Float) -> tuple[Float, Int]:
 
 
 def reduced_f64(x: Float) -> tuple[Float, Float, Int]:
-    """Return (r, rounding error of r, n): x times four 53-bit parts, from a table by exponent, with their errors."""
+    """Return (r, rounding error of r, n) of an f64.
+
+    x is multiplied by four parts of 53 bits, which a table gives by the exponent; products keep their rounding errors.
+    """
     x = (x.abs() < math.inf).choose(x, x.constant(math.nan))
     bits = x.bits()
     exponent = ((bits >> 52) & 2047) - F64.bias
     row = exponent.compared("slt", 0).select(exponent.constant(0), least(exponent, 1023)) >> 5
     parts = [_table_entry((row << 2) + k) for k in range(4)]
-    small = (bits - (row << (5 + 52))).as_float(F64)  # x 2^(-32 row), as the table is scaled
+    small = (bits - (row << (5 + 52))).as_float(
+        F64
+    )  # x 2^(-32 row): the table has the inverse factor
     small = x.is_nan().choose(x, small)
     first, second, third = (small * part for part in parts[:3])
     errors = [
@@ -108,14 +114,14 @@ def _sine_in_two(r: Float, low: Float) -> tuple[Float, Float]:
 
 
 def _cosine_in_two(r: Float, low: Float) -> tuple[Float, Float]:
-    """Return cos(r + low) and its rounding error; the error of 1 - u / 2 is added again."""
+    """Return cos(r + low) and its rounding error. The rounding error of 1 - u / 2 is part of the tail."""
     head, lost, u = _one_minus_half_square(r)
     tail = polynomial(constants.COSINE_F64, u).times_plus(u * u, lost)
     return fast_two_sum(head, tail - r * low)
 
 
 def _short_sine(r: Float) -> Float:
-    """Compute the sine to f32's accuracy, in the format of r."""
+    """Compute sin(r) to the accuracy of f32, in the format of r."""
     u = r * r
     return r + polynomial(constants.SINE_F32, u) * (u * r)
 
@@ -143,7 +149,10 @@ def _both(x: Float) -> tuple[Float, Float, Int]:
 
 
 def sine_and_cosine(x: Float) -> tuple[Float, Float]:
-    """Return both in f64: to about its accuracy for an f64, and better than f32's for an f32."""
+    """Return sin(x) and cos(x) in f64.
+
+    An f64 is computed to about one unit of the last place, and an f32 more accurately than an f32 result.
+    """
     if x.format is F32:
         r, n = reduced_f32(x)
         low = r.constant(0.0)
@@ -162,12 +171,12 @@ def _is_odd(n: Int) -> Bool:
 
 
 def _sign(n: Int, x: Float) -> Int:
-    """Return the second lowest bit of n."""
+    """Return the second lowest bit of n, by which the sign flips, in the integer type of x."""
     return ((n >> 1) & 1).resized(x.format.integer)
 
 
 def _itself_where_tiny(x: Float, result: Float) -> Float:
-    """Return x where sin(x) and tan(x) round to it, which covers -0 and denormals that would lose digits."""
+    """Return x if sin(x) and tan(x) round to x, else ``result``. This keeps -0 and the digits of denormals."""
     return (x.abs() < 2.0 ** -(x.format.mantissa // 2 + 2)).choose(x, result)
 
 
@@ -186,7 +195,7 @@ def cosine(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.TAN, F32))
 def tan_f32(x: Float) -> Float:
-    """Compute in f64, with f32's polynomials: a quotient of rounded sines loses more than a unit of the last digit."""
+    """Compute tan in f64 by the polynomials of f32, because a quotient of sines in f32 loses over a unit."""
     r, n = reduced_f32(x)
     result = _tangent(_short_sine(r), _short_cosine(r), n).to(F32)
     return _itself_where_tiny(x, result)
@@ -194,7 +203,7 @@ def tan_f32(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.TAN, F64))
 def tan_f64(x: Float) -> Float:
-    """Compute sin / cos, each with its rounding error, or -cos / sin."""
+    """Compute sin / cos, or -cos / sin if n is odd, from two-term sums."""
     r, low, n = reduced_f64(x)
     (sin, sin_lost), (cos, cos_lost) = _sine_in_two(r, low), _cosine_in_two(r, low)
     odd = _is_odd(n)

@@ -1,4 +1,4 @@
-"""LLVM IR that combines elements of every type, bitwise equal to ``collectives.communicator.group``."""
+"""LLVM IR that combines elements of a reduction, bitwise equal to ``collectives.communicator.group``."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ Dtype: TypeAlias = np.dtype[Any]
 
 @dataclass(frozen=True)
 class Element:
-    """Storage and computation of a type's elements, as LLVM types and the bodies of two functions.
+    """LLVM types in which elements are stored and computed, and the bodies of the conversions between them.
 
-    ``widen`` converts ``%x``, a ``stored``, to ``%y``, a ``wide``; ``narrow`` converts back, rounding once.
-    ``parts``: number of these that make one element of the array (complex numbers have two).
+    ``widen`` converts ``%x`` of type ``stored`` to ``%y`` of type ``wide``; ``narrow`` converts back and rounds once.
+    An empty body stands for a conversion between equal types. ``parts`` is the number of such values in one element of
+    the array, which is 2 for complex numbers.
     """
 
     stored: str
@@ -39,7 +40,10 @@ class Element:
 def element_of(
     dtype: Dtype, provenance: Provenance = Provenance.ANYWHERE, instructions: Instructions = PLAIN
 ) -> Element:
-    """Return the element of ``dtype``, which computes in its accumulator's type. provenance: of narrowed numbers."""
+    """Return the types and conversions of ``dtype``, which computes in its accumulator's type.
+
+    ``provenance`` tells which values are narrowed; some need no rounding.
+    """
     kind = PrimitiveType.from_numpy(dtype)
     if kind is PrimitiveType.BF16:
         narrowing = bfloat16.narrowing(provenance, instructions)
@@ -74,9 +78,9 @@ _EXTREME = """%first = fcmp {condition} {t} %a, %b
 _FLOAT_OPERATIONS: dict[ReductionKind, str] = {
     ReductionKind.SUM: "%r = fadd {t} %a, %b",
     ReductionKind.PRODUCT: "%r = fmul {t} %a, %b",
-    # As in NumPy, a nan wins, the first of two; of two equal values (zeros of either sign) the
-    # second. This form allows a processor's own maximum, which returns the second operand if one is
-    # nan, as its inner part.
+    # As in NumPy, the result is the first nan if there is one, and of two equal values (zeros of
+    # either sign) the second. The inner compare and select are one instruction on processors whose
+    # maximum returns the second operand if an operand is nan.
     ReductionKind.MIN: _EXTREME.format(condition="olt", b="{b}", t="{t}"),
     ReductionKind.MAX: _EXTREME.format(condition="ogt", b="{b}", t="{t}"),
 }
@@ -89,7 +93,7 @@ _INTEGER_OPERATIONS: dict[ReductionKind, str] = {
     ReductionKind.OR: "%r = or {t} %a, %b",
     ReductionKind.XOR: "%r = xor {t} %a, %b",
 }
-#: Reductions whose results are operands.
+#: Reductions whose result is one of the operands, so that narrowing it needs no rounding.
 _CHOOSING = (ReductionKind.MIN, ReductionKind.MAX)
 _BOOLEAN = {
     ReductionKind.SUM: ReductionKind.OR,
@@ -100,7 +104,7 @@ _BOOLEAN = {
 
 
 def combination(dtype: Dtype, reduction: ReductionKind, wide: str, lanes: int = 0) -> str:
-    """Return lines that compute ``%r`` from ``%a`` and ``%b``, of type ``wide`` or vectors of ``lanes`` of it."""
+    """Return lines that compute ``%r`` from ``%a`` and ``%b`` of type ``wide``, or of vectors of ``lanes`` values."""
     types = {"t": wide, "b": "i1"}
     if lanes:
         types = {key: f"<{lanes} x {value}>" for key, value in types.items()}
@@ -119,7 +123,10 @@ def combining_ir(
     suffix: str = "",
     instructions: Instructions = PLAIN,
 ) -> tuple[str, ...]:
-    """Return @widen, @narrow and @combine, with a suffix: between stored and accumulator type, and in the latter."""
+    """Return the functions @widen, @narrow and @combine, with ``suffix`` appended to their names.
+
+    The first two convert between the stored type and the accumulator's type, in which @combine combines.
+    """
     provenance = Provenance.CHOSEN if reduction in _CHOOSING else Provenance.COMPUTED
     element = element_of(dtype, provenance, instructions)
     stored, wide = element.stored, element.wide
@@ -134,7 +141,7 @@ def combining_ir(
 
 
 def neutral(kind: PrimitiveType, reduction: ReductionKind) -> str:
-    """Return an instruction that makes the neutral element, in the accumulator's type; -0.0 for sums of floats."""
+    """Return an instruction that makes the neutral element in the accumulator's type. That of float sums is -0.0."""
     wide = element_of(kind.numpy).wide
     value = identity_value(reduction, kind)
     if wide in ("float", "double"):
@@ -148,7 +155,7 @@ def neutral(kind: PrimitiveType, reduction: ReductionKind) -> str:
 
 
 def _small_integer(bits: int, signed: bool) -> tuple[str, str]:
-    """Return the conversions of integers below 8 bits, which lie in the low bits of a byte with zeros above."""
+    """Return the conversions of integers below 8 bits, stored in the low bits of a byte whose other bits are 0."""
     shift = "ashr" if signed else "lshr"
     return (
         f"%up = shl i8 %x, {8 - bits}\n  %y = {shift} i8 %up, {8 - bits}",

@@ -1,4 +1,4 @@
-"""Loops that carry values from round to round, and branches that give values: their blocks and phis."""
+"""Loops that carry values from round to round, and branches that yield values, with their blocks and phis."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 class Repetition:
-    """Loop of which each round begins with ``values``; within it, ``again`` begins the next one and ``leave`` ends it.
+    """Loop that carries ``values`` from round to round. ``again`` begins the next round, ``leave`` ends the loop.
 
-    Code behind the loop may use the last round's values. A round that comes to its end leaves the loop.
+    Code after the loop may use the last round's values. A round that reaches the end of the loop's code leaves the
+    loop.
     """
 
     def __init__(self, writer: FunctionWriter, start: Sequence[Value]) -> None:
@@ -39,7 +40,7 @@ class Repetition:
         return self
 
     def again(self, *values: Value | int, when: Value | None = None) -> None:
-        """Begin the next round with ``values``, if the condition holds; numbers are words."""
+        """Begin the next round with ``values`` if the condition ``when`` holds. Python numbers are 64-bit words."""
         writer = self._writer
         given = [writer.constant(x) if isinstance(x, int) else x for x in values]
         self._rounds.append((given, writer.block))
@@ -51,7 +52,7 @@ class Repetition:
             writer.begin(following)
 
     def leave(self, when: Value | None = None) -> None:
-        """Leave the loop, if the condition holds."""
+        """Leave the loop if the condition ``when`` holds."""
         if when is None:
             self._writer.jump(self.exit())
             return
@@ -60,12 +61,12 @@ class Repetition:
         self._writer.begin(following)
 
     def exit(self) -> str:
-        """Return the label of the block behind the loop."""
+        """Return the label of the block after the loop."""
         self._exit = self._exit or self._writer.label("e")
         return self._exit
 
     def __exit__(self, *_: object) -> None:
-        """Write the phis, and the block behind the loop if anything leads there."""
+        """Write the phis, and begin the block after the loop if any round leaves the loop."""
         writer = self._writer
         for n, value in enumerate(self.values):
             came = ", ".join([f"[ {given[n].name}, %{block} ]" for given, block in self._rounds])
@@ -78,7 +79,7 @@ class Repetition:
 
 
 class Branch:
-    """Branch on a condition: the code that is written first runs if it holds, code behind ``otherwise`` if not."""
+    """Branch on ``condition``. The code written first runs if it holds, the code after ``otherwise`` if not."""
 
     def __init__(self, writer: FunctionWriter, condition: Value | str) -> None:
         self._writer = writer
@@ -95,7 +96,7 @@ class Branch:
         return self
 
     def otherwise(self) -> None:
-        """Write what follows for the case that the condition does not hold."""
+        """Begin the code that runs if the condition does not hold."""
         self._end = self._writer.label("e")
         self._leave(self._end)
         self._writer.begin(self._other)
@@ -106,7 +107,7 @@ class Branch:
             self._writer.jump(label)
 
     def __exit__(self, *_: object) -> None:
-        """End the branch; nothing comes behind it if both sides have returned."""
+        """End the branch. No block follows if both sides have returned."""
         writer = self._writer
         self._leave(self._end or self._other)
         if not self._end:
@@ -116,7 +117,10 @@ class Branch:
         self._behind = writer.block, len(writer._lines)
 
     def merged(self, taken: Value | int, other: Value | int) -> Any:
-        """Return ``taken`` if the condition held, else ``other``, in the block behind the branch. Numbers are words."""
+        """Return ``taken`` if the condition held, else ``other``. Python numbers are 64-bit words.
+
+        It must be called in the block after the branch.
+        """
         writer = self._writer
         block, at = self._behind
         assert writer.block == block, "code behind other blocks has no phi of this one"

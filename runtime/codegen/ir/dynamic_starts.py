@@ -1,4 +1,4 @@
-"""Starts of dynamic slices: scalars computed once for a kernel, which offset the arrays' cursors."""
+"""Starts of dynamic slices: scalars that a kernel computes once and that offset the cursors of its arrays."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from runtime.codegen.ir.values import Pointer
 from runtime.codegen.starts import StartsVariant
 from spmd.shape import PrimitiveType
 
-#: Position of an array's cursor: an address, or a number that stands for an element.
+#: Cursor of an array: an address, or for an iota-like array the number that is its element.
 Position: TypeAlias = Pointer | Int
 
 
 def starts_ir(variant: StartsVariant) -> list[str]:
-    """Return the functions that ``computed_starts`` calls."""
+    """Return the functions that ``computed_starts`` calls, one for each stage."""
     parts: list[str] = []
     for number, stage in enumerate(variant.stages):
         parts += program_ir(stage.program, f"starts{number}")
@@ -28,12 +28,18 @@ def starts_ir(variant: StartsVariant) -> list[str]:
 def shifted(
     writer: FunctionWriter, variant: StartsVariant, cursors: Mapping[int, Position]
 ) -> dict[int, Position]:
-    """Move ``cursors`` to the clamped starts of their slices; the record's next words contain the parameters."""
+    """Return ``cursors`` moved to the clamped starts of their slices.
+
+    The next words of the record must be those of a StartsRecord of this ``variant``.
+    """
     return moved_by(writer, variant.shifts, computed_starts(writer, variant), cursors)
 
 
 def computed_starts(writer: FunctionWriter, variant: StartsVariant) -> list[Int]:
-    """Emit the starts of the last stage; the record's next words are those of all stages."""
+    """Write the computation of all stages and return the starts of the last one.
+
+    The next words of the record must be those of the stages.
+    """
     starts: list[Int] = []
     for number, stage in enumerate(variant.stages):
         parameters: dict[int, Position] = {
@@ -60,7 +66,10 @@ def moved_by(
     starts: Sequence[Int],
     cursors: Mapping[int, Position],
 ) -> dict[int, Position]:
-    """Move ``cursors`` by the ``starts`` whose numbers are in ``shifts``; the next words are limits and strides."""
+    """Return ``cursors`` moved by the ``starts`` whose numbers ``shifts`` lists for each cursor.
+
+    The next words of the record must be the limits and strides of these shifts.
+    """
     moved = dict(cursors)
     for i, numbers in enumerate(shifts):
         for number in numbers:
@@ -70,17 +79,17 @@ def moved_by(
 
 
 def moved_to(position: Position, way: IntLike) -> Position:
-    """Move an address by ``way`` bytes, or a number by as many ones."""
+    """Return ``position`` moved by ``way``: by bytes if it is an address, otherwise added to the number."""
     return position.at(way) if isinstance(position, Pointer) else position + way
 
 
 def inside(start: Int, limit: IntLike) -> Int:
-    """Clamp ``start`` to [0, ``limit``]."""
+    """Return ``start`` clamped to [0, ``limit``]."""
     return start.smax(0).smin(limit)
 
 
 def widened_index(kind: PrimitiveType, index: Int) -> Int:
-    """Convert an index of type ``kind`` to i64; larger values of u64 are clamped."""
+    """Return ``index``, of integer type ``kind``, as an i64. Values of u64 beyond its range become the largest i64."""
     if kind is PrimitiveType.U64:
         return (index < 0).select(index.constant((1 << 63) - 1), index)
     return index.resized("i64", signed=kind.is_signed_integer)

@@ -21,10 +21,12 @@ __all__ = ["has_operation", "operation_ir", "stored_type", "wide_type"]
 
 
 def has_operation(signature: ElementSignature) -> bool:
+    """Return whether there is code for ``signature``."""
     return _lines(signature, Instructions()) is not None
 
 
 def host_instructions() -> Instructions:
+    """Return which special instructions the host's processor has."""
     return Instructions(host_fuses(), host_permutes(), host_scales(), host_adds_pairs())
 
 
@@ -34,12 +36,10 @@ def operation_ir(
     *,
     instructions: Instructions | None = None,
 ) -> list[str]:
-    """Return function ``name``, preceded by the functions, intrinsics and constants that it uses, with unique names.
+    """Return the function ``name`` of ``signature`` after the functions, intrinsics and constants that it uses.
 
-    Its operands are ``%a``, ``%b`` and ``%c`` as they are computed with; those that are stored otherwise are ``%x0`` to
-    ``%x2`` before.
-
-    instructions: those that may be used, by default the host's.
+    Operands arrive as they are stored, and are widened to ``%a``, ``%b`` and ``%c``; the result is stored again.
+    ``instructions`` are the special instructions that may be used, by default the host's. Equal texts occur once.
     """
     instructions = instructions or host_instructions()
     lines = _lines(signature, instructions)

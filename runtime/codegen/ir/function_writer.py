@@ -5,7 +5,7 @@
         ...
     ir = f.end()
 
-Text is written as it is asked for; there is no graph of instructions. Loops and branches write their labels and phis.
+Each call appends text at once; there is no graph of instructions. Loops and branches write their labels and phis.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Moving = TypeVar("Moving", Pointer, Int)
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Position at the start of a loop, and its step per round: in bytes for an address, in ones for a number."""
+    """Value that a loop moves: it begins at ``start`` and grows by ``step`` per round, in bytes if it is an address."""
 
     start: Pointer | Int
     step: IntLike
 
 
 class FunctionWriter(Code):
-    """Writer of the function ``name``.
+    """Writer of the function ``name`` of ``module``, by default a module of its own.
 
-    record: what its first parameter points to; ``lengths`` of the record's lists. parameters: types of the others.
-    module: the one it is part of; by default one of its own. ``block``: the label of the block to which lines are
-    added; empty behind a jump.
+    If ``record`` is given, the first parameter points to it; ``lengths`` are those of the record's lists.
+    ``parameters`` are the types of the other parameters. ``block`` is the label of the block to which lines are added,
+    or empty after a jump.
     """
 
     def __init__(
@@ -88,35 +88,40 @@ class FunctionWriter(Code):
         self._lines.append(f"  %v{number} = {expression}")
         return f"%v{number}"
 
-    #: The same, for code that names its values itself.
+    #: Another name of ``append``.
     value = append
 
     def declare(self, line: str) -> None:
-        """Declare a function of another module; LLVM knows its intrinsics."""
+        """Declare a function of another module, by the line ``declare ..``. LLVM's intrinsics need no declaration."""
         self.module.declare(line)
 
     def label(self, name: str = "b") -> str:
+        """Return a new label that begins with ``name``."""
         self.names += 1
         return f"{name}{self.names}"
 
     def labels(self, *names: str) -> list[str]:
+        """Return new labels that begin with ``names``."""
         self.names += 1
         return [f"{name}{self.names}" for name in names]
 
     def begin(self, label: str) -> None:
+        """Begin the block ``label``."""
         self._lines.append(f"{label}:")
         self.block = label
 
     def jump(self, label: str) -> None:
+        """End the block with a jump to ``label``."""
         self._lines.append(f"  br label %{label}")
         self.block = ""
 
     def branch(self, condition: Value | str, on_true: str, on_false: str) -> None:
+        """End the block with a branch to ``on_true`` or ``on_false``."""
         self._lines.append(f"  br i1 {condition}, label %{on_true}, label %{on_false}")
         self.block = ""
 
     def switch(self, value: Value, count: int) -> tuple[list[str], str]:
-        """Branch to one of ``count`` blocks, by a number below that; else to the last label."""
+        """End the block with a switch. Returns labels for the values 0 to ``count`` - 1, and one for all others."""
         labels, default = [self.label() for _ in range(count)], self.label()
         cases = " ".join([f"{value.type} {n}, label %{label}" for n, label in enumerate(labels)])
         self._lines.append(f"  switch {value.type} {value.name}, label %{default} [ {cases} ]")
@@ -124,7 +129,7 @@ class FunctionWriter(Code):
         return labels, default
 
     def ret(self, value: Value | int | None = None) -> None:
-        """Return from the function. A Python number is a word."""
+        """Return ``value`` from the function. A Python number is a 64-bit word."""
         if value is None:
             self._lines.append("  ret void")
         elif isinstance(value, int):
@@ -135,7 +140,7 @@ class FunctionWriter(Code):
 
     # ---- values
     def constant(self, value: IntLike, kind: str = "i64") -> Int:
-        """Return a constant, or the value itself."""
+        """Return the constant ``value`` of type ``kind``, or ``value`` itself if it is generated code."""
         return value if isinstance(value, Int) else Int(self, kind, str(value))
 
     def true(self) -> Bool:
@@ -148,21 +153,21 @@ class FunctionWriter(Code):
         return Pointer(self, "null")
 
     def array(self, count: int, kind: str, align: int = 64) -> Pointer:
-        """Return an array on the stack, made once at the function's entry."""
+        """Return the address of an array on the stack, which exists once per call of the function."""
         self.names += 1
         name = f"%m{self.names}"
         self._entry.append(f"  {name} = alloca [{count} x {kind}], align {align}")
         return Pointer(self, name)
 
     def variable(self, kind: str, align: int = 0) -> Pointer:
-        """Return room on the stack for one value, for what a function is given by address."""
+        """Return the address of one value on the stack, to be passed to other functions."""
         self.names += 1
         name = f"%m{self.names}"
         self._entry.append(f"  {name} = alloca {kind}{f', align {align}' if align else ''}")
         return Pointer(self, name)
 
     def call(self, result: str, name: str, *arguments: Value | int) -> Any:
-        """Call function ``@name``, or the function at an address; the result is None for ``void``."""
+        """Call ``@name``, or the function at an address (``%name``). The result is None if ``result`` is ``void``."""
         listed = ", ".join(
             [f"i64 {a}" if isinstance(a, int) else f"{a.type} {a.name}" for a in arguments]
         )
@@ -173,7 +178,7 @@ class FunctionWriter(Code):
         return typed(self, result, self.append(f"call {result} {called}({listed})"))
 
     def results(self, struct: str, count: int, name: str, *arguments: Value) -> list[Any]:
-        """Call ``@name``, which returns a ``struct`` of ``count`` values, and return these."""
+        """Call ``@name``, which returns a ``struct`` of ``count`` values, and return these values."""
         listed = ", ".join([f"{a.type} {a.name}" for a in arguments])
         made = self.append(f"call {struct} @{name}({listed})")
         kinds = struct[2:-2].split(", ")
@@ -192,7 +197,7 @@ class FunctionWriter(Code):
 
     # ---- the record
     def _entry_word(self, number: int, is_address: bool) -> Any:
-        """Load a word of the record in the function's first block."""
+        """Load word ``number`` of the record in the function's first block."""
         lines = self._lines if self.block == "entry" else self._entry
         address = "%record"
         if number:
@@ -206,12 +211,12 @@ class FunctionWriter(Code):
         return Int(self, "i64", name)
 
     def next_word(self, kind: str = "i64") -> Any:
-        """Load the next one of the words that come behind the record's fields."""
+        """Load the next of the words that follow the record's fields. ``kind`` is ``i64`` or ``ptr``."""
         self._next_word += 1
         return self._entry_word(self._next_word - 1, kind == "ptr")
 
     def view(self, record: type[Record], address: Pointer) -> Any:
-        """Return the record at ``address``, whose words are loaded at each use."""
+        """Return a view of the record at ``address``, which loads a word at each use."""
 
         def load(number: int, is_address: bool) -> Any:
             return address.pointer(number) if is_address else address.word(number)
@@ -223,7 +228,7 @@ class FunctionWriter(Code):
     def loop(
         self, count: IntLike, *, first: IntLike = 0, step: IntLike = 1, nonempty: bool = True
     ) -> Iterator[Int]:
-        """Repeat for ``first``, ``first + step``, .. below ``count``. nonempty: there is one at least."""
+        """Repeat for ``first``, ``first + step``, .. below ``count``. There must be a round if ``nonempty``."""
         self.names = n = self.names + 1
         head, end, before, lines = f"b{n}", f"e{n}", self.block, self._lines
         if nonempty:
@@ -246,7 +251,7 @@ class FunctionWriter(Code):
     def cursor_loop(
         self, count: IntLike, cursors: Mapping[Key, Cursor]
     ) -> Iterator[tuple[Int, dict[Key, Any]]]:
-        """Repeat ``count`` times, at least once, while cursors move. Yields the round's number, and the cursors."""
+        """Repeat ``count`` (>= 1) times while ``cursors`` move. Yields the round's number and the cursors."""
         self.names = n = self.names + 1
         head, end, before, lines = f"b{n}", f"e{n}", self.block, self._lines
         lines.append(f"  br label %{head}")
@@ -281,9 +286,9 @@ class FunctionWriter(Code):
     def blocks(
         self, size: Int, length: int, cursors: Mapping[Key, Cursor]
     ) -> Iterator[tuple[Int, Int, dict[Key, Any]]]:
-        """Repeat for blocks of ``length`` of ``size`` indices, of which the last one may be shorter.
+        """Repeat for blocks of ``length`` of ``size`` indices, of which the last may be shorter.
 
-        Yields a block's first index, its length, and the cursors, whose steps are those from index to index.
+        Yields the first index of the block, its length, and ``cursors``, whose steps are per index.
         """
         count = (size + (length - 1)) // length
         steps = {key: Cursor(c.start, c.step * length) for key, c in cursors.items()}
@@ -296,11 +301,11 @@ class FunctionWriter(Code):
     def vector_loop(
         self, count: IntLike, unroll: int = 0, *, by_llvm: bool = False
     ) -> Iterator[Int]:
-        """Write an innermost loop of ``count`` rounds, at least one, to be vectorized: its body must be one block.
+        """Write an innermost loop of ``count`` (>= 1) rounds, to be vectorized. Its body must be one block.
 
-        All loads and stores in it are independent of those of other rounds. unroll: number of vectors computed side by
-        side; 0 leaves that to LLVM. The vectorizer (runtime/codegen/vectorizer) reads the text that is written here.
-        by_llvm: LLVM's own makes the vectors, which takes longer, but more of them side by side.
+        No load or store may depend on one of another round. ``unroll`` is the number of vectors computed concurrently;
+        0 leaves it to the vectorizer. The project's vectorizer (runtime/codegen/vectorizer) reads this very text. With
+        ``by_llvm`` LLVM vectorizes the loop instead, which takes longer, but uses more vectors concurrently.
         """
         if count == 1:
             yield self.constant(0)
@@ -328,25 +333,25 @@ class FunctionWriter(Code):
         self.begin(f"done{n}")
 
     def repeat(self, *start: Value | int) -> Repetition:
-        """Repeat with values that are carried from round to round: see Repetition. Numbers are words."""
+        """Return a loop that carries values from round to round. Python numbers are 64-bit words."""
         return Repetition(self, [self.constant(x) if isinstance(x, int) else x for x in start])
 
     def when(self, condition: Value | str) -> Branch:
-        """Write code that runs if ``condition`` holds; what follows ``Branch.otherwise()`` runs if it does not."""
+        """Return a branch whose code runs if ``condition`` holds."""
         return Branch(self, condition)
 
     def unless_zero(self, count: Int) -> Branch:
-        """Write code that is skipped if ``count`` is 0."""
+        """Return a branch whose code runs if ``count`` is not 0."""
         return Branch(self, count.differs(0))
 
     @contextmanager
     def index_loop(
         self, dimensions: Pointer, rank: Int, most: int, pointers: Sequence[Pointer]
     ) -> Iterator[list[Pointer]]:
-        """Repeat for each index of ``rank`` dimensions (``most`` at most), the last one fastest; 1 index for no rank.
+        """Repeat for each index of ``rank`` (<= ``most``) dimensions, the last one fastest; once if rank is 0.
 
-        dimensions: where (size, a stride in bytes for each of ``pointers``) of each dimension lie. Yields the pointers,
-        moved to the index. No size is 0.
+        ``dimensions`` points to the size of each dimension and its stride in bytes for each of ``pointers``. No size is
+        0. Yields the pointers moved to the index.
         """
         indices = self.array(most, "i64")
         self.memset(indices, rank * 8)
@@ -376,15 +381,15 @@ class FunctionWriter(Code):
         return ["entry:", *self._entry, *self._lines]
 
     def finish(self) -> None:
-        """End the function, which returns here if it has no result, and add it to the module."""
+        """End the function and add it to the module. A function without a result returns here."""
         if self.block:
             self.ret()
         self.module.add_function("\n".join([self._head, *self.body(), "}"]))
-        # Values know their writer: what it holds of them would keep all of it until garbage is collected.
+        # Values refer to their writer: without these references it is freed at once, not by the collector.
         self.parameters, self.record = [], None
 
     def end(self) -> str:
-        """End the function and return the module's text."""
+        """End the function and return the text of its module."""
         self.finish()
         return self.module.text()
 

@@ -1,4 +1,4 @@
-"""Functions that only their own module calls."""
+"""Functions that only their own module can call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def internal_function(
     attributes: str = "noinline",
     **lengths: int,
 ) -> FunctionWriter:
-    """Return the writer of a function of ``module`` that is not exported, nor by default inlined."""
+    """Return the writer of a function of ``module`` that is not exported and, by default, not inlined."""
     return FunctionWriter(
         name,
         record,

@@ -1,4 +1,4 @@
-"""Text of a module of LLVM IR: functions, with what they declare and the metadata of their loops."""
+"""Text of a module of LLVM IR: its functions, their declarations, and the metadata of their loops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 class Module:
     """Module that is written function by function.
 
-    parts: text of globals, declarations and functions; equal ones are written once.
+    ``parts`` are texts of globals, declarations and functions. Equal texts are written once.
     """
 
     def __init__(self, *parts: str) -> None:
@@ -17,21 +17,24 @@ class Module:
         self._vector_loops: list[int] = []
 
     def add(self, parts: Iterable[str]) -> None:
-        """Add ``parts`` in front of the functions."""
+        """Add the texts ``parts``, which precede the functions."""
         self._parts.update(dict.fromkeys(parts))
 
     def declare(self, line: str) -> None:
+        """Add the declaration ``line``."""
         self._parts[line] = None
 
     def add_function(self, text: str) -> None:
+        """Add the function ``text``."""
         self._functions.append(text)
 
     def vector_loop(self, unroll: int) -> int:
-        """Return the metadata node of a loop of independent accesses; LLVM computes ``unroll`` vectors side by side."""
+        """Return a new metadata node of a loop of independent accesses, interleaved ``unroll`` times (0: any)."""
         self._vector_loops.append(unroll)
         return len(self._vector_loops)
 
     def text(self) -> str:
+        """Return the text of the module."""
         return "\n".join([*self._parts, *self._functions, *self._metadata()])
 
     def _metadata(self) -> list[str]:

@@ -1,6 +1,6 @@
 """LLVM IR of the block functions of counter-based generators: Threefry-2x32 and Philox-4x32.
 
-Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+The algorithms are those of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _PHILOX_WEYL = (0x9E3779B9, 0xBB67AE85)
 
 @dataclass(frozen=True, slots=True)
 class RandomBitsVariant:
-    """Variant of the code. kind: an integer type. state_length: u64 elements of the state. gives_state: it is written.
+    """Variant of the code of a generator of elements of the integer type ``kind``.
 
-    apart: Threefry's two numbers belong to elements that are not adjacent.
+    ``state_length`` is the number of u64 elements of the state, which is a result if ``gives_state``. ``apart`` tells
+    that the two numbers of a Threefry block belong to elements that are not adjacent.
     """
 
     algorithm: Algorithm
@@ -33,7 +34,7 @@ class RandomBitsVariant:
 
 
 def _threefry(key: Sequence[Int], x: Sequence[Int]) -> list[Int]:
-    """Return two 32-bit numbers after 20 rounds."""
+    """Return the two 32-bit numbers of counter ``x`` after 20 rounds."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ 0x1BD11BDA)
     x0, x1 = x[0] + schedule[0], x[1] + schedule[1]
     for group in range(5):
@@ -46,7 +47,7 @@ def _threefry(key: Sequence[Int], x: Sequence[Int]) -> list[Int]:
 
 
 def _philox(key: Sequence[Int], x: Sequence[Int]) -> list[Int]:
-    """Return four 32-bit numbers after 10 rounds."""
+    """Return the four 32-bit numbers of counter ``x`` after 10 rounds."""
     k0, k1 = key
     for _ in range(10):
         products = [
@@ -60,12 +61,12 @@ def _philox(key: Sequence[Int], x: Sequence[Int]) -> list[Int]:
 
 
 def _halves(x: Int) -> tuple[Int, Int]:
-    """Return the low and the high 32 bits."""
+    """Return the low and the high 32 bits of an i64."""
     return x.resized("i32"), (x >> 32).resized("i32")
 
 
 def block_function(variant: RandomBitsVariant) -> str:
-    """Return @block(key, low, high) of 64-bit numbers: the stored elements of one counter (high, low)."""
+    """Return @block(key, low, high), which returns the stored elements of the 128-bit counter (high, low)."""
     block = _threefry if variant.algorithm is Algorithm.THREEFRY else _philox
     code = Code()
     key, low, high = (Int(code, "i64", f"%{name}") for name in ("key", "low", "high"))

@@ -1,4 +1,4 @@
-"""Combiners of two elements of a type: a known reduction, or any scalar program of two parameters."""
+"""Combiners of two elements: those of known reductions, and scalar programs of two parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class Combining:
-    """LLVM types of stored elements and of totals, and the functions @widen, @narrow and @combine."""
+    """LLVM types of stored elements and of accumulators, and the functions @widen, @narrow and @combine."""
 
     stored: str
     wide: str
@@ -20,9 +20,9 @@ class Combining:
 
 
 def combining(kind: PrimitiveType, reducer: Reducer) -> Combining:
-    """Return the combiner. Known reductions of narrow floats use f32; there are none of complex numbers.
+    """Return the combiner of elements of type ``kind``, which must not be complex.
 
-    A program's totals have the type of elements.
+    Known reductions accumulate narrow floats in f32. A program accumulates in the type of the elements.
     """
     if not isinstance(reducer, ScalarProgram):
         element = element_of(kind.numpy)

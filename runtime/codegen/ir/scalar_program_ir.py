@@ -1,4 +1,4 @@
-"""LLVM IR of scalar programs: functions of stored elements."""
+"""LLVM IR of scalar programs: functions of elements in their stored types."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from runtime.program.scalar_program import (
 
 
 def struct_type(program: ScalarProgram) -> str:
-    """Return the LLVM type of the function's result."""
+    """Return the LLVM type of the structure in which the function of ``program`` returns its results."""
     return f"{{ {', '.join(stored_type(program.kind_of(r)) for r in program.results)} }}"
 
 
 def program_ir(
     program: ScalarProgram, name: str, instructions: Instructions | None = None
 ) -> list[str]:
-    """Return function ``name`` of stored elements, which returns its results as a struct, and the functions it calls.
+    """Return the function ``name`` of stored elements that runs ``program``, and the functions that it calls.
 
-    instructions: special instructions that may be used, by default the host's.
+    It returns the results as a structure. ``instructions`` are the special instructions that may be used, by default
+    the host's.
     """
     parameters = ", ".join(
         f"{stored_type(kind)} %v{i}" for i, kind in enumerate(program.parameters)

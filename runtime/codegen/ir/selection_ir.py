@@ -1,4 +1,4 @@
-"""LLVM IR of the comparison by which a window selects an element."""
+"""LLVM IR of the comparison by which a window of select-and-scatter selects an element."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from runtime.program.records.reduce import SelectedElements
 
 
 def keeps_ir(elements: SelectedElements) -> str:
-    """Return @keeps(best, value), which returns whether a window prefers its best element so far to ``value``."""
+    """Return the function @keeps(best, value), which returns whether ``best``, the selected element, stays selected."""
     wide, condition = element_of(elements.kind.numpy).wide, elements.direction.lower()
     sign = "s" if elements.kind.is_signed_integer else "u"
     compare = f"fcmp o{condition}" if elements.kind.is_floating else f"icmp {sign}{condition}"

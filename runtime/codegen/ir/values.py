@@ -1,4 +1,4 @@
-"""Values of generated code beyond numbers: addresses, with the loads and stores, and vectors."""
+"""Values of generated code other than numbers: addresses, with loads and stores, and vectors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from runtime.codegen.elements.builder import Bool, Code, Float, Int, IntLike, Value
 from runtime.codegen.elements.formats import F32, F64, FloatFormat
 
-#: Marks accesses of an innermost loop; its metadata declares accesses with this mark as independent.
+#: Mark of the loads and stores of a vector loop, whose metadata declares accesses with this mark independent.
 INDEPENDENT = ", !llvm.access.group !0"
 
 
 class Pointer(Value):
-    """Address. It is moved by bytes (``at``) or by elements of a type (``element``)."""
+    """Address. ``at`` moves it by bytes, ``element`` by elements of a type."""
 
     __slots__ = ()
 
@@ -23,19 +23,19 @@ class Pointer(Value):
         self.name = name
 
     def at(self, offset: IntLike) -> Pointer:
-        """Return the address ``offset`` bytes further."""
+        """Return the address ``offset`` bytes after this one."""
         code = self.code
         way = offset.name if isinstance(offset, Int) else offset
         return Pointer(code, code.append(f"getelementptr i8, ptr {self.name}, i64 {way}"))
 
     def element(self, kind: str, number: IntLike) -> Pointer:
-        """Return the address of element ``number`` of an array of type ``kind`` that begins here."""
+        """Return the address of element ``number`` of an array of type ``kind`` that begins at this address."""
         code = self.code
         index = number.name if isinstance(number, Int) else number
         return Pointer(code, code.append(f"getelementptr {kind}, ptr {self.name}, i64 {index}"))
 
     def load(self, kind: str | FloatFormat = "i64", align: int = 0, *, order: str = "") -> Any:
-        """Load a value of type ``kind``. order: of an atomic load."""
+        """Load a value of type ``kind``, atomically if a memory ``order`` is given."""
         code = self.code
         if not isinstance(kind, str):
             return Float(code, kind, self.load(kind.name, align).name)
@@ -47,17 +47,17 @@ class Pointer(Value):
         return typed(code, kind, code.append(line))
 
     def word(self, number: IntLike = 0) -> Int:
-        """Load the 64-bit number that lies ``number`` words from here."""
+        """Load the 64-bit number that is ``number`` words after this address."""
         address = self.element("i64", number) if number.__class__ is not int or number else self
         return Int(self.code, "i64", self.code.append(f"load i64, ptr {address.name}"))
 
     def pointer(self, number: IntLike = 0) -> Pointer:
-        """Load the address that lies ``number`` words from here."""
+        """Load the address that is ``number`` words after this address."""
         address = self.element("ptr", number) if number.__class__ is not int or number else self
         return Pointer(self.code, self.code.append(f"load ptr, ptr {address.name}"))
 
     def store(self, value: Value | int, align: int = 0, *, order: str = "") -> None:
-        """Store ``value``; a Python number is a word. order: of an atomic store."""
+        """Store ``value``, atomically if a memory ``order`` is given. A Python number is a 64-bit word."""
         code = self.code
         kind, name = ("i64", value) if isinstance(value, int) else (value.type, value.name)
         mark = f", align {align}" if align else ""
@@ -67,12 +67,12 @@ class Pointer(Value):
         code.add(f"store {kind} {name}, ptr {self.name}{mark}{code.access}")
 
     def update(self, operation: str, value: IntLike, order: str) -> Int:
-        """Replace the word at this address atomically by itself ``operation`` (add, sub, ..) ``value``; return it."""
+        """Apply ``operation`` (add, sub, ..) with ``value`` atomically to the word here. Returns the old value."""
         line = f"atomicrmw {operation} ptr {self.name}, i64 {value} {order}"
         return Int(self.code, "i64", self.code.append(line))
 
     def or_null(self, condition: Bool) -> Pointer:
-        """Return the address if the condition holds, else a null pointer."""
+        """Return the address if ``condition`` holds, else a null pointer."""
         line = f"select i1 {condition.name}, ptr {self.name}, ptr null"
         return Pointer(self.code, self.code.append(line))
 
@@ -90,7 +90,7 @@ class Pointer(Value):
 
 
 class Vector(Value):
-    """Vector of ``lanes`` elements of type ``element``."""
+    """Vector of ``lanes`` elements of LLVM type ``element``."""
 
     __slots__ = ("element", "lanes")
 
@@ -103,7 +103,7 @@ class Vector(Value):
         self.element = element
 
     def shuffled(self, order: Sequence[int], other: Vector | None = None) -> Vector:
-        """Return the elements of those numbers, of this vector and then of the ``other``."""
+        """Return the elements numbered ``order``, counted through this vector and then through ``other``."""
         numbers = ", ".join([f"i32 {k}" for k in order])
         right = "poison" if other is None else other.name
         made = f"<{len(order)} x {self.element}>"
@@ -119,23 +119,23 @@ class Vector(Value):
         return typed(self.code, self.element, self.code.append(line))
 
     def combined(self, instruction: str, other: Vector | object) -> Vector:
-        """Combine lane by lane with another vector, or with a constant that all lanes have."""
+        """Apply ``instruction`` lane by lane with another vector, or with a constant for all lanes."""
         right = other.name if isinstance(other, Vector) else f"splat ({self.element} {other})"
         line = f"{instruction} {self.type} {self.name}, {right}"
         return Vector(self.code, self.type, self.code.append(line))
 
     def compared(self, condition: str, other: Vector | object) -> Vector:
-        """Return the mask of the lanes in which a condition such as ``icmp sgt`` holds."""
+        """Return the mask of the lanes in which ``condition``, such as ``icmp sgt``, holds."""
         return Vector(self.code, f"<{self.lanes} x i1>", self.combined(condition, other).name)
 
 
 def zeros(code: Code, kind: str) -> Vector:
-    """Return the vector of type ``kind`` whose lanes are all 0."""
+    """Return the vector of LLVM type ``kind`` whose lanes are all 0."""
     return Vector(code, kind, "zeroinitializer")
 
 
 def splat(element: Value, lanes: int) -> Vector:
-    """Return a vector all of whose elements are ``element``."""
+    """Return the vector of ``lanes`` lanes that all hold ``element``."""
     code, kind = element.code, f"<{lanes} x {element.type}>"
     one = code.append(f"insertelement {kind} poison, {element.type} {element.name}, i64 0")
     zeros = f"<{lanes} x i32> zeroinitializer"
@@ -151,7 +151,7 @@ _MADE: dict[str, Callable[[Code, str], Value]] = {
 
 
 def typed(code: Code, kind: str, name: str) -> Any:
-    """Return register ``name``, of LLVM type ``kind``, as a value of that type's class."""
+    """Return register ``name``, of LLVM type ``kind``, as a value of the class for that type."""
     if kind[0] == "i" and kind != "i1":
         return Int(code, kind, name)
     if (make := _MADE.get(kind)) is not None:
@@ -160,13 +160,13 @@ def typed(code: Code, kind: str, name: str) -> Any:
 
 
 def selected(condition: Value, on_true: Value, on_false: Value) -> Any:
-    """Return ``on_true`` if the condition holds, else ``on_false``: values of any one type. Masks select lanes."""
+    """Return ``on_true`` if ``condition`` holds, else ``on_false``. Both have one type; a mask selects by lane."""
     code, t = condition.code, on_true.type
     line = f"select {condition.type} {condition.name}, {t} {on_true.name}, {t} {on_false.name}"
     return typed(code, t, code.append(line))
 
 
 def cast(value: Value, instruction: str, kind: str) -> Any:
-    """Convert to type ``kind`` by an instruction such as ``bitcast``."""
+    """Return ``value`` converted to LLVM type ``kind`` by ``instruction``, such as ``bitcast``."""
     code = value.code
     return typed(code, kind, code.append(f"{instruction} {value.type} {value.name} to {kind}"))

@@ -14,19 +14,22 @@ TYPE = re.compile(r"(?<![%@.\w])(?:i\d+|half|bfloat|float|double)\b")
 LINE = re.compile(r"(%[\w.]+) = (\w+) (.*)")
 _DEFINED = re.compile(r"define (?:internal |weak )?(.+?) @([\w.]+)\((.*?)\)(.*)\{$")
 _CALLED = re.compile(r"call [^@]*@([\w.]+)\(")
-#: Operations that cost nothing.
+#: Operations that do not count as computing.
 _FREE = frozenset(("insertvalue", "extractvalue", "bitcast", "getelementptr", "load"))
-#: Operations that take many cycles, which a vector's elements share.
+#: Operations that take many cycles, for a vector about as many as for a scalar.
 _SLOW_OPERATION = re.compile(r" = (?:fdiv|frem|[su]div|[su]rem) |@llvm\.sqrt\.")
 
 
 class NoVectorsError(Exception):
-    """Raised for a line of IR that the vectorizer cannot rewrite."""
+    """The vectorizer cannot rewrite a line of IR, which is the message."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """Function of a module. ``parameters``: types and names. has_variants: it already has vector variants."""
+    """Function of a module. ``parameters`` are pairs of a type and a name.
+
+    ``has_variants`` tells that the module already defines its vector variants.
+    """
 
     text: str
     result: str
@@ -38,8 +41,11 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Requirements of lines. weight: number of computing lines. size: bytes of the largest number. any_lanes: vectors
-    of any length are possible, not only those for which functions have variants. slow: number of divisions and roots.
+    """Cost and requirements of lines of IR.
+
+    ``weight`` is the number of computing lines, and ``slow`` the number of divisions and roots among them. ``size`` is
+    the bytes of the largest number. ``any_lanes`` tells that vectors of any length are possible; otherwise only lengths
+    are for which functions have variants.
     """
 
     weight: int
@@ -48,11 +54,12 @@ class Needs:
     slow: int = 0
 
     def supports(self, lanes: int) -> bool:
+        """Return whether vectors of ``lanes`` elements are possible."""
         return self.any_lanes or lanes in LANES
 
 
 class Functions:
-    """Functions of a module, and the vector variants that are made of them."""
+    """Functions of a module, and the vector variants that the vectorizer has made of them."""
 
     def __init__(self, lines: list[str]) -> None:
         self._of: dict[str, Function] = {}
@@ -67,7 +74,7 @@ class Functions:
             at += 1
 
     def called_by(self, lines: Iterable[str]) -> list[str]:
-        """Return the inlined functions that a module with ``lines`` needs."""
+        """Return the texts of the inlined functions that ``lines`` call, directly or through other functions."""
         found: dict[str, str] = {}
         stack = [name for line in lines if "call " in line for name in _CALLED.findall(line)]
         while stack:
@@ -80,7 +87,7 @@ class Functions:
         return list(found.values())
 
     def about(self, lines: Iterable[str]) -> Needs:
-        """Return the weight and vector sizes of ``lines`` and of the functions that they call."""
+        """Return the cost and requirements of ``lines``, including the functions that they call."""
         weight, size, is_free, slow = 0, 1, True, 0
         for line in lines:
             called = _CALLED.findall(line) if "call " in line else ()
@@ -106,14 +113,14 @@ class Functions:
         return needs
 
     def named(self, name: str) -> Function:
-        """Return the function of that name. Raises NoVectorsError unless it is inlined or has variants."""
+        """Return the function ``name``. Raises NoVectorsError unless it is inlined or has vector variants."""
         function = self._of.get(name)
         if function is None or not (function.is_inlined or function.has_variants):
             raise NoVectorsError(name)
         return function
 
     def make(self, name: str, write: Callable[[], str]) -> None:
-        """Define the function ``name`` as the text that ``write`` returns, once."""
+        """Define the function ``name`` as the text that ``write`` returns, unless it is already defined."""
         if name not in self._made:
             self._made[name] = write()
 
@@ -132,19 +139,19 @@ def _function(found: re.Match[str], lines: list[str]) -> Function:
 
 @cache
 def size_of(element: str) -> int:
-    """Return the bytes of an element of this LLVM type in memory."""
+    """Return the bytes that an element of LLVM type ``element`` takes in memory."""
     bits = {"half": 16, "bfloat": 16, "float": 32, "double": 64}.get(element)
     return -(-(bits or int(element[1:])) // 8)
 
 
 @cache
 def vector(element: str, lanes: int) -> str:
-    """Return the type of ``lanes`` elements; for structures, with a vector for each part."""
+    """Return the type of a vector of ``lanes`` elements; of a structure, the structure of such vectors."""
     return TYPE.sub(lambda m: f"<{lanes} x {m[0]}>", element)
 
 
 def spread(element: str, lanes: int, value: str, name: str) -> list[str]:
-    """Return lines that broadcast ``value`` to a vector ``name``."""
+    """Return lines that broadcast ``value``, of type ``element``, to the vector ``name``."""
     v = f"<{lanes} x {element}>"
     zeros = f"<{lanes} x i32> zeroinitializer"
     return [

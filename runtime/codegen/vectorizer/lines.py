@@ -21,7 +21,7 @@ from runtime.codegen.vectorizer.functions import (
 )
 from spmd.lazy_dataclass import dataclass
 
-#: Bytes of elements that processors load and store at addresses of their own.
+#: Element sizes in bytes for which processors have gathers and scatters.
 _GATHERED = (4, 8)
 _SUFFIXES = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 _TWO = re.compile(r"((?:\w+ )*?)(\w+) ([^ ,]+), ([^ ,]+)$")
@@ -62,9 +62,10 @@ _ONES = frozenset(("fneg", "freeze"))
 
 @dataclass
 class VectorLines:
-    """Vector lines being written. ``mask``: the active elements; None if all are active.
+    """Writer of the vector lines of a loop's body or of a function.
 
-    room: stack arrays with room for all elements, active or not. prefix: of new names.
+    ``mask`` names the mask of the active elements, or is None if all are active. ``room`` lists the stack arrays that
+    have room for all elements, active or not. New names begin with ``prefix``.
     """
 
     functions: Functions
@@ -75,16 +76,16 @@ class VectorLines:
     index: str = ""
     out: list[str] = field(default_factory=list)
     wide: set[str] = field(default_factory=set)
-    #: Scalars that grow by one from element to element; the register holds the first element's.
+    #: Scalars that grow by one from element to element; the register holds the value for the first.
     counting: set[str] = field(default_factory=set)
-    #: Addresses of consecutive elements: their type, and their array.
+    #: Type and array of each address of consecutive elements.
     consecutive: dict[str, tuple[str, str]] = field(default_factory=dict)
-    #: Scalars, and addresses of elements, that grow by a stride from element to element: the stride.
+    #: Stride of each scalar or address that grows by a loop-invariant stride from element to element.
     strided: dict[str, str] = field(default_factory=dict)
     _spread: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def body(self, index: str, lines: Iterable[str]) -> list[str]:
-        """Return the vector lines of a loop's body; ``index`` is the loop's induction variable."""
+        """Return the vector lines of a loop's body, whose induction variable is ``index``."""
         self.counting.add(index)
         self.index = index
         for line in lines:
@@ -92,6 +93,7 @@ class VectorLines:
         return [f"  {line}" for line in self.out]
 
     def function(self, lines: Iterable[str]) -> list[str]:
+        """Return the vector lines of a function's body."""
         for line in lines:
             if line.startswith("ret "):
                 result, value = line[4:].rsplit(" ", 1)
@@ -101,6 +103,7 @@ class VectorLines:
         return self.out
 
     def line(self, line: str) -> None:
+        """Write the vector form of a scalar line. Raises NoVectorsError if there is none."""
         found = LINE.match(line)
         if found is None:
             self.store(line)
@@ -120,11 +123,12 @@ class VectorLines:
 
     # ---- values
     def is_wide(self, *values: str) -> bool:
+        """Return whether any of ``values`` differs from element to element."""
         varying = (self.wide, self.counting, self.strided)
         return any(value in names for value in values for names in varying)
 
     def vector(self, element: str, value: str) -> str:
-        """Return ``value``, broadcast to a vector if it is a scalar."""
+        """Return ``value`` of type ``element`` as a vector, which broadcasts a loop-invariant scalar."""
         if value in self.wide:
             return value
         if not value.startswith("%"):
@@ -148,7 +152,7 @@ class VectorLines:
         return self._spread[key]
 
     def steps(self, element: str, stride: str) -> str:
-        """Return the vector of the multiples of ``stride`` from 0."""
+        """Return the vector 0, ``stride``, 2 ``stride``, .. of type ``element``."""
         key = (element, f"{stride} steps")
         if key not in self._spread:
             numbers = ", ".join(f"{element} {i}" for i in range(self.lanes))
@@ -158,7 +162,7 @@ class VectorLines:
         return self._spread[key]
 
     def computed(self, name: str, op: str, rest: str) -> str | None:
-        """Return the vector instruction of this opcode, or None if its operands are all scalars."""
+        """Return the vector instruction that replaces ``op``, or None if the line stays scalar."""
         for ops, pattern, make in _REWRITES:
             if op in ops:
                 found = pattern.match(rest)
@@ -233,7 +237,7 @@ class VectorLines:
         return f"{op} {own} @{made}({given})"
 
     def called(self, name: str, wide: Sequence[bool]) -> str:
-        """Return the name of function ``name`` for vectors; ``wide``: which arguments are vectors."""
+        """Return the name of the variant of function ``name`` whose arguments are vectors where ``wide``."""
         function = self.functions.named(name)
         if function.has_variants:
             if self.lanes not in LANES or not all(wide):
@@ -244,7 +248,7 @@ class VectorLines:
         return made
 
     def written(self, made: str, function: Function, wide: Sequence[bool]) -> str:
-        """Return ``function`` for vectors, under the name ``made``."""
+        """Return the text of ``function`` for vector arguments where ``wide``, under the name ``made``."""
         parameters = list(zip(function.parameters, wide, strict=True))
         scope = VectorLines(
             self.functions, self.lanes, wide={p for (_, p), one in parameters if one}
@@ -259,7 +263,7 @@ class VectorLines:
         if called.startswith(("llvm.x86", "llvm.powi")):
             raise NoVectorsError(called)
         name = _SUFFIX.sub(lambda m: f".v{self.lanes}{m[1]}", called)
-        # Flags are not arguments per element.
+        # Flag arguments of intrinsics stay scalar.
         is_flag = [t == "i1" and not value.startswith("%") for t, value in arguments]
         types = [
             t if flag else vector(t, self.lanes)
@@ -285,7 +289,7 @@ class VectorLines:
                 raise NoVectorsError(line)
             self.strided[name] = self.strided[found[3]]
         elif found[3] in self.counting:
-            # Room is counted from the array's begin.
+            # The room of a stack array is known from its begin on only.
             self.consecutive[name] = found[1], found[2] if found[3] == self.index else ""
         self.out.append(line)
 
@@ -304,22 +308,22 @@ class VectorLines:
         self.wide.add(name)
 
     def gathered(self, t: str, address: str) -> str:
-        """Return the load of elements in strides."""
+        """Return the load of elements of type ``t`` at strided addresses, the first of which is ``address``."""
         v, n = f"<{self.lanes} x {t}>", self.lanes
         function = f"@llvm.masked.gather.v{n}{_SUFFIXES.get(t, t)}.v{n}p0"
         return f"call {v} {function}({self.addresses(t, address)}, {v} zeroinitializer)"
 
     def scattered(self, t: str, value: str, address: str) -> str:
-        """Return the store of elements in strides."""
+        """Return the store of elements of type ``t`` at strided addresses, the first of which is ``address``."""
         v, n = f"<{self.lanes} x {t}>", self.lanes
         function = f"@llvm.masked.scatter.v{n}{_SUFFIXES.get(t, t)}.v{n}p0"
         stored = self.vector(t, value)
         return f"call void {function}({v} {stored}, {self.addresses(t, address)})"
 
     def addresses(self, t: str, address: str) -> str:
-        """Return the arguments of a gather or scatter: addresses, alignment, mask.
+        """Return the address, alignment and mask arguments of a gather or scatter.
 
-        Raises NoVectorsError for elements that processors do not gather.
+        Raises NoVectorsError for elements of a size that processors do not gather.
         """
         if size_of(t) not in _GATHERED:
             raise NoVectorsError(address)

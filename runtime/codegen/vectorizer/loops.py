@@ -1,8 +1,8 @@
-"""Vectorizer for loops over elements, on the text of their LLVM IR: LLVM's own takes most of a compilation's time.
+"""Vectorizer for loops over elements, on the text of their LLVM IR. LLVM's own takes most of a compilation's time.
 
 ``FunctionWriter.vector_loop`` writes loops whose iterations are independent and whose body is one block; the functions
-it calls are straight-line code, too. Each line of such a body is rewritten for vectors. The same lines under a mask
-compute the remainder of a loop; without masks, half a vector and the scalar lines do.
+that they call are straight-line code as well. Each line of such a body is rewritten for vectors. The remainder of a
+loop runs the same lines under a mask, or, on a processor without masks, half a vector and then the scalar lines.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from runtime.codegen.vectorizer.lines import VectorLines
 from runtime.codegen.vectorizer.target import VectorTarget
 from spmd.lazy_dataclass import dataclass
 
-#: Bytes of the largest element that masked instructions support.
+#: Largest element size in bytes of masked instructions.
 _LARGEST = 8
-#: The most registers that one value uses.
+#: Largest number of registers that one value uses.
 _SIDE_BY_SIDE = 4
-#: Most lines of a body for which a value uses four or two registers, so that the loop's own lines
-#: weigh less.
+#: Largest number of lines of a body whose values use four or two registers, so that the overhead of
+#: the loop itself is shared.
 _FOUR, _TWO = 5, 10
-#: Most lines of a body that is written twice, once without a mask for full vectors: masked stores
-#: are slower.
+#: Largest number of lines of a body that is written twice, once without a mask for full vectors,
+#: because masked stores are slower.
 _TWICE = 32
-#: Least lines of a body for each array in strides, whose elements are collected in registers one by one without masks,
-#: and gathered and scattered with them, which takes longer than the scalar loads. A slow line counts for several.
+#: Least number of lines of a body per strided array for which vectors pay. Its elements are collected in registers one
+#: by one without masks, or gathered and scattered with masks, which is slower than scalar accesses. A slow line counts
+#: as _SLOW lines.
 _PER_COLLECTED, _PER_GATHERED, _SLOW = 3, 8, 12
-#: Most lines, times registers per value, that are written without a loop if its length is known.
+#: Largest number of lines times registers per value of a loop of known length that is written without a loop.
 _STRAIGHT = 64
 _PHI = re.compile(r"  (%\w+) = phi i64 \[ 0, %(\w+) \], \[ %next_k\d+, %(\w+) \]")
 _LESS = re.compile(r"  %\w+ = icmp ult i64 %\w+, (\S+)")
@@ -49,7 +50,10 @@ _INTERLEAVE = re.compile(r'!(\d+) = .*!"llvm.loop.interleave.count", i32 (\d+)')
 
 
 def vectorized(ir: str, target: VectorTarget) -> str | None:
-    """Return the module with loops over vectors of ``target``, or None if a loop over elements cannot be written so."""
+    """Return the module ``ir`` with its loops over elements written for ``target``.
+
+    Returns None if a loop cannot be vectorized, or if there is none.
+    """
     if "\nelement" not in ir:
         return None
     try:
@@ -60,7 +64,11 @@ def vectorized(ir: str, target: VectorTarget) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """Loop. ``index``: induction variable; ``before``: the preceding block; ``most``: bound of ``count``, if known."""
+    """Loop over elements as parsed.
+
+    ``index`` is the induction variable, ``before`` the label of the preceding block, and ``most`` an upper bound on
+    ``count``, or None if it is not known.
+    """
 
     index: str
     before: str
@@ -73,15 +81,19 @@ class _Loop:
 
     @property
     def is_constant(self) -> bool:
+        """Return whether the number of iterations is a constant."""
         return self.count.isdigit()
 
     @property
     def strided_accesses(self) -> int:
-        """Return the number of arrays whose elements are at addresses of their own, which fill registers."""
+        """Return the number of strided arrays, whose elements are gathered or collected one by one."""
         return sum(f" = mul i64 {self.index}," in line for line in self.body)
 
     def scalar(self, head: str, firsts: str) -> list[str]:
-        """Return the loop over single elements with the label ``head``; ``firsts``: its phi's values from outside."""
+        """Return the loop over single elements, with the label ``head``.
+
+        ``firsts`` are the entries of the induction variable's phi for the blocks before the loop.
+        """
         k = self.index
         return [
             f"{head}:",
@@ -94,7 +106,7 @@ class _Loop:
 
 
 class _Module:
-    """Module whose lines are parsed and rewritten."""
+    """Module whose loops over elements are rewritten."""
 
     def __init__(self, ir: str, target: VectorTarget) -> None:
         self.target = target
@@ -105,6 +117,7 @@ class _Module:
         self.interleave = {m[1]: int(m[2]) for line in self.lines if (m := _INTERLEAVE.match(line))}
 
     def text(self) -> str:
+        """Return the rewritten module. Raises NoVectorsError if a loop cannot be vectorized."""
         written: list[str] = []
         at = 0
         while at < len(self.lines):
@@ -113,14 +126,14 @@ class _Module:
                 at, loop = self.parsed(at)
                 written += self.written(loop)
             elif line.startswith("define internal") and "alwaysinline" in line:
-                at = self.lines.index("}", at)  # written below, where it is called
+                at = self.lines.index("}", at)  # added below if a line calls it
             else:
                 written.append(line)
             at += 1
         return "\n".join([*self.functions.called_by(written), *written])
 
     def parsed(self, at: int) -> tuple[int, _Loop]:
-        """Return the number of the last line of the loop whose label is line ``at``, and the loop."""
+        """Return the loop whose label is line ``at``, after the number of its last line."""
         phi = _PHI.match(self.lines[at + 1])
         if phi is None:
             raise NoVectorsError(self.lines[at + 1])
@@ -137,7 +150,7 @@ class _Module:
 
     # ---- loops
     def written(self, loop: _Loop) -> list[str]:
-        """Return the lines from the label of the loop's head to the branch to its end."""
+        """Return the lines that replace ``loop``, from its label to the branch to its end."""
         needs = self.functions.about(loop.body)
         size = self.size(loop.body, needs)
         if size > _LARGEST:
@@ -172,16 +185,16 @@ class _Module:
         return self.masked(loop, wide, size)
 
     def side_by_side(self, weight: int) -> int:
-        """Return the number of registers for one value in a loop over full registers.
+        """Return the number of registers per value in a loop over full registers.
 
-        One if the remainder is computed one by one: it should be short.
+        It is 1 without masks, because the remainder, which is computed element by element, should be short.
         """
         if not self.target.has_masks:
             return 1
         return _SIDE_BY_SIDE if weight <= _FOUR else 2 if weight <= _TWO else 1
 
     def size(self, body: list[str], needs: Needs) -> int:
-        """Return the bytes of the largest element type of ``body``, induction variables left out."""
+        """Return the bytes of the largest element type in ``body``, apart from induction variables and addresses."""
         values = [
             line for line in body if " i64 %k" not in line and " = getelementptr " not in line
         ]
@@ -189,6 +202,7 @@ class _Module:
         return max([needs.size, *map(size_of, found)])
 
     def straight(self, loop: _Loop, lanes: int, size: int) -> Iterator[str]:
+        """Yield the lines of the loop as one round of ``lanes`` elements, masked if the count is not constant."""
         mask: str | None = None
         lines: list[str] = []
         if not loop.is_constant:
@@ -199,12 +213,16 @@ class _Module:
     def widened(
         self, loop: _Loop, lanes: int, mask: str | None, *, known: bool = False
     ) -> list[str]:
+        """Return the body for ``lanes`` elements under ``mask``, or for all if it is None.
+
+        ``known`` tells that no round follows, so that stores to stack arrays may exceed the active elements.
+        """
         room = {a for a, n in self.room.items() if n >= lanes} if known else set()
         scope = VectorLines(self.functions, lanes, mask, frozenset(room), f"{loop.index}.")
         return scope.body(loop.index, loop.body)
 
     def full_rounds(self, loop: _Loop, count: str, lanes: int, end: str) -> list[str]:
-        """Return the loop in unmasked rounds of ``lanes`` elements; ``count`` is a multiple of that."""
+        """Return the loop in unmasked rounds of ``lanes`` elements. ``count`` must be a multiple of ``lanes``."""
         k = loop.index
         return [
             f"{loop.head}:",
@@ -216,7 +234,7 @@ class _Module:
         ]
 
     def masked(self, loop: _Loop, lanes: int, size: int) -> list[str]:
-        """Return the loop in rounds of ``lanes`` elements, all masked; the mask is computed for the last round only."""
+        """Return the loop in masked rounds of ``lanes`` elements. Only the last round computes its mask."""
         k, head, v, every = loop.index, loop.head, f"<{lanes} x i1>", "splat (i1 true)"
         mask, lines = _mask(f"{k}.left", lanes, size, k)
         return [
@@ -242,7 +260,7 @@ class _Module:
         ]
 
     def full_rounds_and_rest(self, loop: _Loop, lanes: int, few: int, size: int) -> list[str]:
-        """Return the loop in full rounds of ``lanes`` elements, then in masked ones of ``few`` for the remainder."""
+        """Return the loop in unmasked rounds of ``lanes`` elements, then masked rounds of ``few`` for the remainder."""
         k, head = loop.index, loop.head
         mask, lines = _mask(f"{k}.left", few, size, k)
         rest = [
@@ -268,9 +286,9 @@ class _Module:
         ]
 
     def rounds(self, loop: _Loop, before: str, lanes: int) -> list[str]:
-        """Return lines that end block ``before`` and do the full rounds of a loop, then go to its end or to ``rest``.
+        """Return the lines that end block ``before`` and run the full rounds, then go to the loop's end or to ``rest``.
 
-        If there is no full round, they go to ``rest`` from ``before``, else from ``done``.
+        The block ``rest`` is reached from ``before`` if there is no full round, and otherwise from ``done``.
         """
         k, head = loop.index, loop.head
         inner = replace(loop, before=before, head=f"{head}.whole")
@@ -287,7 +305,7 @@ class _Module:
     def without_masks(self, loop: _Loop, lanes: int, needs: Needs) -> list[str]:
         """Return the loop in full rounds, then half a round if the body is short, then single elements.
 
-        A loop that never has a full round is done in halves.
+        If the loop never has a full round, its rounds have half the length.
         """
         k, head = loop.index, loop.head
         if loop.most and loop.most <= lanes and needs.supports(lanes // 2):
@@ -325,19 +343,22 @@ class _Module:
 
 
 def _in_memory(body: list[str]) -> int:
-    """Return the bytes of the largest element that ``body`` loads or stores: wider ones take several registers."""
+    """Return the bytes of the largest element that ``body`` loads or stores, or 1.
+
+    Values of larger types then take several registers.
+    """
     accesses = [line for line in body if " = load " in line or line.startswith("  store ")]
     return max([1, *(size_of(t) for line in accesses for t in TYPE.findall(line))])
 
 
 def _renamed(lines: list[str], suffix: str) -> list[str]:
-    """Return ``lines`` with other names for all values that they define."""
+    """Return ``lines`` with ``suffix`` appended to the names of all values that they define."""
     named = {m[1]: f"{m[1]}.{suffix}" for line in lines if (m := _DEFINED.match(line))}
     return [_VALUE.sub(lambda m: named.get(m[0], m[0]), line) for line in lines]
 
 
 def is_short(needs: Needs, count: int, lanes: int) -> bool:
-    """Return whether a loop of at most ``count`` iterations is written as one iteration for all of them."""
+    """Return whether a loop of at most ``count`` iterations is written as one round for all of them."""
     if count & (count - 1) or not needs.supports(count):
         return False
     registers = max(count // lanes, 1)
@@ -346,7 +367,10 @@ def is_short(needs: Needs, count: int, lanes: int) -> bool:
 
 
 def _mask(count: str, lanes: int, size: int, name: str) -> tuple[str, list[str]]:
-    """Name ones for the first ``count`` elements of a vector, not all, and write the lines that make them."""
+    """Return the name of the mask of the first ``count`` (< ``lanes``) elements, and the lines that compute it.
+
+    ``size`` is the bytes of the integers that are compared.
+    """
     t = f"i{8 * size}"
     numbers = ", ".join(f"{t} {i}" for i in range(lanes))
     lines, few = [], count

@@ -1,4 +1,4 @@
-"""The vector registers for which loops over elements are written."""
+"""Vector registers of the processor for which loops over elements are written."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class VectorTarget:
-    """Vector registers of a processor. register_bytes: bytes of one of them.
+    """Vector registers of a processor, of ``register_bytes`` bytes each.
 
-    has_masks: instructions, loads and stores of all types take a mask at no cost, and elements are stored at addresses
-    of their own. AVX2 has masked stores for some types, with which rows of 6 numbers took 8 times as long (Zen 3).
+    ``has_masks`` tells that instructions, loads and stores of all types take a mask at no cost, and that there are
+    scatters. AVX2 has masked stores for some types only; with them, rows of 6 numbers took 8 times as long (Zen 3).
     """
 
     register_bytes: int
@@ -22,7 +22,10 @@ AVX2 = VectorTarget(32, has_masks=False)
 
 
 def vector_target(features: str) -> VectorTarget | None:
-    """Return the registers of a processor with LLVM's ``features`` ("+avx2,-sse4a"), or None if LLVM vectorizes."""
+    """Return the vector registers of a processor with LLVM's ``features`` ("+avx2,-sse4a").
+
+    Returns None if LLVM must vectorize.
+    """
     given = set(features.split(","))
     if given >= {"+avx512bw", "+avx512dq", "+avx512vl"}:
         return AVX512

@@ -1,1 +1,1 @@
-"""Collectives as native code: through shared memory, and through messages between nodes."""
+"""Collectives as native code: through memory that ranks share, and through messages between nodes."""

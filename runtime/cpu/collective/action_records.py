@@ -1,4 +1,4 @@
-"""Records of the actions of collectives, in a table of native code (shared_memory_ir.py), as their functions read them.
+"""Records of the actions of collectives, in a table that native code reads (shared_memory_ir.py).
 
 The first word is the address of the action's function. Strides are in bytes.
 """
@@ -11,10 +11,11 @@ from spmd.lazy_dataclass import dataclass
 
 @record
 class HeaderRecord(Record):
-    """State of a run. ``next``: the action that runs next, of ``count``.
+    """State of a run, in which ``next`` is the number of the next action, of ``count`` actions.
 
-    before: signals given in runs before this one; signals: those of a run. this_actions, next_actions: of this run and
-    the next one (two tables alternate where slots do). landed, met: times, see shared_memory_ir.py.
+    ``signals`` is the number of signals of a run, and ``before`` that of all runs before this one. ``this_actions`` and
+    ``next_actions`` are the tables of this run and of the next one, which alternate if slots do. ``landed`` and ``met``
+    are times (shared_memory_ir.py).
     """
 
     next: Word
@@ -29,7 +30,7 @@ class HeaderRecord(Record):
 
 @record
 class SignalRecord(Record):
-    """A rank's own counter, and the number of the signal within the run."""
+    """Signal to other ranks by the rank's own ``counter``. ``number`` is the number of the signal within the run."""
 
     function: Address
     counter: Address
@@ -38,7 +39,7 @@ class SignalRecord(Record):
 
 @record
 class AwaitRecord(Record):
-    """Addresses of counters, their number, and the signal that each must have reached."""
+    """Wait until each of ``members`` counters, whose addresses ``counters`` lists, has reached signal ``number``."""
 
     function: Address
     counters: Address
@@ -48,7 +49,11 @@ class AwaitRecord(Record):
 
 @record
 class MessagesRecord(Record):
-    """Beginning of both records about messages: the library's function, its requests, and the word for an error."""
+    """Common beginning of the records about messages.
+
+    ``library`` is the address of the library's function, ``requests`` that of ``count`` requests, and ``error`` that of
+    the word that stores an error.
+    """
 
     function: Address
     library: Address
@@ -59,7 +64,7 @@ class MessagesRecord(Record):
 
 @record
 class StartMessagesRecord(MessagesRecord):
-    """Start of messages. ``sent``: counters of bytes and messages to other nodes, to which these amounts are added."""
+    """Start of messages. The amounts are added to ``sent``, counters of bytes and messages sent to other nodes."""
 
     sent: Address
     sent_bytes: Word
@@ -68,7 +73,7 @@ class StartMessagesRecord(MessagesRecord):
 
 @record
 class AwaitMessagesRecord(MessagesRecord):
-    """Wait for messages. ``statuses``: buffer for the library's statuses."""
+    """Wait for messages. ``statuses`` is a buffer for the statuses that the library writes."""
 
     statuses: Address
 
@@ -88,7 +93,7 @@ class CopyRowsRecord(Record):
 
 @record
 class FillZeroRecord(Record):
-    """Bytes to set to 0."""
+    """Setting of ``num_bytes`` bytes at ``target`` to 0."""
 
     function: Address
     target: Address
@@ -97,7 +102,7 @@ class FillZeroRecord(Record):
 
 @record
 class SwapRowsRecord(Record):
-    """Two buffers that exchange rows."""
+    """Exchange of rows between two buffers."""
 
     function: Address
     one: Address
@@ -109,7 +114,10 @@ class SwapRowsRecord(Record):
 
 @record
 class RotateRecord(Record):
-    """In-place permute of ``num_bytes`` bytes from each address to the next; ``is_cycle``: last to first, too."""
+    """In-place permute, which moves ``num_bytes`` bytes from each address to the next.
+
+    If it ``is_cycle``, it also moves bytes from the last address to the first.
+    """
 
     function: Address
     addresses: Address
@@ -120,9 +128,10 @@ class RotateRecord(Record):
 
 @record
 class MoveRowsRecord(Record):
-    """Copy of one sender's rows (ragged all-to-all).
+    """Copy of one sender's rows in a ragged all-to-all.
 
-    Tables of ``entries`` row numbers from the sender: starts in the source, amounts, starts in the target.
+    Three tables of ``entries`` row numbers, from the sender, give the starts in the source, the amounts, and the starts
+    in the target.
     """
 
     function: Address
@@ -139,7 +148,10 @@ class MoveRowsRecord(Record):
 
 @record
 class ReduceRowsRecord(Record):
-    """Lists of addresses of two or more sources and of targets. No array is empty."""
+    """Reduction of two or more sources into targets, by the addresses of lists of their addresses.
+
+    No array is empty.
+    """
 
     function: Address
     sources: Address
@@ -153,9 +165,9 @@ class ReduceRowsRecord(Record):
 
 
 HEADER_WORDS = word_count(HeaderRecord)
-#: Words of the header that are times.
+#: Numbers of the header's words that are times.
 LANDED, MET = (word_index(HeaderRecord, name) for name in ("landed", "met"))
-#: Words of a record in a table: as many as the largest one has.
+#: Number of words of each record in a table, which is that of the largest record.
 RECORD_WORDS = word_count(MoveRowsRecord)
 
 # ---- functions
@@ -170,18 +182,18 @@ ACTION_FUNCTIONS = (
 )
 ENTRY_POINTS = ("spmd_start", "spmd_advance")
 
-#: Functions of the actions that start messages and await them (messages_ir.py).
+#: Names of the functions of the actions that start messages and await them (messages_ir.py).
 START_MESSAGES, AWAIT_MESSAGES = "spmd_start_messages", "spmd_await_messages"
 IN_PLACE_FUNCTIONS = ("spmd_swap_rows", "spmd_rotate_bytes")
 
 # ---- variants of reductions
-#: Sources up to which they are reduced at once.
+#: Largest number of sources that one loop reduces at once.
 MOST_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Numbers of sources and targets."""
+    """Numbers of sources and targets for which code is specialized."""
 
     sources: int
     targets: int
@@ -189,7 +201,10 @@ class Streams:
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Arrays in the accumulator's type: the first source if ``comes``, the targets if ``goes``."""
+    """Arrays with partial reductions in the accumulator's type.
+
+    These are the first source if ``comes``, and all targets if ``goes``.
+    """
 
     comes: bool = False
     goes: bool = False
@@ -203,5 +218,5 @@ class Prefixes:
 
 
 def streams_of_code(sources: int, targets: int) -> Streams | None:
-    """Return the numbers for which code is specialized; None if there are more than ``MOST_AT_ONCE`` sources."""
+    """Return the numbers for which code is specialized, or None if there are more than ``MOST_AT_ONCE`` sources."""
     return Streams(sources, targets) if sources <= MOST_AT_ONCE else None

@@ -66,12 +66,15 @@ _FOLDER = "runtime.cpu.collective"
 
 
 def _compiled(name: str, exports: Sequence[str], passes: Passes) -> NativeLibrary:
-    """Return the code of the IR that function ``name`` of the file of this name writes."""
+    """Return the library of the IR that the function ``name`` of the file of the same name writes."""
     return host_jit().compile(DeferredIr(f"{_FOLDER}.{name}", name), exports, passes=passes)
 
 
 class NativeCollectiveEngine:
-    """CollectiveEngine of native code, which is compiled when a program first needs it, by one thread at a time."""
+    """CollectiveEngine of native code, which is compiled when a program first needs it.
+
+    A lock lets only one thread at a time begin a compilation.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -101,7 +104,7 @@ class NativeCollectiveEngine:
         return self._code.function("spmd_advance", word, pointer, word)
 
     def begin(self) -> None:
-        """Start compiling the code that every program with collectives needs."""
+        """Start to compile the code that every program with collectives needs."""
         with self._lock:
             _ = self._code
 
@@ -131,13 +134,13 @@ class NativeCollectiveEngine:
         return advance
 
     def function_of(self, action: CollectiveAction) -> int:
-        """Return the address of the native function that runs ``action``; waits until it is compiled."""
+        """Return the address of the native function that runs ``action``, and wait until it is compiled."""
         with self._lock:
             code = self._code_of(action)
         return code.address(_FUNCTIONS[type(action)])
 
     def _code_of(self, action: CollectiveAction) -> NativeLibrary:
-        """Return the code of ``action``; its compilation begins with this call."""
+        """Return the library of the function that runs ``action``; its compilation begins with this call."""
         if isinstance(action, ReduceRows):
             return self._reduction(action)
         if isinstance(action, MoveRows):
@@ -187,14 +190,15 @@ _FUNCTIONS: dict[type[CollectiveAction], str] = {
 
 @cache
 def native_collective_engine() -> NativeCollectiveEngine:
-    """Return the process's engine, made at first use."""
+    """Return the process's engine, which is made at the first use."""
     return NativeCollectiveEngine()
 
 
 class NativeCollectiveProgram:
     """CollectiveProgram as a header and two tables of records (see shared_memory_ir).
 
-    The records get their functions at the first use of ``start`` or ``address``; the code is compiled meanwhile.
+    The code is compiled in the background. The records get the addresses of their functions at the first use of
+    ``start`` or ``address``.
     """
 
     def __init__(self, engine: NativeCollectiveEngine, program: CollectiveProgram) -> None:
@@ -214,18 +218,21 @@ class NativeCollectiveProgram:
 
     @cached_property
     def start(self) -> Callable[[], int]:
-        """The call that starts a run. It and that of ``advancing`` enter native code without Python in between."""
+        """Return the callable that starts a run.
+
+        Like that of ``advancing``, it enters native code without Python in between.
+        """
         self._link()
         return self._engine.start_of(self._header)
 
     @cached_property
     def address(self) -> int:
-        """The address of the header."""
+        """Return the address of the header."""
         self._link()
         return int(self._header.ctypes.data)
 
     def _link(self) -> None:
-        """Wait for the actions' code and write its addresses into the records. Both tables have the same functions."""
+        """Wait until the actions' functions are compiled, and write their addresses into both tables."""
         functions = [self._engine.function_of(action) for action in self._program.actions]
         for table in self._tables:
             table[: len(functions), 0] = functions
@@ -239,7 +246,7 @@ class NativeCollectiveProgram:
 
     def missing(self) -> list[int]:
         position, count, before = (int(word) for word in self._header[:3])
-        # Both tables have the same actions, at other addresses of slots.
+        # Both tables have the same actions, for other slots.
         action = self._program.actions[position] if position < count else None
         if isinstance(action, AwaitMessages):
             return action.messages.late()
@@ -264,7 +271,7 @@ class NativeCollectiveProgram:
         return table
 
     def _record_of(self, action: CollectiveAction) -> Record:
-        """Return the record of ``action``, whose function is not known yet."""
+        """Return the record of ``action``, without the address of its function."""
         if isinstance(action, Signal):
             return SignalRecord(0, action.counter, action.number)
         if isinstance(action, Await):
@@ -300,7 +307,7 @@ class NativeCollectiveProgram:
         return MoveRowsRecord(0, action.source, action.target, *action.tables, *sizes)
 
     def _list(self, addresses: Sequence[int]) -> int:
-        """Store ``addresses`` as a list in memory and return the list's address."""
+        """Store ``addresses`` as a list in memory that the program owns, and return the list's address."""
         self._lists.append(np.array(addresses, np.int64))
         return int(self._lists[-1].ctypes.data)
 

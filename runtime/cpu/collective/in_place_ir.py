@@ -1,7 +1,7 @@
-"""LLVM IR of the actions of collectives that work in place: an exchange of rows by two buffers, an in-place permute.
+"""LLVM IR of the actions of collectives that work in place: the exchange of rows of two buffers, and in-place permutes.
 
-The permute moves bytes along a chain or a cycle of addresses. A block is in registers on its way to the next address:
-the displaced block is read before it is overwritten, so nothing is staged.
+A permute moves bytes along a chain or a cycle of addresses. Each block passes through registers: the block at the next
+address is read before it is overwritten, so no memory is needed for staging.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from runtime.cpu.collective.shared_memory_ir import action_function
 
 
 def in_place_ir() -> str:
-    """Return a module with IN_PLACE_FUNCTIONS."""
+    """Return a module with the functions IN_PLACE_FUNCTIONS."""
     module = Module()
     _add_swap(module)
     _add_rotate(module)
@@ -35,7 +35,7 @@ def _add_rotate(module: Module) -> None:
 
 
 def _rotate(f: FunctionWriter, kind: str, step: int, begin: Int, end: Int) -> None:
-    """Move the units of ``kind``, which has ``step`` bytes, from offset ``begin`` to ``end``."""
+    """Move the bytes from offset ``begin`` to ``end`` in units of type ``kind``, which has ``step`` bytes."""
     addresses, count, is_cycle = f.record.addresses, f.record.count, f.record.is_cycle
     with f.loop(end, first=begin, step=step, nonempty=False) as offset:
         with f.when(is_cycle.differs(0)) as cycle:
@@ -51,7 +51,7 @@ def _rotate(f: FunctionWriter, kind: str, step: int, begin: Int, end: Int) -> No
 
 
 def _add_swap(module: Module) -> None:
-    """Add the exchange of rows, in blocks of 64 bytes; the remainder of a row in blocks of 8, then byte by byte."""
+    """Add the exchange of rows: in blocks of 64 bytes, the remainder of a row in blocks of 8, then byte by byte."""
     f = action_function(module, "spmd_swap_rows", SwapRowsRecord)
     rec = f.record
     one, other, stride, size = rec.one, rec.other, rec.stride, rec.row_bytes

@@ -1,11 +1,11 @@
 """LLVM IR of the actions that start messages and await them, by functions of the message library.
 
-The functions' addresses are in the records, so that one code serves every library. Requests are an array of the
-library's handles, of any size.
+The records hold the functions' addresses, so that one code serves every library. Requests are an array of the library's
+handles, which may have any size.
 
-A library makes progress only while it is called, so a wait calls it again and again; a call takes as long as many polls
-of a counter. An error is kept in the record: a poll of what is in flight drops the status, and the library reports a
-failed request only once.
+A library makes progress only while it is called, so a wait calls it repeatedly; a call takes as long as many polls of a
+counter. The record keeps an error, because polling the collectives in flight discards the status, and the library
+reports a failed request only once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _POLLS_PER_TEST = 16
 
 
 def messages_ir() -> str:
-    """Return a module with START_MESSAGES and AWAIT_MESSAGES."""
+    """Return a module with the functions START_MESSAGES and AWAIT_MESSAGES."""
     module = Module()
     add_clock(module)
     _add_start(module)
@@ -40,7 +40,7 @@ def messages_ir() -> str:
 
 
 def _begun(module: Module, name: str, record: type[Record]) -> FunctionWriter:
-    """Return the writer of an action function that ends at once after an error."""
+    """Return the writer of an action function that returns at once after an earlier error."""
     f = action_function(module, name, record)
     with f.when(f.record.error.word().differs(0)):
         f.ret(RunStatus.MESSAGES_FAILED)

@@ -1,16 +1,16 @@
-"""LLVM IR of the action that reduces rows of n arrays, in the order of these, to each of m others (``ReduceRows``).
+"""LLVM IR of the action that reduces rows of n arrays, in this order, into each of m others (``ReduceRows``).
 
-*At once*, for few arrays: a loop over elements loads one of each source, combines them in the accumulator's type and
-stores the result in every target. *In blocks*, for more arrays than a core prefetches streams: within a block that
-stays in the L1 cache the sources are accumulated one after the other; the last sum goes to the first target and is
-copied to the others.
+*At once*, for few arrays: a loop over elements loads one of each source, combines them in the accumulator's type, and
+stores the result in every target. *In blocks*, for more arrays than the number of streams that a core prefetches:
+within a block that stays in the L1 cache the sources are accumulated one after the other, and the last sum goes to the
+first target and is copied to the others.
 
-bf16 is read as *pairs* in 32-bit words, which a mask and a shift widen; vectors of single elements would be shuffled.
-This takes a fifth (two arrays) to a third (four) less time.
+bf16 is read as *pairs* in 32-bit words, which a mask and a shift widen, since vectors of single elements would be
+shuffled. This takes less time by a fifth (two arrays) to a third (four).
 
-In either algorithm the first source may be a *prefix*, in the accumulator's type, and so may the targets.
-
-An element of a target may have the address of the same element of any source: it is written after all were read.
+In either algorithm the first source, and all targets, may be a *prefix*, a partial reduction in the accumulator's type.
+An element of a target may have the address of the same element of any source, because it is written after all sources
+were read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from spmd.shape import PrimitiveType
 
 _BF16 = PrimitiveType.BF16.numpy
 
-#: Elements of a block: four sources and their sum fit in an L1 cache several times.
+#: Number of elements of a block. Four sources and their sum fit in an L1 cache several times.
 BLOCK_ELEMENTS = 1024
 
 
@@ -56,14 +56,15 @@ def reduce_rows_ir(
     return module.text()
 
 
-#: Vectors of a target that are computed side by side: as fast as what LLVM's vectorizer makes, in a third of the time.
+#: Number of vectors of a target that are computed concurrently. The code is as fast as that of LLVM's vectorizer, and
+#: is made in a third of the time.
 _SIDE_BY_SIDE = 4
 
 
 # ---- loops over elements
 @dataclass(frozen=True, slots=True)
 class _Arrays:
-    """Loop over ``n`` elements: out[i] = in[0][i] op in[1][i] op ... for each target."""
+    """Arrays of a loop over ``n`` elements, which computes in[0][i] op in[1][i] op ... for each target."""
 
     f: FunctionWriter
     element: Element
@@ -90,7 +91,7 @@ class _Arrays:
 def _loop_function(
     module: Module, name: str, element: Element, sources: int, targets: int
 ) -> _Arrays:
-    """Return the arrays of function ``name``(sources.., targets.., n)."""
+    """Return the arrays of a new function ``name``(sources.., targets.., n)."""
     f = internal_function(module, name, *["ptr"] * (sources + targets), "i64")
     *arrays, n = f.parameters
     return _Arrays(f, element, arrays[:sources], arrays[sources:], n)
@@ -104,7 +105,7 @@ def _add_combine(
     output: str,
     targets: int = 1,
 ) -> None:
-    """Add the reduction of arrays in the ``stored`` type of elements or in the accumulator's, ``wide``."""
+    """Add the function that reduces arrays of elements in the ``stored`` type or in the accumulator's, ``wide``."""
     arrays = _loop_function(module, name, element, len(inputs), targets)
     types = {"stored": element.stored, "wide": element.wide}
     with arrays.f.vector_loop(arrays.n, _SIDE_BY_SIDE) as i:
@@ -139,7 +140,7 @@ def _add_by_pairs(module: Module, element: Element, sources: int, targets: int) 
 def _reduce_row(
     f: FunctionWriter, arrays: Sequence[Pointer], elements: Int, paired_type: str | None
 ) -> None:
-    """Reduce a row; elements of ``paired_type``, if given, in pairs, and the last one of an odd number alone."""
+    """Reduce one row. Elements of ``paired_type``, if given, are read in pairs, and the last of an odd number alone."""
     if paired_type is None:
         f.call("void", "reduce_elements", *arrays, elements)
         return
@@ -175,7 +176,7 @@ def _at_once(
 def _in_blocks(
     module: Module, name: str, element: Element, sizes: dict[str, int], prefixes: Prefixes
 ) -> None:
-    """Write the action in blocks. ``sizes``: bytes of a number as stored and in the accumulator's type."""
+    """Write the action in blocks. ``sizes`` gives the bytes of a number as stored and in the accumulator's type."""
     begin = prefixes.inputs(2)
     _add_combine(module, "combine_first", element, begin, "wide")
     _add_combine(module, "combine_middle", element, ["wide", "stored"], "wide")

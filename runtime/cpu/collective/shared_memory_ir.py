@@ -1,21 +1,21 @@
 """LLVM IR of collectives over shared memory: an interpreter of action records, and the actions that signal and copy.
 
-A program is a table of records of RECORD_WORDS 64-bit words (action_records.py), of which the first is the address of a
-action function:
+A program is a table of records of RECORD_WORDS 64-bit words (action_records.py), of which the first is the address of
+an action function:
 
     i64 action(ptr record, ptr header, i64 spins)      0: complete, go on; otherwise a RunStatus: the program stops here
 
 The header has the state of a run; the records have the addresses of all memory that ranks share. A counter has one
-writer, whose store has release order; the loads of waiting ranks have acquire order. Native code never waits in the
+writer, whose stores have release order; the loads of waiting ranks have acquire order. Native code never waits in the
 operating system: after ``spins`` polls it returns, and the caller yields the core.
 
-Two words of the header are times of the run that was started last, in nanoseconds of CLOCK_MONOTONIC (which is
-time.monotonic_ns and time.perf_counter_ns), 0 before they are known:
+Two words of the header are times of the run that was started last. They are nanoseconds of CLOCK_MONOTONIC (which is
+time.monotonic_ns and time.perf_counter_ns), or 0 before they are known:
 
     LANDED   its last action was found complete: the results are complete, and no peer accesses the buffers
     MET      its first wait was found over: the peers that it needs first have arrived. 0 in runs without waits
 
-*Found*: the state of a collective becomes known when it is polled.
+A time is that of the poll that *found* the event, since the state of a collective becomes known when it is polled.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ from runtime.cpu.step.spin_wait_ir import pause
 
 
 def action_function(module: Module, name: str, record: type[Record]) -> FunctionWriter:
-    """Return the writer of an action function of a ``record``, the header and spins."""
+    """Return the writer of the action function ``name``, whose parameters are a ``record``, the header, and spins."""
     return FunctionWriter(name, record, module=module, parameters=("ptr", "i64"), result="i64")
 
 
 def header_field(header: Pointer, name: str) -> Pointer:
+    """Return the address of the field ``name`` of ``header``."""
     return header.element("i64", word_index(HeaderRecord, name))
 
 
 def shared_memory_ir() -> str:
-    """Return a module with ENTRY_POINTS and ACTION_FUNCTIONS."""
+    """Return a module with the functions ENTRY_POINTS and ACTION_FUNCTIONS."""
     module = Module()
     add_action_interpreter(module)
     _add_signal(module)
@@ -60,7 +61,7 @@ def shared_memory_ir() -> str:
 
 
 def add_action_interpreter(module: Module, linkage: str = "") -> None:
-    """Add the clock and ENTRY_POINTS to ``module``, which may contain other code."""
+    """Add the clock and the functions ENTRY_POINTS to ``module``, which may contain other code."""
     add_clock(module)
     f = FunctionWriter(
         "spmd_start", module=module, parameters=("ptr",), result="i64", linkage=linkage
@@ -103,7 +104,7 @@ def _add_advance(module: Module, linkage: str) -> None:
 
 
 def _wanted(f: FunctionWriter) -> Int:
-    """Return the value of counters at which the record's signal is given."""
+    """Return the value that a counter has once the record's signal is given in this run."""
     wanted: Int = f.view(HeaderRecord, f.parameters[1]).before + f.record.number
     return wanted
 
@@ -173,5 +174,8 @@ def move_rows_ir(name: str, dtype: str) -> str:
 
 
 def _outside(start: Int, rows: Int, size: Int) -> Bool:
-    """Return whether rows exceed ``size``. Unsigned: negative numbers are large ones; no sum, which could wrap."""
+    """Return whether ``rows`` rows from ``start`` on exceed ``size``.
+
+    Unsigned comparisons make negative numbers large, and there is no sum that could wrap.
+    """
     return rows.compared("ugt", size) | start.compared("ugt", size - rows)

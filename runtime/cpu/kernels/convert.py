@@ -1,4 +1,4 @@
-"""Conversion of arrays to another type, as a part of kernels that compute in that type."""
+"""Conversion of arrays to another type, for kernels that compute in that type."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spmd.hlo.opcode import Opcode
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-#: Indices of the words with the addresses of the first elements in a native conversion's record.
+#: Indices of the words of a conversion's record that hold the addresses of the first elements.
 SOURCE_WORD, TARGET_WORD = 0, 1
 
 
 def converting(source: NDArray, target: NDArray) -> Action:
     """Bind target = source, converted and broadcast.
 
-    The action is one native call if native code has the conversion.
+    The action is one native call if there is native code for the conversion.
     """
     if source.dtype == target.dtype:
         return copying(source, target)

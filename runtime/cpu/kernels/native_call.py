@@ -1,4 +1,4 @@
-"""Native calls as plain addresses, and actions made of such calls, which become rows of a segment."""
+"""Native calls as addresses, and actions made of such calls, which become rows of a segment."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _VOID_OF_RECORD = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 class NativeCall:
     """Call of ``void function(ptr record)``, which raises nothing and touches no Python object.
 
-    ``alive``: the record and the arrays whose addresses it holds. callees: addresses of fields of the record, and the
-    calls whose functions' addresses belong there. They are written when ``function`` is asked for: a kernel is bound
-    without waiting for its code, so that other kernels are compiled meanwhile.
+    ``alive`` are the record and the arrays whose addresses it holds. ``callees`` are pairs of the address of a field of
+    the record and the call whose function's address belongs there. These are written when ``function`` is first needed:
+    a kernel is bound without waiting for its code, so that other kernels are compiled concurrently.
     """
 
     code: NativeLibrary
@@ -31,7 +31,7 @@ class NativeCall:
 
     @property
     def function(self) -> int:
-        """The function's address; waits until its code and that of the callees is compiled."""
+        """Return the function's address, and wait until its code and that of the callees is compiled."""
         for field, call in self.callees:
             ctypes.c_int64.from_address(field).value = call.function
         return self.code.address(self.name)
@@ -40,8 +40,8 @@ class NativeCall:
 class NativeAction:
     """Action that consists of native calls, one after the other.
 
-    From Python, each is a call of ctypes, which releases the GIL. A thunk sequence makes ``calls`` rows of a segment
-    instead.
+    If Python calls it, each call is one of ctypes, which releases the GIL. In a thunk sequence its ``calls`` are rows
+    of a segment instead.
     """
 
     def __init__(self, calls: Sequence[NativeCall]) -> None:
@@ -60,7 +60,7 @@ class NativeAction:
 
 
 class SharedAction:
-    """Independent native actions, which threads that share a device's work may run concurrently."""
+    """Independent native actions, which the threads that share a device's work may run concurrently."""
 
     def __init__(self, pieces: Sequence[NativeAction]) -> None:
         self.pieces = tuple(pieces)
@@ -71,7 +71,7 @@ class SharedAction:
 
 
 def name_code(action: Callable[[], None], caller: str) -> None:
-    """Name the thunk ``caller`` as the first one with the code of ``action``, for profilers."""
+    """Record ``caller``, for profilers, as the first thunk that calls the code of ``action``."""
     if isinstance(action, SharedAction):
         for piece in action.pieces:
             name_code(piece, caller)
@@ -83,13 +83,13 @@ def name_code(action: Callable[[], None], caller: str) -> None:
 def native_call(
     code: NativeLibrary, name: str, record: NDArray, arrays: tuple[NDArray, ...]
 ) -> NativeAction:
-    """Return a call of function ``name`` of ``code`` with ``record``, which holds addresses of ``arrays``."""
+    """Return a call of function ``name`` of ``code`` with ``record``, which holds the addresses of ``arrays``."""
     call = NativeCall(code, name, record.ctypes.data, (record, arrays))
     return NativeAction((call,))
 
 
 def in_order(*actions: Callable[[], None]) -> Callable[[], None]:
-    """Return the actions in sequence, as one native action if all of them are native."""
+    """Return one action that runs ``actions`` in order. It is native if all of them are."""
     calls: list[NativeCall] = []
     for action in actions:
         if not isinstance(action, NativeAction):
@@ -103,7 +103,7 @@ def _run_all(actions: Sequence[Callable[[], None]]) -> None:
         action()
 
 
-#: Action of kernels whose arrays are empty.
+#: Action of kernels that have nothing to compute because their arrays are empty.
 NOTHING = NativeAction(())
 
 
@@ -115,7 +115,7 @@ REPEAT = "spmd_repeat"
 
 @record
 class CallRecord(Record):
-    """Function and its argument record."""
+    """Address of a function, and of its argument record."""
 
     function: Address
     record: Address
@@ -123,7 +123,7 @@ class CallRecord(Record):
 
 @record
 class MoveRecord(Record):
-    """Address of a record's field, and the stride that is added to the field after each repetition."""
+    """Address of a field of a record, and the stride that is added to the field after each repetition."""
 
     word: Address
     step: Word
@@ -131,7 +131,7 @@ class MoveRecord(Record):
 
 @record
 class RepeatRecord(Record):
-    """Number of repetitions, numbers of calls and moves, the calls and the moves."""
+    """Number of repetitions, numbers of calls and moves, and then the calls and the moves."""
 
     times: Word
     call_count: Word
@@ -143,9 +143,10 @@ class RepeatRecord(Record):
 def repeated(
     count: int, calls: Sequence[NativeCall], moves: Sequence[tuple[int, int]]
 ) -> tuple[NativeCall, ...]:
-    """Return ``calls`` repeated ``count`` times. moves: (address of a field, stride added after each repetition).
+    """Return ``calls`` repeated ``count`` times.
 
-    At the end the fields have their old values again.
+    ``moves`` are pairs of the address of a field and the stride that is added to it after each repetition. At the end
+    all fields have their old values again.
     """
     if count == 1:
         return tuple(calls)
@@ -171,7 +172,10 @@ def repeat_code() -> NativeLibrary:
 
 @dataclass(frozen=True, slots=True)
 class RelocatableCall:
-    """Calls, and the addresses of the record words with the addresses of lhs, rhs and result."""
+    """Calls whose arrays can be moved.
+
+    ``lhs``, ``rhs`` and ``result`` are the addresses of the record words that hold the addresses of these arrays.
+    """
 
     calls: tuple[NativeCall, ...]
     lhs: tuple[int, ...] = ()
@@ -187,11 +191,11 @@ class RelocatableCall:
         )
 
     def exchanged(self) -> RelocatableCall:
-        """Exchange lhs and rhs: the same calls as a product of the transposed matrices."""
+        """Return the calls with lhs and rhs exchanged, as those of the product of the transposed matrices."""
         return RelocatableCall(self.calls, self.rhs, self.lhs, self.result)
 
     def repeated(self, count: int, steps: Sequence[int]) -> RelocatableCall:
-        """Repeat ``count`` times, advancing lhs, rhs and result by ``steps`` bytes each time."""
+        """Return the calls repeated ``count`` times, with lhs, rhs and result advanced by ``steps`` bytes each time."""
         moves = [
             (field, step)
             for fields, step in zip((self.lhs, self.rhs, self.result), steps, strict=True)
@@ -201,11 +205,11 @@ class RelocatableCall:
 
 
 def moving(action: NativeAction) -> RelocatableCall:
-    """Return ``action``, one call whose record begins with the three addresses, as relocatable."""
+    """Return ``action`` as relocatable. It must be one call whose record begins with the three addresses."""
     lhs, rhs, result = ((action.calls[0].record + 8 * word,) for word in range(3))
     return RelocatableCall(action.calls, lhs, rhs, result)
 
 
 def has_runs(matrix: NDArray) -> bool:
-    """Return whether rows are contiguous."""
+    """Return whether the rows of ``matrix`` are contiguous."""
     return bool(matrix.shape[1] == 1 or matrix.strides[1] == matrix.itemsize)

@@ -1,4 +1,4 @@
-"""Rare operations, computed by the reference evaluator; the result is copied to the result array.
+"""Rare operations, which the reference evaluator computes before the result is copied to the result array.
 
 The evaluator allocates its result and temporaries outside of the program's memory.
 """

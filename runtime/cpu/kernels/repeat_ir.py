@@ -1,4 +1,4 @@
-"""Native code that repeats calls and advances addresses in their records: batches with one record."""
+"""Native code that repeats calls and advances the addresses in their records, so that one record serves a batch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from runtime.cpu.kernels.native_call import REPEAT, CallRecord, MoveRecord, Repe
 
 
 def repeat_ir() -> str:
+    """Return the IR of ``repeat_code``."""
     f = FunctionWriter(REPEAT, RepeatRecord, calls=0, moves=0)
     rec = f.record
     times, call_count, move_count = rec.times, rec.call_count, rec.move_count

@@ -1,6 +1,6 @@
 """Thunk of a single instruction whose operands and results are dense, each in an allocation of its own.
 
-Calibration uses it, which has no buffer assignment.
+Calibration uses it, because it predicts single instructions for which there is no buffer assignment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spmd.shape import ArrayShape, leaves
 
 
 def thunk_alone(instruction: HloInstruction, device: Device) -> Thunk:
-    """Return the thunk of a single instruction that has a lowering and calls no computation that runs by itself."""
+    """Return the thunk of ``instruction``, which must have a lowering and call no computation that runs by itself."""
     lowering = LOWERINGS[instruction.opcode]
     operands = [shape for x in instruction.operands for shape in _arrays(x)]
     views = [StridedView.dense(shape) for shape in operands]

@@ -1,4 +1,4 @@
-"""Work of convolutions: elements multiplied, packed and written, by the kernel's algorithm."""
+"""Work of convolutions: elements multiplied, packed and written by the kernel's algorithm."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionParts
 from spmd.machine.description import MachineDescription
 from spmd.ops.window import Window
 
-#: Sizes of x[g, n, spatial.., c], w[g, window.., c, f] and result[g, n, out.., f].
+#: Sizes of an array: x[g, n, spatial.., c], w[g, window.., c, f] or result[g, n, out.., f].
 Sizes = tuple[int, ...]
-#: Plan of an algorithm other than by panels.
+#: Plan of an algorithm other than panels.
 Plan: TypeAlias = ImageTiles | GradientTiles | VectorPlan
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionSizes:
+    """Window of a convolution, and the sizes of its operands and result."""
+
     window: Window
     x: Sizes
     w: Sizes
@@ -49,7 +51,7 @@ class ConvolutionSizes:
 
 
 def parts_of(sizes: ConvolutionSizes, plan: Plan | None) -> ConvolutionParts:
-    """Return the operation counts of one execution by ``plan``, or by panels if it is None."""
+    """Return the operation counts of one execution by ``plan``, or by panels if that is None."""
     if isinstance(plan, ImageTiles):
         return _by_images(plan, sizes)
     if isinstance(plan, GradientTiles):
@@ -60,9 +62,9 @@ def parts_of(sizes: ConvolutionSizes, plan: Plan | None) -> ConvolutionParts:
 
 
 def plan_on(kernel: PanelConvolutionKernel, machine: MachineDescription) -> Plan | None:
-    """Return the plan whose algorithm ``machine`` describes; kernels have plans for all units on any machine.
+    """Return the plan of ``kernel`` whose algorithm ``machine`` describes, or None for panels.
 
-    None if it describes neither.
+    On any machine, kernels have plans for all units.
     """
     for plan in (kernel.tiles, kernel.vectors):
         if plan is not None:
@@ -81,9 +83,10 @@ def _algorithm_of(plan: Plan) -> ConvolutionAlgorithm:
 
 
 def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
-    """Count the parts by images: input lines are split once, or once per block of features.
+    """Count the operations by images.
 
-    The kernel is packed for every panel of lines; results of pieces of the channels are accumulated.
+    Input lines are split once, or once per block of features. The kernel is packed for every panel of lines, and the
+    results of pieces of the channels are accumulated.
     """
     plain = geometry(sizes.window, sizes.x, sizes.out)
     assert plain is not None, "the lowering asked for it"
@@ -102,7 +105,7 @@ def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
 
 
 def _by_gradients(tiles: GradientTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
-    """Count the parts of a gradient: both operands are split; results of each panel are accumulated."""
+    """Count the operations of a gradient. Both operands are split, and the results of all panels are accumulated."""
     plain = gradient_geometry(sizes.window, sizes.x, sizes.out)
     assert plain is not None, "the lowering asked for it"
     shape = replace(plain, group_pairs=tiles.interleaved_pairs)
@@ -119,9 +122,10 @@ def _by_gradients(tiles: GradientTiles, sizes: ConvolutionSizes) -> ConvolutionP
 
 
 def _by_vectors(plan: VectorPlan, sizes: ConvolutionSizes) -> ConvolutionParts:
-    """Count the parts by vectors: rows are packed once per block of features, and blocks of a deep window accumulated.
+    """Count the operations by vectors.
 
-    Results that go through a buffer are written twice.
+    Rows are packed once per block of features, and blocks of a deep window are accumulated. Results that go through a
+    buffer are written twice.
     """
     depth = math.prod(sizes.w[1:-1])
     rows, features = math.prod(sizes.out[:-1]), sizes.out[-1]
@@ -137,7 +141,7 @@ def _by_vectors(plan: VectorPlan, sizes: ConvolutionSizes) -> ConvolutionParts:
 
 
 def _by_panels(sizes: ConvolutionSizes) -> ConvolutionParts:
-    """Count the parts by panels: every result position needs a row of window times channels elements."""
+    """Count the operations by panels. Every result position packs a row of window times channels elements."""
     depth = math.prod(sizes.w[1:-1])
     rows = math.prod(sizes.out[:-1])
     return ConvolutionParts(
@@ -171,7 +175,7 @@ def convolution_work(
 def group_work(
     kernel: GroupConvolutionKernel, thunk: KernelThunk, machine: MachineDescription
 ) -> Work:
-    """Return the work of groups computed side by side: a multiplication and an addition for each pair of elements."""
+    """Return the work of adjacent groups: a multiplication and an addition for each pair of elements."""
     kind = kernel.element_type
     met = thunk.results[0].view.num_elements * math.prod(thunk.operands[1].view.dims[1:-1])
     return Work(all_touched(thunk), 2 * met * element_seconds(Opcode.ADD, kind, kind, machine))

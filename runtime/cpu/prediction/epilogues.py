@@ -1,4 +1,4 @@
-"""Work of a product with an epilogue: that of both alone, except that the epilogue reads the product from cache."""
+"""Work of a product with an epilogue: the work of both, except that the epilogue reads the product from the cache."""
 
 from __future__ import annotations
 

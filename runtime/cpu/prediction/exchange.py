@@ -1,4 +1,4 @@
-"""Seconds of collectives: latency, bytes sent at the rate of the narrowest link among all devices, and cache misses."""
+"""Seconds of collectives: latency, the bytes sent over the narrowest link between the devices, and cache misses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def exchange_seconds(
 ) -> float:
     """Return the seconds from start to end if all devices start at the same time.
 
-    farther: additional seconds of a copy because operands and results are not in the L2 cache.
+    ``farther`` is the additional time of a copy because operands and results are not in the L2 cache.
     """
     way = exchange_among(machine, devices)
     if way is None:
@@ -23,6 +23,6 @@ def exchange_seconds(
 
 
 def exchange_among(machine: MachineDescription, devices: int) -> Exchange | None:
-    """Return the narrowest exchange that connects ``devices``; None if the machine describes none."""
+    """Return the narrowest exchange that connects ``devices`` devices, or None if the machine describes none."""
     ways = machine.exchanges
     return next((way for way in ways if way.devices >= devices), ways[-1] if ways else None)

@@ -1,4 +1,4 @@
-"""Work of loops over elements: computation of their scalar programs per index and per row, and array accesses."""
+"""Work of loops over elements: the steps of their scalar programs per index and per row, and the array accesses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from spmd.machine.description import MachineDescription
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Loop nest in execution order, the innermost last, with the strides of each track."""
+    """Loop nest in execution order, the innermost loop last, with the strides of each array access."""
 
     sizes: Sequence[int]
     strides: Sequence[Sequence[int]]
@@ -68,7 +68,10 @@ def nest_of(dims: Sequence[int], tracks: Sequence[ArrayAccess], inputs: int) -> 
 def program_busy(
     program: ScalarProgram, varies: Sequence[bool], machine: MachineDescription
 ) -> tuple[Busy, Busy]:
-    """Return the busy times at one index, and once per row for steps that depend on no parameter that ``varies``."""
+    """Return the busy times per index and per row.
+
+    A step counts per row if it depends on no parameter that ``varies`` along the innermost loop.
+    """
     moving = list(varies)
     each = row = Busy()
     for step in program.steps:
@@ -85,7 +88,7 @@ def program_busy(
 
 
 def loop_access(array: ArrayView, view: StridedView, slowdown: float) -> Access:
-    """Return the access of a loop to ``view``, which starts at the first element of ``array``, at every index."""
+    """Return the access of a loop to all elements of ``view``, which begins at the first element of ``array``."""
     item = view.element_type.byte_size
     pairs = zip(view.dims, view.strides, strict=True)
     distinct = math.prod(float(size) for size, stride in pairs if stride) * item
@@ -96,7 +99,7 @@ def loop_access(array: ArrayView, view: StridedView, slowdown: float) -> Access:
 
 
 def merged(accesses: Sequence[Access]) -> tuple[Access, ...]:
-    """Merge the accesses to each array: all but the first read find it in cache."""
+    """Merge the accesses to each array, of which all reads but the first find the array in the cache."""
     by_array: dict[ArrayView, Access] = {}
     for one in accesses:
         old = by_array.get(one.array)
@@ -154,7 +157,7 @@ def _in_sequence(parts: Sequence[Work], accesses: Sequence[Access]) -> Work:
 
 @WORK.register(UpdateKernel)
 def update_work(kernel: UpdateKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
-    """Return the work of an update. If a result is not its operand's memory, the operand is copied there first."""
+    """Return the work of an in-place update. If the result is not the operand's memory, the operand is copied first."""
     parts = [loop_work(piece, thunk, machine) for piece in kernel.pieces]
     accesses = [access for part in parts for access in part.accesses]
     for result, operand in kernel.updates:

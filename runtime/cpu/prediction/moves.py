@@ -1,4 +1,4 @@
-"""Work of kernels that move, gather, scatter, reduce or sort elements: the bytes that they must touch."""
+"""Work of kernels that move, gather, scatter, reduce or sort elements, from the bytes that they must touch."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from spmd.cost.elements import element_seconds
 from spmd.hlo import Opcode
 from spmd.machine.description import MachineDescription
 
-#: Slowdown of an element alone over one in a vector.
+#: Time of an operation on a single element as a multiple of the time per element in a vector.
 _SCALAR = 16.0
 
 
 def copy_work(source: ArrayView, target: ArrayView) -> Work:
-    """Return the work of a copy, in the order of the target or in blocks that are transposed."""
+    """Return the work of a copy, which runs in the order of the target or in blocks that are transposed."""
     tracks = [track(x.view) for x in (source, target)]
     nest = nest_of(target.view.dims, tracks, 1)
     accesses = tuple(
@@ -80,7 +80,7 @@ def pad_work(_: PadKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
 
 @WORK.register(GatherKernel)
 def gather_work(_: GatherKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
-    """Return the work of a gather: it reads as many bytes of the indexed array as its windows have."""
+    """Return the work of a gather, which reads as many bytes of the indexed array as its windows have."""
     source, indices = thunk.operands
     (result,) = thunk.results
     size = stored_bytes(result)
@@ -93,8 +93,10 @@ def gather_work(_: GatherKernel, thunk: KernelThunk, __: MachineDescription) -> 
 
 @WORK.register(ScatterKernel)
 def scatter_work(_: ScatterKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
-    """Return the work of a scatter: the operand is copied if the result is other memory; then windows are read and
-    written."""
+    """Return the work of a scatter, which reads and writes windows of the result.
+
+    If the result is not the operand's memory, the operand is copied first.
+    """
     source, indices, updates = thunk.operands
     (result,) = thunk.results
     size = stored_bytes(updates)
@@ -119,7 +121,7 @@ def program_reduce_work(
 def window_work(
     kernel: ReduceWindowKernel, thunk: KernelThunk, machine: MachineDescription
 ) -> Work:
-    """Return the work of windows; those as long as the dimension are running totals, which read each element once."""
+    """Return the work of windows. Windows as long as the dimension are running totals that read each element once."""
     kind = thunk.results[0].view.element_type
     pairs = zip(kernel.window.dims, thunk.operands[0].view.dims, strict=True)
     size = math.prod(1 if dim.size >= extent else dim.size for dim, extent in pairs)
@@ -129,7 +131,7 @@ def window_work(
 
 @WORK.register(SortKernel)
 def sort_work(kernel: SortKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
-    """Return the work of a sort: the comparator, one element at a time, log2(size) times."""
+    """Return the work of a sort, which runs the comparator on single elements, log2(size) times for each."""
     varies = [True] * len(kernel.comparator.parameters)
     each, _ = program_busy(kernel.comparator, varies, machine)
     elements = float(thunk.operands[0].view.num_elements)

@@ -1,4 +1,4 @@
-"""Work of convolutions of dilated inputs, by phases: elements multiplied, copied and written, without the holes."""
+"""Work of convolutions with base dilation, by phases: elements multiplied, copied and written, holes left out."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def phase_parts(
     thunk: KernelThunk,
     plan_of: Callable[[PanelConvolutionKernel], Plan | None],
 ) -> list[ConvolutionParts]:
-    """Return the operation counts of each phase, which uses a part of the window; few features need no packed input."""
+    """Return the operation counts of each phase, which uses a part of the window. Few features need no packed input."""
     x, w = (array.view.dims for array in thunk.operands)
     out = thunk.results[0].view.dims
     found = []
@@ -89,7 +89,7 @@ def phase_parts(
 
 
 def copied_elements(kernel: PhaseConvolutionKernel, thunk: KernelThunk) -> int:
-    """Return the number of elements copied to or from scratch, apart from the phases' convolutions."""
+    """Return the number of elements copied to or from scratch outside of the convolutions of the phases."""
     w, out = thunk.operands[1].view.dims, thunk.results[0].view.dims
     copied = 0
     for phase in kernel.phases:

@@ -1,4 +1,4 @@
-"""Work of matrix products, by the classes of products that a machine describes."""
+"""Work of matrix products, by the classes of products that a machine description has."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from spmd.machine.description import MachineDescription
 from spmd.machine.products import Transposed, class_for
 from spmd.shape import PrimitiveType
 
-#: Most bytes of packed operands, which displace other data from the caches.
+#: Largest number of bytes of packed operands, which displace other data from the caches.
 MOST_PACKED = 1 << 20
 
 
 @WORK.register(DotKernel)
 def product_work(kernel: DotKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
-    """Return the work of a batch of products. A class's seconds hold for operands and results that are in cache."""
+    """Return the work of a batch of products.
+
+    The seconds of a class hold for operands and results that are in the cache.
+    """
     product = _as_computed(kernel, thunk)
     count = math.prod(kernel.batch)
     seconds = count * machine.product_seconds(
@@ -49,7 +52,7 @@ def product_work(kernel: DotKernel, thunk: KernelThunk, machine: MachineDescript
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """Product: types of lhs, rhs and the result; sizes m, k and n."""
+    """Product of lhs and rhs: the types of lhs, rhs and the result, and the sizes m, k and n."""
 
     types: tuple[PrimitiveType, PrimitiveType, PrimitiveType]
     sizes: tuple[int, int, int]
@@ -58,7 +61,7 @@ class _Product:
 
 
 def _as_computed(kernel: DotKernel, thunk: KernelThunk) -> _Product:
-    """Return the product as it is computed: a column-major result as rhs^T lhs^T."""
+    """Return the product as it is computed. A column-major result is computed as rhs^T lhs^T."""
     (lhs, rhs), (result,) = thunk.operands, thunk.results
     along = _is_along(lhs, -1), _is_along(rhs, -2)
     if _is_along(result, -1):
@@ -69,6 +72,6 @@ def _as_computed(kernel: DotKernel, thunk: KernelThunk) -> _Product:
 
 
 def _is_along(array: ArrayView, d: int) -> bool:
-    """Return whether elements are contiguous along dimension ``d``; those of a scalar are."""
+    """Return whether the elements of ``array`` are contiguous along dimension ``d``, as is any single element."""
     view = array.view
     return not view.dims or view.dims[d] == 1 or view.strides[d] == view.element_type.byte_size

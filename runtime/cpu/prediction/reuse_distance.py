@@ -1,8 +1,8 @@
 """Reuse distances of the bytes that a kernel touches: the number of bytes touched since their last use.
 
 An LRU cache of n bytes holds all bytes whose reuse distance is at most n, so the distance gives the cache level of an
-array on any machine: an array of s bytes that is read right after it was written has distance s. Distances belong to
-addresses, not to values: a write over a dead array finds its lines in the cache.
+array on any machine. For example, an array of s bytes that is read right after it was written has distance s. Distances
+belong to addresses, not to values: a write over a dead array finds its lines in the cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes from ``start`` to ``end`` of allocation ``allocation``."""
+    """The bytes from ``start`` to before ``end`` of allocation number ``allocation``."""
 
     allocation: int
     start: int
@@ -30,14 +30,14 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """``size`` bytes with one reuse ``distance`` in bytes; infinite if it exceeds the model's maximum."""
+    """``size`` bytes with the same reuse ``distance`` in bytes, which is infinite beyond the model's maximum."""
 
     size: int
     distance: float
 
 
 def span_of(array: ArrayView) -> Span:
-    """Return the span from the array's first byte to its last, gaps included."""
+    """Return the span from the first byte of ``array`` to its last, gaps included."""
     view = array.view
     start = array.slice.offset + view.offset
     if not view.num_elements:
@@ -49,7 +49,7 @@ def span_of(array: ArrayView) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """Bytes from ``start`` to ``end``, all touched last at ``time``."""
+    """The bytes from ``start`` to before ``end`` of an allocation, all touched last at ``time``."""
 
     start: int
     end: int
@@ -66,10 +66,10 @@ class ReuseDistance:
         self._history = _History()
 
     def touch(self, spans: Sequence[Span], is_full: Sequence[bool]) -> list[list[Found]]:
-        """Let one kernel touch all ``spans`` at the same time; return the distances that each had before.
+        """Touch all ``spans`` at the same time, as one kernel does. Returns the distances that each had before.
 
-        A span that lies within an earlier one of the list has distance 0. The distance of a span that is not touched
-        in full (``is_full``) stays as it was, because the touched part is unknown.
+        A span that lies within an earlier one of the list has distance 0. If a span is not touched in full
+        (``is_full``), its distance stays as it was, because it is not known which part of it is touched.
         """
         found = [self._find(span) for span in spans]
         for n, span in enumerate(spans):
@@ -122,7 +122,7 @@ def _overlapping(touched: Sequence[_Touched], span: Span) -> tuple[int, int]:
 
 
 class _History:
-    """Bytes that were touched last at each time, as a tree of sums (P. M. Fenwick, 1994)."""
+    """Numbers of bytes that were last touched at each time, as a tree of partial sums (P. M. Fenwick, 1994)."""
 
     def __init__(self) -> None:
         self._sums = [0]
@@ -130,7 +130,7 @@ class _History:
         self._total = 0
 
     def add(self, size: int) -> int:
-        """Record that ``size`` bytes are touched and return the time of it."""
+        """Record that ``size`` bytes are touched now, and return the time."""
         time = len(self._sums)
         total, step = size, 1
         while step < time & -time:
@@ -142,7 +142,7 @@ class _History:
         return time
 
     def forget(self, time: int, size: int) -> None:
-        """Remove ``size`` bytes of ``time``, which have been touched again."""
+        """Subtract ``size`` bytes from ``time``, because they have been touched again."""
         self._bytes[time] -= size
         self._total -= size
         while time < len(self._sums):
@@ -150,7 +150,7 @@ class _History:
             time += time & -time
 
     def since(self, time: int, max_distance: float) -> float:
-        """Return the bytes touched at ``time`` or later; infinite if those after it exceed ``max_distance``."""
+        """Return the bytes touched at ``time`` or later, or infinity if those after it exceed ``max_distance``."""
         before, at = 0, time
         while at:
             before += self._sums[at]

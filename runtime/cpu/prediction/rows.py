@@ -1,4 +1,4 @@
-"""Work of row kernels: passes over each row of a fusion with reductions, computation per index and per row."""
+"""Work of row kernels, which pass over each row of a fusion with reductions: work per index and per row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def row_work(kernel: RowKernel, thunk: KernelThunk, machine: MachineDescription)
 
 
 def _begins(kernel: RowKernel) -> float:
-    """Return the number of innermost loops: one per row and pass, or one along the rows that are side by side."""
+    """Return how often an innermost loop begins: once per row and pass, or once per run of adjacent rows."""
     fusion = kernel.fusion
     rows = _count(fusion, fusion.counted)
     if kernel.along_rows:
@@ -49,6 +49,8 @@ def _count(fusion: RowFusion, dimensions: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
+    """Pass ``each`` of a row kernel, with its leaves."""
+
     kernel: RowKernel
     each: RowPass
     leaves: PassLeaves
@@ -72,7 +74,7 @@ class _Pass:
         return inside.times(rows * fusion.row_length) + outside.times(rows)
 
     def _varies(self, program: ScalarProgram, leaves: Sequence[RowLeaf]) -> list[bool]:
-        """Return, for each parameter, whether it varies along the innermost loop."""
+        """Return, for each parameter of ``program``, whether it varies along the innermost loop."""
         fusion = self.fusion
         looped = fusion.axes if self.kernel.along_rows else fusion.counted
         inner = max((d for d in looped if fusion.dims[d] > 1), default=len(fusion.dims) - 1)

@@ -1,4 +1,4 @@
-"""Pieces of kernels that threads of one device share (runtime/cpu/sharing), as thunks."""
+"""Pieces of kernels that the threads of one device share (runtime/cpu/sharing), as thunks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spmd.shape import PrimitiveType
 
 
 def pieces_of(thunk: KernelThunk, count: int) -> list[KernelThunk]:
-    """Return the pieces of ``thunk``; ``thunk`` alone if it is not cut."""
+    """Return the pieces into which ``thunk`` is cut, at most ``count``, or ``thunk`` alone."""
     memory = _StandIn()
     operands, results, scratch = (
         tuple(map(memory.array, views)) for views in (thunk.operands, thunk.results, thunk.scratch)
@@ -41,7 +41,10 @@ def pieces_of(thunk: KernelThunk, count: int) -> list[KernelThunk]:
 
 @dataclass
 class _StandIn:
-    """Uninitialized memory for a program that is not loaded; cutting reads addresses and strides, no elements."""
+    """Uninitialized memory for a program that is not loaded.
+
+    Cutting a kernel reads addresses and strides, no elements.
+    """
 
     blocks: dict[BufferSlice, NDArray] = field(default_factory=dict)
 

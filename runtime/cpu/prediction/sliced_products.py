@@ -1,4 +1,4 @@
-"""Work of products of slices: that of dense matrices, with the reuse distances of the sliced arrays."""
+"""Work of products of slices: the work of dense matrices, with the reuse distances of the sliced arrays."""
 
 from __future__ import annotations
 

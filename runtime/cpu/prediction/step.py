@@ -1,9 +1,9 @@
 """Prediction of a step's seconds: the sum over its thunks in execution order, with the state of the caches.
 
-Each device has a core of its own; devices beyond the number of cores take turns. If a device has several cores, its
-threads share the pieces of large kernels, and one thread runs the rest. Steps follow one another, so the caches hold
-what the previous step left there. A loop's first trip is predicted by itself, its second one stands for all others;
-loops of unknown trip count have one trip.
+Each device has a core of its own; if there are more devices than cores, they take turns. If a device has several cores,
+its threads share the pieces of large kernels, and one thread runs the rest. Steps follow one another, so the caches
+hold the data that the previous step has left there. The first trip of a loop is predicted by itself, and the second one
+stands for all others. A loop of unknown trip count counts as one trip.
 """
 
 from __future__ import annotations
@@ -39,16 +39,19 @@ from spmd.hlo import HloModule, Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 
-#: Fraction of the shorter of a loop's arithmetic and memory time that the longer one does not hide (measured: 0.3 to
-#: 0.6 for loops and rows whose arrays are in a core's L2 cache).
+#: Arithmetic and memory time of a loop overlap: fraction of the shorter one that the longer one does not hide
+#: (measured: 0.3 to 0.6 for loops and rows whose arrays are in a core's L2 cache).
 NOT_HIDDEN = 0.5
-#: Fraction of an array from which on an access counts as touching all of it; otherwise its distance stays as it was.
+#: Least fraction of an array whose access counts as touching all of it. Otherwise the array's distance does not change.
 _FULL_FRACTION = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class PredictedThunk:
-    """Prediction of a thunk: ``seconds`` in a step, for all ``times`` that it runs, and their parts."""
+    """Prediction of a thunk that runs ``times`` times in a step.
+
+    ``seconds`` is the time of all executions together, and ``compute`` and ``memory`` are its parts.
+    """
 
     thunk: Thunk
     times: float
@@ -58,21 +61,21 @@ class PredictedThunk:
 
     @property
     def kind(self) -> str:
-        """The name of the kernel's or thunk's class without its suffix."""
+        """Return the name of the kernel's or thunk's class without its suffix."""
         named = self.thunk.kernel if isinstance(self.thunk, KernelThunk) else self.thunk
         return type(named).__name__.removesuffix("Thunk").removesuffix("Kernel")
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Seconds of one step, and of each thunk that computes, moves or exchanges something, of one device."""
+    """Predicted seconds of one step of one device, and of each thunk that computes, moves or exchanges data."""
 
     seconds: float
     thunks: tuple[PredictedThunk, ...]
 
     @property
     def by_kind(self) -> tuple[tuple[str, float], ...]:
-        """Seconds of each kind, the largest first."""
+        """Return the seconds of each kind of thunk, the largest first."""
         found: dict[str, float] = {}
         for one in self.thunks:
             found[one.kind] = found.get(one.kind, 0.0) + one.seconds
@@ -82,7 +85,10 @@ class Prediction:
 def predicted_step(
     program: DeviceProgram, module: HloModule, machine: MachineDescription, cores: int
 ) -> Prediction:
-    """Return the prediction for a program whose devices share ``cores`` cores; ``module`` gives the trips of loops."""
+    """Return the prediction for a program whose devices share ``cores`` cores.
+
+    ``module`` is the program's module, which gives the trip counts of loops.
+    """
     trips = {
         x.name: trip_count(x) or 1 for x in module.all_instructions() if x.opcode is Opcode.WHILE
     }
@@ -94,7 +100,11 @@ def predicted_step(
 
 
 class StepPredictor:
-    """Predictor of thunks in execution order. ``trips``: of loops, by name. threads: that share a device's kernels."""
+    """Predictor of thunks, which must be given in execution order.
+
+    ``trips`` gives the trip counts of loops by name. ``threads`` is the number of threads that share a device's
+    kernels.
+    """
 
     def __init__(
         self,
@@ -112,7 +122,7 @@ class StepPredictor:
         )
 
     def of(self, thunk: Thunk) -> list[PredictedThunk]:
-        """Predict one execution of ``thunk``."""
+        """Predict one execution of ``thunk``, which may consist of several thunks."""
         if isinstance(thunk, WhileThunk):
             return self._loop(thunk)
         if isinstance(thunk, ConditionalThunk):
@@ -166,9 +176,11 @@ class StepPredictor:
         return begins + max(longer + NOT_HIDDEN * shorter, work.divider)
 
     def _shared(self, thunk: Thunk, alone: PredictedThunk, work: Work) -> PredictedThunk:
-        """Return the prediction if threads share the kernel: free threads take the next piece; the last is waited for.
+        """Return the prediction if threads share the kernel: a free thread takes the next piece, the last is waited
+        for.
 
-        Reuse distances are those of one thread: a piece has the same thread in every step if threads are equally fast.
+        Reuse distances are those of one thread, because a piece has the same thread in every step if threads are
+        equally fast.
         """
         if self.threads == 1 or not isinstance(thunk, KernelThunk):
             return alone
@@ -194,7 +206,7 @@ class StepPredictor:
         self._reuse.touch(spans, [True] * len(spans))
 
     def _memory(self, work: Work) -> float:
-        """Return the seconds of all accesses, beyond what ``timed_bytes`` cost where ``compute`` was measured."""
+        """Return the seconds of all accesses, less the cost of ``timed_bytes``, which ``compute`` includes."""
         accesses = work.accesses
         timed_byte_seconds = (
             self.machine.byte_seconds(work.timed_bytes) if work.timed_bytes else 0.0
@@ -220,7 +232,7 @@ class StepPredictor:
 
 
 def is_full(access: Access, span: Span) -> bool:
-    """Return whether ``access`` touches so much of ``span`` that all of it counts as touched."""
+    """Return whether ``access`` touches so much of ``span`` that it counts as touching all of it."""
     return access.size >= _FULL_FRACTION * span.size
 
 

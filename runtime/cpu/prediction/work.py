@@ -1,6 +1,7 @@
-"""Work of one execution of a kernel: seconds of computing, loops begun, bytes accessed. One function per kind.
+"""Work of one execution of a kernel: seconds of arithmetic, loops begun, and bytes accessed.
 
-The modules of this package register them, one for each family of kernels; ``work_of`` looks up the kernel's class.
+The modules of this package register one function per kind of kernel, by family; ``work_of`` looks up the kernel's
+class.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from spmd.machine.description import MachineDescription
 from spmd.registry import Registry
 from spmd.shape import PrimitiveType
 
-#: Bytes of operands and results, about, with which products and convolutions are timed: they fit a core's L2 cache.
+#: Approximate bytes of operands and results with which products and convolutions are timed. They fit a core's L2 cache.
 TIMED_BYTES = 1 << 20
 
 
 class NoAllocation(IntEnum):
-    """Allocation numbers of memory that is in none of the program's buffers."""
+    """Allocation numbers of memory that is in none of the program's allocations."""
 
     PACKED = -1  # what kernels keep on their stack
     PRODUCT = -2  # a product that is read in the kernel that makes it
@@ -32,9 +33,9 @@ class NoAllocation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Access to ``size`` bytes of ``array``, ``slowdown`` times as slow as to contiguous bytes.
+    """Access to ``size`` bytes of ``array``, which takes ``slowdown`` times as long as one to contiguous bytes.
 
-    again: bytes that are touched again soon, at a reuse distance of ``size`` bytes.
+    ``again`` is the number of bytes that are touched again soon, at a reuse distance of ``size`` bytes.
     """
 
     array: ArrayView
@@ -45,7 +46,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Busy seconds of two concurrent units: ``divider`` for divisions and roots, ``arithmetic`` for all else."""
+    """Busy seconds of two concurrent units: ``divider`` for divisions and roots, ``arithmetic`` for the rest."""
 
     arithmetic: float = 0.0
     divider: float = 0.0
@@ -59,11 +60,12 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work of one execution.
+    """Work of one execution of a kernel.
 
-    compute: seconds of arithmetic if all data is in the L1 cache; divider: seconds of the divider unit, which hides
-    both arithmetic and memory time. loops: loop nests that begin; rows: their innermost loops. packed: bytes written to
-    memory that is in no buffer. timed_bytes: bytes with which ``compute`` was measured; their access costs nothing.
+    ``compute`` is the time of the arithmetic if all data is in the L1 cache. ``divider`` is the time of the divider,
+    which overlaps with both arithmetic and memory time. ``loops`` is the number of loop nests that begin, and ``rows``
+    that of their innermost loops. ``packed`` is the number of bytes written to memory in no buffer. ``timed_bytes`` is
+    the number of bytes with which ``compute`` was measured, whose access costs nothing in addition.
     """
 
     accesses: tuple[Access, ...]
@@ -77,12 +79,12 @@ class Work:
 
 WorkOf: TypeAlias = Callable[[Any, KernelThunk, MachineDescription], Work]
 
-#: Work functions by the kernel's class.
+#: Functions that return the work of a kernel, by the kernel's class.
 WORK: Registry[type, WorkOf] = Registry("work of kernels")
 
 
 def work_of(thunk: KernelThunk, machine: MachineDescription) -> Work:
-    """Return the work of the thunk's kernel by its kind; the bytes alone if the kind has no rule."""
+    """Return the work of the thunk's kernel. If the kernel's class has no rule, only the bytes count."""
     known = WORK.get(type(thunk.kernel))
     return Work(all_touched(thunk)) if known is None else known(thunk.kernel, thunk, machine)
 
@@ -93,18 +95,19 @@ def all_touched(thunk: KernelThunk) -> tuple[Access, ...]:
 
 
 def touched(arrays: Iterable[ArrayView]) -> Iterable[Access]:
-    """Yield one access to each array, of its stored bytes: an element that a broadcast repeats counts once."""
+    """Yield one access to the stored bytes of each array, in which an element that a broadcast repeats counts once."""
     return (Access(array, stored_bytes(array)) for array in arrays)
 
 
 def stored_bytes(array: ArrayView) -> float:
+    """Return the bytes of the elements of ``array`` that are stored, without repetitions by broadcasts."""
     size = float(array.view.element_type.byte_size)
     for dim, stride in zip(array.view.dims, array.view.strides, strict=True):
         size *= dim if stride else min(dim, 1)
     return size
 
 
-#: Opcodes that use the divider unit if their result is a float.
+#: Opcodes that use the processor's divider if their result is a float.
 _DIVIDER = frozenset({Opcode.DIVIDE, Opcode.RSQRT, Opcode.SQRT})
 
 

@@ -1,1 +1,1 @@
-"""Execution of a step: thunks as rows of a native table, and the threads that run the rows."""
+"""Execution of a step: thunks as the rows of a table that native code runs, and the threads that run the tables."""

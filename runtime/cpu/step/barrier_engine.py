@@ -1,4 +1,4 @@
-"""Engine of barriers (collectives/communicator/node/barrier.py) in native code, with a record for each member."""
+"""Native code of node barriers (collectives/communicator/node/barrier.py), called with a record for each member."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENTER, WAIT = FUNCTIONS = ("spmd_barrier_enter", "spmd_barrier_wait")
 
 
 class BarrierWord(IntEnum):
-    """Words of a member's record; see BarrierRecord."""
+    """Words of a member's record. Their meaning is that of the fields of BarrierRecord."""
 
     MEMBERS = 0
     OWN = 1
@@ -32,7 +32,10 @@ RECORD_WORDS = 8
 
 @cache
 def barrier_library() -> NativeLibrary:
-    """Return a library of i64 enter(ptr record) and i64 wait(ptr record), which return 0 if the passage is over."""
+    """Return the library of the functions ``ENTER`` and ``WAIT``.
+
+    Both take the address of a member's record and return an i64, which is 0 if all members have entered the barrier.
+    """
     ir = DeferredIr("runtime.cpu.step.barrier_ir", "barrier_ir")
     return host_jit().compile(ir, FUNCTIONS, passes=Passes.CALL)
 
@@ -42,7 +45,7 @@ _SLEEP_TIMEOUT_NANOSECONDS = 100_000_000
 
 
 class NativeBarrier:
-    """LoadedBarrier of native code."""
+    """LoadedBarrier whose ``enter`` and ``wait`` are native code."""
 
     def __init__(self, addresses: BarrierRecord, code: NativeLibrary) -> None:
         self._code = code
@@ -59,7 +62,7 @@ class NativeBarrier:
         self._view = self._record.data
         self._argument = ctypes.c_void_p(self._record.ctypes.data)
 
-    # The first use waits for the compiled code: many ranks never use a barrier.
+    # The functions are looked up at their first use, which waits for the compilation: many ranks never use a barrier.
     @cached_property
     def _enter(self) -> Any:
         return self._code.function(ENTER, ctypes.c_int64, ctypes.c_void_p)

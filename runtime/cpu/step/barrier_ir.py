@@ -1,11 +1,12 @@
 """LLVM IR of barriers (collectives/communicator/node/barrier.py): arrive, sleep until a word has grown, wake sleepers.
 
-A waiting member increments the number of sleepers, which is the word behind the one that it waits for, checks the word
-once more, and sleeps on a futex. A member that changes the word reads the number of sleepers afterwards and makes no
-system call if it is 0. Both use sequentially consistent order, so that no sleeper is missed. The number is not a flag
-to clear: a member that was woken may wait for the next passage before the member that woke it continues.
+A waiting member increments the number of sleepers, which follows the word that it waits for, checks the word once more,
+and sleeps on a futex. A member that changes the word reads the number of sleepers afterwards and makes no system call
+if it is 0. Both use sequentially consistent order, so that no sleeper is missed. The number of sleepers is a counter
+and not a flag to clear, because a member that was woken may wait for the next passage before the member that woke it
+continues.
 
-The futex compares a word's low 32 bits.
+The futex compares the low 32 bits of a word.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from runtime.codegen.ir.values import Pointer
 from runtime.cpu.step.barrier_engine import ENTER, WAIT, BarrierWord
 from runtime.cpu.step.spin_wait_ir import pause
 
-#: Numbers of the futex system call; on other machines a member yields its core instead of sleeping.
+#: Numbers of the futex system call on Linux. On other machines a member yields its core instead of sleeping.
 _SYSTEM_CALLS = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
 _ALL_SLEEPERS = 2**31 - 1
 
 
 def barrier_ir() -> str:
+    """Return a module with the functions of ``barrier_library``."""
     module = Module()
     _add_enter(module)
     _add_wait(module)
@@ -36,7 +38,7 @@ def barrier_ir() -> str:
 def _system_call(
     f: FunctionWriter, word: Pointer, operation: int, number: Int, timeout: Pointer
 ) -> bool:
-    """Call futex on ``word``. Returns whether the system has this call."""
+    """Write a call of futex on ``word``. Returns False, and writes nothing, if the machine has no such call."""
     call = _SYSTEM_CALLS.get(platform.machine()) if sys.platform == "linux" else None
     if call is None:
         return False
@@ -49,14 +51,14 @@ def _system_call(
 
 
 def _sleep(f: FunctionWriter, word: Pointer, seen: Int, timeout: Pointer) -> None:
-    """Sleep while the word equals ``seen``, at most until ``timeout``."""
+    """Sleep while ``word`` equals ``seen``, at most for ``timeout``."""
     if not _system_call(f, word, _FUTEX_WAIT, seen & 0xFFFFFFFF, timeout):
         f.declare("declare i32 @sched_yield()")
         f.call("i32", "sched_yield")
 
 
 def _let_go(f: FunctionWriter, word: Pointer, number: Int) -> None:
-    """Set the word to ``number`` and wake all members that sleep on it."""
+    """Set ``word`` to ``number`` and wake all members that sleep on it."""
     word.store(number, order="seq_cst")
     sleepers = word.element("i64", 1).load(order="seq_cst")
     with f.when(sleepers.differs(0)):

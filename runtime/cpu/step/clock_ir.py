@@ -1,4 +1,4 @@
-"""LLVM IR that reads the clock of time.perf_counter_ns and time.monotonic_ns, for modules that record timestamps."""
+"""LLVM IR that reads the clock of time.perf_counter_ns and time.monotonic_ns, for modules that record times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runtime.codegen.ir.values import Pointer
 
 
 def add_clock(module: Module) -> None:
-    """Add the function that ``now`` calls."""
+    """Add the clock function, which ``now`` and ``note_time`` call, to ``module``."""
     module.declare("declare i32 @clock_gettime(i32, ptr)")
     f = internal_function(module, "now", result="i64")
     moment = f.variable("[2 x i64]")
@@ -22,12 +22,12 @@ def add_clock(module: Module) -> None:
 
 
 def now(f: FunctionWriter) -> Int:
-    """Return the time in nanoseconds."""
+    """Return the present time in nanoseconds."""
     found: Int = f.call("i64", "now")
     return found
 
 
 def note_time(f: FunctionWriter, target: Pointer) -> None:
-    """Store the time in the word ``target`` if that is 0."""
+    """Store the present time in the word ``target``, unless a time has been stored there before."""
     with f.when(target.word().equals(0)):
         target.store(now(f))

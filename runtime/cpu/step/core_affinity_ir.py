@@ -16,7 +16,7 @@ _CPU_SET_SIZE = 128
 
 
 def note_core(f: FunctionWriter, worker: Pointer) -> Int:
-    """Store the core on which the thread runs in the worker's record and return it."""
+    """Store the core on which the thread runs in the record of ``worker``, and return it."""
     f.declare("declare i32 @sched_getcpu()")
     core: Int = f.call("i32", "sched_getcpu").resized("i64", signed=True)
     pointer_to(worker, WorkerWord.CORE).store(core, order="monotonic")
@@ -24,15 +24,16 @@ def note_core(f: FunctionWriter, worker: Pointer) -> Int:
 
 
 def core_of(worker: Pointer) -> Int:
-    """Return the core on which a worker was seen last."""
+    """Return the core that ``worker`` has stored last."""
     core: Int = pointer_to(worker, WorkerWord.CORE).load(order="monotonic")
     return core
 
 
 def add_keep_off(module: Module) -> None:
-    """Add ``KEEP_OFF``(worker, the team's list of workers, number of workers before it).
+    """Add ``KEEP_OFF``(worker, list of the team's workers, number of workers before this one) to ``module``.
 
-    It lets the thread run on any core of the process except those of the earlier workers.
+    It restricts the calling thread to the cores of the process on which no earlier worker runs. If there are none, or
+    the system refuses, the worker stops to avoid the cores of earlier workers.
     """
     module.declare("declare i32 @getpid()")
     module.declare("declare i32 @sched_getaffinity(i32, i64, ptr)")
@@ -50,6 +51,6 @@ def add_keep_off(module: Module) -> None:
         with f.when(refused.equals(0)):
             note_core(f, worker)
             f.ret()
-    # No core is left, or a sandbox forbids it: workers share cores.
+    # No core is left, or a sandbox forbids the call: from now on workers share cores.
     pointer_to(worker, WorkerWord.EARLIER).store(0)
     f.finish()

@@ -1,4 +1,4 @@
-"""Table of a device: its segment in memory, as native code reads it, and the device's position in it."""
+"""Table of a device: its segment in memory, as native code reads it, and the position at which the device is."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from runtime.cpu.step.segment import Segment, SegmentRow
 
 @record
 class TableRecord(Record):
-    """Beginning of a device's table, before its rows.
+    """Beginning of a device's table. The rows follow it.
 
-    rows: number of rows. position: address of the position's THUNK word (STARTED follows it). row: the next row.
-    status: RunStatus of a failed collective. state: the device's State. in_flight: number of collectives in flight;
-    in_flight_list: address of the list of their headers; looked: time of their last poll (nanoseconds of
-    CLOCK_MONOTONIC). open_share: address of the word that publishes shares to other threads (0: there are none).
-    log: address of the timestamp log (0: no timeline is recorded).
+    ``rows`` is the number of rows and ``row`` the next row to run. ``position`` is the address of the position's THUNK
+    word, which the STARTED word follows. ``state`` is the device's State, and ``status`` the RunStatus of a failed
+    collective. ``in_flight`` is the number of collectives in flight, ``in_flight_list`` the address of the list of
+    their headers, and ``looked`` the time of their last poll in nanoseconds of CLOCK_MONOTONIC. ``open_share`` is the
+    address of the word that publishes shares to other threads, or 0 without helpers. ``log`` is the address of the
+    timestamp log, or 0 if no timeline is recorded.
     """
 
     rows: Word
@@ -44,7 +45,7 @@ class TableRecord(Record):
 
 @record
 class LogRecord(Record):
-    """Beginning of a timestamp log: number of timestamps, and its capacity."""
+    """Beginning of a timestamp log: the number of timestamps in it, and the number for which it has room."""
 
     count: Word
     room: Word
@@ -52,7 +53,7 @@ class LogRecord(Record):
 
 @record
 class TimestampRecord(Record):
-    """Timestamp: its mark, and nanoseconds of the clock that time.perf_counter_ns reads."""
+    """Timestamp: the mark of the event, and the time in nanoseconds of the clock of time.perf_counter_ns."""
 
     mark: Word
     time: Word
@@ -69,25 +70,29 @@ LOG_WORDS, TIMESTAMP_WORDS = word_count(LogRecord), word_count(TimestampRecord)
 
 
 class State(IntEnum):
-    """State of a table's device, for workers that run several devices by turns (worker_ir.py)."""
+    """State of a device's table, for workers that run several tables in turn (worker_ir.py)."""
 
     RUNNING = 0
     FINISHED = 1
-    IN_PYTHON = 2  # waits for a collective that Python polls
+    IN_PYTHON = 2  # The device waits for a collective that Python polls.
 
 
 class Table:
-    """Linked rows of a segment, whose collectives are connected. ``rank``: the device's.
+    """Linked rows of a segment whose collectives are connected, for the device of rank ``rank``.
 
-    One thread at a time runs it. Python accesses its memory between native calls only.
+    Only one thread at a time may run a table. Python accesses the table's memory only between native calls.
     """
 
     def __init__(self, segment: Segment, position: memoryview, rank: int = 0, log: int = 0) -> None:
-        """``position``: the device's, where rows write their thunks' numbers. log: address of the timestamp log."""
+        """Lay out the rows of ``segment`` in memory.
+
+        ``position`` is the device's position, into which rows write the numbers of their thunks. ``log`` is the address
+        of the timestamp log, or 0.
+        """
         self.rank = rank
         self.rows = segment.rows
         row_fields = [word for row in segment.rows for word in row.fields]
-        # A collective is in flight at most once.
+        # A collective is in flight at most once at a time, so the list needs one entry for each.
         self._collectives = {row.fields[1]: row for row in segment.rows if row.is_start}
         self._data = np.zeros(HEADER_WORDS + len(row_fields) + len(self._collectives), np.int64)
         self._data[HEADER_WORDS : HEADER_WORDS + len(row_fields)] = row_fields
@@ -101,7 +106,7 @@ class Table:
         self._alive = (segment.alive, position_fields)
 
     def publish_at(self, address: int) -> None:
-        """Set the address of the word by which the device publishes shares to other threads."""
+        """Set the address of the word in which the device publishes shares to other threads."""
         self._view[OPEN_SHARE] = address
 
     @property
@@ -111,7 +116,7 @@ class Table:
 
     @property
     def row(self) -> SegmentRow:
-        """The next row to run; there is one until the table is finished."""
+        """Return the next row to run. The table must not be finished."""
         return self.rows[self._view[ROW]]
 
     def pass_row(self) -> None:
@@ -120,11 +125,12 @@ class Table:
 
     @property
     def status(self) -> int:
-        """The status of the collective at whose row the table failed."""
+        """Return the RunStatus of the collective at whose row the table failed."""
         return self._view[STATUS]
 
     @property
     def state(self) -> State:
+        """Return the state of the device."""
         return State(self._view[STATE])
 
     @state.setter
@@ -133,7 +139,7 @@ class Table:
 
     @property
     def in_flight(self) -> list[SegmentRow]:
-        """The rows that have started the collectives in flight."""
+        """Return the rows that have started the collectives in flight."""
         first = len(self._data) - len(self._collectives)
         headers = self._data[first : first + self._view[IN_FLIGHT]]
         return [self._collectives[int(header)] for header in headers]

@@ -1,8 +1,9 @@
-"""Native code for the list of a table's collectives in flight: those started and not yet waited for.
+"""Native code for the list of a table's collectives in flight, which have been started and not yet waited for.
 
-All collectives in flight advance while one of them is waited for: a peer may wait for this device in another collective
-than this device waits in. Messages between nodes make progress only while MPI is called, so a program has points at
-which native code polls all collectives in flight (LOOK_AROUND; runtime/cpu/step/segment.py chooses them).
+A wait for one collective also advances all others in flight, since a peer may wait for this device in another
+collective than the one in which this device waits. Messages between nodes make progress only while MPI is called, so a
+program has points at which native code polls all collectives in flight (LOOK_AROUND). runtime/cpu/step/segment.py
+chooses these points.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from runtime.codegen.ir.module import Module
 from runtime.cpu.step.clock_ir import now
 from runtime.cpu.step.device_table import IN_FLIGHT, LOOKED, TableRecord
 
-#: Least nanoseconds between two polls; an earlier LOOK_AROUND does nothing. A poll of messages takes 2 to 6 us (MPICH
-#: over TCP), so polls take at most a tenth of a loop whose trips are shorter.
+#: Least nanoseconds between two polls; a LOOK_AROUND before does nothing. A poll of messages takes 2 to 6 us (MPICH
+#: over TCP), so in a loop with short trips polls take at most about a tenth of the time.
 LOOK_NANOSECONDS = 50_000
 
 ENTER_IN_FLIGHT, LEAVE_IN_FLIGHT, ADVANCE_ALL, LOOK_AROUND = (
@@ -26,11 +27,12 @@ ENTER_IN_FLIGHT, LEAVE_IN_FLIGHT, ADVANCE_ALL, LOOK_AROUND = (
 
 
 def add_in_flight_list(module: Module) -> None:
-    """Add functions to a module that has a clock and ENTRY_POINTS. The wait for a collective reports its failure.
+    """Add the functions of the list to ``module``, which must have a clock and ENTRY_POINTS.
 
-    ENTER_IN_FLIGHT(table, header of a collective's steps): add it to the list. LEAVE_IN_FLIGHT(table, header): remove
-    it if it is in the list. ADVANCE_ALL(table): advance all collectives in flight. LOOK_AROUND(table): the same, unless
-    the last poll was less than LOOK_NANOSECONDS ago.
+    ENTER_IN_FLIGHT(table, header of a collective's program) adds the collective to the list. LEAVE_IN_FLIGHT(table,
+    header) removes it if it is in the list. ADVANCE_ALL(table) advances all collectives in flight; failures are
+    reported by the later wait for the collective. LOOK_AROUND(table) calls ADVANCE_ALL unless the last poll was less
+    than LOOK_NANOSECONDS ago.
     """
     _add_enter_in_flight(module)
     _add_leave_in_flight(module)

@@ -1,4 +1,4 @@
-"""Protocols between a device of the CPU back end and the thunks that it loads."""
+"""Protocols between a device of the CPU back end and the thunks that are loaded into it."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class ThunkRecorder(Protocol):
     """Recorder of the times at which thunks begin and end (runtime/timeline/timestamps.py)."""
 
     def begins(self, thunk: Thunk) -> TimestampRecorder:
-        """Return the recorder of the thunk's begin."""
+        """Return the recorder of the begin of ``thunk``."""
         ...
 
     def ends(self, thunk: Thunk) -> TimestampRecorder: ...
 
     def course(self, thunk: Thunk, collective: NativeCollective) -> Sequence[TimestampRecorder]:
-        """Return the recorders of the course of ``collective``, for which ``thunk`` has waited."""
+        """Return the recorders of the events of ``collective``, for which ``thunk`` has waited."""
         ...
 
     def waited(self, start: Thunk) -> TimestampRecorder:
-        """Return the recorder of the end of a blocking step's wait for the collective of ``start``."""
+        """Return the recorder of the end of the wait at ``start``, in a step that waits where a collective starts."""
         ...
 
 
 class LoadedProgram(Protocol):
-    """Device into which thunks are loaded: its memory, kernels, and position among the devices."""
+    """A device into which thunks are loaded: its memory, its kernels, and its position among the devices."""
 
     @property
     def communicator(self) -> Communicator: ...
@@ -45,9 +45,10 @@ class LoadedProgram(Protocol):
 
     @property
     def bound_collectives(self) -> dict[str, BoundCollective]:
-        """Collectives by the name of their start; of several calls of one computation, the one loaded last.
+        """Return the bound collectives by the name of their start thunk.
 
-        Thunks are loaded in schedule order, so a done waits for the one loaded last.
+        If a computation is called several times, the entry is that of the call loaded last. Thunks are loaded in
+        schedule order, so this is the one for which a done thunk waits.
         """
         ...
 
@@ -56,41 +57,41 @@ class LoadedProgram(Protocol):
 
     @property
     def host(self) -> HostChannel:
-        """Return the host's side: feeds of the present run, and Python functions."""
+        """Return the channel to the host: the feeds of the present run, and Python functions."""
         ...
 
     @property
     def position(self) -> memoryview:
-        """The device's position in its program, into which each row writes its thunk's number."""
+        """Return the device's position in its program, into which each row writes the number of its thunk."""
         ...
 
     def number_of(self, thunk: Thunk) -> int:
-        """Return the thunk's number in pre-order of the program (``thunk.walk``)."""
+        """Return the number of ``thunk`` in the pre-order of the program (``thunk.walk``)."""
         ...
 
     @property
     def recorder(self) -> ThunkRecorder | None:
-        """The recorder of the timeline; None if none is recorded."""
+        """Return the recorder of the timeline, or None if none is recorded."""
         ...
 
     @property
     def blocking(self) -> NDArray | None:
-        """A pred that is true in steps that wait for each collective at its start; None if no step does."""
+        """Return a pred that is true in steps that wait for each collective at its start, or None if no step does."""
         ...
 
     def array(self, view: ArrayView) -> NDArray:
-        """Return the array that ``view`` names in this device's memory."""
+        """Return the array that ``view`` refers to in this device's memory."""
         ...
 
     def seconds_of(self, thunk: Thunk) -> float:
-        """Return the predicted seconds of the thunk on one thread. It is called in the order of execution."""
+        """Return the predicted seconds of ``thunk`` on one thread. Calls must be in the order of execution."""
         ...
 
     def cutting_of(self, thunk: Thunk) -> Cutting:
-        """Return how the thunk's work is cut. It is called in the order of execution."""
+        """Return into how many pieces the kernel of ``thunk`` is cut. Calls must be in the order of execution."""
         ...
 
     @property
     def progress(self) -> ProgressPoints:
-        """The points at which the device polls collectives in flight."""
+        """Return the points at which the device polls collectives in flight."""
         ...

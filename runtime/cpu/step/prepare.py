@@ -1,7 +1,7 @@
 """Binding of thunks to a device's memory: one rule for each class of thunks.
 
-A bound thunk can be executed any number of times. It is either a ``Segment``, rows that native code runs, or an
-``Action``, a callable of Python that becomes one row.
+A bound thunk can be executed any number of times. It is either a ``Segment``, whose rows native code runs, or an
+``Action``, a Python callable that becomes one row.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from runtime.cpu.step.loaded_program import LoadedProgram
 
 Rule: TypeAlias = "Callable[[Thunk, LoadedProgram], Action | Segment]"
-#: By the names of the thunks' classes.
+#: Binding rules by the name of the thunk's class.
 RULES: Registry[str, Rule] = Registry("CPU rule")
 RULES.import_at_need(
     {"runtime.cpu.step.prepare_host": ("CallbackThunk", "InfeedThunk", "OutfeedThunk")}
@@ -62,7 +62,7 @@ R = TypeVar("R", bound=Action | Segment)
 def prepares(
     kind: type[T],
 ) -> Callable[[Callable[[T, LoadedProgram], R]], Callable[[T, LoadedProgram], R]]:
-    """Decorator: register the rule for thunks of ``kind``."""
+    """Return a decorator that registers a function as the rule for thunks of class ``kind``."""
 
     def decorator(rule: Callable[[T, LoadedProgram], R]) -> Callable[[T, LoadedProgram], R]:
         RULES.add(kind.__name__, cast("Rule", rule))
@@ -79,13 +79,13 @@ def prepare(thunk: Thunk, program: LoadedProgram) -> Action | Segment:
     return rule(thunk, program)
 
 
-# ---- pieces into which a kernel is cut, and when that pays
+# ---- the number of pieces into which a kernel is cut
 
-#: Shortest piece that pays for another thread: taking it costs a microsecond, its data may lie in the other core's
-#: cache, and the last piece is waited for.
+#: Shortest piece that pays for another thread. Taking a piece costs a microsecond, its data may be in the cache of
+#: another core, and the device's thread waits for the last piece.
 LEAST_SECONDS = 15e-6
 
-#: Pieces for each thread: a faster thread takes more of them.
+#: Largest number of pieces per thread. With more than one, a faster thread can take more pieces than a slower one.
 PIECES_PER_THREAD = 2
 
 
@@ -93,7 +93,8 @@ PIECES_PER_THREAD = 2
 class Cutting:
     """Limits on the number of pieces into which a kernel is cut.
 
-    shared: pieces that ``threads`` compute concurrently. in_turn: pieces of one thread, which polls between them.
+    ``threads`` threads compute up to ``shared`` pieces concurrently. Otherwise one thread computes up to ``in_turn``
+    pieces and polls collectives between them.
     """
 
     threads: int = 1
@@ -107,7 +108,7 @@ class Cutting:
 
 
 def pieces_worth(seconds: float, threads: int) -> int:
-    """Return the number of pieces (>= 1) for ``threads`` of a kernel that takes one thread ``seconds``."""
+    """Return into how many pieces (>= 1) a kernel that takes one thread ``seconds`` is cut for ``threads`` threads."""
     return max(1, min(PIECES_PER_THREAD * threads, int(seconds / LEAST_SECONDS)))
 
 
@@ -120,10 +121,11 @@ def prepare_sequence(thunk: ThunkSequence, program: LoadedProgram) -> Segment:
 
 
 def _segments(sequence: ThunkSequence, program: LoadedProgram) -> Iterator[Segment]:
+    """Yield the segments of the thunks of ``sequence``, with names for errors, timestamps and blocking waits."""
     for thunk in sequence.thunks:
         number = program.number_of(thunk)
         own = segment_of(number, prepare(thunk, program))
-        if not isinstance(thunk, ThunkSequence):  # which records its own timestamps
+        if not isinstance(thunk, ThunkSequence):  # a sequence records its timestamps itself
             own = joined(_stamped(thunk, [own], program))
         within = f"{thunk.name} in {sequence.name}"
         yield own.inside(within)
@@ -134,7 +136,7 @@ def _segments(sequence: ThunkSequence, program: LoadedProgram) -> Iterator[Segme
 def _stamped(
     thunk: Thunk, segments: Iterable[Segment], program: LoadedProgram
 ) -> Iterator[Segment]:
-    """Yield ``segments``, which are ``thunk``, between timestamps if the device records a timeline."""
+    """Yield ``segments``, which execute ``thunk``, and around them timestamps if a timeline is recorded."""
     recorder, number = program.recorder, program.number_of(thunk)
     if recorder is not None and thunk.is_composite:
         yield recording(number, recorder.begins(thunk))
@@ -145,16 +147,17 @@ def _stamped(
 
 @prepares(WhileThunk)
 def prepare_while(thunk: WhileThunk, program: LoadedProgram) -> Segment:
-    """Return rows: the condition; a jump behind the end unless the predicate holds; body; poll; jump to the condition.
+    """Return the rows of a loop.
 
-    If all thunks compute single elements, one call runs many trips, and is repeated while the predicate holds. A
-    timeline shows each thunk, so with one, rows run every trip.
+    The rows are the condition, a jump behind the loop unless the predicate holds, the body, a poll of collectives, and
+    a jump back to the condition. If all thunks compute single elements, one native call runs many trips, and is
+    repeated while the predicate holds; this is not done if a timeline is recorded, because it shows each thunk.
     """
     predicate = program.array(thunk.predicate)
     number, address = program.number_of(thunk), predicate.ctypes.data
     progress = program.progress
     condition = prepare_sequence(thunk.condition, program)
-    over = progress.since  # what comes after the loop follows the condition
+    over = progress.since  # the rows after the loop follow the condition
     body = prepare_sequence(thunk.body, program)
     look = progress.look(number) if progress.are_needed else Segment()
     progress.since = over
@@ -180,7 +183,11 @@ def prepare_while(thunk: WhileThunk, program: LoadedProgram) -> Segment:
 
 @prepares(ConditionalThunk)
 def prepare_conditional(thunk: ConditionalThunk, program: LoadedProgram) -> Segment:
-    """Return, for each branch but the last: a jump behind it unless chosen, the branch, a jump behind the last."""
+    """Return the rows of a conditional.
+
+    Each branch except the last consists of a jump behind the branch unless the selector chooses it, the rows of the
+    branch, and a jump behind the last branch.
+    """
     progress, begins = program.progress, program.progress.since
     branches, ends = [], []
     for branch in thunk.branches:
@@ -224,7 +231,10 @@ def prepare_copy(thunk: CopyThunk, program: LoadedProgram) -> Action | Segment:
 def _bound_kernel(
     thunk: Thunk, program: LoadedProgram, kernel: Kernel, arrays: KernelArrays
 ) -> Action | Segment:
-    """Bind the kernel, cut for threads and for polling of messages in flight; the latter not in blocking steps."""
+    """Bind ``kernel``, cut into pieces for several threads or for polling collectives in flight.
+
+    In blocking steps, in which no collective is in flight during the kernel, it is not cut for polling.
+    """
     cutting = program.cutting_of(thunk)
     action = _bound(program, kernel, arrays, cutting)
     name_code(action, thunk.name)
@@ -243,7 +253,7 @@ def _bound(
 ) -> Action:
     if cutting.is_uncut:
         return program.kernels.bind(kernel, arrays)
-    from runtime.cpu.sharing.cut_kernels import bind_shared  # few devices have a core to spare
+    from runtime.cpu.sharing.cut_kernels import bind_shared  # at need: few devices have spare cores
 
     return bind_shared(program.kernels, kernel, arrays, cutting)
 
@@ -259,6 +269,7 @@ def prepare_replica_id(thunk: ReplicaIdThunk, program: LoadedProgram) -> Action:
 
 
 def _filling(program: LoadedProgram, result: ArrayView, number: int) -> Action:
+    """Return the action that stores ``number`` in the scalar ``result``."""
     array = program.array(result)
     return copying(np.array(number, array.dtype), array)
 
@@ -294,7 +305,7 @@ def prepare_collective_done(thunk: CollectiveDoneThunk, program: LoadedProgram) 
 def _wait_if_blocking(
     start: CollectiveStartThunk, program: LoadedProgram, blocking: NDArray
 ) -> Segment:
-    """Return rows that wait for the collective where it has been started, in steps whose ``blocking`` is true."""
+    """Return rows that wait for the collective right after ``start``, in steps in which ``blocking`` is true."""
     number = program.number_of(start)
     wait = _wait_for(program.bound_collectives[start.name], start, program)
     if program.recorder is not None:
@@ -303,7 +314,7 @@ def _wait_if_blocking(
 
 
 def _wait_for(bound: BoundCollective, thunk: Thunk, program: LoadedProgram) -> Segment:
-    """Return rows of ``thunk`` that wait. They may run several times for one start."""
+    """Return rows of ``thunk`` that wait for ``bound``. They may run more than once for one start."""
     number = program.number_of(thunk)
     if not isinstance(bound, NativeCollective):
         return segment_of(number, PythonWait(bound))

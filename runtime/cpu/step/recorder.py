@@ -1,4 +1,4 @@
-"""Recorder: one device's timestamps, which native code records among its thunks (cpu/step/segment_ir.py)."""
+"""Recorder of one device's timestamps, which native code records between its thunks (cpu/step/segment_ir.py)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from runtime.timeline.timestamps import Moment, RecordedStep, mark_of
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
-#: Capacity of a log in timestamps; a longer step calls Python when the log is full.
+#: Capacity of a log in timestamps. When it is full, native code calls Python, which empties it.
 LOG_CAPACITY = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class _RecordedTimestamps:
-    """Timestamps of one step as consecutive arrays of marks and nanoseconds."""
+    """Timestamps of step ``number``, as consecutive arrays of shape [n, 2] that hold marks and nanoseconds."""
 
     number: int
     is_blocking: bool
@@ -32,12 +32,16 @@ class _RecordedTimestamps:
 
     @property
     def step(self) -> RecordedStep:
+        """Return the step with its timestamps."""
         timestamps = tuple((mark, at) for part in self.parts for mark, at in part.tolist())
         return RecordedStep(self.number, self.is_blocking, timestamps)
 
 
 class Recorder:
-    """Timestamps of the last ``RETAINED_STEPS`` steps. ``log_capacity``: how many native code may record in a row."""
+    """Recorder of the timestamps of the last ``RETAINED_STEPS`` steps of the program ``root``.
+
+    ``log_capacity`` is the number of timestamps that native code can record before it calls Python.
+    """
 
     def __init__(self, root: Thunk, log_capacity: int = LOG_CAPACITY) -> None:
         self._steps: deque[_RecordedTimestamps] = deque(maxlen=RETAINED_STEPS)
@@ -48,11 +52,12 @@ class Recorder:
 
     @property
     def steps(self) -> list[RecordedStep]:
-        """The recorded steps, oldest first; the last one may be unfinished."""
+        """Return the recorded steps, oldest first. The last one may be unfinished."""
         self.make_room()
         return [timestamps.step for timestamps in self._steps]
 
     def begin_step(self, number: int, is_blocking: bool) -> None:
+        """Begin step ``number``. ``is_blocking`` tells whether it waits for each collective at its start."""
         self.make_room()
         self._steps.append(_RecordedTimestamps(number, is_blocking))
 
@@ -61,20 +66,22 @@ class Recorder:
         return self._callback(thunk, Moment.BEGINS)
 
     def ends(self, thunk: Thunk) -> TimestampCallback:
+        """Return the callable that records the end of ``thunk``."""
         return self._callback(thunk, Moment.ENDS)
 
     def course(self, thunk: Thunk, collective: NativeCollective) -> tuple[TimestampCallback, ...]:
-        """Return the callables that record when ``collective``, awaited by ``thunk``, met its peers and completed."""
+        """Return the callables that record when ``collective``, for which ``thunk`` waits, met its peers and ended."""
         return tuple(
             self._callback(thunk, moment, Word(collective, word))
             for moment, word in ((Moment.MET, MET), (Moment.LANDED, LANDED))
         )
 
     def waited(self, start: Thunk) -> TimestampCallback:
+        """Return the callable that records the end of a blocking wait at ``start``."""
         return self._callback(start, Moment.WAITED)
 
     def make_room(self) -> None:
-        """Move the timestamps of the log into the current step."""
+        """Move the timestamps of the log into the record of the current step."""
         count = int(self._log[0])
         if count:
             entries = self._log[LOG_WORDS : LOG_WORDS + TIMESTAMP_WORDS * count]
@@ -82,7 +89,7 @@ class Recorder:
             self._log[0] = 0
 
     def record(self, mark: int, at: int) -> None:
-        """Record a timestamp for which the log has no room."""
+        """Record the event ``mark`` at the time ``at`` in nanoseconds, after making room in the log."""
         self.make_room()
         self._steps[-1].parts.append(np.array([[mark, at]], np.int64))
 
@@ -94,20 +101,20 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Time that native code writes into the header of a collective's steps (cpu/collective/shared_memory_ir.py)."""
+    """Word of the header of a collective's program in which native code stores a time (shared_memory_ir.py)."""
 
     collective: NativeCollective
     word: int
 
     @property
     def address(self) -> int:
-        """The address of the time. Raises RunError before the collective is connected."""
+        """Return the address of the word. Raises RunError before the collective is connected."""
         return self.collective.address + 8 * self.word
 
 
 @dataclass(frozen=True)
 class TimestampCallback:
-    """Callable that records one kind of timestamp: the time that is ``known``, or the present."""
+    """Callable that records the event ``mark`` at the time in the word ``known``, or at the present time."""
 
     recorder: Recorder
     mark: int
@@ -115,7 +122,7 @@ class TimestampCallback:
 
     @property
     def address(self) -> int:
-        """The address of the known time, for native code; 0 for the present."""
+        """Return the address of the known time, which native code reads, or 0 for the present time."""
         return 0 if self.known is None else self.known.address
 
     def __call__(self) -> None:

@@ -17,20 +17,20 @@ from runtime.cpu.kernels.native_call import NativeAction, NativeCall, SharedActi
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 
-#: Indices of a share's words; counters of all threads have cache lines of their own.
+#: Indices of a share's words. Counters that all threads update are in other cache lines than the constant words.
 CLAIMED, BACK, DONE, COUNT, PIECES = 0, 1, 8, 16, 17
 
 _LINE_WORDS = 8
 
-#: Sizes in words: of a piece (number of calls, address of the calls) and of a call (function, record).
+#: Words of a piece (number of calls, address of the calls) and words of a call (function, record).
 PIECE_WORDS, CALL_WORDS = 2, 2
 
 
 class Share:
-    """Share in memory, at ``address``."""
+    """A share (work_sharing_ir.py) in memory, at ``address``."""
 
     def __init__(self, pieces: Sequence[Sequence[NativeCall]]) -> None:
-        """Build the share; waits for the code of the calls."""
+        """Lay out ``pieces``, each a list of calls, in memory. It waits until the code of the calls is compiled."""
         calls = [[(c.function, c.record) for c in piece] for piece in pieces]
         self._calls = np.array(
             [word for piece in calls for call in piece for word in call], np.int64
@@ -50,7 +50,7 @@ class Share:
 
 FUNCTION = "spmd_segment"
 
-#: Codes in place of a function's address.
+#: Number of codes that a row can have in place of a function's address.
 CODES = 9
 
 JUMP, UNLESS, UNLESS_EQUAL, PYTHON, START, AWAIT, STAMP, SHARED, PROGRESS = range(CODES)
@@ -58,7 +58,11 @@ JUMP, UNLESS, UNLESS_EQUAL, PYTHON, START, AWAIT, STAMP, SHARED, PROGRESS = rang
 
 @record
 class RowRecord(Record):
-    """Row of a table: a function's address or a code, its record, the thunk's number; a jump's distance and operand."""
+    """Row of a table. ``function`` is the address of a native function, or a code.
+
+    ``record`` is the argument of the function or code, ``number`` the number of the row's thunk, ``away`` the distance
+    of a jump in rows, and ``value`` the operand of a code.
+    """
 
     function: Word
     record: Address
@@ -68,13 +72,13 @@ class RowRecord(Record):
 
 
 class Stop(IntEnum):
-    """Why a table was left."""
+    """Reason for which native code has left a table."""
 
     FINISHED = 0
-    BLOCKED = 1  # at a wait for late ranks
-    PYTHON = 2  # at a row that Python runs
-    INTERRUPTED = 3  # at a jump, after some time: call again
-    FAILED = 4  # at a collective's row, see STATUS
+    BLOCKED = 1  # It waits for ranks that have not arrived.
+    PYTHON = 2  # Python must run the row.
+    INTERRUPTED = 3  # Signals must be delivered; the caller calls again.
+    FAILED = 4  # The collective of the row has failed with STATUS.
 
 
 class HasProgram(Protocol):
@@ -82,7 +86,7 @@ class HasProgram(Protocol):
 
     @property
     def address(self) -> int:
-        """The address of the header of its program, once it is connected."""
+        """Return the address of the header of the collective's program. The collective must be connected."""
         ...
 
 
@@ -91,16 +95,16 @@ class HasTime(Protocol):
 
     @property
     def address(self) -> int:
-        """The address of the nanoseconds to record; 0 for the present time."""
+        """Return the address of the nanoseconds to record, or 0 for the present time."""
         ...
 
     def __call__(self) -> None:
-        """Record the timestamp in Python, when the log is full."""
+        """Record the timestamp in Python because the log is full."""
         ...
 
 
 class LazyShare:
-    """Share that is made at the first use of its address, which waits for the code of its pieces."""
+    """Share that is laid out at the first use of ``address``, which waits until the code of its pieces is compiled."""
 
     def __init__(self, pieces: Sequence[Sequence[NativeCall]]) -> None:
         self._pieces = pieces
@@ -111,16 +115,17 @@ class LazyShare:
 
     @property
     def address(self) -> int:
+        """Return the address of the share."""
         return self._share.address
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRow:
-    """Row of thunk ``number``: ``function`` is a code or a native call, whose argument is ``record``.
+    """Row of thunk ``number``. ``function`` is a code, or a native call whose argument is ``record``.
 
-    away: distance of a jump, in rows.
-    target: the callable that Python runs, or the collective.
-    within: for errors, the names of the row's thunk and of those around it, from the inside out.
+    ``away`` is the distance of a jump in rows, and ``value`` the operand of a code. ``target`` is the callable that
+    Python runs, the collective, the share, or the source of a timestamp. ``within`` names, for errors, the row's thunk
+    and the sequences around it, from the inside out.
     """
 
     number: int
@@ -133,39 +138,45 @@ class SegmentRow:
 
     @staticmethod
     def jump(number: int, away: int) -> SegmentRow:
+        """Return a jump by ``away`` rows."""
         return SegmentRow(number, JUMP, 0, away)
 
     @staticmethod
     def unless(number: int, predicate: int, away: int) -> SegmentRow:
-        """Return a jump that is taken if the byte at address ``predicate`` is 0."""
+        """Return a jump by ``away`` rows if the byte at address ``predicate`` is 0."""
         return SegmentRow(number, UNLESS, predicate, away)
 
     @staticmethod
     def unless_equal(number: int, selector: int, value: int, away: int) -> SegmentRow:
-        """Return a jump that is taken if the 32-bit number at address ``selector`` is not ``value``."""
+        """Return a jump by ``away`` rows if the s32 at address ``selector`` is not ``value``."""
         return SegmentRow(number, UNLESS_EQUAL, selector, away, value)
 
     @staticmethod
     def python(number: int, target: object) -> SegmentRow:
-        """Return a row that leaves the table, so that Python calls ``target``."""
+        """Return a row at which native code leaves the table, so that Python calls ``target``."""
         return SegmentRow(number, PYTHON, 0, target=target)
 
     @staticmethod
     def start(number: int, collective: HasProgram) -> SegmentRow:
+        """Return a row that starts ``collective``."""
         return SegmentRow(number, START, 0, target=collective)
 
     @staticmethod
     def wait(number: int, collective: HasProgram) -> SegmentRow:
+        """Return a row that waits for ``collective``."""
         return SegmentRow(number, AWAIT, 0, target=collective)
 
     @staticmethod
     def stamp(number: int, mark: int, stamp: HasTime) -> SegmentRow:
-        """Return a row that records ``mark`` and the time in the log; if that is full, Python calls ``stamp``."""
+        """Return a row that records ``mark`` and the time of ``stamp`` in the log.
+
+        Python calls ``stamp`` instead if the log is full.
+        """
         return SegmentRow(number, STAMP, 0, value=mark, target=stamp)
 
     @staticmethod
     def share(number: int, pieces: Sequence[Sequence[NativeCall]]) -> SegmentRow:
-        """Return a row of independent lists of calls, for all threads that share the device's work."""
+        """Return a row of independent ``pieces``, each a list of calls, which the threads of the device share."""
         return SegmentRow(number, SHARED, 0, target=LazyShare(pieces))
 
     @staticmethod
@@ -174,15 +185,16 @@ class SegmentRow:
         return SegmentRow(number, PROGRESS, 0)
 
     def polling(self) -> SegmentRow:
-        """Return the row, which polls between its pieces if it is a share."""
+        """Return the row with polls of the collectives in flight between its pieces, if it is a share."""
         return replace(self, value=1) if self.is_share else self
 
     def inside(self, what: str) -> SegmentRow:
-        """Return the row as a part of ``what``; rows that cannot fail need no name."""
+        """Return the row as a part of ``what``, which errors then name. A row that cannot fail stays unchanged."""
         return self if self.target is None else replace(self, within=(*self.within, what))
 
     @property
     def needs_python(self) -> bool:
+        """Return whether Python runs the row."""
         return self.function == PYTHON
 
     @property
@@ -197,12 +209,15 @@ class SegmentRow:
 
     @property
     def polls(self) -> bool:
-        """Return whether the row polls the collectives in flight, at its end or shortly before."""
+        """Return whether the row polls the collectives in flight."""
         return self.function == PROGRESS or (self.is_share and self.value != 0)
 
     @property
     def fields(self) -> tuple[int, int, int, int, int]:
-        """The fields of the row's RowRecord. Its collective must be connected. Waits for the code of its call."""
+        """Return the fields of the row's RowRecord.
+
+        The row's collective must be connected. The property waits until the code of the row's call is compiled.
+        """
         record = self.record
         if isinstance(self.function, NativeCall):
             return self.function.function, record, self.number, self.away, self.value
@@ -211,30 +226,33 @@ class SegmentRow:
         return self.function, record, self.number, self.away, self.value
 
 
-#: Callable with bound arrays.
+#: Callable whose arrays are bound.
 Action: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Rows, which include loops and branches; ``alive``: the objects that own the addresses in them."""
+    """Rows of a table, including those of loops and branches.
+
+    ``alive`` owns the memory whose addresses the rows contain.
+    """
 
     rows: tuple[SegmentRow, ...] = ()
     alive: tuple[object, ...] = field(default=(), repr=False)
 
     @property
     def is_native(self) -> bool:
-        """Return whether no row needs Python, failures apart."""
+        """Return whether native code alone runs the rows unless a collective fails."""
         return not any(row.needs_python for row in self.rows)
 
     def inside(self, what: str) -> Segment:
-        """Return the segment as a part of ``what``, which errors name."""
+        """Return the segment as a part of ``what``, which the errors of its rows then name."""
         return Segment(tuple(row.inside(what) for row in self.rows), self.alive)
 
 
 @dataclass(frozen=True)
 class PythonWait:
-    """Wait for a collective that Python runs. It is polled if other devices share the thread."""
+    """Wait for a collective that Python runs. If other devices share the thread, the collective is polled instead."""
 
     bound: BoundCollective
 
@@ -250,12 +268,15 @@ class TimestampRecorder(HasTime, Protocol):
 
 
 def recording(number: int, recorder: TimestampRecorder) -> Segment:
-    """Return a row of thunk ``number`` that records a timestamp."""
+    """Return a row of thunk ``number`` that records the event of ``recorder``."""
     return Segment((SegmentRow.stamp(number, recorder.mark, recorder),), (recorder,))
 
 
 def segment_of(number: int, action: Action | Segment) -> Segment:
-    """Return the segment of thunk ``number``: native calls are rows, anything else is one row that leaves the table."""
+    """Return the segment of thunk ``number`` that runs ``action``.
+
+    Every native call becomes a row. Any other callable becomes one row that Python runs.
+    """
     if isinstance(action, Segment):
         return action
     if isinstance(action, NativeAction):
@@ -268,7 +289,7 @@ def segment_of(number: int, action: Action | Segment) -> Segment:
 
 
 def either(number: int, flag: NDArray, if_true: Segment, if_false: Segment) -> Segment:
-    """Return a branch of thunk ``number`` on ``flag``, a pred that is read when the branch is reached."""
+    """Return a branch of thunk ``number``, which reads the pred ``flag`` when it is reached."""
     behind = (SegmentRow.jump(number, len(if_false.rows) + 1),) if if_false.rows else ()
     choose = SegmentRow.unless(number, flag.ctypes.data, len(if_true.rows) + len(behind) + 1)
     rows = (choose, *if_true.rows, *behind, *if_false.rows)
@@ -286,25 +307,25 @@ def joined(segments: Iterable[Segment]) -> Segment:
 
 # ---- points at which a computing device polls collectives in flight
 #
-# Messages make progress only while MPI is called, and native code calls it at polling points. A program has these
-# only while a collective is in flight that needs them, so many that the predicted time between two is at most
+# Messages make progress only while MPI is called, and native code calls it at polling points. A program has polling
+# points only while a collective is in flight that needs them, and the predicted time between two is at most
 # INTERVAL_SECONDS. A kernel that takes longer is cut as for several threads (runtime/cpu/sharing), with a poll after
-# each piece. Polls that come too soon, as in a loop of short trips, do nothing (cpu/step/in_flight_ir.py).
+# each piece. A poll soon after another one, as in a loop of short trips, does nothing (cpu/step/in_flight_ir.py).
 
 
-#: Longest time between two polls. At 10 Gbit/s 250 KB arrive meanwhile, about what a TCP connection buffers before its
-#: sender pauses. A poll takes 1 % of it if nothing has arrived, else 3 % (MPICH over TCP: 2 and 6 us).
+#: Longest predicted time between two polls. At 10 Gbit/s 250 KB arrive in this time, about as many as a TCP connection
+#: buffers before the sender pauses. A poll takes 1 % of it if nothing has arrived, else 3 % (MPICH over TCP).
 INTERVAL_SECONDS = 200e-6
 
 
 class ProgressPoints:
     """Insertion of polling points while a device's thunks are prepared in schedule order.
 
-    since: upper bound of the predicted seconds since the last poll, at the current point of the program.
+    ``since`` is an upper bound on the predicted seconds from the last poll to the current point of the program.
     """
 
     def __init__(self, overlaps: bool = True) -> None:
-        """``overlaps``: something is computed while a collective is in flight."""
+        """Begin without collectives. ``overlaps`` tells whether the device computes while collectives are in flight."""
         self.since = 0.0
         self._overlaps = overlaps
         self._flying: set[str] = set()
@@ -313,26 +334,27 @@ class ProgressPoints:
     def are_needed(self) -> bool:
         """Return whether a collective is in flight that makes progress only while it is polled.
 
-        A collective's start and done are in one computation, so a loop's body and a conditional's branches begin and
-        end with the same ones.
+        The start and the done of a collective are in the same computation, so the same collectives are in flight at the
+        begin and at the end of a loop's body and of a conditional's branches.
         """
         return self._overlaps and bool(self._flying)
 
     def start(self, name: str) -> None:
-        """Note that such a collective is in flight from here on; its start has polled it."""
+        """Note that the collective ``name``, which needs polls, is in flight from here on. Its start polls it."""
         if not self._flying:
             self.since = 0.0
         self._flying.add(name)
 
     def finish(self, name: str) -> None:
+        """Note that the collective ``name`` is no longer in flight."""
         self._flying.discard(name)
 
     def pieces(self, seconds: float) -> int:
-        """Return the number of pieces into which a kernel that takes ``seconds`` is cut."""
+        """Return into how many pieces a kernel that takes ``seconds`` is cut so that polls come often enough."""
         return max(1, math.ceil(seconds / INTERVAL_SECONDS)) if self.are_needed else 1
 
     def around(self, number: int, seconds: float, segment: Segment) -> Segment:
-        """Return ``segment``, a thunk of ``seconds``, with polls between its pieces and, if due, before it."""
+        """Return ``segment``, which takes ``seconds``, with polls between its pieces and, if one is due, before it."""
         own = Segment(tuple(row.polling() for row in segment.rows), segment.alive)
         is_cut = any(row.polls for row in own.rows)
         alone = seconds / self.pieces(seconds) if is_cut else seconds
@@ -342,6 +364,6 @@ class ProgressPoints:
         return own
 
     def look(self, number: int) -> Segment:
-        """Return a row of thunk ``number`` that polls."""
+        """Return a row of thunk ``number`` that polls the collectives in flight."""
         self.since = 0.0
         return Segment((SegmentRow.progress(number),))

@@ -1,10 +1,10 @@
-"""Native code that runs a table of thunks: it stores each one's number and calls its function.
+"""Native code that runs a table of thunks: it stores the number of each thunk and calls its function.
 
-Loops and branches are rows with a relative jump distance, so nothing nests, and tables can be concatenated. A
-collective over shared memory is two rows, its start and its wait, on the header of its steps (shared_memory_ir.py). A
-wait that blocks advances all collectives in flight (in_flight_ir.py) and leaves the table. So does a row that needs
-Python, and a jump after INTERVAL_NANOSECONDS, since signals are delivered to Python code only. The table stores its
-current row.
+Loops and branches are rows with a relative jump distance, so nothing nests, and tables can be concatenated. A native
+collective is two rows, its start and its wait, that refer to the header of its program (shared_memory_ir.py). A wait
+that blocks advances all collectives in flight (in_flight_ir.py) and then leaves the table. The code also leaves the
+table at a row that needs Python and, because only Python code can handle signals, at a jump if INTERVAL_NANOSECONDS
+have passed. The table stores the row at which to continue.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from runtime.cpu.step.segment import (
 )
 from runtime.cpu.step.work_sharing_ir import SHARE, add_shares
 
-#: Jumps after which the code looks at the clock; a trip of a loop is one.
+#: Number of jumps between two reads of the clock. Each trip of a loop jumps at least once.
 JUMPS = 32
-#: Time from one look to that at which the code returns. Returning costs microseconds.
+#: Time after the first read of the clock at which the code returns at a jump. Returning costs microseconds.
 INTERVAL_NANOSECONDS = 1_000_000
 
 _ROW = f"[{word_count(RowRecord)} x i64]"
 
 
 def add_segment(module: Module) -> None:
-    """Add ``FUNCTION``(table, polls of a wait before it blocks), which returns a Stop."""
+    """Add ``FUNCTION``(table, number of polls before a wait blocks), which returns a Stop."""
     add_action_interpreter(module, "internal")
     add_in_flight_list(module)
     add_shares(module)
@@ -66,7 +66,7 @@ def add_segment(module: Module) -> None:
 
 
 class _Segment:
-    """Writer of ``FUNCTION``: a loop over rows with a switch on their functions."""
+    """Writer of ``FUNCTION``: a loop over rows, which switches on the code or calls the function of each row."""
 
     def __init__(self, module: Module) -> None:
         self.f = FunctionWriter(
@@ -129,15 +129,20 @@ class _Segment:
         f.finish()
 
     def stop(self, why: Stop) -> None:
-        """Leave the table at this row, where the next call continues."""
+        """Return ``why`` from the function. The next call continues at this row."""
         self.table.element("i64", ROW).store(self.row)
         self.f.ret(why)
 
     def fail(self, status: Int) -> None:
+        """Store ``status`` and return Stop.FAILED."""
         self.table.element("i64", STATUS).store(status)
         self.stop(Stop.FAILED)
 
     def stamp(self, time_at: Pointer, full: str) -> None:
+        """Append a timestamp to the log, or go to ``full`` if the log is full.
+
+        The time is that in the word ``time_at``, or the present if the address is null.
+        """
         f, log = self.f, self.f.record.log
         count = log.word(0)
         room = f.label()
@@ -154,6 +159,7 @@ class _Segment:
         f.jump(self.next)
 
     def start(self, header: Pointer) -> None:
+        """Start the collective with ``header``; unless it completes at once, it is in flight."""
         f = self.f
         begun = f.call("i64", "spmd_start", header)
         with f.when(begun.equals(RunStatus.COMPLETE)):
@@ -164,6 +170,7 @@ class _Segment:
         self.fail(begun)
 
     def wait(self, header: Pointer) -> None:
+        """Wait for the collective with ``header``; if it blocks, advance all others and return."""
         f = self.f
         come = f.call("i64", "spmd_advance", header, self.spins)
         with f.when(come.equals(RunStatus.COMPLETE)):

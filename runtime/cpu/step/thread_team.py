@@ -1,4 +1,4 @@
-"""Thread team: runs the devices of one process on as many threads as it has cores, in native code."""
+"""Thread team: native threads that run the devices of one process, at most one per core."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from spmd.literal import NDArray
 
 
 class TeamWord(IntEnum):
-    """Fields of a team's record."""
+    """Words of a team's record."""
 
-    WORKERS = 0  # number of workers
-    WORKER_LIST = 1  # address of their addresses
-    STEP = 2  # its number
-    WORKING = 3  # workers that have tables: the first ones
+    WORKERS = 0  # Number of workers.
+    WORKER_LIST = 1  # Address of the list of the addresses of the workers' records.
+    STEP = 2  # Number of the current step.
+    WORKING = 3  # Number of workers that have tables; they precede the helpers.
 
 
 _IDLE_SPINS = 8_000
@@ -37,9 +37,9 @@ _abandoned: list[tuple[Worker, ...]] = []
 
 
 class ThreadTeam:
-    """Team of workers: the thread that calls ``run`` runs ``workers[0]``, threads of the team run the others.
+    """Team of workers. The thread that calls ``run`` runs ``workers[0]``; threads of the team run the others.
 
-    It cannot be used after a failed step.
+    A team cannot be used after a failed step.
     """
 
     def __init__(
@@ -48,9 +48,11 @@ class ThreadTeam:
         fail: Callable[[Worker, BaseException], None],
         cores: int = 1,
     ) -> None:
-        """``fail``: called with a failed worker and its error, to end the waits of the other workers.
+        """Start the threads of the team.
 
-        cores: number per worker. If any work is shared, a helper thread runs on each core beyond the worker's own.
+        ``fail`` is called with a failed worker and its error, and must end the waits of the other workers. ``cores`` is
+        the number of cores per worker. If any table has shares, a helper thread runs on each core beyond the first of
+        each worker.
         """
         self._working = len(workers)
         shared = any(table.has_shares for worker in workers for table in worker.tables)
@@ -80,7 +82,11 @@ class ThreadTeam:
         self._retire = weakref.finalize(self, _retire, self._workers[1:])
 
     def run(self) -> None:
-        """Run one step. Raises the first error that is not the consequence of another one."""
+        """Run one step of all devices.
+
+        If workers fail, it raises the first error that is no consequence of another rank's failure, or else the first
+        error.
+        """
         own = self._workers[0]
         try:
             stop = self._run(self._argument, 1)
@@ -90,7 +96,7 @@ class ThreadTeam:
                 else:
                     own.attend(stop)
                 stop = self._run(self._argument, 0)
-        except BaseException as error:  # noqa: BLE001 - raised when the others are still
+        except BaseException as error:  # noqa: BLE001 - raised once the other workers have stopped
             self._failed.add(error)
             self._fail(own, error)
             self._await_others()
@@ -99,7 +105,10 @@ class ThreadTeam:
             raise self._failed.cause()
 
     def _await_others(self) -> None:
-        """Wait until the other workers have stopped, which still use their memory. Helpers have no pieces left."""
+        """Wait until the other workers have stopped, since they use memory that the caller may free.
+
+        Helpers are idle at this point.
+        """
         deadline = time.monotonic() + _FAILURE_SECONDS
         others = self._workers[1 : self._working]
         while any(worker[WorkerWord.DONE] != worker[WorkerWord.ASKED] for worker in others):
@@ -110,7 +119,7 @@ class ThreadTeam:
 
 
 def _helper(helped: int) -> Worker:
-    """Return a worker without devices, which helps the first ``helped`` workers."""
+    """Return a worker without devices, which runs pieces of the shares of the first ``helped`` workers."""
 
     def wait(_rank: int, _row: SegmentRow) -> bool:
         raise AssertionError("a worker without devices waits for nobody")
@@ -121,7 +130,7 @@ def _helper(helped: int) -> Worker:
 
 
 class _Failures:
-    """Errors of all workers in one step, in the order in which they occurred."""
+    """Errors of all workers of a team, in the order in which they occurred."""
 
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
@@ -130,6 +139,7 @@ class _Failures:
         self.errors.append(error)
 
     def cause(self) -> BaseException:
+        """Return the first error that is not the report of a failed peer, or else the first error."""
         causes = [error for error in self.errors if not isinstance(error, PeerFailedError)]
         return (causes or self.errors)[0]
 
@@ -140,9 +150,9 @@ def _serve(
     failures: _Failures,
     _alive: tuple[Sequence[Worker], NDArray],
 ) -> None:
-    """Run a worker's thread: step after step, until it is retired or an error occurs.
+    """Run the steps of ``worker`` on the calling thread until the worker is retired or fails.
 
-    ``_alive``: objects that own the memory that native code reads.
+    ``_alive`` owns the memory that native code reads.
     """
     serve, argument = team_code().serve, ctypes.c_void_p(worker.address)
     stop = serve(argument, 0)
@@ -150,42 +160,43 @@ def _serve(
         while stop != WorkerStop.RETIRED:
             worker.attend(stop)
             stop = serve(argument, 1)
-    except BaseException as error:  # noqa: BLE001 - carried to the thread that runs the step
+    except BaseException as error:  # noqa: BLE001 - raised by the thread that runs the step
         failures.add(error)
         fail(worker, error)
         worker[WorkerWord.DONE] = worker[WorkerWord.ASKED]
 
 
 def _retire(workers: Sequence[Worker]) -> None:
+    """End the threads of ``workers``."""
     for worker in workers:
         team_code().retire(worker.address)
 
 
-# ---- a team that grows: one thread while steps are short, one for each core from the first longer step on
+# ---- a team that grows: one thread while steps are short, several threads once they are longer
 #
 # In a short step, synchronizing threads costs more than it saves: a sleeping thread takes a quarter of a millisecond to
 # wake, and a thread whose core other work occupies delays all others by a time slice.
 
 
-#: Seconds of a step that more threads must save.
+#: Least seconds that more threads must save per step.
 LEAST_SAVED = 10e-6
-#: Consecutive long steps after which the team grows: a single one may have been disturbed.
+#: Number of consecutive long steps after which the team grows. A single one may be an outlier.
 _LONG_STEPS = 4
-#: Multiple of LEAST_SAVED at which a single step suffices, even the first one, which touches new memory.
+#: Multiple of LEAST_SAVED at which one step suffices, even the first one, which is slowed by page faults.
 _CERTAIN = 20
-#: Timed steps: the first _TIMED, then every _EVERY-th.
+#: The first _TIMED steps are timed, and then every _EVERY-th step.
 _TIMED, _EVERY = 16, 64
 
 
 class GrowingTeam:
     """Team that runs steps on one thread, and on ``most`` threads once steps are long enough.
 
-    ``make`` returns a team of that many threads for the same devices. Steps are measured in processor time, not in
-    elapsed time: a thread that waits for its core is no reason for more threads.
+    ``make`` returns a team of the given number of threads for the same devices. Steps are measured in processor time,
+    not in elapsed time, because a thread that waits for its core does not profit from more threads.
     """
 
     def __init__(self, make: Callable[[int], ThreadTeam], most: int, *, small: bool) -> None:
-        """``small``: begin with one thread."""
+        """Begin with one thread if ``small``, otherwise with ``most`` threads."""
         self.most = most
         self._make = make
         self.threads = 1 if small else most
@@ -193,7 +204,7 @@ class GrowingTeam:
         self._steps = self._long_steps = 0
 
     def run(self) -> None:
-        """Run one step. Errors are those of ``ThreadTeam.run``."""
+        """Run one step, and grow the team if steps have become long. Raises the errors of ``ThreadTeam.run``."""
         if self.threads == self.most or not self._is_timed():
             self._team.run()
             return
@@ -206,5 +217,6 @@ class GrowingTeam:
             self._team = self._make(self.threads)
 
     def _is_timed(self) -> bool:
+        """Count the step and return whether its time is measured."""
         self._steps += 1
         return self._steps <= _TIMED or self._steps % _EVERY == 0

@@ -2,10 +2,11 @@
 
 The calling thread runs the first worker. The other threads stay in native code between steps: they spin for a while for
 the next step, then sleep on a semaphore. The system often wakes a thread on the core of the thread that woke it, which
-is about to spin there: a worker that finds itself on an earlier worker's core moves before the step.
+is about to spin there. A worker that finds itself on an earlier worker's core therefore moves to another core before
+the step.
 
-If there are more cores than workers, further workers have no tables: they run pieces of the others' shares
-(work_sharing_ir.py) until the step is over.
+If there are more cores than workers, the additional workers are helpers without tables. They run pieces of the shares
+of the others (work_sharing_ir.py) until the step is over.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from runtime.cpu.step.work_sharing_ir import HELP
 from runtime.cpu.step.worker import DRIVE, REWIND, WorkerStop, WorkerWord
 from runtime.cpu.step.worker_ir import add_worker, pointer_to
 
-#: Sleep of a helper between two polls for shares, after SPIN_LIMIT polls without success.
+#: Time that a helper sleeps between two polls for shares once SPIN_LIMIT polls have found none.
 SLEEP_MICROSECONDS = 50
 
 
 def team_ir() -> str:
+    """Return a module with the functions of ``TeamCode``."""
     module = Module("declare i32 @sem_init(ptr, i32, i32)", "declare i32 @usleep(i32)")
     module.declare("declare i32 @sem_wait(ptr)")
     module.declare("declare i32 @sem_post(ptr)")
@@ -51,9 +53,9 @@ def _add_open(module: Module) -> None:
 
 
 def _add_assist(module: Module) -> None:
-    """Add ``assist``(worker, helped): run pieces of shares until the first worker has finished the step.
+    """Add ``assist``(worker, helped), which runs pieces of the shares of the first ``helped`` workers.
 
-    It also ends when another step is requested. It returns the number of the step.
+    It returns the number of the step when the first worker has finished the step or another step is requested.
     """
     f = internal_function(module, "assist", "ptr", "i64", result="i64", attributes="")
     worker, helped = f.parameters
@@ -103,7 +105,7 @@ def _add_serve(module: Module) -> None:
 
 
 def _await_step(f: FunctionWriter, worker: Pointer, done: Int) -> None:
-    """Wait until another step than ``done`` is requested: spin, then sleep. The function returns on retirement."""
+    """Spin, then sleep, until a step other than ``done`` is requested. On retirement the function returns."""
     asked, asleep = pointer_to(worker, WorkerWord.ASKED), pointer_to(worker, WorkerWord.ASLEEP)
     spin_limit = worker.word(WorkerWord.SPIN_LIMIT)
     with f.repeat(0) as look:
@@ -124,7 +126,7 @@ def _await_step(f: FunctionWriter, worker: Pointer, done: Int) -> None:
 
 
 def _keep_apart(f: FunctionWriter, worker: Pointer) -> None:
-    """Move to another core if an earlier worker is on this one."""
+    """Move the thread to another core if an earlier worker is on this one."""
     core = note_core(f, worker)
     earlier, workers = worker.word(WorkerWord.EARLIER), worker.pointer(WorkerWord.WORKERS)
     with f.repeat(0) as each:
@@ -159,7 +161,7 @@ def _add_team(module: Module) -> None:
         note_core(f, own)
         with f.loop(
             count, nonempty=False
-        ) as i:  # all before any runs: a worker looks at others' states
+        ) as i:  # rewind all before any runs, because a worker reads the states of others
             f.call("void", REWIND, workers.pointer(i))
         with f.loop(count, first=1, nonempty=False) as i:
             f.call("void", "ask", workers.pointer(i), step)
@@ -174,7 +176,7 @@ def _add_team(module: Module) -> None:
 def _join(f: FunctionWriter, own: Pointer, workers: Pointer, step: Int) -> None:
     """Wait for the workers that have tables; helpers have no unfinished pieces.
 
-    The function returns if the workers are late.
+    If a worker is late, the function returns JOINING, so that Python can handle signals.
     """
     working, rounds = f.parameters[0].word(TeamWord.WORKING), own.word(WorkerWord.ROUNDS)
     spin_limit = rounds + own.word(WorkerWord.YIELDS)

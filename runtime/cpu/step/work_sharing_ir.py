@@ -1,13 +1,13 @@
-"""Native code of work sharing: the device's thread and helpers take the pieces of one thunk.
+"""Native code of work sharing: the thread of a device and helpers take the pieces of one thunk.
 
-A *share* is a list of independent pieces, each a list of native calls. The device's thread resets it, publishes its
-address in the worker's OPEN_SHARE word, takes pieces from the front until none is left, and waits for the pieces that
-others have taken. Helpers take pieces from the back: if threads are equally fast, a thread gets the same piece in the
-next thunk and in the next step.
+A *share* is a list of independent pieces, each a list of native calls. The device's thread resets the share, publishes
+its address in the worker's OPEN_SHARE word, takes pieces from the front until none is left, and waits for the pieces
+that helpers have taken. Helpers take pieces from the back. If all threads are equally fast, each thread thus gets the
+same pieces in the next thunk and in the next step, whose data are in its cache.
 
 A thread takes a piece by incrementing CLAIMED, and has got one if the old value was less than COUNT, so front and back
-never overlap. A helper that comes late finds no piece, in whichever run of the share it comes: only the device's thread
-resets the share, when every piece of the previous run is done.
+never overlap. A helper that comes late finds no piece, whether or not the share runs again: only the device's thread
+resets the share, after every piece of the previous run is done.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from runtime.cpu.step.in_flight_ir import LOOK_AROUND
 from runtime.cpu.step.segment import BACK, CALL_WORDS, CLAIMED, COUNT, DONE, PIECE_WORDS, PIECES
 from runtime.cpu.step.spin_wait_ir import give_way
 
-#: Polls for the end of the others' pieces, each with a pause, before the core is yielded between polls.
+#: Number of polls for the end of the helpers' pieces after which the core is yielded between polls.
 _SPIN_LIMIT = 2000
 
 SHARE, HELP = "spmd_share", "spmd_help"
 
 
 def add_shares(module: Module) -> None:
-    """Add functions to a module that has those of ``add_in_flight_list``.
+    """Add the functions of shares to ``module``, which must have those of ``add_in_flight_list``.
 
-    SHARE(share, address of the OPEN_SHARE word, or null without helpers; table, or null). If a table is given,
-    collectives in flight are polled between pieces. HELP(address of an OPEN_SHARE word) returns whether it has run a
-    piece.
+    SHARE(share, address of the OPEN_SHARE word or null, table or null) runs a share; the word is null if there are no
+    helpers. If a table is given, its collectives in flight are polled between pieces. HELP(address of an OPEN_SHARE
+    word) runs one piece of the published share, if there is one, and returns whether it did.
     """
     _add_run_piece(module)
     _add_share(module)

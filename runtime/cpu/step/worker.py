@@ -1,4 +1,4 @@
-"""Worker thread: runs the tables of its devices in native code and calls Python for the rows that need it."""
+"""Worker thread: it runs the tables of its devices in native code and calls Python for the rows that need it."""
 
 from __future__ import annotations
 
@@ -20,67 +20,69 @@ Result = TypeVar("Result")
 
 _LINE_WORDS = 8
 
-#: REWIND(worker): set its tables to their first rows. DRIVE(worker, begin): run its tables, from their first rows if
-#: ``begin``.
+#: REWIND(worker) sets the worker's tables to their first rows. DRIVE(worker, begin) runs the tables, from their first
+#: rows if ``begin`` is not 0.
 REWIND, DRIVE = "rewind", "spmd_drive"
 
 
 class WorkerWord(IntEnum):
-    """Fields of a worker's record; fields that different threads write have cache lines of their own."""
+    """Words of a worker's record. Words that different threads write are in different cache lines."""
 
     TABLES = 0  # number of tables
-    TABLE_LIST = 1  # address of their addresses
+    TABLE_LIST = 1  # address of the list of the tables' addresses
     SPINS = 2  # polls of a wait, if the worker has one table
     ROUNDS = 3  # rounds without progress before the core is yielded between rounds
     YIELDS = 4  # rounds with a yield before the worker returns
-    CURRENT = 5  # the table at which it stopped
+    CURRENT = 5  # index of the table at which it stopped
     SPIN_LIMIT = (
         6  # polls for the next step before the thread sleeps; it yields the core in the second half
     )
-    WORKERS = 7  # address of the addresses of the team's workers
-    ASKED = 8  # number of the requested step; negative: retire
-    EARLIER = 9  # number of workers before it, whose cores it avoids
+    WORKERS = 7  # address of the list of the addresses of the team's workers
+    ASKED = 8  # number of the requested step; negative: the thread must end
+    EARLIER = 9  # number of workers before this one, whose cores it avoids
     HELPED = (
-        10  # number of workers, from the first on, that a helper helps; 0: it has tables of its own
+        10  # number of workers, from the first on, whose shares a helper runs; 0: it is no helper
     )
     DONE = 16  # number of the completed step
     ASLEEP = 17
-    CORE = 18  # on which it began the step
-    OPEN_SHARE = 19  # address of the share whose pieces may be taken; 0: none
+    CORE = 18  # core on which the worker began the step
+    OPEN_SHARE = 19  # address of the share whose pieces helpers may take; 0: none
     SEMAPHORE = 24
 
 
-#: A ``sem_t`` is 32 bytes in glibc and musl.
+#: Size of the record, which ends with a ``sem_t`` of 32 bytes, as in glibc and musl.
 WORKER_WORDS = 32
 
 
 class WorkerStop(IntEnum):
-    """Reason for which a call of a worker or team returned, beyond a table's ``Stop``."""
+    """Reason, in addition to those of ``Stop``, for which a call of a worker or team has returned."""
 
-    RETIRED = 5  # the worker's thread is to end
-    JOINING = 6  # the first worker has finished, others have not
+    RETIRED = 5  # The worker's thread must end.
+    JOINING = 6  # The first worker has finished and waits for others.
 
 
 class TeamCode:
-    """Native functions, as ctypes calls them; all return a Stop or a WorkerStop."""
+    """Native functions of workers and teams as ctypes functions. All results are a Stop or a WorkerStop."""
 
     def __init__(self) -> None:
         self.library = team_library()
         word, pointer = ctypes.c_int64, ctypes.c_void_p
         function = self.library.function
-        #: (worker, begin): its tables, from their first row where ``begin``; otherwise on.
+        #: drive(worker, begin) runs the worker's tables, from their first rows if ``begin`` is not 0.
         self.drive = function(DRIVE, word, pointer, word)
-        #: (worker, at_work): wait for steps and run them, until something needs Python.
+        #: serve(worker, at_work) runs the current step on if ``at_work``, then waits for steps and runs them.
+        #: It returns when Python is needed.
         self.serve = function("spmd_serve", word, pointer, word)
-        #: (team, begin): a step on all workers.
+        #: team(team, begin) runs a step on all workers, a new one if ``begin`` is not 0.
         self.team = function("spmd_team", word, pointer, word)
-        #: (worker): let its thread return RETIRED.
+        #: retire(worker) makes the worker's thread return RETIRED.
         self.retire = function("spmd_retire", None, pointer)
         self.open_worker = function("spmd_open_worker", None, pointer)
 
 
 @cache
 def team_library() -> NativeLibrary:
+    """Return the library of the functions of ``TeamCode``."""
     names = (FUNCTION, DRIVE, "spmd_serve", "spmd_team", "spmd_retire", "spmd_open_worker")
     return host_jit().compile(
         DeferredIr("runtime.cpu.step.thread_team_ir", "team_ir"), names, passes=Passes.CALL
@@ -89,6 +91,7 @@ def team_library() -> NativeLibrary:
 
 @cache
 def team_code() -> TeamCode:
+    """Return the process's functions of workers and teams, which are compiled at the first use."""
     return TeamCode()
 
 
@@ -109,14 +112,15 @@ _PAUSE_SECONDS = 50e-6
 
 
 class Worker:
-    """Tables that one thread runs in turn. ``address``: of its record (worker_ir.py)."""
+    """The tables that one thread runs in turn. ``address`` is the address of the worker's record (worker_ir.py)."""
 
     def __init__(
         self, tables: Sequence[Table], wait_handler: WaitHandler, spins: int = 0, rounds: int = 0
     ) -> None:
-        """``spins``: polls of a wait before the core is yielded, if the worker has one table.
+        """Make the record of a worker that runs ``tables``.
 
-        rounds: rounds through several tables before that.
+        If there is one table, a wait polls ``spins`` times before it blocks. If there are several, the worker runs
+        ``rounds`` rounds without progress before it yields the core between rounds.
         """
         self.tables = tuple(tables)
         self._wait_handler = wait_handler
@@ -137,7 +141,7 @@ class Worker:
         self._argument = ctypes.c_void_p(self.address)
 
     def publish_shares(self) -> None:
-        """Publish the shares of its devices to other workers."""
+        """Publish the shares of the worker's devices to helpers from now on."""
         for table in self.tables:
             table.publish_at(self.address + 8 * WorkerWord.OPEN_SHARE)
 
@@ -148,7 +152,7 @@ class Worker:
         self._view[word] = value
 
     def run(self) -> None:
-        """Run a step of its devices on the calling thread. Raises the error of a row, with notes on its position."""
+        """Run a step of the worker's devices on the calling thread. Raises the error of a row, with position notes."""
         stop = self._drive(self._argument, 1)
         while stop:
             self.attend(stop)
@@ -156,12 +160,12 @@ class Worker:
 
     @property
     def current(self) -> Table:
-        """The table at which it stopped last."""
+        """Return the table at which native code has stopped last."""
         return self.tables[self._view[WorkerWord.CURRENT]]
 
     def attend(self, stop: int) -> None:
-        """Handle the reason for which native code returned."""
-        with np.errstate(all="ignore"):  # infinities and nan are values here
+        """Handle ``stop``, the reason for which native code has returned."""
+        with np.errstate(all="ignore"):  # infinities and nan are ordinary values of a program
             if stop == Stop.BLOCKED:
                 self._wait()
             elif stop != Stop.INTERRUPTED:
@@ -171,6 +175,7 @@ class Worker:
                 self._guarded(table, partial(self._ask, table))
 
     def _do_row(self, table: Table, stop: int) -> None:
+        """Run the current row of ``table`` in Python, or raise the error of its failed collective."""
         target = table.row.target
         if stop == Stop.FAILED:
             assert isinstance(target, NativeCollective)
@@ -185,7 +190,7 @@ class Worker:
         table.pass_row()
 
     def _ask(self, table: Table) -> None:
-        """Poll the collective that Python runs for ``table``; resume the table if it is complete."""
+        """Poll the collective that Python runs for ``table``. If it is complete, the table is resumed."""
         wait = table.row.target
         assert isinstance(wait, PythonWait)
         if wait.bound.test():
@@ -194,6 +199,7 @@ class Worker:
             self._in_python.remove(table)
 
     def _wait(self) -> None:
+        """Call the wait handler for every unfinished device, and pause if none has waited."""
         waiting = [table for table in self.tables if table.state is not State.FINISHED]
         for table in waiting:
             _enter_in_flight(table)
@@ -204,7 +210,7 @@ class Worker:
             time.sleep(_PAUSE_SECONDS)
 
     def _guarded(self, table: Table, work: Callable[[], Result]) -> Result:
-        """Run ``work``; an error gets notes on the position of ``table``'s device."""
+        """Run ``work`` and add notes on the position of ``table``'s device to its errors."""
         try:
             return work()
         except Exception as error:
@@ -214,7 +220,7 @@ class Worker:
 
 
 def _enter_in_flight(table: Table) -> None:
-    """Let collectives that native code has started advance while Python waits for others."""
+    """Let the native collectives in flight make progress while Python waits for other collectives."""
     for row in table.in_flight:
         assert isinstance(row.target, NativeCollective)
         row.target.enter()

@@ -1,8 +1,8 @@
 """Native code of a worker: it runs the tables of one thread's devices in turn.
 
-Each round runs every table until it blocks; a device that waits for another one of the same worker costs one poll per
-round. After some rounds without progress the worker yields the core, and after some more it returns, so that Python can
-detect a stall.
+Each round runs every table until it blocks, so a device that waits for another device of the same worker costs one poll
+per round. After some rounds without progress the worker yields the core between rounds, and after some more it returns,
+so that Python can detect a stall.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from runtime.cpu.step.worker import DRIVE, REWIND, WorkerWord
 
 
 def pointer_to(worker: Pointer, word: WorkerWord) -> Pointer:
+    """Return the address of ``word`` of the record ``worker``."""
     return worker.element("i64", word.value)
 
 
 def add_worker(module: Module) -> None:
-    """Add REWIND and DRIVE to a module that has a segment's functions."""
+    """Add REWIND and DRIVE to ``module``, which must have the functions of ``add_segment``."""
     _add_rewind(module)
     _add_drive(module)
 
@@ -51,7 +52,7 @@ def _add_drive(module: Module) -> None:
     current = pointer_to(worker, WorkerWord.CURRENT)
     with f.repeat(0, current.word()) as turn:
         vain, start = turn.values
-        # If the round resumes at a table, those before it count as unfinished and as having moved.
+        # If the round resumes at a table, the tables before it count as unfinished and as having made progress.
         with f.repeat(start, start, start) as each:
             i, alive, moved = each.values
             each.leave(i.compared("uge", count))
@@ -71,7 +72,7 @@ def _add_drive(module: Module) -> None:
 
 
 def _drive_table(f: FunctionWriter, each: Repetition, current: Pointer) -> None:
-    """Run the next table until it blocks; count it if it is unfinished, and if it has moved."""
+    """Run the next table until it blocks. Count the table if it is unfinished, and if it has made progress."""
     worker = f.parameters[0]
     i, alive, moved = each.values
     table = worker.pointer(WorkerWord.TABLE_LIST).pointer(i)

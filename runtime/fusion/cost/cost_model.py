@@ -1,4 +1,4 @@
-"""Time of elements and bytes on a machine, and cost of a kernel."""
+"""Cost of a kernel, and the machine's rates for element operations and memory traffic from which it is computed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.shape import PrimitiveType
 
-#: An array is found at the level that holds this many of its size, because other arrays are touched
-#: between two uses.
+#: Number of arrays of equal size that a memory level must hold for an array to be found there at its next use: other
+#: arrays are touched between two uses.
 NEIGHBOURS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCost:
-    """Cost of one execution. seconds: from dispatch to end. bytes_read, bytes_written: each touched byte once.
+    """Cost of one execution of a kernel.
 
-    least: no kernel that also computes some of the inputs takes fewer seconds.
-    evaluations: elements computed, over all computing instructions; code: number of their occurrences in the code.
-    reads: occurrences in the code that read elements of inputs, or iota. values: occurrences of all values. loops: the
-    most loops, one after the other, that the kernel consists of.
+    ``seconds`` is the time from dispatch to end. ``least`` is a lower bound on the seconds of any kernel that computes
+    some of this kernel's inputs as well. ``bytes_read`` and ``bytes_written`` count each touched byte once.
+    ``evaluations`` is the number of elements computed, over all instructions that compute.
+
+    The other fields count occurrences in the generated code: ``code`` those of computing instructions, ``reads`` those
+    that read an input or an iota, ``values`` those of all values. ``loops`` is an upper bound on the number of loops
+    that the kernel runs one after the other.
     """
 
     seconds: float
@@ -38,19 +41,20 @@ class KernelCost:
 
     @property
     def bytes(self) -> float:
+        """Return the bytes read and written."""
         return self.bytes_read + self.bytes_written
 
 
 @dataclass
 class CostModel:
-    """Costs of operations on a machine: of elements of each instruction and arrays of each size, computed once."""
+    """Costs of element operations and memory traffic on one machine, cached by instruction and by array size."""
 
     machine: MachineDescription
     _instructions: dict[HloInstruction, float] = field(default_factory=dict)
     _arrays: dict[float, float] = field(default_factory=dict)
 
     def element(self, x: HloInstruction) -> float:
-        """Return the seconds of one element of ``x``."""
+        """Return the seconds to compute one element of ``x``."""
         known = self._instructions.get(x)
         if known is None:
             operand = x.operand(0) if x.num_operands else x
@@ -59,22 +63,26 @@ class CostModel:
         return known
 
     def combining(self, kind: PrimitiveType) -> float:
-        """Return the seconds of one more element in a sum or a maximum."""
+        """Return the seconds to combine one more element of type ``kind``, which are those of an addition."""
         return element_seconds(Opcode.ADD, kind, kind, self.machine)
 
     def array(self, size: float) -> float:
-        """Return the seconds to read or write ``size`` bytes of one array that was not touched just before."""
+        """Return the seconds to read or write ``size`` bytes that the same kernel has not touched before."""
         known = self._arrays.get(size)
         if known is None:
             known = self._arrays[size] = size / self.machine.level_for(NEIGHBOURS * size).bandwidth
         return known
 
     def again(self, size: float, among: float) -> float:
-        """Return the seconds of rereading ``size`` bytes in a kernel that goes over ``among`` bytes again and again."""
+        """Return the seconds to reread ``size`` bytes in a kernel that repeatedly traverses ``among`` bytes."""
         return size / self.machine.level_for(among, same_kernel=True).bandwidth
 
     def kernel(self, work: float, rows: float, loops: int = 1) -> float:
-        """Return the seconds from dispatch to end of ``work`` seconds in ``rows`` rows of ``loops`` loops."""
+        """Return the seconds from dispatch to end of a kernel.
+
+        ``work`` is the seconds spent on elements, ``rows`` the number of times that an innermost loop begins, and
+        ``loops`` the number of loops that run one after the other.
+        """
         return self.machine.start_seconds(loops, rows) + work
 
 

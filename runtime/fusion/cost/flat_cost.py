@@ -1,4 +1,4 @@
-"""Cost of a flat kernel: each element is computed from elements at its own index and from scalars."""
+"""Cost of a flat kernel, each element of which is computed from scalars and from elements at its own index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ def flat_cost(
     inputs: Collection[HloInstruction],
     cost_model: CostModel,
 ) -> KernelCost:
-    """Return the cost as in ``loop_cost``: arrays are touched once, scalars computed once, in one innermost loop."""
+    """Return the cost of a flat kernel: one innermost loop, which touches each array once and computes each scalar
+    once.
+
+    ``loop_cost`` would give the same result for such a kernel, but needs index maps.
+    """
     points = float(next(iter(roots)).array_shape.num_elements)
     compute = evaluations = 0.0
     code = values = 0

@@ -1,12 +1,12 @@
 """Cost of a loop over the elements of a kernel's results: work and traffic, from index maps.
 
-For each element it computes what the results need, down to the kernel's inputs. An element that several instructions
-need with the same index map is computed once; with two maps, twice. A value that does not change along the innermost
-loop is computed once per row. Each touched byte of an input is fetched once; bytes that are touched again come from the
-memory level that holds them.
+The loop computes for each element the values that the results need, down to the kernel's inputs. An element that
+several instructions need with the same index map is computed once; with two maps, twice. A value that does not change
+along the innermost loop is computed once per row. Each touched byte of an input is fetched once; bytes that are touched
+again come from the memory level that holds them.
 
-Kernels that fusion tries have most of their instructions in common. What an instruction reads of its operands at an
-index map is therefore computed once for all kernels with the same loop dimensions (``LoopSpace``).
+Kernels that fusion tries have most of their instructions in common. The reads that an instruction makes of its operands
+at an index map are therefore cached for all kernels with the same loop dimensions (``LoopSpace``).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from spmd.ops.opdef import OPS
 
 @dataclass(eq=False, slots=True)
 class _ElementUse:
-    """Use of an instruction's elements. ``map``: the index map, which depends on ``variables``.
+    """Use of an instruction's elements at the indices ``map``, which depend on the loop variables ``variables``.
 
-    times: number of evaluations; inner: the loop variable that moves fastest through the elements seen there.
-    points: number of different indices of ``map``.
+    ``times`` is the number of evaluations, and ``points`` the number of different indices among them. ``inner`` is the
+    loop variable that moves fastest through the kernel's result, or None if the result has one element.
     """
 
     map: IndexMap
@@ -40,14 +40,14 @@ class _ElementUse:
     points: float
 
 
-#: Instructions whose index decides which operand is read.
+#: Opcodes whose result index decides which operand is read.
 _PIECEWISE = frozenset({Opcode.CONCATENATE, Opcode.PAD})
-#: The fraction of the loop's indices at which each use of an instruction takes place.
+#: The uses of one instruction, each with the fraction of the loop's indices at which it takes place.
 _Uses: TypeAlias = dict[_ElementUse, float]
 
 
 class _OperandUse(NamedTuple):
-    """Use of ``operand`` by the fraction ``share`` of the user's elements."""
+    """Use of ``operand`` by an instruction, for the fraction ``share`` of that instruction's elements."""
 
     operand: HloInstruction
     use: _ElementUse
@@ -55,10 +55,12 @@ class _OperandUse(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """Way in which one use of all elements reads an array, of which it touches ``touched`` bytes.
+    """Cost of reading an array in memory at all indices of one use.
 
-    slowdown: by strides. first, again: seconds of reading each byte once, and again.
-    run: number of the last loop dimensions that move through the array in its order, or not at all.
+    ``touched`` is the number of bytes that are read at least once. Fetching them takes ``first`` seconds, times
+    ``slowdown`` if the innermost loop strides through the array; rereading bytes takes ``again`` seconds. ``run`` is
+    the number of trailing loop dimensions that traverse the array in memory order, or that the array does not depend
+    on.
     """
 
     slowdown: float
@@ -70,9 +72,10 @@ class _Reading(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Instruction:
-    """Costs and reads of an instruction ``x`` in a loop space. seconds: those of one element.
+    """Cached costs of the instruction ``x`` in a loop space; computing one element takes ``seconds``.
 
-    operand_uses: uses of operands by each use; readings: ways of reading it in memory.
+    ``operand_uses`` maps a use of ``x`` to the uses of operands that it causes, and ``readings`` maps it to the cost of
+    reading ``x`` if that is in memory.
     """
 
     x: HloInstruction
@@ -83,9 +86,10 @@ class _Instruction:
 
 @dataclass(eq=False)
 class LoopSpace:
-    """Index space of loops of dimensions ``sizes``, with tables of what instructions read when they are computed there.
+    """Index space of all loops over ``sizes``, with the cached uses and costs of the instructions computed in such
+    loops.
 
-    There is one ``_ElementUse`` for each map and inner variable.
+    There is exactly one ``_ElementUse`` for each pair of an index map and an innermost variable.
     """
 
     cost_model: CostModel
@@ -98,7 +102,7 @@ class LoopSpace:
         self._wide = [d for d, size in enumerate(self.sizes) if size != 1]
 
     def of_root(self, root: HloInstruction) -> _ElementUse:
-        """Return the use of a root's elements by the loop: one at each index."""
+        """Return the use of the elements of ``root`` by the loop, which writes one of them at each index."""
         at = identity(len(self.sizes))
         inner = _innermost(at, self.sizes)
         return self.use(
@@ -106,7 +110,7 @@ class LoopSpace:
         )
 
     def use(self, at: IndexMap, inner: int | None) -> _ElementUse:
-        """Return the use of elements at the map ``at``, through which the variable ``inner`` moves fastest."""
+        """Return the use of elements at the index map ``at`` in a loop whose variable ``inner`` moves fastest."""
         key = (at, inner)
         found = self._uses.get(key)
         if found is None:
@@ -117,7 +121,10 @@ class LoopSpace:
         return found
 
     def _times(self, variables: frozenset[int], inner: int | None) -> float:
-        """Return how often a value is computed there; the innermost loop is left out if the value ignores it."""
+        """Return how often a value that depends on ``variables`` is computed.
+
+        It is computed at each index of the loop, or once per row if it does not depend on ``inner``.
+        """
         if not variables:
             return 1.0
         if inner is None or inner in variables:
@@ -125,13 +132,14 @@ class LoopSpace:
         return self._points / max(self.sizes[inner], 1)
 
     def instruction(self, x: HloInstruction) -> _Instruction:
+        """Return the cached costs of ``x``."""
         found = self._instructions.get(x)
         if found is None:
             found = self._instructions[x] = _Instruction(x, self.cost_model.element(x))
         return found
 
     def operand_uses(self, one: _Instruction, use: _ElementUse) -> tuple[_OperandUse, ...]:
-        """Return the uses of operands by an instruction of which ``use`` is made."""
+        """Return the uses of operands that ``use`` of the instruction ``one`` causes."""
         found = one.operand_uses.get(use)
         if found is None:
             found = one.operand_uses[use] = tuple(self._operand_uses_of(one.x, use))
@@ -147,7 +155,7 @@ class LoopSpace:
             yield _OperandUse(operand, self.use(access.map, use.inner), access.share)
 
     def reading(self, one: _Instruction, use: _ElementUse) -> _Reading:
-        """Return how ``use`` reads an instruction that is in memory."""
+        """Return the cost of reading ``one``, whose value is in memory, at the indices of ``use``."""
         found = one.readings.get(use)
         if found is None:
             found = one.readings[use] = self._reading_of(one.x, use)
@@ -160,17 +168,18 @@ class LoopSpace:
         return _Reading(slowdown, run, touched, first, again)
 
     def rows(self, run: int) -> float:
-        """Return how often the innermost loop begins, if the last ``run`` wide dimensions form one loop."""
+        """Return how often the innermost loop begins if the last ``run`` dimensions of several indices are one loop."""
         return float(math.prod(self.sizes[d] for d in self._wide[: len(self._wide) - max(run, 1)]))
 
     @property
     def longest_run(self) -> int:
+        """Return the number of dimensions of more than one index."""
         return len(self._wide)
 
 
 @dataclass
 class LoopSpaces:
-    """The loop spaces of all kernels of one module, by their sizes."""
+    """Cache of the loop spaces of the kernels of one module, by their sizes."""
 
     cost_model: CostModel
     _spaces: dict[tuple[int, ...], LoopSpace] = field(default_factory=dict)
@@ -181,9 +190,9 @@ class LoopSpaces:
         members: Sequence[HloInstruction],
         inputs: Iterable[HloInstruction],
     ) -> KernelCost:
-        """Return the cost of a kernel that computes ``roots``, all of as many elements, from ``inputs``.
+        """Return the cost of a kernel that computes ``roots``, all of equally many elements, from ``inputs``.
 
-        members: what it computes, operands first.
+        ``members`` lists the instructions that the kernel computes, operands first.
         """
         sizes = written_block(roots[0]).dims
         space = self._spaces.get(sizes)
@@ -193,7 +202,10 @@ class LoopSpaces:
 
 
 def written_block(root: HloInstruction) -> HloInstruction:
-    """Return what a loop computes and writes for ``root``: itself, or the block that it updates in a larger array."""
+    """Return the instruction whose elements a loop writes for ``root``.
+
+    This is the update operand if ``root`` is a dynamic-update-slice, possibly reshaped, and otherwise ``root`` itself.
+    """
     update = root
     while update.opcode in (Opcode.RESHAPE, Opcode.BITCAST):
         update = update.operand(0)
@@ -268,8 +280,10 @@ def _add_use(uses: _Uses, use: _ElementUse, share: float) -> None:
 def _memory(
     space: LoopSpace, reads: Mapping[HloInstruction, _Uses]
 ) -> tuple[float, float, list[int]]:
-    """Return the seconds of all reads, the bytes that they touch, and how many loop dimensions are contiguous: in all
-    arrays, and in all except the one that has the fewest.
+    """Return the seconds of all reads, the bytes that they touch, and the two shortest runs of contiguous loop
+    dimensions.
+
+    The runs are those of the array with the fewest contiguous dimensions and of the array with the second fewest.
     """
     seconds = read = 0.0
     runs = [space.longest_run] * 2
@@ -295,7 +309,10 @@ def _memory(
 def _traffic(
     cost_model: CostModel, x: HloInstruction, points: float, times: float
 ) -> tuple[float, float, float]:
-    """Return the bytes of ``x`` that ``times`` reads of ``points`` indices touch, and the seconds: first, and again."""
+    """Return the traffic of ``times`` reads of ``x`` at ``points`` different indices.
+
+    The result is the number of touched bytes, the seconds to fetch them once, and the seconds of all further reads.
+    """
     item = x.array_shape.element_type.byte_size
     elements = min(points, x.array_shape.num_elements)
     again = times - elements
@@ -307,7 +324,7 @@ def _traffic(
 
 
 def _slowdown(dims: tuple[int, ...], use: _ElementUse) -> float:
-    """Return the slowdown by strides of reading an array of ``dims``."""
+    """Return the factor by which strided access slows down reading an array of sizes ``dims``."""
     minor = next((i for i, n in zip(use.map[::-1], dims[::-1], strict=True) if n > 1), None)
     if minor is None or use.inner is None or use.inner in minor.variables:
         return 1.0
@@ -315,7 +332,7 @@ def _slowdown(dims: tuple[int, ...], use: _ElementUse) -> float:
 
 
 def _innermost(at: IndexMap, dims: tuple[int, ...]) -> int | None:
-    """Return the loop variable that moves along the last dimension of more than one element."""
+    """Return the loop variable that moves along the last dimension of ``dims`` with more than one element, or None."""
     for index, size in zip(reversed(at), reversed(dims), strict=True):
         if size > 1:
             return _last(index)
@@ -329,7 +346,11 @@ def _last(index: Index) -> int | None:
 def _trailing_run(
     use: _ElementUse, own: tuple[int, ...], dims: tuple[int, ...], wide: Sequence[int]
 ) -> int:
-    """Return how many of the last ``wide`` loop dimensions move through the array in its order, or not at all."""
+    """Return how many trailing dimensions of the loop form one contiguous run for an array of sizes ``own``.
+
+    They either traverse the array in memory order, or the array does not depend on them. ``wide`` lists the loop
+    dimensions of more than one index, and ``dims`` the sizes of all.
+    """
     absent = 0
     for d in reversed(wide):
         if d in use.variables:

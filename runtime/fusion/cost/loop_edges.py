@@ -1,6 +1,6 @@
 """Edges of a loop: indices at which it begins to read another operand of a concatenation, or the padding of an array.
 
-A loop is cut there into pieces, each of which is a loop of its own, with code of its own.
+A loop is cut at its edges into pieces, each of which is a loop with code of its own.
 
     p = f32[12] pad(x, zero), padding=1_1, x = f32[10]      loop over i of p:   edges 1 and 11, three pieces
 """
@@ -14,19 +14,19 @@ from runtime.fusion.index_maps import Index, IndexMap
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs, PadAttrs
 
-#: Loop variables, or other expressions, and the values of each at which a loop is cut.
+#: Values at which a loop is cut, by the loop variable or other index expression that takes them.
 Edges = dict[Hashable, set[int]]
 
 
 def add_edges(edges: Edges, x: HloInstruction, at: IndexMap) -> None:
-    """Add the edges of a concatenation or a pad ``x`` whose elements are read at ``at``."""
+    """Add to ``edges`` those of the concatenation or pad ``x``, whose elements are read at the index map ``at``."""
     for index, position in _edges(x, at):
         base, offset = _moved(index.key)
         edges.setdefault(base, set()).add(position - offset)
 
 
 def piece_count(edges: Edges, sizes: Sequence[int]) -> int:
-    """Return the largest number of pieces into which ``edges`` cut a loop over ``sizes``."""
+    """Return an upper bound on the number of pieces into which ``edges`` cut a loop over ``sizes``."""
     size_of: Mapping[Hashable, int] = {("variable", n): size for n, size in enumerate(sizes)}
     return math.prod(
         1 + sum(0 < position < size_of.get(base, position + 1) for position in positions)
@@ -35,6 +35,7 @@ def piece_count(edges: Edges, sizes: Sequence[int]) -> int:
 
 
 def _edges(x: HloInstruction, at: IndexMap) -> Iterator[tuple[Index, int]]:
+    """Yield the edges of ``x``, read at the map ``at``, as index expressions and the values at which a piece begins."""
     if x.opcode is Opcode.CONCATENATE:
         (along,) = x.attrs_as(DimensionsAttrs).dimensions
         end = 0
@@ -51,7 +52,7 @@ def _edges(x: HloInstruction, at: IndexMap) -> Iterator[tuple[Index, int]]:
 
 
 def _moved(key: tuple[object, ...]) -> tuple[tuple[object, ...], int]:
-    """Return the expression that ``key`` moves by a constant, and the constant."""
+    """Return the expression from which the expression ``key`` differs by a constant, and that constant."""
     offset = 0
     while True:
         match key:

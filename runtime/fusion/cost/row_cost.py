@@ -1,8 +1,9 @@
 """Cost of a row kernel, pass by pass.
 
-Each pass computes at all indices what its reductions and results need, from operands, values of the row and values that
-earlier passes have cached. Values per row are computed once for a row. The first pass that reads an operand fetches it;
-later passes find the row in the cache. No plan is needed: making one takes longer than computing the cost.
+Each pass computes, at all indices, the values that its reductions and results need from operands, from values of the
+row and from values that earlier passes have cached. Values per row are computed once per row. The first pass that reads
+an operand fetches it from memory; later passes find the row in the cache. The cost does not need a plan of the kernel,
+which would take longer to make.
 """
 
 from __future__ import annotations
@@ -19,18 +20,21 @@ from spmd.ops.attrs import DimensionsAttrs
 
 
 def row_cost(region: RowRegion, cost_model: CostModel) -> KernelCost:
+    """Return the cost of the row kernel that computes ``region``."""
     return _Passes(region, cost_model).cost()
 
 
 @dataclass
 class _Passes:
+    """Accumulator of the work and the reads of all passes of a row kernel."""
+
     region: RowRegion
     cost_model: CostModel
     compute: float = 0.0
     evaluations: float = 0.0
     code: int = 0
-    #: For each operand: the passes that read it at all indices, and whether they read across memory
-    #: order.
+    #: Passes that read each operand at all indices, and whether they read it through a transpose of the innermost
+    #: dimension.
     reads: dict[HloInstruction, dict[int, bool]] = field(default_factory=dict)
     per_row: dict[HloInstruction, None] = field(default_factory=dict)
 
@@ -53,13 +57,14 @@ class _Passes:
         memory += cost_model.again(2 * keeping, self._row_bytes(cached))
         rows = self._beginnings()
         seconds = cost_model.kernel(max(self.compute, memory), rows)
-        # With more members, later passes may find more values kept.
+        # A kernel with more members may cache more values, which later passes then do not compute again.
         least = cost_model.kernel(self.compute if len(region.pass_roots) == 1 else 0.0, rows)
         return KernelCost(
             seconds, least, self.compute, read, sum(written), self.evaluations, self.code
         )
 
     def _add(self, times: float, each: float) -> None:
+        """Add ``times`` evaluations of an instruction that takes ``each`` seconds per element."""
         if each:
             self.compute += times * each
             self.evaluations += times
@@ -68,7 +73,11 @@ class _Passes:
     def _add_pass(
         self, level: int, starts: Iterable[HloInstruction], cached: Iterable[HloInstruction]
     ) -> None:
-        """Add the cost of pass ``level``, for all that it computes at all indices."""
+        """Add the cost of the values that pass ``level`` computes at all indices.
+
+        ``starts`` are the values that the pass must provide, and ``cached`` the values that the pass of their level
+        caches.
+        """
         region = self.region
         ends = dict.fromkeys((*region.row_values, *region.reduces))
         available = {x for x in cached if region.levels[x] < level}
@@ -88,7 +97,7 @@ class _Passes:
             stack.extend((operand, across) for operand in x.operands)
 
     def _fetched(self) -> tuple[float, float]:
-        """Return the bytes of operands that are touched, and the seconds of all reads of them."""
+        """Return the bytes of operands that the kernel touches, and the seconds of all reads of these bytes."""
         region, cost_model = self.region, self.cost_model
         touched_bytes = seconds = 0.0
         row_bytes = self._row_bytes(())
@@ -111,12 +120,12 @@ class _Passes:
         return touched_bytes, seconds
 
     def _row_bytes(self, cached: Iterable[HloInstruction]) -> float:
-        """Return the bytes that passes over one row touch."""
+        """Return the bytes of one row of the operands and of the ``cached`` values."""
         arrays = (*self.reads, *cached)
         return self.region.row_length * sum(x.array_shape.element_type.byte_size for x in arrays)
 
     def _beginnings(self) -> float:
-        """Return how often an innermost loop begins: once per row and pass, or along adjacent rows."""
+        """Return how often an innermost loop begins: once per row and pass, or once per run of adjacent rows."""
         region = self.region
         side_by_side = 1
         for d in reversed(range(len(region.dims))):
@@ -129,7 +138,7 @@ class _Passes:
 
 
 def _transposes(x: HloInstruction) -> bool:
-    """Return whether neighbours in the result are not neighbours in the operand."""
+    """Return whether ``x`` is a transpose whose innermost dimension is not that of its operand."""
     if x.opcode is not Opcode.TRANSPOSE:
         return False
     dimensions = x.attrs_as(DimensionsAttrs).dimensions

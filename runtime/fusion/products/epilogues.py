@@ -1,8 +1,8 @@
 """Fuse matrix products with their readers, or with slices that they read, after all other kernels are planned.
 
-A product is computed once, so it is part of one kernel at most, and a kernel contains one product at most. If other
-instructions read it too, it is a result of that kernel. If no kernel takes it, it forms its own kernel with the slices
-that it reads in place.
+A product is computed once, so it is part of at most one kernel, and a kernel contains at most one product. If other
+instructions read the product too, it is a result of that kernel. A product that joins no kernel forms its own kernel
+with the slices that it reads in place.
 """
 
 from __future__ import annotations
@@ -30,19 +30,24 @@ from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DotAttrs
 from spmd.verifier.collectives import STARTS_OF
 
-#: Instructions that begin or await communication between devices.
+#: Opcodes that begin or await communication between devices.
 _EXCHANGES = frozenset({*KIND, *STARTS_OF, Opcode.ASYNC_START})
 
 
 def products_taken(
     graph: FusionGraph, profile: LiveProfile, cost_model: CostModel
 ) -> TakenProducts:
+    """Return the fusions of the products of ``graph`` that save time and that ``profile`` allows."""
     return _Epilogues(graph, profile, cost_model).taken()
 
 
 @dataclass(frozen=True, slots=True)
 class TakenProducts:
-    """Products in kernels. ``within``: new plans of kernels that contain a product; ``alone``: products with slices."""
+    """Fusions of products.
+
+    ``within`` gives the new plan of each kernel that a product joins. ``alone`` are the kernels of the products that
+    read slices in place and join no other kernel.
+    """
 
     within: Mapping[Kernel, FusedKernel]
     alone: Sequence[FusedKernel]
@@ -50,13 +55,15 @@ class TakenProducts:
 
 @dataclass
 class _Epilogues:
+    """Search for the kernel that each product joins."""
+
     graph: FusionGraph
     profile: LiveProfile
     cost_model: CostModel
     keys: StructuralKeys = field(default_factory=StructuralKeys)
-    #: Emitters by the structure of kernel and product: layers repeat.
+    #: Plans by the structure of kernel and product, because the layers of a model repeat; None if there is no emitter.
     plans: dict[Hashable, Emitted | None] = field(default_factory=dict)
-    #: Positions of kernels that contain a product, and of those products.
+    #: New positions of kernels that a product has joined, and of those products.
     kernel_positions: dict[Kernel, int] = field(default_factory=dict)
     product_positions: dict[HloInstruction, int] = field(default_factory=dict)
 
@@ -82,7 +89,10 @@ class _Epilogues:
     def with_product(
         self, product: HloInstruction, reads: Sequence[HloInstruction], kernel: Kernel
     ) -> FusedKernel | None:
-        """Return the kernel with the product and its ``reads``, if it saves time and can run at either position."""
+        """Return ``kernel`` joined by ``product``, whose inputs are ``reads``, or None.
+
+        The kernel must save time and be able to run at its own position or at that of the product.
+        """
         graph = self.graph
         others = [self.kernel_position(r) for r in graph.readers[product] if r is not kernel]
         others += graph.outside_readers(product)
@@ -101,9 +111,12 @@ class _Epilogues:
         return FusedKernel(roots, inputs, position, emitted)
 
     def position_of_both(self, product: HloInstruction, kernel: Kernel, needed: int) -> int | None:
-        """Return where both can run: at the kernel, else at the product. ``needed``: first other use of the product.
+        """Return where the joined kernel can run: at the position of ``kernel`` if possible, else at that of
+        ``product``.
 
-        Returns None if a collective lies between them: the kernel may have been placed to overlap with it.
+        ``needed`` is the first position that reads the product outside of the kernel. Returns None if neither is
+        possible, or if a collective is between the two positions: the kernel may have been placed there to overlap with
+        the collective.
         """
         graph = self.graph
         first, last = graph.position[product], kernel.position
@@ -118,7 +131,7 @@ class _Epilogues:
         return self.kernel_positions.get(kernel, kernel.position)
 
     def position_of(self, x: HloInstruction) -> int:
-        """Return the position of ``x`` as planned so far: a product may have moved into a later kernel."""
+        """Return the position at which ``x`` is computed as planned so far; a product may have moved since."""
         made = self.product_positions.get(x)
         if made is not None:
             return made
@@ -132,7 +145,7 @@ class _Epilogues:
         roots: tuple[HloInstruction, ...],
         inputs: tuple[HloInstruction, ...],
     ) -> Emitted | None:
-        """Return the emitter and plan of the combined kernel; None if there is none."""
+        """Return the emitter and plan of ``kernel`` joined by ``product``, or None if there is no emitter."""
         number = {x: n for n, x in enumerate(inputs)}
         key = (
             kernel.kind.number,
@@ -150,7 +163,7 @@ class _Epilogues:
     def structural_key(
         self, product: HloInstruction, inputs: Mapping[HloInstruction, int]
     ) -> tuple[Hashable, ...]:
-        """Return the structural key of ``product`` and its slices in terms of ``inputs``."""
+        """Return a key of the structure of ``product`` and the views between it and the numbered ``inputs``."""
         members = post_order((product,), inputs)
         at = {x: n for n, x in enumerate(members)}
         return tuple(
@@ -161,7 +174,11 @@ class _Epilogues:
         )
 
     def saved(self, product: HloInstruction, plan: ProductFusion) -> float:
-        """Return the seconds saved: cached bytes and a thunk, less the time that dividing the product costs."""
+        """Return the seconds that the fusion saves.
+
+        A dispatch is saved, and the product is read, and written unless it is a result, in the cache instead of in
+        memory. The additional time of computing the product in blocks is subtracted.
+        """
         machine, shape = self.cost_model.machine, product.array_shape
         size, block_bytes = (
             float(shape.byte_size),
@@ -178,7 +195,7 @@ class _Epilogues:
     def seconds(
         self, product: HloInstruction, plan: ProductFusion, sizes: tuple[int, ...]
     ) -> float:
-        """Return the seconds of the part of the product that has these sizes."""
+        """Return the seconds to compute a block of ``sizes`` of the product."""
         lhs = product.operand(0)
         attrs = product.attrs_as(DotAttrs)
         depth = math.prod(lhs.dims[d] for d in attrs.lhs_contracting)

@@ -1,7 +1,7 @@
-"""Factors of a product: inputs of its kernel, or slices of them whose start is known at run time.
+"""Factors of a product: inputs of its kernel, or slices of inputs that start at an index known at run time.
 
-A slice that is multiplied in place is never copied: for example of weights stacked over a loop's layers, or of what a
-forward pass has saved.
+A slice that is multiplied in place is never copied. Examples are slices of weights that are stacked over a loop's
+layers, and of values that a forward pass has saved.
 """
 
 from __future__ import annotations
@@ -17,26 +17,29 @@ from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 
-#: Views through which a factor may be read. Its first element is the array's, apart from slice
-#: starts.
+#: Views through which a factor may be read. With slices at index 0, its first element is that of the
+#: array.
 SEEN_THROUGH = frozenset({Opcode.DYNAMIC_SLICE, Opcode.RESHAPE, Opcode.TRANSPOSE})
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """Input ``number`` of the kernel, seen through ``path``."""
+    """Input ``number`` of the kernel, read through ``path``."""
 
     number: int
     path: ViewPath
 
     def seen(self, view: StridedView) -> StridedView | None:
-        """Apply the path to the view of the input, with slices at index 0; None if strides cannot express it."""
+        """Return the factor as a view of its input's memory ``view``, or None if strides cannot express it.
+
+        Slices are taken at index 0.
+        """
         return through(self.path, view)
 
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """Both factors. ``starts``: the last graph computes the start indices of slices (element_graph.py)."""
+    """Both factors of a product. The last graph of ``starts`` computes the start indices of all slices."""
 
     lhs: Factor
     rhs: Factor
@@ -50,7 +53,8 @@ class Factors:
 def factors_of(product: HloInstruction, inputs: Mapping[HloInstruction, int]) -> Factors:
     """Return the factors of ``product``.
 
-    Raises NoEmitterError if an operand is computed, or cannot be multiplied in place in a row-major input.
+    Raises NoEmitterError if an operand is computed in the same kernel, if both operands are views of one input, or if a
+    slice of a row-major input cannot be multiplied in place.
     """
     starts = Starts()
     found = [_factor(product, operand, inputs, starts) for operand in product.operands]
@@ -71,7 +75,7 @@ def _factor(
     inputs: Mapping[HloInstruction, int],
     starts: Starts,
 ) -> tuple[Factor, HloInstruction]:
-    """Return the factor and the input that it shows."""
+    """Return the factor of the operand ``x``, and the input that it is a view of."""
     path: ViewPath = ()
     while x not in inputs:
         if x.opcode is Opcode.DYNAMIC_SLICE:

@@ -1,7 +1,8 @@
-"""Product fusions: a matrix product, and what is computed from its result at the same indices.
+"""Product fusions: a matrix product and its epilogue, the values computed from its result at the same indices.
 
-The product is computed in *blocks*, parts of its result that fit the second-level cache. A block is read while it is
-cached and needs no buffer: if no other kernel reads the product, all blocks use the same scratch.
+The product is computed in *blocks*, parts of its result that fit the second-level cache. The epilogue reads a block
+while it is cached, and the product needs no buffer of its size: unless another kernel reads it, all blocks use the same
+scratch memory.
 """
 
 from __future__ import annotations
@@ -22,26 +23,27 @@ from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DotAttrs
 from spmd.shape import ArrayShape
 
-#: Approximate bytes of a block. It is written and read next to packed operands, all in the
-#: second-level cache.
+#: Approximate bytes of a block. The block and the packed operands together must fit the second-level
+#: cache.
 BLOCK_BYTES = 1 << 20
-#: Largest size of one product of a batch: more would leave the cache, but cutting it would take
-#: time.
+#: Largest bytes of one product of a batch that is not cut. Up to here, cutting it costs more time than
+#: exceeding the cache.
 MOST_BYTES = 2 * BLOCK_BYTES
-#: Fewest rows or columns of a block: fewer would not repay packing the other operand.
+#: Least number of rows or columns of a block. With fewer, packing the other operand again would not pay.
 LEAST_LINES = 128
-#: Multiple of the tiles of every kernel, and of cache lines.
+#: Granularity of rows and columns of a block: a multiple of the tiles of every kernel and of cache lines.
 LINES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ProductFusion:
-    """Plan of a product fusion. ``epilogue`` reads the product of ``factors`` as input ``product`` at its own index.
+    """Plan of a product fusion. ``epilogue`` reads the product of ``factors`` as its input ``product``, at its own
+    index.
 
-    product_result: number of the result that is the product itself; None if it is in no buffer.
-    dims: the product's; the first ``batch`` are batch dimensions, the next ``rows`` rows of lhs, the others columns.
-    block: size of a block along each dimension. Dimensions before the first one of size > 1 are iterated one by one;
-        those after it are entire.
+    ``product_result`` is the number of the fusion's result that is the product itself, or None if it is not a result.
+    ``dims`` are the product's sizes: first ``batch`` batch dimensions, then ``rows`` dimensions of lhs, then those of
+    rhs. ``block`` gives the size of a block along each dimension: 1 up to the first dimension that is cut into larger
+    parts, and the full size after it. ``overwrites`` are pairs (result, input) that may share memory.
     """
 
     factors: Factors
@@ -57,7 +59,7 @@ class ProductFusion:
 
 @dataclass(frozen=True, slots=True)
 class SlicedProduct:
-    """Product of ``factors`` alone, one of which is a slice that is read in place."""
+    """Plan of a product without epilogue, at least one of whose ``factors`` is a slice that is read in place."""
 
     factors: Factors
     overwrites: tuple[tuple[int, int], ...] = ()
@@ -66,7 +68,7 @@ class SlicedProduct:
 def product_in(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> HloInstruction | None:
-    """Return the first product that a kernel of ``roots`` contains, or None."""
+    """Return the first product that a kernel of ``roots`` computes, or None."""
     found = (x for x in post_order(roots, inputs) if x.opcode is Opcode.DOT and x not in inputs)
     return next(found, None)
 
@@ -74,7 +76,10 @@ def product_in(
 def product_fusion(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> ProductFusion | SlicedProduct:
-    """Plan one kernel for ``roots``, one of which may be the product. Raises NoEmitterError, with the reason."""
+    """Plan one kernel for ``roots``, one of which may be the product.
+
+    Raises NoEmitterError, with the reason, if there is no such kernel.
+    """
     product = product_in(roots, inputs)
     assert product is not None, "the caller has seen one"
     factors = factors_of(product, inputs)
@@ -113,6 +118,7 @@ def product_fusion(
 
 
 def full_box(dims: Sequence[int]) -> Box:
+    """Return the box of all indices of an array of sizes ``dims``."""
     return tuple((0, size) for size in dims)
 
 
@@ -124,17 +130,19 @@ def _is_made_by_blas(product: HloInstruction) -> bool:
 
 
 def _cut_dimensions(epilogue: LoopFusion | RowFusionPlan) -> frozenset[int]:
-    """Return the dimensions along which the epilogue can be split: all but those along which it reduces."""
+    """Return the dimensions along which the epilogue can be cut: all except those along which it reduces."""
     if isinstance(epilogue, RowFusionPlan):
         return frozenset(epilogue.fusion.counted)
     return frozenset(range(len(epilogue.pieces[0].dims)))
 
 
 def block_sizes(shape: ArrayShape, batch: int, rows: int, cut: frozenset[int]) -> tuple[int, ...]:
-    """Return the sizes of a block: all of it if small, else one or several products, else rows or columns of one.
+    """Return the sizes of a block of about ``BLOCK_BYTES``.
 
-    Of rows and columns, the longer side is cut, because the other operand is packed again for each block.
-    Raises NoEmitterError if the epilogue reduces along the dimensions to be cut.
+    A block is the entire result if that is small, or else one or several products of the batch, or else some rows or
+    columns of one product. Of rows and columns the longer side is cut, because the other operand is packed again for
+    each block. Raises NoEmitterError if the epilogue cannot be cut along the necessary dimensions; ``cut`` lists those
+    along which it can.
     """
     dims, item = shape.dims, shape.element_type.byte_size
     if math.prod(dims) * item <= BLOCK_BYTES:
@@ -153,7 +161,10 @@ def block_sizes(shape: ArrayShape, batch: int, rows: int, cut: frozenset[int]) -
 
 
 def _lines(dims: tuple[int, ...], batch: int, side: range, item: int) -> tuple[int, ...]:
-    """Return a block of some rows or columns of one product; all blocks have about the same size."""
+    """Return a block of some rows or columns of one product, such that all blocks have about the same size.
+
+    ``side`` lists the dimensions to cut, and ``item`` is the byte size of an element.
+    """
     across = math.prod(dims[batch:]) // math.prod(dims[d] for d in side)
     lines = max(LEAST_LINES, BLOCK_BYTES // (across * item))
     block = [1] * batch + list(dims[batch:])
@@ -166,7 +177,10 @@ def _lines(dims: tuple[int, ...], batch: int, side: range, item: int) -> tuple[i
 
 
 def _even(size: int, most: int) -> int:
-    """Split ``size`` into the fewest parts of at most ``most``, of about equal size, in multiples of LINES if large."""
+    """Return the size of the parts into which ``size`` is cut: the fewest parts of at most ``most``, about equal.
+
+    Large parts are rounded up to multiples of ``LINES``.
+    """
     part = -(-size // -(-size // most))
     return min(-(-part // LINES) * LINES, most) if part > LINES else part
 
@@ -174,7 +188,7 @@ def _even(size: int, most: int) -> int:
 def _require_same_indices(
     epilogue: LoopFusion | RowFusionPlan, number: int, product: HloInstruction
 ) -> None:
-    """Require that the epilogue reads the product only at the epilogue's own index."""
+    """Raise NoEmitterError unless the epilogue reads its input ``number``, the product, at its own index only."""
     if isinstance(epilogue, RowFusionPlan):
         dims, graphs = epilogue.fusion.dims, epilogue.graphs
         inside = [each.elements for each in graphs]

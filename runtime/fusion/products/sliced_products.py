@@ -1,7 +1,8 @@
-"""Choice of products that multiply slices of larger arrays in place, so that the slices are not copied.
+"""Choice of the products that multiply slices of larger arrays in place, so that the slices are not copied.
 
-A loop over layers reads its weights, and values saved by the forward pass, as slices of stacked arrays. Such an array
-must be an unchanged input: then no value lives longer, and no instruction overwrites it meanwhile.
+A loop over layers reads its weights, and the values that a forward pass has saved, as slices of stacked arrays. Such an
+array must be an input that does not change: it is alive anyway, and no instruction overwrites it before the product
+reads it.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from spmd.shape import ArrayShape
 def slices_read(
     product: HloInstruction, is_view: Callable[[HloInstruction], bool], cost_model: CostModel
 ) -> tuple[HloInstruction, ...]:
-    """Return the inputs of ``product`` as a kernel with its slices: arrays first; empty if it uses no slice.
+    """Return the inputs of ``product`` as one kernel with the slices that it reads in place: first arrays, then start
+    indices.
 
-    is_view: whether an instruction is a view of its operand.
+    Returns an empty tuple if reading no slice in place saves time. ``is_view`` tells whether an instruction is a view
+    of its operand.
     """
     slices: Slices = [_slice_shown(operand, is_view) for operand in product.operands]
     if not any(slices):
@@ -45,12 +48,12 @@ def slices_read(
     return tuple(inputs)
 
 
-#: The slice that each operand of a product shows, or None.
+#: For each operand of a product, the dynamic slice of which it is a view, or None.
 Slices: TypeAlias = Sequence[HloInstruction | None]
 
 
 def _inputs(product: HloInstruction, slices: Slices) -> dict[HloInstruction, int]:
-    """Number the inputs: the arrays of operands or of their slices, then the start indices."""
+    """Number the inputs of ``product`` with ``slices`` read in place: first arrays, then start indices."""
     found: dict[HloInstruction, None] = {}
     for operand, taken in zip(product.operands, slices, strict=True):
         found[operand if taken is None else taken.operand(0)] = None
@@ -62,7 +65,10 @@ def _inputs(product: HloInstruction, slices: Slices) -> dict[HloInstruction, int
 
 
 def saves_time(taken: HloInstruction, slowdown: float, cost_model: CostModel) -> bool:
-    """Return whether reading a slice in place, ``slowdown`` times slower than a copy, beats copying it first."""
+    """Return whether reading the slice ``taken`` in place beats copying it first.
+
+    ``slowdown`` is the time to load it in place as a multiple of the time to load its copy.
+    """
     once = cost_model.array(float(taken.shape.byte_size))
     return slowdown * once < cost_model.kernel(2.0 * once, 0.0)
 
@@ -70,7 +76,7 @@ def saves_time(taken: HloInstruction, slowdown: float, cost_model: CostModel) ->
 def _slowdowns(
     product: HloInstruction, inputs: Mapping[HloInstruction, int], cost_model: CostModel
 ) -> tuple[float, float]:
-    """Return for lhs and rhs the time to load bytes from memory, as a multiple of that of a copy."""
+    """Return the time to load lhs and rhs in place from memory, as multiples of that of dense copies."""
     known = class_for(cost_model.machine.products, product_types(product), product_sizes(product))
     if known is None:
         return 1.0, 1.0
@@ -85,7 +91,7 @@ def _slowdowns(
 def _slice_shown(
     x: HloInstruction, is_view: Callable[[HloInstruction], bool]
 ) -> HloInstruction | None:
-    """Return the dynamic slice that ``x`` is or shows, if its array stays unchanged; otherwise None."""
+    """Return the dynamic slice of an unchanged array of which ``x`` is a view, or None."""
     while x.opcode in _VIEWS and is_view(x):
         x = x.operand(0)
     taken = x.opcode is Opcode.DYNAMIC_SLICE and is_plain(x) and _stays(x.operand(0))
@@ -96,7 +102,10 @@ _VIEWS = (SEEN_THROUGH | {Opcode.BITCAST}) - {Opcode.DYNAMIC_SLICE}
 
 
 def _stays(array: HloInstruction) -> bool:
-    """Return whether ``array`` is an input that is only sliced, and is passed on unchanged if it is a loop's state."""
+    """Return whether ``array`` is an unchanged input of its computation that is read by dynamic slices only.
+
+    Outside of the entry computation it must be an element of a loop's state that the body returns unchanged.
+    """
     computation = array.parent
     assert computation is not None, "it stands in a computation"
     assert computation.module is not None, "which stands in a module"
@@ -111,7 +120,7 @@ def _stays(array: HloInstruction) -> bool:
 
 
 def _is_handed_on(element: HloInstruction) -> bool:
-    """Return whether the root has the element at its own index."""
+    """Return whether the computation returns ``element`` of its tuple parameter at the same tuple index."""
     assert element.parent is not None
     root = element.parent.root
     if element.opcode is not Opcode.GET_TUPLE_ELEMENT or root.opcode is not Opcode.TUPLE:

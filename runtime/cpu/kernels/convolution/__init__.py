@@ -1,1 +1,1 @@
-"""Convolutions: one file for each algorithm, and what the algorithms share."""
+"""Convolutions: one file for each algorithm, and the parts that the algorithms share."""

@@ -1,4 +1,4 @@
-"""Choice of the kernel of an undilated convolution: adjacent groups, the tile unit, vectors or panels."""
+"""Choice of the kernel of a convolution without base dilation: adjacent groups, the tile unit, vectors or panels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def product_type(
 ) -> PrimitiveType | None:
     """Return the type in which products of x and w are summed, given ``kinds`` of x, w and the result.
 
-    Returns None if BLAS has no such products, or for more than three spatial dimensions.
+    ``depth`` is the number of products per sum and ``rank`` the number of spatial dimensions. Returns None if BLAS has
+    no such products, or if there are more than three spatial dimensions.
     """
     compute = None if rank > SPATIAL else compute_type(*kinds, depth)
     return None if compute is None or gemm_function(compute) is None else compute
@@ -39,7 +40,10 @@ def product_type(
 def choose_kernel(
     canonical: CanonicalConvolution, *, tiled: bool = True
 ) -> UndividedConvolution | None:
-    """Return the kernel; None if an operand needs another layout. tiled: with a plan for the tile unit, if any."""
+    """Return the kernel of a convolution in canonical layout, or None if an operand needs another layout.
+
+    If ``tiled``, the kernel has a plan for the tile unit if there is one.
+    """
     x, w, out = canonical.x, canonical.w, canonical.out
     compute = x.element_type
     item = compute.byte_size
@@ -49,7 +53,7 @@ def choose_kernel(
     rows, depth = canonical.rows(), canonical.depth()
     if depth is None:
         return None
-    # Runs must be contiguous in x: along its features, or along its batch.
+    # Panels are packed in runs, which must be contiguous in x along its features or its batch.
     features, batch = len(w.dims) - 2, 1
     by_features = depth[-1] == features and (x.dims[-1] == 1 or x.strides[-1] == item)
     by_batch = rows[-1] == batch and (x.dims[1] == 1 or x.strides[1] == item)
@@ -84,9 +88,10 @@ def choose_kernel(
 def _tiles(
     canonical: CanonicalConvolution, budget: int, most_multiplied: tuple[float, float]
 ) -> ImageTiles | GradientTiles | None:
-    """Return the plan for the tile unit.
+    """Return the cheapest plan for the tile unit within ``budget`` bytes of packed operands, or None.
 
-    Returns None unless features or images are contiguous and the products are not mostly padding.
+    There is none unless features or images are contiguous and padding takes only a part of the unit's multiplications:
+    ``most_multiplied`` bounds the multiplications per useful product of each of the two algorithms.
     """
     x, w, out = canonical.x, canonical.w, canonical.out
     if x.element_type is not PrimitiveType.F32 or min(*x.strides, *w.strides, *out.strides) < 0:

@@ -1,4 +1,7 @@
-"""Positions of a convolution along one spatial dimension and their input elements, without holes and strides."""
+"""Outputs of a convolution along one spatial dimension, and the input elements that they read.
+
+Holes of base dilation and strides are removed from the description.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from spmd.ops.window import Window, WindowDimension
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Outputs first, first + step, ..: ``count`` of them, with their ``taps`` (element of the window, offset).
+    """The ``count`` outputs first, first + step, .. of an axis, which all read the window elements ``taps``.
 
-    The v-th output reads padded coordinate v * stride + offset of its axis for each tap. merged_parts: parts that this
-    one computes at once, one output of each; its taps are the union of theirs, with the window element of the first
-    part that has the offset.
+    A tap is (element of the window, offset): the v-th output reads the padded coordinate v * stride + offset of its
+    axis. If the part computes one output of each of several ``merged_parts``, its taps are the union of their offsets,
+    each with the window element of the first part that has the offset.
     """
 
     first: int
@@ -26,20 +29,22 @@ class Part:
 
     @property
     def members(self) -> tuple[Part, ...]:
+        """Return the merged parts, or this part alone."""
         return self.merged_parts or (self,)
 
     def element(self, offset: int) -> int | None:
-        """Return the window element at ``offset``; None if there is no tap."""
+        """Return the window element that is read at ``offset``, or None if there is no tap."""
         return next((j for j, own in self.taps if own == offset), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Padded coordinates without holes: input element i is at coordinate i + low, other coordinates are zeros.
+    """Spatial dimension in padded coordinates without holes.
 
-    With base dilation b, output o uses every b-th element of the window, from a first one that depends on o modulo b:
-    these are b parts of stride 1. Example: for window size 3, b = 2, padding 1, outputs 0, 2, .. use element 1, outputs
-    1, 3, .. elements 0 and 2.
+    Input element i is at coordinate i + low; all other coordinates are zeros. With base dilation b, output o uses every
+    b-th element of the window, and the first of these depends on o modulo b, so the outputs form b parts of stride 1.
+    For example, with window size 3, b = 2 and padding 1, outputs 0, 2, .. use element 1, and outputs 1, 3, .. use
+    elements 0 and 2.
     """
 
     size: int
@@ -49,14 +54,14 @@ class Axis:
 
     @property
     def extent(self) -> int:
-        """The number of padded coordinates that outputs read."""
+        """Return the number of padded coordinates that outputs read."""
         return max(
             (part.count - 1) * self.stride + max((offset for _, offset in part.taps), default=0) + 1
             for part in self.parts
         )
 
     def merged(self) -> Axis | None:
-        """Merge all parts into one, which computes one output of each; None if their counts differ."""
+        """Return the axis with all parts merged into one that computes one output of each, or None if counts differ."""
         if len({part.count for part in self.parts}) > 1:
             return None
         first = self.parts[0]
@@ -66,12 +71,13 @@ class Axis:
 
     @property
     def most_positions(self) -> int:
+        """Return the number of outputs of the longest part."""
         return max(part.count for part in self.parts)
 
     def pitch(self) -> int:
-        """Return the coordinates between lines, a multiple of the stride.
+        """Return the distance of consecutive lines in coordinates, a multiple of the stride.
 
-        Padding at the end of a line is shared with the beginning of the next one.
+        The padding at the end of a line is shared with the beginning of the next one.
         """
         data_end = min(self.low + self.size, self.extent)
         shared = self.extent - max(self.low, 0)
@@ -80,7 +86,7 @@ class Axis:
 
 
 def axis_of(dim: WindowDimension, size: int, outputs: int) -> Axis | None:
-    """Return the axis of a dimension; None if it has both base dilation and a stride."""
+    """Return the axis of a dimension of ``size`` input elements, or None if it has both base dilation and a stride."""
     taps = [
         (j, (dim.size - 1 - j if dim.reversal else j) * dim.window_dilation)
         for j in range(dim.size)
@@ -119,9 +125,10 @@ def axis_of(dim: WindowDimension, size: int, outputs: int) -> Axis | None:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Axis as lines by phase: coordinate v * stride + phase is line v of ``phase``, so that strides are 1.
+    """Axis as lines grouped by phase: coordinate v * stride + phase is line v of ``phase``, so that strides become 1.
 
-    pitch: lines between images; lines: number of lines of the last image of a panel.
+    ``pitch`` is the number of lines from one image to the next, ``lines`` that of the last image of a panel, and
+    ``most_ahead`` the largest distance in lines from an output to a line that it reads.
     """
 
     axis: Axis
@@ -131,11 +138,12 @@ class Lines:
     most_ahead: int
 
     def phase_and_line(self, offset: int) -> tuple[int, int]:
-        """Return the number of the phase, and the line, of a tap."""
+        """Return the number of the phase, and the line, that a tap at ``offset`` reads for output 0."""
         return self.phases.index(offset % self.axis.stride), offset // self.axis.stride
 
 
 def lines_of(axis: Axis) -> Lines:
+    """Return the lines of ``axis``."""
     step, low = axis.stride, axis.low
     offsets = [offset for part in axis.parts for _, offset in part.taps] or [0]
     phases = tuple(sorted({offset % step for offset in offsets}))
@@ -157,7 +165,10 @@ def lines_of(axis: Axis) -> Lines:
 def coordinate_tables(
     window: Window, x: NDArray, out: tuple[int, ...], sizes: tuple[int, ...]
 ) -> tuple[tuple[tuple[int, ...], ...], int]:
-    """Return each padded coordinate's offset from the first element in memory, or -1, and that element's offset."""
+    """Return, per spatial dimension, the byte offset in x of each padded coordinate, or -1 in padding and holes.
+
+    Offsets are relative to the lowest address of x; the second result is the offset of that address from element 0.
+    """
     tables: list[tuple[int, ...]] = []
     start = 0
     for d, dim in enumerate(window.dims):

@@ -1,4 +1,4 @@
-"""Convolutions with adjacent groups, such as depthwise ones and their gradients: a vector holds groups."""
+"""Convolutions with adjacent groups, such as depthwise ones and their gradients. A vector holds several groups."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _record(window: Window, x: NDArray, w: NDArray, out: NDArray) -> GroupRecord
 
 
 def _first_and_dilation(dim: WindowDimension) -> tuple[int, int]:
-    """Return the position in x of the window's first element, and the distance to its next one."""
+    """Return the index in x of the window's first element for output 0, and the distance to its next element."""
     if not dim.reversal:
         return 0, dim.window_dilation
     return (dim.size - 1) * dim.window_dilation, -dim.window_dilation

@@ -52,7 +52,7 @@ from spmd.ops.window import Window
 def plan_here(
     kernel: PanelConvolutionKernel,
 ) -> ImageTiles | GradientTiles | VectorPlan | None:
-    """Return the plan that this processor follows; None for panels."""
+    """Return the plan of ``kernel`` that this processor follows, or None if it computes by panels."""
     if kernel.tiles is not None and has_tile_unit():
         return kernel.tiles
     plan = kernel.vectors
@@ -101,7 +101,7 @@ def _by_tiles(
     scratch: NDArray,
     by_panels: NativeAction,
 ) -> NativeAction:
-    """Bind the convolution on the tile unit, with panels as the fallback for too large numbers."""
+    """Bind the convolution on the tile unit, with panels as the fallback for numbers out of the unit's range."""
     x, w, out = arrays
     (call,) = by_panels.calls
     missing = tuple(range(2, 4 - kernel.window.rank))
@@ -128,7 +128,7 @@ def _by_tiles(
     return NativeAction([replace(made, callees=((fallback, call),))])
 
 
-#: Offset in the input in bytes, then three padded coordinates.
+#: Offset in the input in bytes, and three padded coordinates.
 _Position = tuple[int, int, int, int]
 
 
@@ -140,11 +140,13 @@ class _PositionStrides:
     x: NDArray
 
     def of_result(self, dimension: int) -> _Position:
+        """Return the stride along ``dimension`` of the result."""
         if dimension < 2:
             return (self.x.strides[dimension], 0, 0, 0)
         return self._coordinate(dimension - 2, self.window.dims[dimension - 2].stride)
 
     def of_w(self, dimension: int) -> _Position:
+        """Return the stride along ``dimension`` of w."""
         if dimension > self.window.rank:
             return (self.x.strides[-1], 0, 0, 0)
         dim = self.window.dims[dimension - 1]
@@ -152,7 +154,7 @@ class _PositionStrides:
         return self._coordinate(dimension - 1, step)
 
     def start(self) -> _Position:
-        """Return the position in x of the first element of w at the first output."""
+        """Return the position in x of the first element of w for the first output."""
         start = (0, 0, 0, 0)
         for i, dim in enumerate(self.window.dims):
             if dim.reversal:
@@ -209,25 +211,25 @@ def _record(
 
 @dataclass(frozen=True)
 class _Matrix:
-    """Matrix for BLAS: the dimensions ``rows`` of ``array`` as one, and its last dimension."""
+    """Matrix operand of BLAS. Its rows are the dimensions ``rows`` of ``array``, its columns the last dimension."""
 
     array: NDArray
     rows: tuple[int, ...]
 
     @property
     def by_row(self) -> bool:
-        """Return whether the matrix is row-major; otherwise it is column-major."""
+        """Return whether the matrix is row-major. Otherwise it is column-major."""
         return self.array.shape[-1] == 1 or self.array.strides[-1] == self.array.itemsize
 
     @property
     def row_stride(self) -> int:
-        """The stride between rows in bytes."""
+        """Return the stride between rows in bytes."""
         strides = [self.array.strides[d] for d in self.rows if self.array.shape[d] > 1]
         return int(strides[-1]) if strides else 0
 
     @property
     def leading_dimension(self) -> int:
-        """The leading dimension in elements; the row's (or column's) length if there is only one."""
+        """Return the leading dimension in elements. A single row or column counts with its length."""
         height = math.prod(self.array.shape[d] for d in self.rows)
         across = self.row_stride if self.by_row else self.array.strides[-1]
         return int(
@@ -238,7 +240,7 @@ class _Matrix:
 def _positions(
     dimensions: Sequence[tuple[int, _Position]], start: _Position = (0, 0, 0, 0)
 ) -> list[_Position]:
-    """Return the position of every index of ``dimensions`` (size, stride), the last one fastest."""
+    """Return the position of every index of ``dimensions``, pairs of a size and a stride; the last is fastest."""
     positions = [start]
     for size, step in dimensions:
         positions = [_moved(position, step, i) for position in positions for i in range(size)]
@@ -253,7 +255,7 @@ def _moved(position: _Position, step: _Position, count: int) -> _Position:
 def _instances(
     kernel: PanelConvolutionKernel, position_strides: _PositionStrides, w: NDArray, out: NDArray
 ) -> list[tuple[int, int, int, int, int, int]]:
-    """Return the instances: position in x, offset in w, offset in the result."""
+    """Return the independent products: the position in x and the offsets in w and in the result."""
     others = [d for d in range(out.ndim - 1) if d not in kernel.rows]
     positions = _positions(
         [(out.shape[d], position_strides.of_result(d)) for d in others], position_strides.start()

@@ -1,4 +1,4 @@
-"""Convolutions of dilated inputs: an undilated convolution for each phase of the result."""
+"""Convolutions of inputs with base dilation: a convolution without it for each phase of the result."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _phase_action(
 def _taken(
     scratch: NDArray, like: NDArray, order: tuple[int, ...] | None
 ) -> tuple[NDArray, NDArray]:
-    """Return an array with the shape of ``like`` and layout ``order`` from ``scratch``, and the remaining scratch.
+    """Return an array from ``scratch`` with the shape of ``like`` and the layout ``order``, and the remaining scratch.
 
     If ``order`` is None, the array is ``like`` itself.
     """

@@ -1,4 +1,4 @@
-"""Convolutions with few output features: adjacent input channels are multiplied at a time."""
+"""Convolutions with few output features, in which vectors of adjacent input channels are multiplied."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class ThinPart:
-    """out[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
+    """Convolution of a common input x by ``w`` into ``out``, whose channels are contiguous in w, within features:
 
-    Channels are contiguous in w, within features.
+    out[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
     """
 
     window: Window
@@ -35,7 +35,10 @@ class ThinPart:
 
 
 def convolving_thinly(x: NDArray, parts: Sequence[ThinPart]) -> NativeAction:
-    """Bind ``parts``, convolutions of ``x`` with equally many features, in one call; channels are contiguous in x."""
+    """Bind ``parts``, convolutions of ``x`` with equally many features, in one call.
+
+    Channels must be contiguous in x.
+    """
     missing = SPATIAL - parts[0].window.rank
     x = np.expand_dims(x, tuple(range(2, 2 + missing)))
     parts = [_expanded(part, missing) for part in parts]
@@ -63,7 +66,7 @@ def convolving_thinly(x: NDArray, parts: Sequence[ThinPart]) -> NativeAction:
 
 
 def _expanded(part: ThinPart, missing: int) -> ThinPart:
-    """Return the part with three spatial dimensions."""
+    """Return ``part`` with ``missing`` more spatial dimensions of size 1."""
     return ThinPart(
         Window((*[WindowDimension()] * missing, *part.window.dims)),
         np.expand_dims(part.w, tuple(range(1, 1 + missing))),
@@ -72,7 +75,7 @@ def _expanded(part: ThinPart, missing: int) -> ThinPart:
 
 
 def _of_phase(x: NDArray, part: ThinPart, zeros: NDArray) -> NDArray:
-    """Return the record of a convolution, with lists of the pairs of window and input elements."""
+    """Return the record of one phase, with lists of the pairs of window and input elements that meet."""
     w, out = part.w, part.out
     tables, _ = coordinate_tables(part.window, x, out.shape[2:-1], w.shape[1:-2])
     met = [
@@ -110,7 +113,7 @@ def _of_phase(x: NDArray, part: ThinPart, zeros: NDArray) -> NDArray:
 
 
 def _met(dim: WindowDimension, table: Sequence[int], outputs: int) -> NDArray:
-    """Return [element of the kernel, position]: offset in x in bytes, or -1."""
+    """Return an array [window element, position] of offsets in x in bytes, or -1 outside of the input."""
     coordinates = np.arange(outputs) * dim.stride
     met: NDArray = np.asarray(table)[
         np.arange(dim.size)[:, None] * dim.window_dilation + coordinates

@@ -1,4 +1,4 @@
-"""Kernel gradients on the tile unit: the panels of both operands, and the record."""
+"""Kernel gradients on the tile unit: the choice of panels of both operands, and the record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spmd.literal import NDArray
 def split_gradient_elements(
     tiles: GradientTiles, shape: GradientGeometry, channels: int, images: int, features: int
 ) -> tuple[float, float]:
-    """Return the numbers of elements of w and of x that are split, counting repetitions."""
+    """Return how many elements of w and of x are split, counting repetitions."""
     again = shape.plane_lines(tiles.lines) / shape.plane_lines(shape.rows.window)
     panels = -(-shape.rows.window // tiles.lines)
     positions = shape.rows.window * shape.columns.window
@@ -43,9 +43,9 @@ def gradient_tiles(
     budget: int,
     most_multiplied: float,
 ) -> tuple[float, GradientTiles] | None:
-    """Return the plan of least cost for ``budget`` bytes of scratch, behind its cost for a group (see tuning).
+    """Return the cost for one group, and the plan of least cost for ``budget`` bytes of scratch (see tuning).
 
-    None if nothing fits, or if the unit would multiply more than ``most_multiplied`` times the useful products.
+    Returns None if no plan fits, or if the unit would multiply more than ``most_multiplied`` times the useful products.
     """
     sizes = channels, images, features
     outputs = plain.rows.outputs * plain.columns.outputs * channels * features
@@ -67,7 +67,7 @@ def gradient_tiles(
 
 
 def _pieces(size: int) -> list[int]:
-    """Return the sizes of equal parts, multiples of 32."""
+    """Return the possible sizes of equal parts of ``size``, multiples of 32."""
     panels = -(-size // PANEL)
     return sorted({-(-panels // parts) * PANEL for parts in range(1, panels + 1)})
 
@@ -75,7 +75,7 @@ def _pieces(size: int) -> list[int]:
 def _largest(
     shape: GradientGeometry, channels: int, images: int, features: int, budget: int
 ) -> GradientTiles | None:
-    """Return the plan of the largest panel that fits; None if none fits."""
+    """Return the plan of the largest panel that fits ``budget``, or None if none fits."""
     full = shape.rows.window
     groups = shape.groups(images)
     sizes = [(-(-groups // parts), full) for parts in range(1, groups + 1)]
@@ -100,8 +100,10 @@ def gradient_record(
     scratch: NDArray,
     otherwise_record: int,
 ) -> GradientRecord:
-    """Return the record of x, w and out, with two spatial dimensions. otherwise_record: of the fallback, whose
-    function the record gets later."""
+    """Return the record of x, w and out, which have two spatial dimensions.
+
+    ``otherwise_record`` is the record of the fallback, whose function is written into the record later.
+    """
     x, w, out = arrays
     rows, columns = shape.rows, shape.columns
     channels = min(tiles.channels, out.shape[1])
@@ -176,7 +178,7 @@ def gradient_record(
 
 @dataclass(frozen=True)
 class _OffsetTables:
-    """Offsets of the tiles of each step: for all lines of a panel, then for each output along the rows.
+    """Offsets of the tiles of each step: first for all lines of a panel, then for each output along the rows.
 
     The latter are those of the lines that the output uses in a panel of all lines.
     """
@@ -257,8 +259,11 @@ def _panels(
 
 
 def _columns_shown(shape: GradientGeometry, phase: int, x: NDArray) -> tuple[int, int, int]:
-    """Return for a phase the bytes before its first column in a line of x, its position in a line of the planes, and
-    its size."""
+    """Return the columns of ``phase`` that exist in x.
+
+    The result is the byte offset of the first one in a line of x, its position in a line of the planes, and their
+    number.
+    """
     columns, phases = shape.columns, shape.column_phases
     shown = columns.shown(columns.window)
     first = shown.start + (phase - shown.start) % phases
@@ -296,7 +301,7 @@ def _taps(
 
 
 def _positions(shape: GradientGeometry, w: NDArray) -> list[int]:
-    """Return the offsets in a line of w of its words' first images, padded with -1 to full steps."""
+    """Return the offset in a line of w of each word's first image, padded with -1 to full steps."""
     across = np.arange(shape.columns.window)[:, None] * w.strides[2]
     offsets = (across + np.arange(shape.group_pairs) * 2 * w.strides[3]).ravel().tolist()
     return [*offsets, *[-1] * (-len(offsets) % LINES)]

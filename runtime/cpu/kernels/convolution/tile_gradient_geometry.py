@@ -1,7 +1,7 @@
 """Kernel gradients on the tile unit: layout of images in planes, and the lines and columns of each product.
 
-x is the input of the convolution, w the gradient of its result, which is the window of the gradient's convolution. Sums
-are over positions of w.
+x is the input of the convolution, and w the gradient of its result, which is the window of the gradient's convolution.
+Sums are over the positions of w.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from spmd.ops.window import Window, WindowDimension
 
 @dataclass(frozen=True)
 class GradientAxis:
-    """Spatial dimension: position j of w and output o use element j * dilation + o * stride - low of x.
+    """Spatial dimension in which position j of w and output o use element j * dilation + o * stride - low of x.
 
-    *Coordinates* count the elements of x from -low on that can be used: every ``unit``-th.
+    *Coordinates* count the elements of x that can be used, every ``unit``-th one, from element -low on.
     """
 
     size: int
@@ -34,15 +34,16 @@ class GradientAxis:
 
     @property
     def unit(self) -> int:
+        """Return the distance in x of elements that can be used."""
         return math.gcd(self.dilation, self.stride) if self.outputs > 1 else self.dilation
 
     @property
     def step(self) -> int:
-        """The coordinates between positions of w."""
+        """Return the distance of consecutive positions of w in coordinates."""
         return self.dilation // self.unit
 
     def coordinate(self, output: int) -> int:
-        """Return the coordinate of ``output`` and position 0 of w."""
+        """Return the coordinate that ``output`` and position 0 of w use."""
         return output * self.stride // self.unit
 
     def extent(self, positions: int) -> int:
@@ -50,19 +51,19 @@ class GradientAxis:
         return (positions - 1) * self.step + self.coordinate(self.outputs - 1) + 1
 
     def shown(self, positions: int) -> range:
-        """Return the coordinates, of those that ``positions`` positions use, that are elements of x."""
+        """Return the coordinates used by ``positions`` positions of w that are elements of x, not padding."""
         first = -(-max(self.low, 0) // self.unit)
         end = min(-(-(self.size + self.low) // self.unit), self.extent(positions))
         return range(first, max(end, first))
 
     @cached_property
     def pitch(self) -> int:
-        """The coordinates between lines; padding at the end of a line is shared with the next line's beginning."""
+        """Return the distance of lines in coordinates. A line's end and the next line's begin share their padding."""
         shown = self.shown(self.window)
         return max(shown.stop, self.extent(self.window) - shown.start)
 
     def met(self, output: int) -> range:
-        """Return the positions of w that use elements of x for ``output``."""
+        """Return the positions of w that use elements of x, not padding, for ``output``."""
         first = -(-(self.low - output * self.stride) // self.dilation)
         end = -(-(self.size + self.low - output * self.stride) // self.dilation)
         first = max(first, 0)
@@ -77,12 +78,12 @@ def _axis(dim: WindowDimension, size: int, outputs: int) -> GradientAxis | None:
 
 @dataclass(frozen=True)
 class GradientGeometry:
-    """x[g, c, h, w, n], w[g, window.., n, f], out[g, c, out.., f] with two spatial dimensions.
+    """Geometry of x[g, c, h, w, n], w[g, window.., n, f] and out[g, c, out.., f] with two spatial dimensions.
 
-    A word is an element of a pair of images. w is packed in tiles: the words of a line, [position][pair of a group],
-    are ``line_steps`` steps. x is split into planes, [group][line][position][pair of a group][channel]; if groups have
-    several pairs and w's positions are dilated, every phase of the columns has planes of its own. group_pairs: pairs of
-    a group.
+    A word holds one element of a pair of images. w is packed in tiles: the words of a line, [position][pair of a
+    group], are ``line_steps`` steps. x is split into planes, [group][line][position][pair of a group][channel]. A group
+    has ``group_pairs`` pairs of images. If groups have several pairs and w's positions are dilated, every phase of the
+    columns has planes of its own.
     """
 
     rows: GradientAxis
@@ -104,12 +105,12 @@ class GradientGeometry:
 
     @property
     def pitch(self) -> int:
-        """The positions of a line."""
+        """Return the number of positions of a line."""
         return -(-self.columns.pitch // self.column_phases)
 
     @property
     def row_positions(self) -> int:
-        """The plane positions between positions of w."""
+        """Return the distance of consecutive positions of w in positions of the planes."""
         return self.columns.step // self.column_phases
 
     @property
@@ -121,7 +122,7 @@ class GradientGeometry:
         return self.rows.extent(lines)
 
     def plane_elements(self, lines: int, groups: int, channels: int) -> int:
-        """Return the words of the planes of one part, of all phases."""
+        """Return the number of words of the planes of one part, in all phases."""
         return self.column_phases * self.phase_elements(lines, groups, channels)
 
     def phase_elements(self, lines: int, groups: int, channels: int) -> int:
@@ -135,12 +136,12 @@ class GradientGeometry:
         return -(-features // PANEL) * steps * F32_TYPES.step_bytes
 
     def row_steps(self) -> int:
-        """Return the steps of all outputs along the rows of a group, without lines of padding."""
+        """Return the number of steps of all outputs along the rows of one group, without lines of padding."""
         outputs = range(self.rows.outputs)
         return self.line_steps * sum(len(self.rows.met(o)) for o in outputs)
 
     def column_runs(self, channels: int) -> list[tuple[range, int]]:
-        """Return the runs of outputs along the columns of one product, and the product's numbers of columns.
+        """Return the runs of outputs along the columns of one product, each with the product's number of columns.
 
         Outputs whose channels are adjacent in the planes are joined if that fills tiles better.
         """
@@ -152,13 +153,13 @@ class GradientGeometry:
         return [(range(o, o + 1), channels) for o in range(outputs)]
 
     def needed(self, channels: int, images: int, features: int) -> int:
-        """Return the number of products of elements, with padding."""
+        """Return the number of multiplications of the convolution, padding included."""
         window = self.rows.window * self.columns.window
         taps = self.rows.outputs * self.columns.outputs
         return taps * channels * features * images * window
 
     def multiplied(self, channels: int, images: int, features: int) -> int:
-        """Return the cost in products of the unit."""
+        """Return the number of multiplications of the tile unit that take as long as this arrangement does."""
         depth = self.groups(images) * self.row_steps() * F32_TYPES.step_depth
         columns = sum(filled(width) for _, width in self.column_runs(channels))
         return depth * filled(features) * columns
@@ -167,7 +168,7 @@ class GradientGeometry:
 def gradient_geometry(
     window: Window, x: Sequence[int], out: Sequence[int]
 ) -> GradientGeometry | None:
-    """Return the geometry of arrays of sizes [g, n, spatial.., features]; None if this algorithm does not apply."""
+    """Return the geometry of x and out, of sizes [g, n, spatial.., features], or None if there is none."""
     if window.rank > 2:
         return None
     dims = (*[WindowDimension()] * (2 - window.rank), *window.dims)

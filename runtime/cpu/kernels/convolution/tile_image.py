@@ -1,4 +1,4 @@
-"""Convolutions on the tile unit: the lines and images of a panel, and the record."""
+"""Convolutions on the tile unit: the choice of the lines and images of a panel, and the record."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from spmd.literal import NDArray
 
 
 def split_image_elements(tiles: ImageTiles, shape: Geometry, images: int, features: int) -> float:
-    """Return the number of elements of one group's input that are split, counting repetitions for panels and blocks.
+    """Return how many input elements of one group are split, counting repetitions for panels and blocks.
 
-    shape: the arranged geometry, of any number of channels.
+    ``shape`` is the arranged geometry, of any number of channels.
     """
     most = shape.rows.axis.most_positions
     panels = -(-images // tiles.images) * -(-most // tiles.lines)
@@ -34,9 +34,9 @@ def split_image_elements(tiles: ImageTiles, shape: Geometry, images: int, featur
 def image_tiles(
     plain: Geometry, images: int, features: int, budget: int, most_multiplied: float
 ) -> tuple[float, ImageTiles] | None:
-    """Return the plan of least cost for ``budget`` bytes of scratch, behind its cost for a group (see tuning).
+    """Return the cost for one group, and the plan of least cost for ``budget`` bytes of scratch (see tuning).
 
-    None if nothing fits, or if the unit would multiply more than ``most_multiplied`` times the useful products.
+    Returns None if no plan fits, or if the unit would multiply more than ``most_multiplied`` times the useful products.
     """
     outputs = images * features * sum(h.count * w.count for h, w in plain.parts())
     most = most_multiplied * plain.needed(features)
@@ -58,7 +58,7 @@ def image_tiles(
 
 
 def _plans(shape: Geometry, images: int, features: int, budget: int) -> list[ImageTiles]:
-    """Return, for each number of blocks, plans of one group of images and of all, or of the most lines that fit.
+    """Return plans for each number of blocks: of one group of images, and of all groups or the most lines that fit.
 
     If lines share no input, panels of one line are as good as larger ones, and need less memory.
     """
@@ -96,9 +96,9 @@ def image_record(
     scratch: NDArray,
     otherwise_record: int,
 ) -> tuple[ImageRecord, list[NDArray]]:
-    """Return the record of x, w and out, with two spatial dimensions, and the tables to which it points.
+    """Return the record of x, w and out, which have two spatial dimensions, and the tables to which it points.
 
-    otherwise_record: the record of the fallback for too large numbers; its function is written later.
+    ``otherwise_record`` is the record of the fallback for numbers out of range, whose function is written later.
     """
     x, w, out = arrays
     pieces = plain.channels // tiles.channels
@@ -188,8 +188,7 @@ def _shown(columns: Axis) -> int:
 
 
 def _columns_shown(shape: Geometry, phase: int, x: NDArray, dense: bool) -> tuple[int, int, int]:
-    """Return for a phase the bytes before its first column in a line of x and in one of the planes, and the runs of its
-    columns."""
+    """Return for ``phase`` the byte offsets of its first column in lines of x and the planes, and its runs."""
     columns, step = shape.columns, shape.column_step
     skipped = max(-columns.low, 0)
     first = skipped + (phase - skipped - columns.low) % step
@@ -200,7 +199,7 @@ def _columns_shown(shape: Geometry, phase: int, x: NDArray, dense: bool) -> tupl
 
 
 def _lane_offsets(shape: Geometry, out: NDArray) -> list[int]:
-    """Return the offsets of 32 columns from a position's output: features, of each merged part."""
+    """Return the offsets of 32 columns from a position's output, which are the features of each merged part."""
     features = out.shape[-1]
     members = shape.members(shape.parts()[0])
     if len(members) == 1:
@@ -216,7 +215,7 @@ def _lane_offsets(shape: Geometry, out: NDArray) -> list[int]:
 def _panels(
     tiles: ImageTiles, shape: Geometry, x: NDArray, out: NDArray
 ) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Return the panels and their units; panels of equally many images and lines share units."""
+    """Return the panels and their units. Panels of equally many images and lines share units."""
     rows, images = shape.rows, x.shape[1]
     most = rows.axis.most_positions
     is_full = tiles.lines == most
@@ -263,7 +262,7 @@ def _steps(
     w: NDArray,
     addressing: KernelAddressing,
 ) -> tuple[list[int], list[int]]:
-    """Return the offset in the planes of each step's first element, and its addressing of w (``KernelAddressing``)."""
+    """Return the offset in the planes of each step's first element, and the encoded elements of w of each step."""
     offsets: list[int] = []
     kernel: list[int] = []
     for phase, start, taps in shape.runs(part):
@@ -285,7 +284,10 @@ def _steps(
 def _tap_elements(
     shape: Geometry, part: tuple[Part, Part], tap: tuple[int, int], w: NDArray
 ) -> NDArray:
-    """Return the offsets in w of a tap's elements, [channel, 1] or [channel, feature of each merged part]; -1: none."""
+    """Return the offsets in w of the elements of a tap, or -1 for none.
+
+    The shape is [channel, 1], or [channel, feature of each merged part].
+    """
     channels = np.arange(shape.channels)[:, None] * w.strides[3]
     columns = []
     for h, v in shape.members(part):
@@ -301,7 +303,7 @@ def _tap_elements(
 def _outputs(
     tiles: ImageTiles, shape: Geometry, part: tuple[Part, Part], lines: int, out: NDArray
 ) -> NDArray:
-    """Return the offset of each position in a unit's output, -1 for none, padded to full blocks."""
+    """Return the offset of each position in a unit's output, or -1 for none, padded to full blocks."""
     h, w = part
     first = h.first * out.strides[2] + w.first * out.strides[3]
     if shape.arrangement.by_line:

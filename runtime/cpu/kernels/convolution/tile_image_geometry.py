@@ -15,15 +15,15 @@ from runtime.program.records.convolution import Arrangement
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.window import Window, WindowDimension
 
-#: Arrangement in which rows are the positions of all lines of a panel.
+#: Arrangement in which the rows of a product are the positions of all lines of a panel.
 PLAIN = Arrangement()
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Positions of a part that are rows of one product: those of ``line`` of ``group``, or of all lines and groups.
+    """Positions of a part that are the rows of one product: those of ``line`` of ``group``, or of all lines and groups.
 
-    Its steps are ``steps`` from ``first_step`` on.
+    The product has ``steps`` steps of the depth from ``first_step`` on.
     """
 
     part: int
@@ -36,9 +36,10 @@ class Unit:
 
 @dataclass(frozen=True)
 class Geometry:
-    """x[g, n, h, w, c], w[g, window.., c, f], out[g, n, out.., f] with two spatial dimensions, in the planes.
+    """Geometry of x[g, n, h, w, c], w[g, window.., c, f] and out[g, n, out.., f] with two spatial dimensions, in
+    planes.
 
-    Sizes are in elements of the planes of one part. A plane is [line][column][image of a group][channel]; every phase
+    Sizes are in elements of the planes of one part. A plane is [line][column][image of a group][channel]. Every phase
     of the lines has planes of its own, and, if groups have several images, every phase of the columns.
     """
 
@@ -48,7 +49,7 @@ class Geometry:
     arrangement: Arrangement = PLAIN
 
     def arranged(self, arrangement: Arrangement) -> Geometry | None:
-        """Return the arranged geometry of a plain one; None if its parts cannot be merged."""
+        """Return this plain geometry in ``arrangement``, or None if its parts cannot be merged."""
         if not arrangement.merged:
             return replace(self, arrangement=arrangement)
         rows, columns = self.rows.axis.merged(), self.columns.merged()
@@ -57,7 +58,7 @@ class Geometry:
         return Geometry(lines_of(rows), columns, self.channels, arrangement)
 
     def arrangements(self, images: int, features: int) -> Iterator[Geometry]:
-        """Yield all arranged geometries of this plain one, the simplest first."""
+        """Yield this plain geometry in all arrangements, the simplest first."""
         few = len(self.parts()) > 1 and features * len(self.parts()) <= LINES
         merging = (False, True) if few else (False,)
         for merged in merging:
@@ -75,7 +76,7 @@ class Geometry:
 
     @property
     def column_step(self) -> int:
-        """The columns between positions of a plane's line."""
+        """Return the distance in columns of consecutive positions of a plane's line."""
         return self.columns.stride if self.group_images > 1 else 1
 
     @cached_property
@@ -89,12 +90,12 @@ class Geometry:
 
     @cached_property
     def pitch(self) -> int:
-        """The positions of a line of a group of images."""
+        """Return the number of positions of a line of a group of images."""
         return self.columns.pitch() // self.column_step
 
     @property
     def line_positions(self) -> int:
-        """The number of outputs' positions of a line, with padding."""
+        """Return the number of output positions of a line, padding included."""
         return self.pitch * self.column_step // self.columns.stride
 
     @property
@@ -107,7 +108,7 @@ class Geometry:
 
     @property
     def row_elements(self) -> int:
-        """The elements between rows of a product."""
+        """Return the distance of consecutive rows of a product in elements."""
         return self.columns.stride // self.column_step * self.channels
 
     def parts(self) -> list[tuple[Part, Part]]:
@@ -115,13 +116,13 @@ class Geometry:
 
     @staticmethod
     def members(part: tuple[Part, Part]) -> list[tuple[Part, Part]]:
-        """Return the merged parts, whose features are consecutive columns."""
+        """Return the merged parts, whose features are consecutive columns of the product."""
         return [(h, w) for h in part[0].members for w in part[1].members]
 
     def runs(self, part: tuple[Part, Part]) -> list[tuple[int, int, list[tuple[int, int]]]]:
-        """Return the contiguous runs of plane elements under a window: phase, first element, taps in order.
+        """Return the contiguous runs of plane elements under a window: phase, first element, and taps in order.
 
-        A tap is its offsets along both axes; a run is within one line.
+        A tap is a pair of offsets along both axes. A run is within one line.
         """
         runs: list[tuple[int, int, list[tuple[int, int]]]] = []
         for _, down in part[0].taps:
@@ -142,7 +143,7 @@ class Geometry:
         return runs
 
     def _phase_and_position(self, across: int) -> tuple[int, int, int]:
-        """Return the phase and position of offset ``across``, and the offset."""
+        """Return the phase and the position of the column offset ``across``, and the offset itself."""
         position, phase = divmod(across, self.column_step)
         return self.column_phases.index(phase), position, across
 
@@ -152,7 +153,7 @@ class Geometry:
         )
 
     def lines_met(self, part: tuple[Part, Part], line: int) -> tuple[int, int]:
-        """Return begin and end of the taps along the rows that read lines of the input for position ``line``."""
+        """Return begin and end of the row taps that read lines of the input, not padding, for position ``line``."""
         axis = self.rows.axis
         met = [
             i
@@ -162,7 +163,7 @@ class Geometry:
         return (met[0], met[-1] + 1) if met else (0, 0)
 
     def units(self, lines: range, groups: int) -> list[Unit]:
-        """Return the units of the positions of these lines, of ``groups`` groups of images."""
+        """Return the units of the positions of ``lines``, of ``groups`` groups of images."""
         units = []
         for number, part in enumerate(self.parts()):
             counted = max(min(lines.stop, part[0].count) - lines.start, 0)
@@ -181,25 +182,25 @@ class Geometry:
                 units.append(
                     Unit(number, group, line, positions, first * each, (last - first) * each)
                 )
-        # Adjacent outputs are written at about the same time.
+        # In this order adjacent outputs are written at about the same time.
         return sorted(units, key=lambda unit: (unit.group, unit.line, unit.part))
 
     @property
     def met_elements(self) -> float:
-        """The elements of an image in the lines and columns of existing phases."""
+        """Return the number of elements of an image in the lines and columns whose phases exist."""
         lines = self.rows.axis.size * len(self.rows.phases) / self.rows.axis.stride
         columns = self.columns.size * len(self.column_phases) / self.column_step
         return lines * columns * self.channels
 
     def needed(self, features: int) -> int:
-        """Return the number of products of one image and group, with padding, of the plain arrangement."""
+        """Return the number of multiplications of one image and group of this plain geometry, padding included."""
         return sum(
             h.count * w.count * len(h.taps) * len(w.taps) * self.channels * features
             for h, w in self.parts()
         )
 
     def multiplied(self, features: int) -> float:
-        """Return the cost of an image in products of the unit."""
+        """Return the number of multiplications of the tile unit that take as long as one image does."""
         columns = filled(features * len(self.members(self.parts()[0])))
         rows = sum(
             (filled(unit.positions) if self.arrangement.by_line else unit.positions) * unit.steps
@@ -209,7 +210,7 @@ class Geometry:
 
     @cached_property
     def _farthest(self) -> int:
-        """The end of the window of position 0, in elements."""
+        """Return the end, in elements, of the window of position 0."""
         return max(
             start + -(-len(taps) * self.channels // F32_TYPES.step_depth) * F32_TYPES.step_depth
             for part in self.parts()
@@ -217,7 +218,7 @@ class Geometry:
         )
 
     def plane_elements(self, lines: int) -> int:
-        """Return the elements of one phase, with those read behind its last line."""
+        """Return the number of elements of one phase, including those that are read after its last line."""
         if self.arrangement.by_line:
             most = max(part.count for part in self.columns.parts) * self.group_images
             positions = -(-most // PANEL) * PANEL
@@ -229,12 +230,12 @@ class Geometry:
         return -(-max(read, loaded) // F32_TYPES.step_depth) * F32_TYPES.step_depth
 
     def plane_bytes(self, lines: int) -> int:
-        """Return the bytes of all phases and parts for ``lines`` of positions, of all groups."""
+        """Return the bytes of all phases and parts for ``lines`` lines of positions, of all groups."""
         return 2 * PARTS * self.phase_count * self.plane_elements(lines)
 
 
 def geometry(window: Window, x: Sequence[int], out: Sequence[int]) -> Geometry | None:
-    """Return the geometry of arrays of sizes [g, n, spatial.., features]; None if this algorithm does not apply."""
+    """Return the geometry of x and out, of sizes [g, n, spatial.., features], or None if there is none."""
     if window.rank > 2:
         return None
     dims = (*[WindowDimension()] * (2 - window.rank), *window.dims)

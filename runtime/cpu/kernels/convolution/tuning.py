@@ -1,8 +1,9 @@
-"""Sizes at which one form of a convolution begins to be faster than another; sizes of blocks; costs on the tile unit.
+"""Thresholds between the algorithms of a convolution, block sizes, and costs on the tile unit.
 
-Each names the processor, one core of it, on which `benchmarks/native/convolutions.py` or layers like its own were
-timed: a Xeon (Sapphire Rapids, with a tile unit) or an EPYC (Zen 4, Zen 5). The sizes of phases, and of
-convolutions with few features, are in runtime/emit/convolution/phases.py.
+Each figure names the processor, one core of it, on which `benchmarks/native/convolutions.py` or layers like its own
+were timed: a Xeon (Sapphire Rapids, with a tile unit) or an EPYC (Zen 4, Zen 5). Times are relative to those with the
+value chosen here. The thresholds of phases, and of convolutions with few features, are in
+runtime/emit/convolution/phases.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
 
 # ---- panels, which BLAS multiplies (panels.py). Not measured.
 
-#: Largest size of a panel in bytes: it should fit in the L2 cache.
+#: Largest size of a panel in bytes, such that it fits in the L2 cache.
 MOST_PANEL_BYTES = 1 << 19
 #: A panel has at most 1 / PANEL_PART of the bytes of operands and result, or LEAST_PANEL_BYTES.
 PANEL_PART, LEAST_PANEL_BYTES = 8, 1 << 11
@@ -20,23 +21,23 @@ LEAST_INSIDE, MOST_INSIDE, INSIDE_PART = 64, 1024, 8
 
 # ---- groups side by side (grouped.py)
 
-#: Most vectors of groups that are summed at a time (Zen 5, 64 to 512 groups: 1 takes 1.2 to 1.8 times as long, 2 1.2 to
-#: 1.4, 8 1.0 to 2.3).
+#: Largest number of vectors of groups that are summed concurrently (Zen 5, 64 to 512 groups: 1 vector takes 1.2 to 1.8
+#: times as long, 2 vectors 1.2 to 1.4, and 8 vectors 1.0 to 2.3).
 GROUP_VECTORS = 4
 
 # ---- vector registers (vectors.py)
 
-#: Rows of sums of two vectors each that are multiplied at a time, and of the rest, with AVX-512 and with AVX2 (Zen 4:
-#: k3 layers at 91 to 97 GFLOP/s, panels 68 to 83).
+#: Number of rows, of two vectors of sums each, that are multiplied at a time, and of those for the remainder, with
+#: AVX-512 and with AVX2 (Zen 4: layers with 3x3 windows reach 91 to 97 GFLOP/s, by panels 68 to 83).
 AVX512_HEIGHTS, AVX2_HEIGHTS = (14, 8), (6, 4)
-#: The same of one vector each, for results of no more features.
+#: Number of such rows of one vector of sums each, for results with no more features than a vector has lanes.
 AVX512_NARROW_HEIGHTS, AVX2_NARROW_HEIGHTS = (16, 8), (8, 4)
-#: Largest depth of a product (Zen 5: half and twice of it take as long), and row stride of the left side: an odd number
-#: of lines, so that rows map to different sets of the cache.
+#: Largest depth of a product (Zen 5: half and twice the depth take as long), and the row stride of its left operand, an
+#: odd number of cache lines, so that rows map to different sets of the cache.
 DEPTH, PITCH = 576, 592
-#: Most features whose part of w is packed at a time: it should fit in the L2 cache.
+#: Largest number of features whose part of w is packed at a time, such that it fits in the L2 cache.
 MOST_FEATURES = 512
-#: Sums in a buffer, if features are not contiguous in the result.
+#: Number of sums in the buffer that is used if features are not contiguous in the result.
 BUFFERED = 1 << 16
 #: Fewest contiguous rows of a gradient, and least depth of sums for fewer features than a vector's lanes; BLAS computes
 #: the others (Zen 5, 16 images of 16x16: 2 and 3 channels in 0.7 to 1.0 of the time, 1x1 windows in 0.8 to 1.0; it
@@ -48,7 +49,8 @@ MOST_SHARE = 1.0
 
 # ---- few features (thin.py)
 
-#: Most positions at a time: each needs an address (Zen 5, 1 to 3 features: 7 and 9 take 1.07 to 1.12 times as long).
+#: Largest number of positions computed concurrently, each of which needs an address register (Zen 5, 1 to 3 features: 7
+#: and 9 positions take 1.07 to 1.12 times as long).
 MOST_POSITIONS = 8
 #: Registers, by the bytes of a vector, that hold sums and vectors of w; numbers of x take the others. With more LLVM
 #: spills sums (Zen 5: 4 positions of 6 features 237 GFLOP/s, 3 of 8 159, 2 of 8 222; AVX2 3 of 4 55, 2 of 4 115).
@@ -66,15 +68,16 @@ MOST_MULTIPLIED, MOST_MULTIPLIED_GRADIENT = 16, 4
 #: Costs, in multiplications of the unit, of splitting an element, of also transposing it, and of accumulating to an
 #: element of the result.
 SPLIT, TURN_AND_SPLIT, ADD = 45.0, 70.0, 25.0
-#: Cost of 16 remaining rows or columns of a block, in rows of full blocks: each tile is loaded for fewer products.
+#: Cost of 16 remaining rows or columns of a block, in rows of full blocks. It exceeds 16 because each loaded tile is
+#: used for fewer products.
 LEFT_OVER = 20
-#: Most images, and pairs of images for a gradient, in a group: their lines must fit in cache.
+#: Largest number of images in a group, and of pairs of images for a gradient, such that their lines fit in cache.
 MOST_GROUP_IMAGES, MOST_GROUP_PAIRS = 16, 8
 #: Prefetch distance in bytes: half a page, since the hardware does not prefetch across its end.
 PREFETCH_BYTES = 2048
 
 
 def filled(count: int) -> int:
-    """Return the rows or columns of full blocks that take as long as ``count``."""
+    """Return the number of rows or columns of full blocks that take as long as ``count`` rows or columns."""
     full, left = divmod(count, PANEL)
     return full * PANEL + (0 if not left else LEFT_OVER if left <= LINES else PANEL)

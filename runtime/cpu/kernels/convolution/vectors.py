@@ -1,4 +1,4 @@
-"""Convolutions by vector registers: blocks that are packed, and the record."""
+"""Convolutions in vector registers: the blocks that are packed, and the record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spmd.literal import NDArray
 from spmd.ops.window import Window, WindowDimension
 from spmd.shape import PrimitiveType
 
-#: Elements of a cache line, to which parts of scratch are padded, and of a 64-bit word.
+#: Number of f32 elements of a cache line, to which parts of scratch are padded, and of a 64-bit word.
 _LINE, _WORD = 16, 2
 SPATIAL = 3
 
@@ -32,9 +32,10 @@ SPATIAL = 3
 def vector_plan(
     window: Window, x: StridedView, w: StridedView, out: StridedView, *, channels_inside: bool
 ) -> VectorPlan | None:
-    """Return the plan; None if the tile unit, BLAS (few features) or phases (dilated inputs) are better.
+    """Return the plan, or None if another algorithm is better.
 
-    channels_inside: the input is contiguous along its channels, else along its batch.
+    The tile unit, BLAS (few features) and phases (base dilation) are the others. ``channels_inside`` tells that x is
+    contiguous along its channels, and otherwise along its batch.
     """
     variant = vector_micro_kernel(out.dims[-1])
     views = x, w, out
@@ -66,13 +67,13 @@ def vector_plan(
 def _vector_plan(
     variant: VectorMicroKernel, left: LeftLayout, depth: int, features: int, buffered: int
 ) -> VectorPlan:
-    """Return the plan with the scratch that it needs."""
+    """Return the plan together with the scratch that it needs."""
     plan = VectorPlan(variant, left, depth, features, buffered, 0)
     return replace(plan, elements=sum(_scratch_parts(plan)) + _LINE)
 
 
 def _scratch_parts(plan: VectorPlan) -> tuple[int, ...]:
-    """Return sizes of the parts of scratch: left side, packed w, positions, runs, a spare row, the buffer."""
+    """Return the sizes of the parts of scratch: left operand, packed w, positions, runs, spare row, and buffer."""
     tall = plan.micro_kernel.heights[0]
     return tuple(
         -(-size // _LINE) * _LINE
@@ -103,13 +104,13 @@ def vector_action(
     return native_call(code, FUNCTION, record, (*arrays, scratch))
 
 
-#: Offset in x in bytes, indices of three dimensions, offset in w or out in bytes.
+#: Offset in x in bytes, indices of three spatial dimensions, and the offset in w or out in bytes.
 _Position = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """x[g, n, 3 spatial, c], w[g, 3 of the window, c, f], out[g, n, 3 spatial, f]."""
+    """Arrays x[g, n, 3 spatial, c], w[g, 3 of the window, c, f] and out[g, n, 3 spatial, f] of one convolution."""
 
     dims: tuple[WindowDimension, ...]
     x: NDArray

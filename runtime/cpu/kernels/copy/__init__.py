@@ -1,1 +1,1 @@
-"""Copies, slices, concatenations and pads: records bound to memory, and their LLVM IR."""
+"""Copies, slices, concatenations and pads: the records bound to memory, and their LLVM IR."""

@@ -1,4 +1,4 @@
-"""Copy elements from one layout to another."""
+"""Copies of elements from one layout to another."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from spmd.literal import NDArray
 
 FUNCTION = "spmd_copy"
 
-#: Most dimensions around the innermost operation.
+#: Largest number of dimensions around the innermost operation.
 RANK = 16
 
-#: Widths in bytes of elements that have code.
+#: Element widths in bytes for which there is code.
 WIDTHS = (1, 2, 4, 8, 16)
 
 
 class Innermost(Enum):
-    """Operation at each position of the index counter, and the meaning of the record's counts and strides."""
+    """Operation at each position of the index counter. It decides on the meaning of the record's counts and strides."""
 
     ROWS = "rows"
     """count: bytes of a row, which is contiguous in both arrays."""
@@ -47,7 +47,7 @@ _AS_WRITTEN = (Innermost.ROWS, Innermost.STRIDED, Innermost.TRANSPOSE)
 
 @record
 class CopyDimension(Record):
-    """Dimension around the innermost operation; strides in bytes."""
+    """Dimension around the innermost operation: its size, and its strides in bytes."""
 
     size: Word
     source: Word
@@ -56,7 +56,7 @@ class CopyDimension(Record):
 
 @record
 class CopyRecord(Record):
-    """Addresses of the first elements, the innermost operation, and the ``rank`` dimensions around it."""
+    """Record of a copy: addresses of the first elements, the innermost operation, and the dimensions around it."""
 
     source: Address
     target: Address
@@ -68,7 +68,7 @@ class CopyRecord(Record):
     dimensions: Sequence[CopyDimension]
 
 
-#: Indices of the record's words with the addresses of the first elements.
+#: Indices of the record's words that hold the addresses of the first elements.
 SOURCE_WORD, TARGET_WORD = (word_index(CopyRecord, name) for name in ("source", "target"))
 
 
@@ -81,22 +81,23 @@ def copy_code(innermost: Innermost, width: int) -> NativeLibrary:
 
 
 def transpose_name(width: int) -> str:
+    """Return the name of the function that transposes elements of ``width`` bytes."""
     return f"transpose{width}"
 
 
 @cache
 def transpose_code(width: int) -> NativeLibrary:
-    """Return the library of ``transpose_name(width)``, for other code to call (see add_transpose)."""
+    """Return the library of ``transpose_name(width)``, which other native code calls (see add_transpose)."""
     ir = DeferredIr("runtime.cpu.kernels.copy.transpose_ir", "transpose_ir", (width,))
     return host_jit().compile(ir, (transpose_name(width),), passes=Passes.TIDY)
 
 
-#: (size, stride in the source, in the target)
+#: Dimension of a copy: size, stride in the source, and stride in the target.
 _Dimension: TypeAlias = tuple[int, int, int]
-#: Innermost operation: count, columns, strides in the source and in the target.
+#: Sizes of the innermost operation: count, columns, and strides in the source and in the target.
 _Inner: TypeAlias = tuple[int, int, int, int]
 
-#: Width in bytes of the widest elements that are transposed by tiles.
+#: Largest element width in bytes that is transposed by tiles.
 _WIDEST_TILED = 8
 
 
@@ -107,14 +108,14 @@ def bind_copy(_: CopyKernel, arrays: KernelArrays) -> Action:
 
 
 def copying(source: NDArray, target: NDArray) -> Action:
-    """Bind target = source, of the same type, broadcast."""
+    """Bind target = source, broadcast. Both must have the same type."""
     return native_copy(source, target) or partial(np.copyto, target, source)
 
 
 def native_copy(source: NDArray, target: NDArray) -> NativeAction | None:
-    """Return one call, whose record holds both addresses, or no call if nothing is to be copied.
+    """Return one call whose record holds both addresses, or no call if there is nothing to copy.
 
-    Returns None if the arrays share bytes or have more dimensions than native code supports.
+    Returns None if the arrays share bytes, or have more dimensions than native code supports.
     """
     if target.size == 0:
         return NOTHING
@@ -133,7 +134,7 @@ def native_copy(source: NDArray, target: NDArray) -> NativeAction | None:
 
 
 def merged_by_target(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
-    """Merge dimensions as far as strides allow and sort them by their stride in the target, the largest first."""
+    """Merge dimensions as far as strides allow, and sort them by their stride in the target, the largest first."""
     merged: list[_Dimension] = []
     ordered = sorted(
         (dimension for dimension in dimensions if dimension[0] > 1),
@@ -150,7 +151,7 @@ def merged_by_target(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
 def _innermost(
     dimensions: list[_Dimension], width: int
 ) -> tuple[Innermost, int, _Inner, list[_Dimension]]:
-    """Return the innermost operation, the width of its elements, its sizes and strides, and the other dimensions."""
+    """Return the innermost operation, its element width, its sizes and strides, and the other dimensions."""
     if not dimensions or dimensions[-1][1:] == (width, width):
         *outer, (size, _, _) = dimensions or [(1, width, width)]
         row = size * width

@@ -1,7 +1,7 @@
 """Native code of copies between strided arrays: contiguous rows, single elements, and transposes tile by tile.
 
-A copy iterates over all dimensions but the innermost ones with an index counter of any rank, and over these with one of
-five loops. Elements are bytes: one function serves all types of a width.
+An index counter of any rank iterates over all dimensions except the innermost ones, over which one of five loops runs.
+Elements are bytes, so that one function serves all types of one width.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from runtime.cpu.kernels.copy.transpose_ir import add_transpose
 
 
 def copy_ir(innermost: Innermost, width: int) -> str:
+    """Return the IR of ``copy_code``."""
     module = Module()
     add_copy(module, innermost, width)
     return module.text()
 
 
 def add_copy(module: Module, innermost: Innermost, width: int) -> None:
-    """Add ``FUNCTION`` and the functions it calls."""
+    """Add ``FUNCTION`` and the functions that it calls to ``module``."""
     if innermost is Innermost.TRANSPOSE:
         add_transpose(module, width, "internal")
     f = FunctionWriter(FUNCTION, CopyRecord, module=module, dimensions=0)

@@ -1,4 +1,4 @@
-"""Records and code of the calls that write the addresses of dynamic slices into the records of following calls."""
+"""Records and code of the calls that store the addresses of dynamic slices in the records of later calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IR = "runtime.cpu.kernels.copy.slice_offset_ir"
 
 @record
 class SliceStart(Record):
-    """Address of an index, its largest value, to which it is clamped, and its stride in bytes."""
+    """Start of a slice: the index's address, its largest value, to which it is clamped, and its stride in bytes."""
 
     index: Address
     limit: Word
@@ -25,7 +25,7 @@ class SliceStart(Record):
 
 @record
 class SliceOffsetRecord(Record):
-    """``target``: address of the word to write. ``base``: address of the slice if all starts are 0."""
+    """Record of one slice. ``target`` is the address of the word to write, ``base`` that of the slice with starts 0."""
 
     target: Address
     base: Address
@@ -34,14 +34,14 @@ class SliceOffsetRecord(Record):
 
 @record
 class SliceBases(Record):
-    """Addresses of slices if all starts are 0."""
+    """Addresses of the slices whose starts are all 0."""
 
     bases: Sequence[Address]
 
 
 @record
 class SliceOffsetsRecord(SliceBases):
-    """Bases, the starts that ``shifted`` reads, and the addresses of the words to write."""
+    """Bases of slices, the starts that ``shifted`` reads, and the addresses of the words to write."""
 
     starts: StartsRecord
     targets: Sequence[Address]
@@ -49,7 +49,7 @@ class SliceOffsetsRecord(SliceBases):
 
 @cache
 def slice_offset_code(index: PrimitiveType, starts: int) -> NativeLibrary:
-    """Return the library of ``FUNCTION`` for ``starts`` starts of type ``index``; it takes a SliceOffsetRecord."""
+    """Return the library of ``FUNCTION`` for ``starts`` starts of type ``index``, which takes a SliceOffsetRecord."""
     return host_jit().compile(
         DeferredIr(_IR, "slice_offset_ir", (index, starts)), (FUNCTION,), passes=Passes.TIDY
     )
@@ -57,7 +57,7 @@ def slice_offset_code(index: PrimitiveType, starts: int) -> NativeLibrary:
 
 @cache
 def slice_offsets_code(variant: StartsVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION`` for the arrays that ``variant`` shifts; it takes a SliceOffsetsRecord."""
+    """Return the library of ``FUNCTION`` for the arrays that ``variant`` shifts, which takes a SliceOffsetsRecord."""
     return host_jit().compile(
         DeferredIr(_IR, "slice_offsets_ir", (variant,)), (FUNCTION,), passes=Passes.TIDY
     )

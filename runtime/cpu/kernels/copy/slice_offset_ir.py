@@ -1,4 +1,4 @@
-"""Native code that computes the addresses of dynamic slices and writes them into the records of following calls."""
+"""Native code that computes the addresses of dynamic slices and stores them in the records of later calls."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from spmd.shape import PrimitiveType
 
 
 def slice_offset_ir(index: PrimitiveType, starts: int) -> str:
+    """Return the IR of ``slice_offset_code``."""
     f = FunctionWriter(FUNCTION, SliceOffsetRecord, starts=starts)
     target, address = f.record.target, f.record.base
     for one in f.record.starts:
@@ -22,6 +23,7 @@ def slice_offset_ir(index: PrimitiveType, starts: int) -> str:
 
 
 def slice_offsets_ir(variant: StartsVariant) -> str:
+    """Return the IR of ``slice_offsets_code``."""
     module = Module(*starts_ir(variant))
     f = FunctionWriter(FUNCTION, SliceBases, module=module, bases=len(variant.shifts))
     addresses = shifted(f, variant, dict(enumerate(f.record.bases)))

@@ -1,4 +1,4 @@
-"""Dynamic slices, pad and concatenate: copies of blocks, whose offset may be known at run time only."""
+"""Dynamic slices, pads and concatenations: copies of blocks, whose offset may be known at run time only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from spmd.shape import PrimitiveType
 
 
 def part(array: NDArray, block: tuple[slice, ...]) -> NDArray:
-    """Return the block of ``array``, as an array even if it is a single element."""
+    """Return the block of ``array`` as an array, even if it is a single element."""
     view: NDArray = array[(*block, ...)]  # type: ignore[arg-type]
     return view
 
@@ -94,6 +94,7 @@ def placed(
 def clamped_block(
     starts: Sequence[NDArray], sizes: Sequence[int], dims: Sequence[int]
 ) -> tuple[slice, ...]:
+    """Return the block of ``sizes`` at ``starts``, which are clamped so that the block is inside of ``dims``."""
     block = []
     for start, size, limit in zip(starts, sizes, dims, strict=True):
         first = min(max(int(start), 0), limit - size)
@@ -126,7 +127,7 @@ def bind_pad(kernel: PadKernel, arrays: KernelArrays) -> Action:
 
 
 def _around(out: NDArray, inner: tuple[slice, ...]) -> list[NDArray]:
-    """Return the parts of ``out`` around its block ``inner``: below and above it in each dimension."""
+    """Return the parts of ``out`` outside of its block ``inner``: those below and above it in each dimension."""
     return [
         part(out, (*inner[:dimension], outside))
         for dimension, block in enumerate(inner)

@@ -1,6 +1,6 @@
 """Native code of a transpose: tiles of vectors in registers, square by square for the cache.
 
-[i, j], contiguous in j in the source, goes to [j, i], contiguous in i in the target.
+Element [i, j] of the source, which is contiguous in j, goes to [j, i] of the target, which is contiguous in i.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SQUARE = 32
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Array of contiguous lines, ``stride`` bytes apart."""
+    """Array of contiguous lines that begin ``stride`` bytes apart."""
 
     base: Pointer
     stride: Int
@@ -35,7 +35,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """Indices i_first <= i < i_end, j_first <= j < j_end."""
+    """Indices (i, j) with i_first <= i < i_end and j_first <= j < j_end."""
 
     i_first: IntLike
     i_end: IntLike
@@ -44,6 +44,7 @@ class Area:
 
 
 def transpose_ir(width: int) -> str:
+    """Return the IR of ``transpose_code``."""
     module = Module()
     add_transpose(module, width)
     return module.text()
@@ -52,8 +53,8 @@ def transpose_ir(width: int) -> str:
 def add_transpose(module: Module, width: int, linkage: str = "") -> None:
     """Add ``transpose_name(width)``(s, s_stride, t, t_stride, i_count, j_count), for arrays in the L2 cache.
 
-    It moves blocks of two by two tiles, a tile of n vectors of n elements, and the remaining elements singly. A block
-    has full cache lines in both arrays.
+    It moves blocks of two by two tiles, and the remaining elements singly. A tile is n vectors of n elements, and a
+    block has full cache lines in both arrays.
     """
     add_edge(module, width)
     f = FunctionWriter(
@@ -88,10 +89,7 @@ def add_transpose(module: Module, width: int, linkage: str = "") -> None:
 
 
 def transpose_tile(source: Lines, target: Lines, n: int, width: int) -> None:
-    """Transpose n vectors of n elements.
-
-    Vectors are transposed by interleaving vector r with vector r + n/2, log2(n) times.
-    """
+    """Transpose n vectors of n elements by interleaving vector r with vector r + n/2, log2(n) times."""
     kind = f"<{n} x i{8 * width}>"
     rows: list[Vector] = [source.row(r).load(kind, align=1) for r in range(n)]
     for c, column in enumerate(_interleaved(rows, n)):
@@ -99,7 +97,7 @@ def transpose_tile(source: Lines, target: Lines, n: int, width: int) -> None:
 
 
 def _interleaved(rows: list[Vector], n: int) -> list[Vector]:
-    """Interleave vectors of ``n`` elements, r with r + half of them, until each vector has one element of each."""
+    """Interleave vectors of ``n`` elements, r with r + half of them, until each holds one element of each vector."""
     halves = [[half * n // 2 + k // 2 + (k % 2) * n for k in range(n)] for half in (0, 1)]
     count = len(rows)
     for _ in range(1, count.bit_length()):
@@ -110,7 +108,10 @@ def _interleaved(rows: list[Vector], n: int) -> list[Vector]:
 
 # ---- remaining elements
 def add_edge(module: Module, width: int) -> None:
-    """Add ``edge{width}``, which moves elements [a, b], a_first <= a < a_end and b_first <= b < b_end (the shorter)."""
+    """Add ``edge{width}``, which moves the elements [a, b] with a_first <= a < a_end and b_first <= b < b_end.
+
+    The range of b must be the shorter one.
+    """
     f = internal_function(module, f"edge{width}", "ptr", "i64", "i64", "ptr", *["i64"] * 6)
     s, s_a, s_b, t, t_a, t_b, a_first, a_end, b_first, b_end = f.parameters
     with f.when(a_first.ult(a_end) & b_first.ult(b_end)), f.loop(a_end, first=a_first) as a:
@@ -122,7 +123,7 @@ def add_edge(module: Module, width: int) -> None:
 
 
 def by_rows(f: FunctionWriter, source: Lines, target: Lines, area: Area, width: int) -> None:
-    """Move an area of few i."""
+    """Move an area that has few indices i."""
     one = f.constant(width)
     moved = (source.base, one, source.stride, target.base, target.stride, one)
     bounds = map(f.constant, (area.j_first, area.j_end, area.i_first, area.i_end))
@@ -130,7 +131,7 @@ def by_rows(f: FunctionWriter, source: Lines, target: Lines, area: Area, width: 
 
 
 def by_columns(f: FunctionWriter, source: Lines, target: Lines, area: Area, width: int) -> None:
-    """Move an area of few j."""
+    """Move an area that has few indices j."""
     one = f.constant(width)
     moved = (source.base, source.stride, one, target.base, one, target.stride)
     bounds = map(f.constant, (area.i_first, area.i_end, area.j_first, area.j_end))

@@ -1,4 +1,4 @@
-"""Uninitialized arrays."""
+"""Kernel of results that stay uninitialized."""
 
 from __future__ import annotations
 

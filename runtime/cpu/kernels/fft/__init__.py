@@ -1,1 +1,1 @@
-"""Fourier transforms: records bound to memory, calls of pocketfft, and LLVM IR for small sizes."""
+"""Fourier transforms: the records bound to memory, calls of pocketfft, and LLVM IR for small sizes."""

@@ -1,4 +1,4 @@
-"""fft along one dimension at a time: batches of lines by native code, other lines by NumPy's transforms."""
+"""FFT along one dimension at a time: batches of lines by native code, other lines by NumPy's transforms."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def bind_fft(kernel: FftKernel, arrays: KernelArrays) -> Action:
 def _lines(
     arrays: KernelArrays, transform: str, source: NDArray, target: NDArray, axis: int
 ) -> NativeAction:
-    """Bind target = transform of source along ``axis``; they may be the same memory. Neither is empty."""
+    """Bind target = transform of source along ``axis``. Both may be the same memory, and neither is empty."""
     length = source.shape[axis] if transform == "RFFT" else target.shape[axis]
     lines = source.size // source.shape[axis]
     if uses_batches(transform, length, lines, source.real.dtype):
@@ -54,7 +54,7 @@ def _lines(
 
 
 def _single_lines(transform: str, source: NDArray, target: NDArray, axis: int) -> NativeAction:
-    """Bind the transform of one line after the other, by NumPy's code."""
+    """Bind the transform of one line after the other by NumPy's code."""
     kind = PrimitiveType.from_numpy(source.dtype)
     length = source.shape[axis] if transform == "RFFT" else target.shape[axis]
     loop = line_loop(transform, length, kind)

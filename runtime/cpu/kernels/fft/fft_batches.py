@@ -1,4 +1,4 @@
-"""Transforms of batches of lines by native code: their conditions, and their calls."""
+"""Transforms of batches of lines by native code: the conditions of their use, and their calls."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ MOST_POINTS = 1 << 13
 
 
 def points_of(transform: str, length: int) -> int | None:
-    """Return the points of the complex transform behind one of ``length`` elements; None if there is none."""
+    """Return the points of the complex transform that computes one of ``length`` elements, or None if there is none."""
     if transform in ("FFT", "IFFT"):
         return length
     return length // 2 if length % 2 == 0 else None
 
 
 def uses_batches(transform: str, length: int, lines: int, part: np.dtype[np.generic]) -> bool:
-    """Return whether there are ``lines`` enough for a batch: unused lanes take as long as others."""
+    """Return whether ``lines`` lines suffice for a batch, whose unused lanes take as long as others."""
     points = points_of(transform, length)
     return (
         points is not None
@@ -48,7 +48,7 @@ def uses_batches(transform: str, length: int, lines: int, part: np.dtype[np.gene
 
 
 def batch_dims(transform: str, length: int, part: np.dtype[np.generic]) -> tuple[int, ...]:
-    """Return the dims of the buffer; a transform of real numbers has one element more than points."""
+    """Return the sizes of the buffer, which for a transform of real numbers has one element more than points."""
     points = points_of(transform, length)
     assert points is not None, "it was asked for before"
     return (points + 1, 2, VECTOR_BYTES // part.itemsize)
@@ -56,7 +56,7 @@ def batch_dims(transform: str, length: int, part: np.dtype[np.generic]) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Lines of an array of complex numbers, or of pairs of real ones. Strides in bytes."""
+    """Lines of an array of complex numbers, or of pairs of real numbers, with strides in bytes."""
 
     array: NDArray
     line_step: int
@@ -83,7 +83,7 @@ def _side(x: NDArray, axis: int, line_step: int) -> _Side:
 def batched_lines(
     transform: str, source: NDArray, target: NDArray, axis: int, buffer: NDArray
 ) -> NativeAction:
-    """Bind target = transform of source along ``axis``; they may be the same memory. Neither is empty."""
+    """Bind target = transform of source along ``axis``. Both may be the same memory, and neither is empty."""
     other_dims = [d for d in range(source.ndim) if d != axis]
     sizes, strides = merged_dims(
         [source.shape[d] for d in other_dims],
@@ -134,7 +134,7 @@ class _Batch:
         return points
 
     def calls(self, lines: int, first: int) -> list[NativeCall]:
-        """Return the calls for ``lines`` lines from number ``first`` on: the first call loads, the last one stores."""
+        """Return the calls for ``lines`` lines from number ``first`` on. The first call loads, the last one stores."""
         scale = 1 / self.length if self.transform.startswith("I") else 1.0
         natural = COMPLEX_BYTES * np.arange(self.points + 1)
         scattered = COMPLEX_BYTES * np.append(digit_reversal(self.points), self.points)

@@ -23,13 +23,16 @@ from spmd.lazy_dataclass import dataclass
 
 FUNCTION = "spmd_fft_pass"
 RADICES = (8, 5, 4, 3, 2)
-#: Bytes of the real parts, or of the imaginary ones, of one element of a batch.
+#: Bytes of the real parts, and of the imaginary parts, of one element of a batch.
 VECTOR_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class FftPassVariant:
-    """Variant of a pass. part_format: of a part. first: combines transforms of one point, without twiddle factors."""
+    """Variant of a pass on numbers whose parts have the format ``part_format``.
+
+    A ``first`` pass combines transforms of one point, without twiddle factors.
+    """
 
     part_format: FloatFormat
     radix: int
@@ -38,9 +41,9 @@ class FftPassVariant:
 
 @record
 class PassRecord(Record):
-    """``blocks`` consecutive transforms of radix * ``points`` points in the buffer.
+    """Record of ``blocks`` consecutive transforms of radix * ``points`` points in the buffer.
 
-    twiddles: for each k < points the factors exp(-2 pi i k q / (radix * points)) of q = 1, .., radix - 1.
+    ``twiddles`` holds for each k < points the factors exp(-2 pi i k q / (radix * points)) of q = 1, .., radix - 1.
     """
 
     buffer: Address
@@ -56,21 +59,25 @@ def pass_code(variant: FftPassVariant) -> NativeLibrary:
 
 
 def lanes_of(fmt: FloatFormat) -> int:
+    """Return the number of lines in a batch, which is that of the lanes of a vector."""
     return VECTOR_BYTES * 8 // fmt.bits
 
 
 def vectors_of(fmt: FloatFormat) -> VectorFormat:
+    """Return the format of the vectors of a batch whose parts have the format ``fmt``."""
     return VectorFormat.of(fmt, lanes_of(fmt))
 
 
 # ---- complex numbers in a buffer
 def load_complex(pointer: Pointer, fmt: FloatFormat) -> Complex:
+    """Load the complex numbers of an element of a batch."""
     vectors, imaginary = vectors_of(fmt), pointer.at(VECTOR_BYTES)
     re, im = (part.load(vectors, align=VECTOR_BYTES) for part in (pointer, imaginary))
     return Complex(re, im)
 
 
 def store_complex(x: Complex, pointer: Pointer) -> None:
+    """Store the complex numbers of an element of a batch."""
     pointer.store(x.re, align=VECTOR_BYTES)
     pointer.at(VECTOR_BYTES).store(x.im, align=VECTOR_BYTES)
 
@@ -86,18 +93,19 @@ def in_all_lanes(pointer: Pointer, fmt: FloatFormat) -> Complex:
 
 
 def product(x: Complex, y: Complex) -> Complex:
-    """Return x y, with fused multiply-adds where these are fast."""
+    """Return x * y, with fused multiply-adds if these are fast."""
     below = -(x.im * y.im)
     across = x.im * y.re
     return Complex(x.re.times_plus(y.re, below), x.re.times_plus(y.im, across))
 
 
 def plus_scaled(x: Complex, y: Complex, factor: float) -> Complex:
-    """Return x + factor y."""
+    """Return x + factor * y."""
     return Complex(y.re.times_plus(factor, x.re), y.im.times_plus(factor, x.im))
 
 
 def times_minus_i(x: Complex) -> Complex:
+    """Return -i * x."""
     return Complex(x.im, -x.re)
 
 
@@ -131,7 +139,7 @@ def _butterfly(variant: FftPassVariant, pointers: list[Pointer], twiddles: Point
 
 
 def transform(xs: Sequence[Complex]) -> list[Complex]:
-    """Return the transform of as many points as a radix has."""
+    """Return the transform of ``xs``, as many points as a radix has."""
     return {2: _two, 3: _three, 4: _four, 5: _five, 8: _eight}[len(xs)](xs)
 
 
@@ -180,5 +188,5 @@ def _five(xs: Sequence[Complex]) -> list[Complex]:
     return [*results, *reversed(ends)]
 
 
-#: Formats by the bytes of a part.
+#: Format of the parts of a number, by their bytes.
 FORMATS = {4: F32, 8: F64}

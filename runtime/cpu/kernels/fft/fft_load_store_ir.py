@@ -1,7 +1,7 @@
-"""Native code that loads a batch of lines into the buffer of its transform, and stores it.
+"""Native code that loads a batch of lines into the buffer of its transform, and that stores the batch.
 
-Lines are along the transformed dimension of an array; their elements are complex numbers, or pairs of adjacent real
-ones. If lines are contiguous, squares of as many lines as a vector has lanes are transposed in registers.
+Lines are along the transformed dimension of an array. Their elements are complex numbers, or pairs of adjacent real
+numbers. If lines are contiguous, squares of as many lines as a vector has lanes are transposed in registers.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ class Lie(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LinesVariant:
-    """Variant of the code. part_format: of a part. stores: the array is written. swapped: exchange the parts.
+    """Variant of the code for numbers whose parts have the format ``part_format``.
 
-    The inverse transform is the transform of swapped parts, swapped.
+    ``stores`` tells that the array is written, ``swapped`` that the parts are exchanged: the inverse transform is the
+    transform of swapped parts, with swapped results.
     """
 
     part_format: FloatFormat
@@ -60,9 +61,10 @@ class LinesVariant:
 
 @record
 class LinesRecord(Record):
-    """Lines of ``count`` elements; strides in bytes, ``part`` from an element's real part to the imaginary one.
+    """Record of lines of ``count`` elements. Strides are in bytes; ``part`` is that from a real to its imaginary part.
 
-    offsets: address of the elements' offsets in the buffer, in bytes. factor: address of a factor of the results.
+    ``offsets`` is the address of the elements' offsets in the buffer in bytes, ``factor`` that of a factor of the
+    results.
     """
 
     array: Address
@@ -115,7 +117,7 @@ class _Lines:
         return f.end()
 
     def squares(self, array: Pointer) -> None:
-        """Move squares of elements that fill vectors, then the remainder."""
+        """Move squares of elements that fill vectors, and then the remainder."""
         f, lanes = self.f, self.vectors.lanes
         side = lanes // 2
         squares = self.count // side
@@ -148,7 +150,7 @@ class _Lines:
         return x.re, x.im
 
     def transposed(self, rows: list[Float]) -> list[Float]:
-        """Transpose the square by exchanging blocks, one bit of the indices at a time."""
+        """Transpose a square by exchanging blocks, one bit of the indices at a time."""
         n, rows = len(rows), list(rows)
         bit = 1
         while bit < n:
@@ -180,12 +182,12 @@ class _Lines:
             half_address.store(self.shuffled(real, imaginary, numbers), align)
 
     def fetch(self, later: Pointer) -> None:
-        """Prefetch both vectors of a later element."""
+        """Prefetch both vectors of an element that is moved later."""
         for way in (0, VECTOR_BYTES):
             prefetch(later.at(way), writes=self.variant.stores)
 
     def apart(self, array: Pointer, first: IntLike, count: Int) -> None:
-        """Move ``count`` elements from number ``first`` on, a lane at a time."""
+        """Move ``count`` elements from number ``first`` on, one lane at a time."""
         f, t = self.f, self.variant.part_format
         ways = (self.part, 0) if self.variant.swapped else (0, self.part)
         with self.elements(array, first, count) as (pointer, at):
@@ -204,7 +206,7 @@ class _Lines:
     def elements(
         self, array: Pointer, first: IntLike, count: Int
     ) -> Iterator[tuple[Pointer, Pointer]]:
-        """Repeat for each element. Yields its address in the buffer, and that of the first line's in the array."""
+        """Repeat for each element. Yields its address in the buffer, and its address in the array's first line."""
         begin = self.offsets.element("i64", first)
         cursors = {0: Cursor(begin, 8), 1: Cursor(array, self.element_step)}
         with self.f.cursor_loop(count, cursors) as (_, at):

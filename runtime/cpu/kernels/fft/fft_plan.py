@@ -1,4 +1,4 @@
-"""Passes of a transform: radices, digit reversal, and twiddle factors."""
+"""Passes of a transform: their radices, digit reversal, and twiddle factors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from runtime.cpu.kernels.fft.fft_ir import RADICES
 from spmd.literal import NDArray
 
-#: Pi, in 80 bits if the machine has them.
+#: Pi in NumPy's longdouble, which has 80 bits on some machines.
 PI = np.longdouble(math.pi) + np.longdouble(1.2246467991473532e-16)
 
 
 @cache
 def radices_of(points: int) -> tuple[int, ...] | None:
-    """Return the radices in the order of passes; None if ``points`` has other factors."""
+    """Return the radices in the order of the passes, or None if ``points`` has other factors."""
     if points == 1:
         return ()
     eights, rest = 0, points
@@ -35,7 +35,7 @@ def radices_of(points: int) -> tuple[int, ...] | None:
 
 @cache
 def digit_reversal(points: int) -> NDArray:
-    """Return the position of each element before the first pass: its number with the digits reversed."""
+    """Return the position of each element before the first pass, which is its index with reversed digits."""
     radices = radices_of(points)
     assert radices is not None, "it was asked for before"
     positions = np.zeros(points, np.int64)
@@ -48,7 +48,7 @@ def digit_reversal(points: int) -> NDArray:
 
 
 def roots_of_unity(numbers: NDArray, points: int, part: np.dtype[np.generic]) -> NDArray:
-    """Return exp(-2 pi i numbers / points), accurate to about half a unit in the last place; [.., 2] of type ``part``.
+    """Return exp(-2 pi i numbers / points) as an array [.., 2] of type ``part``, accurate to about half a unit.
 
     Angles are reduced to the first octant, where they lose no digits.
     """
@@ -66,6 +66,6 @@ def roots_of_unity(numbers: NDArray, points: int, part: np.dtype[np.generic]) ->
 
 @cache
 def twiddles_of(points: int, radix: int, part: str) -> NDArray:
-    """Return the factors [k, q - 1, part] of the pass of ``radix`` to transforms of ``points`` points."""
+    """Return the factors [k, q - 1, part] of the pass of ``radix`` that makes transforms of ``points`` points."""
     numbers = np.outer(np.arange(points // radix), np.arange(1, radix))
     return np.ascontiguousarray(roots_of_unity(numbers, points, np.dtype(part)))

@@ -30,7 +30,10 @@ FUNCTION = "spmd_fft_real"
 
 @dataclass(frozen=True, slots=True)
 class RealVariant:
-    """Variant of the code. part_format: of a part. inverse: 2 Z with swapped parts from X, else X from Z."""
+    """Variant of the code for parts of the format ``part_format``.
+
+    It computes X from Z, or, if ``inverse``, 2 Z with swapped parts from X.
+    """
 
     part_format: FloatFormat
     inverse: bool
@@ -38,9 +41,9 @@ class RealVariant:
 
 @record
 class RealRecord(Record):
-    """offsets: address of the offsets of elements 0 to ``half`` in the buffer, in bytes; results overwrite them.
+    """Record of a conversion. Results overwrite the elements 0 to ``half`` of the buffer.
 
-    twiddles: w of k = 1, .., half / 2.
+    ``offsets`` is the address of these elements' offsets in bytes, ``twiddles`` that of w for k = 1, .., half / 2.
     """
 
     buffer: Address
@@ -81,7 +84,7 @@ class _Real:
         return f.end()
 
     def ends(self, first: Pointer, last: Pointer) -> None:
-        """Convert X[0] and X[h], which are real: sum and difference of the parts of Z[0]."""
+        """Convert X[0] and X[h], which are real: the sum and the difference of the parts of Z[0]."""
         fmt = self.variant.part_format
         if self.variant.inverse:
             real, other = load_complex(first, fmt).re, load_complex(last, fmt).re
@@ -106,7 +109,7 @@ def _pair(x: Complex, y: Complex, twiddle: Complex) -> tuple[Complex, Complex]:
 
 
 def _inverse_pair(x: Complex, y: Complex, twiddle: Complex) -> tuple[Complex, Complex]:
-    """Return (even + i odd) and (conj even + i conj odd) with swapped parts."""
+    """Return even + i odd and conj(even) + i conj(odd), with swapped parts."""
     y = _conjugate(y)
     even = x + y
     odd = product(x - y, _conjugate(twiddle))

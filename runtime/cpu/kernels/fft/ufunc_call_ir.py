@@ -1,4 +1,4 @@
-"""Native code that calls a loop over lines (runtime/cpu/libraries/pocketfft.py) with arguments in a record."""
+"""Native code that calls a loop over lines (runtime/cpu/libraries/pocketfft.py) with arguments from a record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ FUNCTION = "spmd_line_loop"
 
 @record
 class LineLoopRecord(Record):
-    """function, data: of the loop. Then its arguments: addresses of lines, factor and results; sizes; strides."""
+    """Record of a call of ``function`` with ``data``.
+
+    The arguments are the addresses of lines, factor and results, then sizes, and then strides.
+    """
 
     function: Address
     data: Address
@@ -30,7 +33,7 @@ class LineLoopRecord(Record):
     target_step: Word
 
 
-#: Indices of the words with the addresses of lines and of results.
+#: Indices of the words that hold the addresses of lines and of results.
 LINES_WORD, RESULTS_WORD = (word_index(LineLoopRecord, name) for name in ("lines", "results"))
 
 

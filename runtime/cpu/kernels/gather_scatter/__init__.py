@@ -1,1 +1,1 @@
-"""Gathers and scatters: records bound to memory, and their LLVM IR."""
+"""Gathers and scatters: the records bound to memory, and their LLVM IR."""

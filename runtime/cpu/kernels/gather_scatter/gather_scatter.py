@@ -1,4 +1,4 @@
-"""gather and scatter: windows at offsets from an index array, moved or combined by native code."""
+"""Gather and scatter: windows at offsets from an index array, which native code moves or combines."""
 
 from __future__ import annotations
 
@@ -24,21 +24,24 @@ FUNCTION = "spmd_indexed"
 
 @dataclass(frozen=True, slots=True)
 class GatherElements:
-    """Gather: slices = array, for elements of ``byte_size``."""
+    """Gather of elements of ``byte_size`` bytes: slices = array."""
 
     byte_size: int
 
 
 @dataclass(frozen=True, slots=True)
 class ScatterElements:
-    """Scatter: array = slices, for elements of ``byte_size``."""
+    """Scatter of elements of ``byte_size`` bytes: array = slices."""
 
     byte_size: int
 
 
 @dataclass(frozen=True, slots=True)
 class CombineElements:
-    """Scatter: array = array op slices. Known reductions combine narrow floats in f32, then the array's type."""
+    """Scatter that combines: array = array op slices.
+
+    A known reduction of narrow floats combines two elements in f32 and rounds the result to the array's type.
+    """
 
     kind: PrimitiveType
     reduction: Reducer
@@ -49,9 +52,10 @@ Elements: TypeAlias = GatherElements | ScatterElements | CombineElements
 
 @dataclass(frozen=True, slots=True)
 class IndexedVariant:
-    """Variant of the code. batch, window: ranks over index vectors and over a window. components: of an index vector.
+    """Variant of the code for indices of type ``index``.
 
-    packed: array and slices are contiguous along a window's last dimension.
+    ``batch`` and ``window`` are the numbers of dimensions over index vectors and over a window, ``components`` that of
+    an index vector's components. ``packed`` tells that array and slices are contiguous along a window's last dimension.
     """
 
     index: PrimitiveType
@@ -64,7 +68,7 @@ class IndexedVariant:
 
 @record
 class BatchDimension(Record):
-    """Dimension over index vectors: size, and strides in bytes."""
+    """Dimension over index vectors: its size, and its strides in bytes."""
 
     size: Word
     indices: Word
@@ -74,7 +78,7 @@ class BatchDimension(Record):
 
 @record
 class WindowDimension(Record):
-    """Dimension over a window."""
+    """Dimension over a window: its size, and its strides in bytes."""
 
     size: Word
     array: Word
@@ -83,7 +87,7 @@ class WindowDimension(Record):
 
 @record
 class Component(Record):
-    """Component of an index vector: its offset in bytes, stride in the array, largest start at which a window fits."""
+    """Component of an index vector: its offset in bytes, the stride in the array, and the largest possible start."""
 
     offset: Word
     stride: Word
@@ -92,7 +96,7 @@ class Component(Record):
 
 @record
 class IndexedRecord(Record):
-    """Addresses and dimensions of a gather or scatter, slowest first."""
+    """Addresses and dimensions of a gather or scatter. Dimensions are listed slowest first."""
 
     array: Address
     slices: Address
@@ -135,7 +139,7 @@ def bind_scatter(kernel: ScatterKernel, arrays: KernelArrays) -> Action:
     return in_order(converting(source, target), combine, *after)
 
 
-#: (size, then strides in each of some arrays)
+#: Dimension: its size, and its stride in each of some arrays.
 _Dimension: TypeAlias = tuple[int, ...]
 
 

@@ -26,6 +26,7 @@ from spmd.lazy_dataclass import dataclass
 
 
 def indexed_ir(variant: IndexedVariant) -> str:
+    """Return the IR of ``indexed_code``."""
     return _Indexed(variant).text()
 
 
@@ -35,14 +36,14 @@ _Here: TypeAlias = dict[int, Pointer]
 
 @dataclass(frozen=True, slots=True)
 class _Dimension:
-    """Dimension with its ``strides`` by array; windows have none in the indices."""
+    """Dimension with its stride in each array. Dimensions of windows have none in the indices."""
 
     size: Int
     strides: dict[int, Int]
 
 
 class _Indexed:
-    """Writer of the function. ``here`` is a cursor by array."""
+    """Writer of the function. ``here`` always maps arrays to cursors."""
 
     def __init__(self, variant: IndexedVariant) -> None:
         self.variant = variant
@@ -107,14 +108,14 @@ class _Indexed:
         ]
 
     def window_at(self, here: _Here) -> Pointer:
-        """Return the address of the vector's window, clamped so that the window fits."""
+        """Return the address of the window, whose start is clamped so that the window fits."""
         window = here[_ARRAY]
         for (_, stride, limit), start in zip(self.components, self.starts_at(here), strict=True):
             window = window.at(inside(start, limit) * stride)
         return window
 
     def placed(self, window: list[_Dimension], here: _Here) -> None:
-        """Write the window of one index vector; a scatter skips windows that do not fit."""
+        """Write the code for the window of one index vector. A scatter skips windows that do not fit."""
         if self.gathers or not self.components:
             self.elements(window, {_ARRAY: self.window_at(here), _SLICES: here[_SLICES]})
             return
@@ -128,7 +129,7 @@ class _Indexed:
             self.elements(window, {_ARRAY: window_start, _SLICES: here[_SLICES]})
 
     def elements(self, window: list[_Dimension], here: _Here) -> None:
-        """Write the loops over the window; its elements are distinct, so the last dimension is vectorized."""
+        """Write the loops over the window. The last one is vectorized, since the elements of a window are distinct."""
         if not window:
             self.element(here[_ARRAY], here[_SLICES])
             return

@@ -1,1 +1,1 @@
-"""Matrix products: algorithms by element type and size, and their LLVM IR."""
+"""Matrix products: the algorithms by element type and size, and their LLVM IR."""

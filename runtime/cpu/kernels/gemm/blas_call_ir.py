@@ -1,4 +1,4 @@
-"""Native code of matrix products with arguments in a record: mostly calls of BLAS (native_dot.py has the records)."""
+"""Native code of matrix products whose arguments are in a record (native_dot.py has the records). Most call BLAS."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from spmd.shape import PrimitiveType
 
 
 def gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
-    """Return IR with ``GEMM``: in registers, or BLAS's, whose sizes have ``product`` bits."""
+    """Return IR with ``GEMM``. ``product`` is the block of a product in registers, or the bits of the sizes of BLAS."""
     return _gemm_ir(kind, product)
 
 
 def transposing_gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
+    """Return IR with ``TRANSPOSING_GEMM`` (see ``transposing_gemm_code``)."""
     module = Module()
     add_copy(module, Innermost.TRANSPOSE, kind.byte_size)
     f = FunctionWriter(TRANSPOSING_GEMM, module=module, parameters=("ptr",))
@@ -46,6 +47,7 @@ def transposing_gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> st
 
 
 def gemv_ir(kind: PrimitiveType, index_bits: int) -> str:
+    """Return IR with ``GEMV``. The sizes of BLAS have ``index_bits`` bits."""
     i = f"i{index_bits}"
     f = FunctionWriter(GEMV, GemvRecord)
     rec, (one, zero) = f.record, (_factor(f, kind, text) for text in ("1.0", "0.0"))
@@ -60,7 +62,7 @@ def gemv_ir(kind: PrimitiveType, index_bits: int) -> str:
 
 
 def _factor(f: FunctionWriter, kind: PrimitiveType, real: str) -> Value:
-    """Return a factor as BLAS takes it: a complex one by its address."""
+    """Return a factor as BLAS takes it, which is by address for complex types."""
     if not kind.is_complex:
         return Value(f, wide_type(kind), real)
     part = PARTS[kind].name

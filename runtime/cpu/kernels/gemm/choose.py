@@ -1,6 +1,6 @@
-"""Choice of how a matrix product is computed: the type it is summed in, and whether the tile unit computes it.
+"""Choice of the algorithm of a matrix product: the type of its sums, and whether the tile unit computes it.
 
-If there is no such unit, vectors of narrow types may take its place.
+If there is no tile unit, vector instructions of narrow types may take its place.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def plan_dot(
     *,
     tf32: bool = False,
 ) -> DotKernel | None:
-    """Return the product of sizes m, k, n and types of operands and result as this machine computes it.
+    """Return the kernel by which this machine computes products of sizes m, k and n, or None if there is none.
 
-    `tf32`: allowed by the program. Integers of more than 8 bits, which TF32 does not hold, are never rounded. Returns
-    None if there is no type to sum in.
+    ``types`` are those of lhs, rhs and result. ``tf32`` tells that the program allows products of numbers rounded to
+    TF32. Integers of more than 8 bits, which TF32 does not represent, are never rounded.
     """
     compute = compute_type(*types, sizes[1])
     if compute is None:
@@ -38,9 +38,9 @@ def plan_dot(
 def compute_type(
     lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, depth: int
 ) -> PrimitiveType | None:
-    """Return the type to sum in: a float if that is exact for integers too, else the integer itself.
+    """Return the type of sums of ``depth`` products: a float, if it is also exact for integers, else the integer type.
 
-    Returns None if there is no kernel (sums of truth values, small integers of great depth).
+    Returns None if there is no kernel, as for sums of preds, and for small integers of great depth.
     """
     if result is PrimitiveType.PRED:
         return None
@@ -60,7 +60,7 @@ def compute_type(
 
 
 def _largest(kind: PrimitiveType, *, negative: bool = True) -> float:
-    """Return the largest magnitude of an integer type, or of its positive numbers."""
+    """Return the largest magnitude of an integer type, or, unless ``negative``, of its positive numbers."""
     if not kind.is_signed_integer:
         return 2.0**kind.bits - 1
     return 2.0 ** (kind.bits - 1) - (0 if negative else 1)
@@ -69,9 +69,10 @@ def _largest(kind: PrimitiveType, *, negative: bool = True) -> float:
 def suits_tiles(
     types: tuple[PrimitiveType, PrimitiveType, PrimitiveType], sizes: tuple[int, int, int]
 ) -> bool:
-    """Return whether the tile unit, or its vector substitute, computes products of these types and sizes m, k and n.
+    """Return whether the tile unit, or vector instructions in its place, should compute such products of sizes m, k and
+    n.
 
-    f32 products are excluded: the replacement of BLAS's function uses the unit.
+    Products of f32 do not count, because the function that replaces that of BLAS uses the unit for them.
     """
     tile_types, (m, k, n) = TileTypes(*types), sizes
     splits = tile_types.parts != tile_types.rhs_parts
@@ -88,9 +89,9 @@ def suits_tiles(
 
 
 def unit_of(types: TileTypes) -> Unit | None:
-    """Return the unit that multiplies such matrices here without conversion; None if there is none.
+    """Return the unit of this machine that multiplies such matrices without conversion, or None.
 
-    Only the tile unit multiplies parts: vectors of f32 take less time than three products of parts.
+    Only the tile unit multiplies f32 by parts, because vectors of f32 are faster than three products of parts.
     """
     unit = narrow_unit(is_float=types.is_float)
     return unit if unit is Unit.TILES or types.parts == types.rhs_parts == 1 else None

@@ -1,4 +1,4 @@
-"""Matrix products of other types than they are computed in, which are converted a block of rows at a time."""
+"""Matrix products in another type than that of the operands, which are converted a block of rows at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class _Conversion:
-    """Calls of a conversion, and the addresses of the record words with its source and target; empty by default."""
+    """Calls of a conversion, and the addresses of the words in their records that hold its source and its target.
+
+    A conversion between equal types has no calls.
+    """
 
     calls: tuple[NativeCall, ...] = ()
     source: tuple[int, ...] = ()
@@ -22,7 +25,7 @@ class _Conversion:
 
     @staticmethod
     def between(source: NDArray, target: NDArray) -> _Conversion | None:
-        """Return the conversion; None if there is no native code for it."""
+        """Return the conversion of ``source`` into ``target``, or None if there is no native code for it."""
         action = converting(source, target)
         if not isinstance(action, NativeAction):
             return None
@@ -36,9 +39,10 @@ def converted_product(
     scratch: Sequence[NDArray],
     block_rows: int,
 ) -> RelocatableCall | None:
-    """Bind the product of two matrices into the third, computed in ``kind``; other types are converted in scratch.
+    """Bind the product of the first two matrices into the third, computed in ``kind``, or return None.
 
-    scratch: for a block of rows of the left matrix, for the right matrix, for a block of the result, as needed.
+    Operands and results of other types are converted in ``scratch``: a block of rows of the left matrix, the right
+    matrix, and a block of rows of the result, of which only the necessary ones are given.
     """
     lhs, rhs, out = matrices
     spare = list(scratch)

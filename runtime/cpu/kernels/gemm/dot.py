@@ -1,4 +1,4 @@
-"""Matrix products by BLAS, with conversion of other types, a block of rows at a time."""
+"""Matrix products by BLAS, in which operands of other types are converted a block of rows at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spmd.literal import NDArray
 
 @CPU_KERNELS.binds(DotKernel)
 def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
-    """Bind native code; NumPy if there is none."""
+    """Bind the product to native code, or to NumPy if there is none."""
     (out,) = arrays.results
     if out.size == 0:
         return NOTHING
@@ -29,7 +29,7 @@ def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
 
 
 def native_product(kernel: DotKernel, arrays: KernelArrays) -> RelocatableCall | None:
-    """Return native calls for the entire batch, which is not empty; None if there is no native code."""
+    """Return native calls that compute the entire, nonempty batch, or None if there is no native code."""
     lhs, rhs = arrays.operands
     (out,) = arrays.results
     first = (0,) * len(kernel.batch)
@@ -55,7 +55,7 @@ def native_product(kernel: DotKernel, arrays: KernelArrays) -> RelocatableCall |
 
 
 def _without_tiles(kernel: DotKernel, arrays: KernelArrays) -> tuple[DotKernel, KernelArrays]:
-    """Return the kernel without the tile unit, with scratch for the conversions that the unit makes itself."""
+    """Return the kernel without the tile unit, and with scratch for the conversions that the unit would make itself."""
     if not kernel.on_tiles:
         return kernel, arrays
     kernel = replace(kernel, on_tiles=False)
@@ -64,7 +64,7 @@ def _without_tiles(kernel: DotKernel, arrays: KernelArrays) -> tuple[DotKernel, 
 
 
 def by_numpy(kernel: DotKernel, arrays: KernelArrays) -> Action:
-    """Bind the product without native code."""
+    """Bind the product to NumPy."""
     kernel, arrays = _without_tiles(kernel, arrays)
     lhs, rhs = arrays.operands
     (out,) = arrays.results
@@ -84,7 +84,7 @@ def by_numpy(kernel: DotKernel, arrays: KernelArrays) -> Action:
 
 @dataclass(frozen=True)
 class _Product:
-    """One matrix product with conversions."""
+    """One matrix product of a batch, with conversions."""
 
     kernel: DotKernel
     lhs: NDArray

@@ -1,4 +1,4 @@
-"""Products of integer matrices as native calls, if no float holds their sums."""
+"""Products of integer matrices as native calls, for integers whose sums no float represents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from spmd.shape import PrimitiveType
 
 
 def integer_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall:
-    """Bind out = lhs rhs modulo the range of out's type; integers have at least 8 bits, strides are any."""
+    """Bind out = lhs rhs modulo the range of the type of ``out``.
+
+    The integers must have at least 8 bits. The matrices may have any strides.
+    """
     rows, columns = out.shape
     if has_runs(rhs) and has_runs(out) and columns > 1:
         return _product(IntegerDotAlgorithm.ROWS, lhs, rhs, out)

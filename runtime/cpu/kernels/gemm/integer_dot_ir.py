@@ -1,4 +1,4 @@
-"""Native code of products of integer matrices, modulo the result's range: no float holds their sums."""
+"""Native code of products of integer matrices modulo the range of the result, for sums that no float represents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FUNCTION = "spmd_integer_dot"
 
 
 class IntegerDotAlgorithm(Enum):
-    """Algorithm by the contiguous runs of the innermost loop."""
+    """Algorithm, by the contiguous runs that its innermost loop needs."""
 
     ROWS = "rows"
     """Rows of rhs and result: rows of rhs, times an element of lhs, are accumulated."""
@@ -29,7 +29,10 @@ class IntegerDotAlgorithm(Enum):
 
 @record
 class IntegerDotRecord(Record):
-    """Addresses; then strides in bytes between rows and between columns of each matrix."""
+    """Record of a product of sizes m, n and k: the addresses of the matrices, and their strides in bytes.
+
+    The stride ``.._down`` is that between rows, ``.._right`` that between columns.
+    """
 
     lhs: Address
     rhs: Address
@@ -49,7 +52,7 @@ class IntegerDotRecord(Record):
 def integer_dot_code(
     lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, algorithm: IntegerDotAlgorithm
 ) -> NativeLibrary:
-    """Return the library of ``FUNCTION`` for integers of at least 8 bits, which takes an IntegerDotRecord."""
+    """Return the library of ``FUNCTION``, which takes an IntegerDotRecord of integers of at least 8 bits."""
     ir = integer_dot_ir(lhs, rhs, result, algorithm)
     return host_jit().compile(ir, (FUNCTION,), passes=Passes.UNROLL)
 
@@ -57,6 +60,7 @@ def integer_dot_code(
 def integer_dot_ir(
     lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, algorithm: IntegerDotAlgorithm
 ) -> str:
+    """Return the IR of ``integer_dot_code``."""
     a, b, t = (f"i{8 * kind.byte_size}" for kind in (lhs, rhs, result))
     sums = RowSums(
         *(1, a, b, t, result.byte_size),

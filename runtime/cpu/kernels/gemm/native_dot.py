@@ -1,4 +1,4 @@
-"""Matrix products as native calls: of BLAS and of code for small and thin ones, repeated over batches."""
+"""Matrix products as native calls, of BLAS or of code for small and thin products, repeated over batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spmd.shape import PrimitiveType
 
 
 def is_small(m: int, n: int, k: int) -> bool:
-    """Return whether generated code computes the product if rhs is row-major, without BLAS."""
+    """Return whether generated code, not BLAS, computes a product of these sizes with a row-major rhs."""
     if m * n * k <= (tuning.MOST_RAGGED if n % tuning.FULL_VECTORS else tuning.MOST_SMALL):
         return True
     is_flat = m <= tuning.FLAT_ROWS and n >= tuning.FLAT_COLUMNS and k <= tuning.FLAT_DEPTH
@@ -37,7 +37,7 @@ def is_small(m: int, n: int, k: int) -> bool:
 def over_batch(
     product: RelocatableCall, batch: Sequence[int], lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall:
-    """Repeat ``product``, of the first matrices of three arrays [batch.., rows, columns], for all matrices."""
+    """Repeat ``product``, which multiplies the first matrices of [batch.., rows, columns] arrays, for all matrices."""
     strides = [array.strides[: len(batch)] for array in (lhs, rhs, out)]
     sizes, strides_by_array = merged_dims(batch, strides)
     for d in reversed(range(len(sizes))):
@@ -48,7 +48,10 @@ def over_batch(
 def blas_product(
     kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall | None:
-    """Bind out = lhs rhs, matrices of ``kind``. None if there is no BLAS, or if it cannot read or write them."""
+    """Bind out = lhs rhs, matrices of ``kind``.
+
+    Returns None if there is no BLAS, or if it does not support the strides.
+    """
     if not _lies_by_row(out):
         if not _lies_by_row(out.T):
             return None
@@ -83,7 +86,7 @@ def blas_product(
 
 
 def _product_for(kind: PrimitiveType, arguments: GemmRecord) -> Product | None:
-    """Return the product's variant; None if it needs BLAS, and there is none."""
+    """Return the variant for a product with these ``arguments``, or None if it needs BLAS and there is none."""
     by_row = arguments.transpose_rhs == NO_TRANSPOSE
     if (
         kind in (PrimitiveType.F32, PrimitiveType.F64)
@@ -113,7 +116,7 @@ def _gemm_record(lhs: NDArray, rhs: NDArray, out: NDArray) -> GemmRecord:
 def _transposing_product(
     kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall | None:
-    """Bind a product that makes a small right matrix row-major first; None if that does not pay."""
+    """Bind a product that copies a small right matrix in row-major order first, or return None if that does not pay."""
     if (
         _lies_by_row(rhs)
         or rhs.size > tuning.TRANSPOSE_MOST_ELEMENTS
@@ -138,7 +141,7 @@ def _transposing_product(
 def _vector_product(
     kind: PrimitiveType, matrix: NDArray, vector: NDArray, out: NDArray
 ) -> RelocatableCall | None:
-    """Bind out = matrix vector; None if there is no BLAS, or if it does not support the strides."""
+    """Bind out = matrix vector. Returns None if there is no BLAS, or if it does not support the strides."""
     gemv = gemv_function(kind)
     steps = [1 if x.size == 1 else x.strides[0] // x.itemsize for x in (vector, out)]
     if gemv is None or min(steps) < 1:
@@ -161,7 +164,7 @@ def _vector_product(
 
 
 def _lies_by_row(matrix: NDArray) -> bool:
-    """Return whether the matrix is row-major with contiguous rows that do not overlap."""
+    """Return whether ``matrix`` is row-major, with contiguous rows that do not overlap."""
     (rows, columns), (down, right), item = matrix.shape, matrix.strides, matrix.itemsize
     return (columns == 1 or right == item) and (
         rows == 1 or (down >= columns * item and down % item == 0)
@@ -169,7 +172,7 @@ def _lies_by_row(matrix: NDArray) -> bool:
 
 
 def _leading_dimension(matrix: NDArray) -> int:
-    """Return the leading dimension: elements between rows (or columns)."""
+    """Return the number of elements from one row (or column) to the next."""
     lying = matrix if _lies_by_row(matrix) else matrix.T
     rows, columns = lying.shape
     return int(max(columns, lying.strides[0] // lying.itemsize if rows > 1 else columns))
@@ -185,7 +188,10 @@ ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112
 
 @record
 class GemmRecord(Record):
-    """result[m, n] = lhs[m, k] rhs[k, n], row-major; operands may be transposed. lda, ldb, ldc: leading dimensions."""
+    """Record of a row-major product result[m, n] = lhs[m, k] rhs[k, n], whose operands may be transposed.
+
+    ``lda``, ``ldb`` and ``ldc`` are the leading dimensions of lhs, rhs and result in elements.
+    """
 
     lhs: Address
     rhs: Address
@@ -202,9 +208,9 @@ class GemmRecord(Record):
 
 @record
 class GemvRecord(Record):
-    """result = matrix vector; the matrix is stored as ``rows`` rows of ``columns`` elements, and may be transposed.
+    """Record of result = matrix vector, with strides in elements.
 
-    Strides are in elements.
+    The matrix is stored as ``rows`` rows of ``columns`` elements, and may be transposed.
     """
 
     matrix: Address
@@ -221,7 +227,7 @@ class GemvRecord(Record):
 #: Indices of the words with the addresses of operands and result.
 LHS_WORD, RHS_WORD, RESULT_WORD = range(3)
 
-#: Words of a product's record; those of the copy that transposes the right matrix follow.
+#: Number of words of a product's record. The words of the copy that transposes the right matrix follow them.
 GEMM_WORDS = word_count(GemmRecord)
 
 
@@ -230,7 +236,7 @@ GEMM_WORDS = word_count(GemmRecord)
 
 @dataclass(frozen=True, slots=True)
 class VectorRegisters:
-    """Vector registers: their width in bytes, and how many hold the sums of a block and vectors of rhs."""
+    """Vector registers: their width in bytes, and how many of them may hold the sums of a block and vectors of rhs."""
 
     bytes: int
     values: int
@@ -238,13 +244,17 @@ class VectorRegisters:
 
 @cache
 def host_registers() -> VectorRegisters:
+    """Return the vector registers of the host."""
     wide, narrow = tuning.BLOCK_REGISTERS
     return VectorRegisters(64, wide) if host_has("avx512f") else VectorRegisters(32, narrow)
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterBlock:
-    """``rows`` of the result, and ``vectors`` of ``lanes`` columns each. is_wider: of more columns than the matrix."""
+    """Block of the result that registers hold: ``rows`` rows of ``vectors`` vectors of ``lanes`` columns.
+
+    ``is_wider`` tells that the block has more columns than the matrix.
+    """
 
     rows: int
     vectors: int
@@ -256,9 +266,9 @@ class RegisterBlock:
         return self.vectors * self.lanes
 
     def turns(self, m: int, n: int) -> float:
-        """Estimate the cycles for one depth of all m times n results.
+        """Return the estimated cycles of one step of the depth of an m by n result.
 
-        In one cycle two vectors are multiplied and added, or two numbers are loaded, or a vector.
+        In one cycle two vectors are multiplied and added, or two numbers or one vector are loaded.
         """
         each = max(self.rows * self.vectors / 2, self.rows / 2 + self.vectors) + tuning.LOOP_CYCLES
         return each * -(-m // self.rows) * -(-n // self.columns)
@@ -266,7 +276,7 @@ class RegisterBlock:
 
 @cache
 def register_block(m: int, n: int, kind: PrimitiveType) -> RegisterBlock:
-    """Return the block with the fewest cycles for m rows and n columns."""
+    """Return the block with the fewest estimated cycles for a result of m rows and n columns."""
     registers = host_registers()
     lanes = min(1 << (n - 1).bit_length(), registers.bytes // kind.byte_size)
     blocks = [
@@ -279,7 +289,7 @@ def register_block(m: int, n: int, kind: PrimitiveType) -> RegisterBlock:
 
 # ---- code
 
-#: Product: a small one of f32 or f64 in registers, or BLAS's.
+#: Algorithm of a product: in registers, for small ones of f32 or f64, or the function of BLAS.
 Product: TypeAlias = RegisterBlock | BlasFunction
 
 
@@ -292,9 +302,9 @@ def gemm_code(kind: PrimitiveType, product: Product) -> NativeLibrary:
 
 @cache
 def transposing_gemm_code(kind: PrimitiveType, product: Product) -> NativeLibrary:
-    """Return the library of ``TRANSPOSING_GEMM``. It takes a GemmRecord, then the record of a copy of the right matrix.
+    """Return the library of ``TRANSPOSING_GEMM``, which takes a GemmRecord followed by the record of a copy.
 
-    The copy makes the right matrix row-major, on the stack: small right matrices are read much faster by row.
+    The copy makes the right matrix row-major, on the stack, because small right matrices are read much faster by row.
     """
     return _compiled("transposing_gemm_ir", TRANSPOSING_GEMM, kind, product, Passes.TIDY)
 
@@ -308,7 +318,10 @@ def gemv_code(kind: PrimitiveType, gemv: BlasFunction) -> NativeLibrary:
 def _compiled(
     function: str, name: str, kind: PrimitiveType, product: Product, passes: Passes
 ) -> NativeLibrary:
-    """Return the library of function ``name``. Its IR has the bits of BLAS's sizes, and no address."""
+    """Return the library of ``name``, whose IR is written by ``function`` from the bits of the sizes of BLAS.
+
+    The IR contains no address.
+    """
     variant = product.index_bits if isinstance(product, BlasFunction) else product
     symbols = {"blas": product.address} if isinstance(product, BlasFunction) else {}
     ir = DeferredIr("runtime.cpu.kernels.gemm.blas_call_ir", function, (kind, variant))

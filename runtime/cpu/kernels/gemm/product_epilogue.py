@@ -1,4 +1,4 @@
-"""Products with epilogues, by row blocks: the epilogue reads each block while it is in cache."""
+"""Products with epilogues, by row blocks, each of which the epilogue reads while it is in cache."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bind_product_epilogue(kernel: ProductEpilogueKernel, arrays: KernelArrays) -
 def _row_block(
     kernel: ProductEpilogueKernel, arrays: KernelArrays, block: Box
 ) -> tuple[Action, Action]:
-    """Bind the product and the epilogue of a row block."""
+    """Bind the product and the epilogue of one row block."""
     product, (rows, columns) = kernel.product_of(block), kernel.lines(block)
     counted = tuple(slice(span.start, span.stop) for span in block[: kernel.batch])
     down, across = slice(rows.start, rows.stop), slice(columns.start, columns.stop)
@@ -75,7 +75,7 @@ def _product(
 
 
 def _as(memory: NDArray, dims: tuple[int, ...]) -> NDArray:
-    """Return the first elements of ``memory`` as an array of ``dims``."""
+    """Return the first elements of ``memory`` as an array of sizes ``dims``."""
     return memory.reshape(-1)[: math.prod(dims)].reshape(dims)
 
 
@@ -89,7 +89,7 @@ def _part(epilogue: Epilogue, block: Box) -> Epilogue:
 
 
 def _at(epilogue: Epilogue, block: Box, product: int) -> Epilogue:
-    """Return the epilogue of a block whose product, operand ``product``, is in an array of its own."""
+    """Return the epilogue of a block whose product, operand number ``product``, is an array of the block's size."""
     sizes = tuple(span.size for span in block)
 
     def moved(leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:

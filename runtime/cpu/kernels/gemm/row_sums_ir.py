@@ -1,4 +1,4 @@
-"""LLVM IR of product rows as sums of rows of the right matrix, times elements of the left one, without packing."""
+"""LLVM IR of the rows of a product as sums of rows of the right matrix times elements of the left, without packing."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from runtime.codegen.ir.values import Pointer
 from runtime.cpu.kernels.gemm import tuning
 from spmd.lazy_dataclass import dataclass
 
-#: Address and strides in bytes, of rows and of columns.
+#: Address of a matrix, and its strides in bytes between rows and between columns.
 Strided: TypeAlias = tuple[Pointer, IntLike, IntLike]
 
 
 @dataclass(frozen=True, slots=True)
 class RowSums:
-    """Number of result rows that are summed at a time, LLVM's types of the elements, and the bytes of a sum.
+    """Sums of ``rows`` rows of the result at a time, with the LLVM types of the elements and the bytes of a sum.
 
-    widen_a, widen_b: convert elements of lhs and of rhs to ``total``. add: returns a sum plus a product of these.
+    ``widen_a`` and ``widen_b`` convert elements of lhs and of rhs to type ``total``. ``add`` returns a sum plus the
+    product of two such values.
     """
 
     rows: int
@@ -35,9 +36,9 @@ class RowSums:
 def write_row_sums(
     f: FunctionWriter, sums: RowSums, matrices: tuple[Strided, ...], depth: Int, count: Int
 ) -> None:
-    """Write result[r, j] = sum of lhs[r, d] rhs[d, j] over d < depth for j < count; ``matrices``: lhs, rhs, result.
+    """Write result[r, j] = sum of lhs[r, d] rhs[d, j] over d < depth, for j < count. ``matrices``: lhs, rhs, result.
 
-    Rows of rhs and result are contiguous; ``count`` columns of all rows should fit in cache.
+    Rows of rhs and result must be contiguous. ``count`` columns of all rows of the result should fit in cache.
     """
     result, result_row, _ = matrices[2]
     full = depth & -tuning.SUMMED_DEPTH
@@ -52,9 +53,9 @@ def write_row_sums(
 def _add_rows(
     f: FunctionWriter, sums: RowSums, matrices: tuple[Strided, ...], depth: list[Int], count: Int
 ) -> None:
-    """Write result[r, j] += sum of lhs[r, d] * rhs[d, j] for d in ``depth``.
+    """Write result[r, j] += sum of lhs[r, d] rhs[d, j] for d in ``depth``.
 
-    Rows of the result lie apart from each other and from the operands, so that iterations are independent.
+    The rows of the result overlap neither each other nor the operands, so that iterations are independent.
     """
     (lhs, lhs_row, lhs_step), (rhs, rhs_step, _), (result, result_row, _) = matrices
     rows = [rhs.at(d * rhs_step) for d in depth]

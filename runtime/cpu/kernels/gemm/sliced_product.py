@@ -1,4 +1,4 @@
-"""Products of dynamic slices: the calls of a product, behind a call that writes the slices' addresses."""
+"""Products of dynamic slices: the calls of a product after a call that stores the slices' addresses in records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bind_sliced_product(kernel: SlicedProductKernel, arrays: KernelArrays) -> Ac
 def product_at(
     product: DotKernel, arrays: KernelArrays, factors: FactorOperands, operands: Sequence[NDArray]
 ) -> Action:
-    """Bind ``product`` of ``arrays``, whose operands are shifted by ``factors``; ``operands``: all of the kernel's."""
+    """Bind ``product`` of ``arrays``, whose operands ``factors`` offset. ``operands`` are all those of the kernel."""
     if not any(factors.shifts) or arrays.results[0].size == 0 or product.k == 0:
         return bind_dot(product, arrays)
     made = native_product(product, arrays)
@@ -48,7 +48,7 @@ def product_at(
 def _of_copies(
     product: DotKernel, arrays: KernelArrays, factors: FactorOperands, operands: Sequence[NDArray]
 ) -> Action:
-    """Return the product of copied slices, for products without native code."""
+    """Return the product of copies of the slices, for products without native code."""
     copies = NOTHING
     matrices, addresses = [], []
     for matrix, shifts in zip(arrays.operands, factors.shifts, strict=True):
@@ -67,7 +67,7 @@ def _of_copies(
 def _moving(
     addresses: Sequence[Sequence[int]], factors: FactorOperands
 ) -> list[tuple[int, tuple[Shift, ...]]]:
-    """Return the addresses of the record words with shifted addresses, each with its shifts."""
+    """Return the addresses of the record words that slices offset, each with its shifts."""
     each = zip(addresses, factors.shifts, strict=True)
     return [(address, shifts) for own, shifts in each if shifts for address in own]
 
@@ -77,7 +77,7 @@ def _placing(
     factors: FactorOperands,
     operands: Sequence[NDArray],
 ) -> NativeAction:
-    """Return a call that sets each word to its present value plus its shifts."""
+    """Return a call that stores in each word its present value plus its shifts."""
     accesses = [
         ArrayAccess(ctypes.c_int64.from_address(address).value, (), 1, shifts=shifts)
         for address, shifts in addresses

@@ -1,9 +1,9 @@
 """Native code of small products: sums stay in registers, and matrices are not packed.
 
-For each depth V vectors of the row-major rhs are loaded, and each of R elements of lhs is multiplied with all of them.
-The last blocks of R rows and V vectors end with the matrix, so they overlap the blocks before and compute some results
-again, which are the same: a sum does not depend on its block. If a block has more columns than the matrix, its last
-vector is partial.
+For each step of the depth, V vectors of the row-major rhs are loaded, and each of R elements of lhs is multiplied with
+all of them. The last blocks of R rows and V vectors end with the matrix, so they overlap the blocks before and compute
+some results twice. Both values are equal, since a sum does not depend on its block. If a block has more columns than
+the matrix, its last vector is partial.
 
     R = 2, V = 2      rhs[d]    ···[ v0 ][ v1 ]···
     lhs[i, d]                      + s00  + s01        s00 += lhs[i, d] * v0
@@ -21,7 +21,7 @@ from spmd.shape import PrimitiveType
 
 
 def small_gemm_ir(kind: PrimitiveType, block: RegisterBlock) -> str:
-    """Return ``GEMM`` for products that ``block`` suits, with a row-major rhs; lhs may be transposed."""
+    """Return ``GEMM`` by blocks of the size ``block``. rhs must be row-major; lhs may be transposed."""
     f, t, size = FunctionWriter(GEMM, GemmRecord), wide_type(kind), kind.byte_size
     rec, vector = f.record, f"<{block.lanes} x {t}>"
     rows, vectors = range(block.rows), range(block.vectors)

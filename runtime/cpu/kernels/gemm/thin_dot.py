@@ -1,4 +1,4 @@
-"""Products of a few rows and a large matrix, without BLAS's packing, which takes longer than the product."""
+"""Products of a few rows and a large matrix without the packing of BLAS, which takes longer than such a product."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FUNCTION = "spmd_thin_dot"
 
 @record
 class ThinDotRecord(Record):
-    """result[rows, n] = lhs[rows, k] rhs[k, n]: addresses, sizes, and strides in bytes.
+    """Record of result[rows, n] = lhs[rows, k] rhs[k, n]: addresses, sizes, and strides in bytes.
 
-    Rows of lhs are contiguous. So are those of rhs and result if rhs is read by row; otherwise columns of rhs are
-    contiguous, and its stride is that between columns.
+    Rows of lhs are contiguous. If rhs is read by row, rows of rhs and of the result are contiguous as well. Otherwise
+    columns of rhs are contiguous, and its stride is that between columns.
     """
 
     lhs: Address
@@ -35,7 +35,7 @@ class ThinDotRecord(Record):
 
 @cache
 def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary:
-    """Return the library of ``FUNCTION`` of f32 or f64 for ``rows`` rows of lhs, which takes a ThinDotRecord."""
+    """Return the library of ``FUNCTION`` for ``rows`` rows of f32 or f64, which takes a ThinDotRecord."""
     ir = DeferredIr("runtime.cpu.kernels.gemm.thin_dot_ir", "thin_dot_ir", (kind, rows, by_row))
     return host_jit().compile(ir, (FUNCTION,), passes=Passes.UNROLL)
 
@@ -43,7 +43,7 @@ def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary
 def thin_product(
     kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall | None:
-    """Bind out = lhs rhs of f32 or f64 if lhs has few rows, or rhs few columns; None if BLAS is better."""
+    """Bind out = lhs rhs of f32 or f64 if lhs has few rows or rhs few columns. Returns None if BLAS is faster."""
     product = _few_rows(kind, lhs, rhs, out)
     if product is None:
         transposed = _few_rows(kind, rhs.T, lhs.T, out.T)

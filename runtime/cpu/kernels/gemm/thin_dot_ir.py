@@ -11,6 +11,7 @@ from spmd.shape import PrimitiveType
 
 
 def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:
+    """Return the IR of ``thin_dot_code``."""
     f = FunctionWriter(FUNCTION, ThinDotRecord)
     write = _write_by_row if by_row else _write_by_column
     write(f, {PrimitiveType.F32: F32, PrimitiveType.F64: F64}[kind], rows)
@@ -18,14 +19,14 @@ def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:
 
 
 def _added(total: Float, a: Float, b: Float, flags: str = "contract") -> Float:
-    """Return total + a b, which may be rounded once."""
+    """Return total + a * b, which may be rounded once."""
     code, t = total.code, total.type
     product = code.append(f"fmul {flags} {t} {a}, {b}")
     return Float(code, total.format, code.append(f"fadd {flags} {t} {total}, {product}"))
 
 
 def _write_by_row(f: FunctionWriter, fmt: FloatFormat, rows: int) -> None:
-    """Write the product by rows of rhs, which, times elements of lhs, are added to rows of the result."""
+    """Write the product by rows of rhs, which are multiplied by elements of lhs and added to rows of the result."""
     rec, size = f.record, fmt.bits // 8
     t = fmt.name
     sums = RowSums(rows, t, t, t, size, lambda a: a, lambda b: b, _added)
@@ -35,7 +36,7 @@ def _write_by_row(f: FunctionWriter, fmt: FloatFormat, rows: int) -> None:
 
 
 def _write_by_column(f: FunctionWriter, fmt: FloatFormat, rows: int) -> None:
-    """Write the product by columns of rhs: its products with all rows of lhs are summed in vectors."""
+    """Write the product by columns of rhs, whose products with all rows of lhs are summed in vectors."""
     rec = f.record
     left = [rec.lhs.at(r * rec.lhs_stride) for r in range(rows)]
     zeros = [Float(f, fmt, "0.0")] * rows

@@ -2,15 +2,16 @@
 
 Vector instructions for the same types use the same panels.
 
-One operand stays packed (resident) while the other is packed piece by piece (passing). For each block of columns of rhs
-(or of rows of lhs, if lhs is resident), for each block of the depth: pack that part; pack 32 rows of lhs at a time (or
-some columns of rhs), multiply each packed panel with each, and store or accumulate 32 by 32 elements of the result,
-interleaved with the instructions that multiply the next ones. Packed operands are on the stack, about 1 MiB, so that a
-step allocates nothing.
+One operand, the resident one, stays packed while the other, the passing one, is packed piece by piece. For each block
+of lines of the resident operand and each block of the depth, its part is packed. Then 32 rows of lhs (or some columns
+of rhs) at a time are packed, each packed panel is multiplied with each, and 32 by 32 elements of the result are stored
+or accumulated, interleaved with the instructions that multiply the next ones. Packed operands are on the stack, about 1
+MiB, so that a step allocates nothing.
 
 The unit flushes denormal numbers to zero, so f32 parts and their products are scaled: packing multiplies by 2^24, and
-results by 2^-48. Then parts of the smallest denormal are normal, and lost products are 2^-24 of f32's smallest number.
-Numbers that are too large for that, infinite or nan are found while packing, and computed otherwise.
+results are multiplied by 2^-48. Then the parts of the smallest denormal are normal, and the products that are lost are
+2^-24 of the smallest f32. Numbers that are too large for this, infinite or nan are found while they are packed, and
+their blocks are computed otherwise.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ from runtime.cpu.kernels.gemm.vector_multiply_ir import add_multiply as add_mult
 from spmd.shape import PrimitiveType
 
 SCALE, UNSCALE = 2.0**24, 2.0**-48
-#: Largest sum of two stored f32 exponents and the bits of a depth: beyond it sums might not be finite.
+#: Largest sum of two stored f32 exponents and the number of bits of a depth for which all sums are finite.
 _MOST_EXPONENT = 376
 
 
 @record
 class TileRecord(Record):
-    """out[m, n] = lhs[m, k] rhs[k, n], or += if ``adds``: addresses, sizes, and strides in bytes.
+    """Record of out[m, n] = lhs[m, k] rhs[k, n], or += if ``adds``: addresses, sizes, and strides in bytes.
 
-    A line is a row of lhs, or a column of rhs; each operand is contiguous across lines or along the depth. Rows of the
-    result are contiguous.
+    A line is a row of lhs or a column of rhs. Each operand is contiguous across lines or along the depth, and rows of
+    the result are contiguous.
     """
 
     lhs: Address
@@ -72,16 +73,16 @@ class TileRecord(Record):
 def instead_function(module: Module) -> FunctionWriter:
     """Return the writer of ``instead``(record, i, j, d, rows, columns, depth, add).
 
-    It computes a block with numbers that are too large, from line i of lhs, line j of rhs and d of the depth on.
+    The function computes a block with numbers that are too large, from line i of lhs, line j of rhs and depth d on.
     """
     return internal_function(module, "instead", *["i64"] * 6, "i1", record=TileRecord)
 
 
 def product_module(types: TileTypes, *, instead: bool, unit: Unit = Unit.TILES) -> Module:
-    """Return a module with ``product``(record, scale, unscale, checked).
+    """Return a module with ``product``(record, scale, unscale, checked), which returns whether all was computed.
 
-    It returns whether the entire product was computed. If ``checked`` finds numbers beyond the unit's range,
-    ``instead`` computes that block, if the module has it; otherwise the function returns false.
+    If ``checked``, and there are numbers beyond the unit's range, ``instead`` computes their block. Without that
+    function ``product`` then returns false.
     """
     module = Module(CONFIG_IR)
     add_pack(module, types)
@@ -94,9 +95,9 @@ def product_module(types: TileTypes, *, instead: bool, unit: Unit = Unit.TILES) 
 
 
 class _Operand(NamedTuple):
-    """Matrix whose lines are packed: strides of lines and along the depth, and of the result's elements, in bytes.
+    """Matrix whose lines are packed: strides of lines, along the depth, and of the result's elements, in bytes.
 
-    turn: tiles are transposed after packing.
+    ``turn`` tells that tiles are transposed after packing.
     """
 
     base: Pointer
@@ -108,7 +109,7 @@ class _Operand(NamedTuple):
 
 
 class _Product:
-    """Writer of ``product``: one operand is resident, the other passes."""
+    """Writer of ``product``, in which one operand is resident and the other passes."""
 
     def __init__(self, f: FunctionWriter, types: TileTypes, instead: bool, unit: Unit) -> None:
         self.f, self.types, self.instead = f, types, instead
@@ -119,7 +120,7 @@ class _Product:
 
     def write(self) -> None:
         f, rec, types = self.f, self.f.record, self.types
-        # The passing operand has room for a panel of the greatest depth at least.
+        # There is room for at least one panel of the passing operand with the greatest depth.
         passing_bytes = most_depth(types) // types.step_depth * types.step_bytes
         if self.one_packing:
             passing_bytes = max(passing_bytes, tuning.PASSING_BYTES)
@@ -143,7 +144,7 @@ class _Product:
         rhs = _Operand(rec.rhs, rec.n, rec.rhs_line, rec.rhs_depth, rhs_turn, column)
         cached = _Operand(*(selected(keeps, a, b) for a, b in zip(lhs, rhs, strict=True)))
         passing = _Operand(*(selected(keeps, b, a) for a, b in zip(lhs, rhs, strict=True)))
-        # 32 rows of lhs pass along all columns; of rhs so many columns at once that rows of the result are not short.
+        # 32 rows of lhs pass at a time; of rhs pass so many columns that the rows of the result are not short.
         width_of_passing = keeps.select(most_passing, PANEL)
         self.panels = selected(keeps, *room), selected(keeps, room[1], room[0])
         with f.loop(cached.lines, step=full_width) as a:
@@ -169,7 +170,7 @@ class _Product:
     def multiply_block(
         self, out: Pointer, start: Sequence[Int], sizes: tuple[Int, Int, Int], most: list[Pointer]
     ) -> None:
-        """Multiply packed operands, from row, column and depth ``start`` on, if the unit may."""
+        """Multiply the packed operands from row, column and depth ``start`` on, if they are in the unit's range."""
         f = self.f
         if not self.types.is_float:
             self.sweep(out, *sizes)
@@ -188,16 +189,17 @@ class _Product:
         self.f.ret(is_done)
 
     def full_depth(self) -> Int:
-        """Return the depth of a block: blocks have about the same size, and as many lines as then have room."""
+        """Return the depth of a block, such that all blocks have about the same depth."""
         step, most, k = self.types.step_depth, most_depth(self.types), self.f.record.k
         blocks = (k + (most - 1)) // most
         share: Int = (k + (blocks - 1)) // blocks
         return (share + (step - 1)) & -step
 
     def choice(self, lhs_turn: Bool, rhs_turn: Bool, full_width: Int) -> Bool:
-        """Choose the resident operand by the total cost of packing: the passing one is packed for every block of lines.
+        """Choose the resident operand by the total cost of packing.
 
-        A line that is transposed counts twice (measured).
+        The passing operand is packed once for every block of resident lines. A line that must be transposed counts
+        twice (measured).
         """
         f, rec = self.f, self.f.record
         if not self.one_packing:
@@ -224,20 +226,20 @@ class _Product:
         self.f.call("void", name, to, operand.base, *sizes, self.scale, most)
 
     def fits(self, most: list[Pointer], depth: Int) -> Bool:
-        """Return whether sums of the packed numbers are finite."""
+        """Return whether all sums of the packed numbers are finite."""
         cached, passing = (self.largest(address) for address in most)
         magnitude = (passing + cached) + (64 - depth.leading_zeros())
         return (passing.ult(255) & cached.ult(255)) & magnitude.ult(_MOST_EXPONENT)
 
     def largest(self, most: Pointer) -> Int:
-        """Return the exponent of the largest of the packed numbers, as f32 stores it."""
+        """Return the largest exponent of the packed numbers, as an f32 stores it."""
         one: Int = self.f.call(
             "i16", f"llvm.vector.reduce.umax.v{2 * LINES}i16", most.load(HALVES, 64)
         )
         return (one >> 7).resized("i64")
 
     def sweep(self, out: Pointer, all_rows: Int, all_columns: Int, depth: Int) -> None:
-        """Multiply each packed panel of lhs with each of rhs. A block is finished while the unit computes the next."""
+        """Multiply each packed panel of lhs with each of rhs. A block is finished while the next is computed."""
         f, rec, types = self.f, self.f.record, self.types
         steps = (depth + (types.step_depth - 1)) // types.step_depth
         with f.repeat(0, out, 0, 0) as row_panels:
@@ -262,7 +264,7 @@ class _Product:
     def multiply(
         self, lhs: Pointer, rhs: Pointer, steps: Int, sizes: tuple[Int, Int], before: list[Any]
     ) -> None:
-        """Multiply panels; ``before``: address, rows and columns of the block that is finished meanwhile."""
+        """Multiply two panels. ``before`` are the address, rows and columns of the block finished meanwhile."""
         f, (to, rows, columns) = self.f, before
         pending = (self.total, to, f.record.out_row, rows, columns, self.add, self.unscale)
         call_multiply(f, sizes, lhs, rhs, steps, *pending)
@@ -278,7 +280,7 @@ class _Product:
 def call_product(
     f: FunctionWriter, record: Pointer, scale: float, unscale: float, *, checked: bool
 ) -> Bool:
-    """Call ``product``, and return whether it computed everything."""
+    """Call ``product``. Returns whether it has computed the entire product."""
     scales = [Float(f, F32, F32.literal(number)) for number in (scale, unscale)]
     done: Bool = f.call("i1", "product", record, *scales, f.true() if checked else f.false())
     return done

@@ -1,6 +1,6 @@
-"""Products of bf16 and 8-bit matrices, and of bf16 and f32 ones, on the processor's tile unit.
+"""Products of matrices of bf16 or 8-bit integers, and of bf16 with f32, on the processor's tile unit.
 
-If it has none, vector instructions for these types compute products without f32 operands.
+On a processor without tile unit, vector instructions for these types compute the products without f32 operands.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spmd.shape import PrimitiveType
 
 
 def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall | None:
-    """Bind out = lhs rhs. None if a matrix is contiguous neither way, or if no unit multiplies such types."""
+    """Bind out = lhs rhs. Returns None if no unit multiplies such types, or if a matrix has no contiguous dimension."""
     types = TileTypes(*(PrimitiveType.from_numpy(x.dtype) for x in (lhs, rhs, out)))
     unit = unit_of(types)
     if unit is None:
@@ -48,7 +48,7 @@ def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall | 
 
 
 def _steps(matrix: NDArray) -> tuple[int, int]:
-    """Return the strides between lines and along them, one of them an element's size: size 1 allows any stride."""
+    """Return the strides between rows and columns, of which one is an element's size. Size 1 allows any stride."""
     line, along = matrix.strides
     if matrix.shape[1] == 1 and line != matrix.itemsize:
         along = matrix.itemsize

@@ -1,7 +1,7 @@
 """Native code of products of bf16 and 8-bit matrices on a unit for them, and of bf16 with f32, without conversion.
 
-Products of bf16 numbers beyond the scaled range are computed again unscaled: then only denormals are lost. If an
-operand is f32 this is not possible, since infinite numbers have no parts; blocks with such numbers are multiplied one
+Products of bf16 numbers beyond the scaled range are computed again without scaling, which loses denormals only. If an
+operand is f32 this is not possible, since infinite numbers have no parts. Blocks with such numbers are multiplied one
 number at a time.
 """
 
@@ -30,7 +30,10 @@ FUNCTION = "spmd_tile_dot"
 
 @cache
 def tile_dot_code(types: TileTypes, unit: Unit) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes a TileRecord; narrow results need a depth of one block."""
+    """Return the library of ``FUNCTION``, which takes a TileRecord.
+
+    A narrow result allows a depth of one block only.
+    """
     mixed = types.parts != types.rhs_parts
     module = product_module(types, instead=mixed, unit=unit)
     if mixed:
@@ -48,7 +51,7 @@ def tile_dot_code(types: TileTypes, unit: Unit) -> NativeLibrary:
 
 
 def _add_one_by_one(module: Module, types: TileTypes) -> None:
-    """Add ``instead`` of ``product``, which multiplies one number at a time."""
+    """Add the function ``instead`` for ``product``, which multiplies one number at a time."""
     f = instead_function(module)
     rec, (_, i, j, d, rows, columns, depth, add) = f.record, f.parameters
     lhs_format, rhs_format, out_format = (

@@ -1,4 +1,4 @@
-"""LLVM IR of the innermost loop on the tile unit: the product of two packed panels."""
+"""LLVM IR of the innermost loop on the tile unit, the product of two packed panels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from runtime.cpu.kernels.gemm.tile_types import (
 
 
 def add_multiply(module: Module, types: TileTypes) -> None:
-    """Add ``multiply{rows}{columns}``, of one or two tiles each: panel times panel over some steps, into registers.
+    """Add ``multiply{rows}{columns}`` for one or two tiles each, which multiplies two panels over some steps.
 
     After each step some rows of another block, ``total``, are finished (tile_store_ir.py), which overlaps with the
-    unit's work; behind all steps it would be out of reach of out-of-order execution. ``store`` stores the registers.
+    unit's work. After all steps, these instructions would be out of reach of out-of-order execution. ``store`` stores
+    the sums in the registers.
     """
     for rows in (1, 2):
         for columns in (1, 2):
@@ -60,9 +61,9 @@ def _multiply_step(
     panels: tuple[Pointer, Pointer],
     halves: tuple[int, int],
 ) -> None:
-    """Write the products of parts; an operand is loaded unless the previous product had the same one.
+    """Write the products of parts. An operand is loaded unless the previous product has used the same one.
 
-    Tiles 0 to 3 hold totals, 4 and 5 operands of lhs, 6 and 7 operands of rhs.
+    Tiles 0 to 3 hold sums, 4 and 5 operands of lhs, and 6 and 7 operands of rhs.
     """
     loaded: tuple[int | None, int | None] = (None, None)
     for product in types.products:
@@ -81,7 +82,7 @@ def _multiply_step(
 
 
 def call_multiply(f: FunctionWriter, sizes: tuple[Int, Int], *arguments: Value) -> None:
-    """Call the ``multiply..`` of so many rows and columns."""
+    """Call the function ``multiply..`` for panels of ``sizes`` rows and columns."""
     two_rows, two_columns = (size.compared("ugt", LINES) for size in sizes)
     with f.when(two_rows) as by_rows:
         for r in (2, 1):

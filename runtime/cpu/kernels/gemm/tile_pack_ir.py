@@ -1,7 +1,7 @@
 """LLVM IR that packs matrices into panels of tiles: words of bf16 parts or of bytes, padded with zeros.
 
 A source is contiguous along the depth or across it. In both cases the same loop loads vectors of 16 elements and stores
-rows of 16 words; if the tiles then have the wrong order, they are transposed. Full tiles of f32 are transposed before
+rows of 16 words. If the tiles then have the wrong order, they are transposed. Full tiles of f32 are transposed before
 they are split into parts, when they have a third of the words.
 """
 
@@ -33,15 +33,16 @@ from spmd.shape import PrimitiveType
 
 
 def pack_function(kind: PrimitiveType) -> str:
-    """Return the name of the function that packs ``kind``; signs of bytes are a matter of the unit's instructions."""
+    """Return the name of the function that packs ``kind``. Signed and unsigned bytes are packed alike."""
     return f"pack_{kind.value if kind.is_floating else 'bytes'}"
 
 
 def add_pack(module: Module, types: TileTypes) -> None:
-    """Add the functions that pack at most 32 lines of some depth into a panel; ``.._lines``: any number of lines.
+    """Add the functions that pack at most 32 lines of some depth into a panel, and ``.._lines`` for any number of
+    lines.
 
-    A line is a row of lhs, or a column of rhs. turn: the panel's tiles are transposed. most: address of 32 halfwords,
-    upper bounds of the upper halves of the magnitudes of the packed f32.
+    A line is a row of lhs or a column of rhs. The parameter turn tells that the panel's tiles must be transposed, and
+    most is the address of 32 halfwords: upper bounds of the upper halves of the magnitudes of the packed f32 numbers.
     """
     kinds = {pack_function(kind): kind for kind in (types.lhs, types.rhs)}
     add_turn(module)
@@ -66,10 +67,10 @@ def _fill_function(kind: PrimitiveType, *, full: bool) -> str:
 
 
 def _add_fill(module: Module, group: int, kind: PrimitiveType, *, full: bool) -> None:
-    """Add the function that fills a tile of each part, or the one for full tiles.
+    """Add the function that fills a tile of each part, or, if ``full``, its variant for full tiles.
 
     Row r of vector q is at r * step + q * apart. Vector q has ``rows_less`` fewer rows and ``lanes_less`` fewer lanes
-    than the one before.
+    than the vector before.
     """
     name = _fill_function(kind, full=full)
     f = internal_function(module, name, "ptr", "ptr", *["i64"] * 6, "float", "ptr")
@@ -107,7 +108,7 @@ def _add_fill(module: Module, group: int, kind: PrimitiveType, *, full: bool) ->
 
 
 def _scaled(x: Vector, scales: Vector) -> Vector:
-    """Return the bits of f32 or bf16 as scaled f32."""
+    """Return the bits of f32 or bf16 numbers as scaled f32 numbers."""
     if x.type != INTS:
         x = cast(x, "zext", INTS).combined("shl", 16)
     scaled: Vector = cast(x, "bitcast", FLOATS).combined("fmul", scales)
@@ -115,9 +116,9 @@ def _scaled(x: Vector, scales: Vector) -> Vector:
 
 
 def split_parts(pair: Sequence[Vector], parts: int) -> list[Vector]:
-    """Split two vectors of f32 into parts, in the lower and the upper halves of words.
+    """Split two vectors of f32 into parts, stored in the lower and the upper halves of words.
 
-    Parts are rounded to nearest by adding half a unit in the last place; the last part is exact.
+    Parts are rounded to nearest by adding half a unit in the last place. The last part is exact.
     """
     packed, rest = [], list(pair)
     for last in [False] * (parts - 1) + [True]:
@@ -139,7 +140,7 @@ def _packed_bytes(read: Sequence[Vector]) -> Vector:
 
 
 def _write_turn(tile: Pointer, source: Pointer, stride: IntLike) -> None:
-    """Transpose 16 rows of words, ``stride`` bytes apart at ``source``, into ``tile``: exchange blocks of words."""
+    """Transpose 16 rows of words, ``stride`` bytes apart at ``source``, into ``tile`` by exchanging blocks of words."""
     rows: list[Vector] = [source.at(stride * r).load(INTS, align=4) for r in range(LINES)]
     for block in (8, 4, 2, 1):
         low = [c if not c & block else LINES + c - block for c in range(LINES)]
@@ -192,7 +193,10 @@ def _add_pack(module: Module, types: TileTypes, kind: PrimitiveType) -> None:
 def _write_tile(
     f: FunctionWriter, kind: PrimitiveType, block: Sequence[Any], is_full: Bool, turn: Bool
 ) -> None:
-    """Fill a tile of each part, then transpose these if ``turn``. block: the arguments of the functions that fill."""
+    """Fill a tile of each part, and transpose these tiles if ``turn``.
+
+    ``block``: arguments of the filling functions.
+    """
     with f.when(is_full) as full:
         f.call("void", _fill_function(kind, full=True), *block)
         full.otherwise()
@@ -203,9 +207,9 @@ def _write_tile(
 
 
 def _add_pack_lines(module: Module, types: TileTypes, kind: PrimitiveType) -> None:
-    """Add the function of any number of lines.
+    """Add the function that packs any number of lines.
 
-    Lines that are contiguous along the depth are packed one panel after the other; others one step for all panels.
+    Lines that are contiguous along the depth are packed one panel after the other, other lines one step for all panels.
     """
     name, step_bytes = pack_function(kind), 2 * parts_of(kind) * TILE_BYTES
     parameters = ["ptr", "ptr", *["i64"] * 4, "i1", "i64", "float", "ptr"]

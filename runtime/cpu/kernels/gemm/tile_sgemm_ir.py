@@ -1,7 +1,7 @@
-"""cblas_sgemm on the tile unit, with its signature and about its errors, at about three times its speed.
+"""A function with the signature of cblas_sgemm that computes on the tile unit, about three times as fast.
 
-BLAS computes small products, column-major order and other factors, blocks with numbers beyond the unit's range, and
-everything if it may use so many threads that it is faster.
+Its errors are about those of cblas_sgemm. BLAS computes small products, products in column-major order or with other
+factors, blocks with numbers beyond the unit's range, and all products if it may use so many threads that it is faster.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ def tile_gemm_code(
     threads: int | None,
     thresholds: tuning.TileThresholds = tuning.TILE_THRESHOLDS,
 ) -> NativeLibrary:
-    """Return the library of ``FUNCTION``. blas: address of cblas_sgemm. threads: of its thread count function."""
+    """Return the library of ``FUNCTION``.
+
+    ``blas`` is the address of cblas_sgemm, ``index_bits`` the width of its sizes, and ``threads`` the address of the
+    function that returns its number of threads.
+    """
     types = TileTypes(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
     index = f"i{index_bits}"
     parameters = (*["i32"] * 3, *[index] * 3, "float", *("ptr", index) * 2, "float", "ptr", index)
@@ -55,7 +59,7 @@ def tile_gemm_code(
 
 
 def _is_faster(f: FunctionWriter, thresholds: tuning.TileThresholds) -> Bool:
-    """Return whether the unit has a product of this form, of enough elements."""
+    """Return whether the unit supports the product's layout and factors, and the product is large enough."""
     order, _, _, *sizes, alpha, _, _, _, _, beta, _, _ = f.parameters
     known_factors = alpha.equals(1.0) & (beta.equals(0.0) | beta.equals(1.0))
     m, n, k = (size.resized("i64", signed=True) for size in sizes)
@@ -84,7 +88,7 @@ def _write_product(f: FunctionWriter) -> None:
 
 
 def _add_block_by_blas(module: Module, index: str) -> None:
-    """Add ``instead`` of ``product``."""
+    """Add the function ``instead`` for ``product``, which calls BLAS."""
     f = instead_function(module)
     rec, (_, i, j, d, rows, columns, depth, add) = f.record, f.parameters
     lhs = rec.lhs.at(i * rec.lhs_line + d * rec.lhs_depth)

@@ -1,4 +1,4 @@
-"""LLVM IR of the end of a product on the tile unit: a summed block is unscaled, narrowed, accumulated and stored."""
+"""LLVM IR of the end of a product on the tile unit: a block of sums is unscaled, narrowed, accumulated and stored."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spmd.shape import PrimitiveType
 
 
 def add_finish(module: Module, types: TileTypes) -> None:
-    """Add ``finish``, which unscales rows and columns of a summed block and stores or adds them to the result."""
+    """Add ``finish``, which unscales rows and columns of a block of sums and stores or adds them to the result."""
     f = internal_function(module, "finish", "ptr", "ptr", "i64", "i64", "i64", "i1", "float")
     total, out, row, rows, columns, add, scale = f.parameters
     adds, scales = splat(add, LINES), splat(scale, LINES)
@@ -54,10 +54,10 @@ def _store_sums(
     masks: tuple[Sequence[Vector], Sequence[Vector]],
     add: Bool | None,
 ) -> None:
-    """Store two vectors, or add them to the result, if ``add``; if that is None, by the masks of the old ones alone.
+    """Store two vectors, or add them to the result if ``add``. If that is None, the masks of the old values decide.
 
-    A masked load with an empty mask fetches the line that is stored to, and waits for it. Short products, whose next
-    line follows soon, are faster with it; others are slower (measured).
+    A masked load with an empty mask fetches the line that is stored next, and waits for it. Short products, whose next
+    line follows soon, are faster with such a load, and others are slower (measured).
     """
     kind = sums[0].type
     targets = [to.element(kind, n) for n in (0, 1)]
@@ -83,7 +83,7 @@ def _store_sums(
 
 
 def _store_bf16(f: FunctionWriter, sums: Sequence[Vector], to: Pointer, mask: Vector) -> None:
-    """Store both halves as bf16, rounded to nearest, ties to even; nan stays nan."""
+    """Store both halves as bf16, rounded to nearest, ties to even. A nan stays nan."""
     halves = []
     for x in sums:
         bits = cast(x, "bitcast", INTS)

@@ -1,12 +1,12 @@
 """Types and layouts of the tile unit: operands in tiles, and the product of two panels of tiles.
 
-A tile is 16 rows of 64 bytes. For a left operand a row is a row of the matrix, and its 16 words of 4 bytes are along
-the depth; for a right operand a column of words is a column of the matrix. A word holds ``group`` elements of the
-depth: two bf16 or four bytes. Word w holds the depths w, 16 + w, .. of a step: packing then needs no shuffles, and sums
-do not depend on the order.
+A tile is 16 rows of 64 bytes. In a left operand a row of the tile is a row of the matrix, and its 16 words of 4 bytes
+are along the depth. In a right operand a column of words is a column of the matrix. A word holds ``group`` elements of
+the depth: two bf16 or four bytes. Word w holds the depths w, 16 + w, .. of a step, so that packing needs no shuffles;
+sums do not depend on the order.
 
-An f32 is the sum of three bf16, each the nearest to the remainder (8 of its 24 bits). A product of two is the sum of
-six products of parts; the omitted ones are at most 2^-24 of it, mostly far less. Sums are in f32.
+An f32 is the sum of three bf16, each the nearest to the remainder (8 of its 24 bits). The product of two f32 is the sum
+of six products of parts. The omitted products are at most 2^-24 of the product, and mostly far less. Sums are in f32.
 
 A panel is 32 rows (or columns) of an operand: [step of the depth][part][half] tiles.
 """
@@ -18,12 +18,12 @@ import itertools
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
-#: Rows of a tile; elements of a vector of words.
+#: Number of rows of a tile, and of words of a vector.
 LINES = 16
 TILE_BYTES = 1024
-#: Rows or columns of a panel, and of the block of the result that is summed in registers.
+#: Number of rows or columns of a panel, and of a block of the result that is summed in registers.
 PANEL = 32
-#: Bytes of a row of a tile, and LLVM's types of a row.
+#: Bytes of a row of a tile, and the LLVM types of a row.
 ROW_BYTES = 64
 ROW, INTS, FLOATS, HALVES = "[64 x i8]", "<16 x i32>", "<16 x float>", "<32 x i16>"
 #: Bytes of a block of the result, and of one of its rows.
@@ -35,7 +35,7 @@ P = PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class TileTypes:
-    """Element types of a product of ``lhs`` and ``rhs`` into ``result``, summed in f32 or s32."""
+    """Element types of a product of ``lhs`` and ``rhs`` into ``result``, which is summed in f32 or s32."""
 
     lhs: PrimitiveType
     rhs: PrimitiveType
@@ -43,7 +43,7 @@ class TileTypes:
 
     @property
     def group(self) -> int:
-        """The number of elements in a word."""
+        """Return the number of elements in a word."""
         return 2 if self.is_float else 4
 
     @property
@@ -52,7 +52,7 @@ class TileTypes:
 
     @property
     def parts(self) -> int:
-        """The number of parts of an element of lhs; also of rhs if both have one type."""
+        """Return the number of parts of an element of lhs, and of rhs if both have one type."""
         return parts_of(self.lhs)
 
     @property
@@ -61,8 +61,10 @@ class TileTypes:
 
     @property
     def products(self) -> tuple[tuple[int, int], ...]:
-        """The products of parts of lhs and rhs, small ones first. With three parts each, neighbours share one, which is
-        loaded once."""
+        """Return the products of parts of lhs and rhs, those of small parts first.
+
+        With three parts each, consecutive products share a part, which is loaded once.
+        """
         if self.parts == self.rhs_parts == 3:
             return ((0, 2), (0, 1), (1, 1), (1, 0), (0, 0), (2, 0))
         pairs = itertools.product(range(self.parts), range(self.rhs_parts))
@@ -77,12 +79,12 @@ class TileTypes:
 
     @property
     def step_depth(self) -> int:
-        """The depth of a tile."""
+        """Return the depth of a tile."""
         return LINES * self.group
 
     @property
     def step_bytes(self) -> int:
-        """The bytes of a step of a panel of lhs; also of rhs if both have one type."""
+        """Return the bytes of a step of a panel of lhs, and of rhs if both have one type."""
         return 2 * self.parts * TILE_BYTES
 
     @property
@@ -91,7 +93,10 @@ class TileTypes:
 
 
 def most_depth(types: TileTypes) -> int:
-    """Return the largest depth of a block; a result narrower than its sum cannot be accumulated over several blocks."""
+    """Return the largest depth of a block.
+
+    It is limited if the result is narrower than its sums, because it cannot be accumulated over several blocks then.
+    """
     if max(types.parts, types.rhs_parts) > 1:
         return 2048 if types.result is PrimitiveType.BF16 else 512
     return 8192 // (4 // types.group)
@@ -120,7 +125,7 @@ TILE_TYPES = (
 # Palette 1; of each of eight tiles the bytes of a row, then the number of rows.
 _CONFIG = bytes([1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[LINES] * 8, *[0] * 8])
 
-#: Layout of tiles that the unit loads.
+#: Configuration of the tiles, as the unit loads it.
 CONFIG_IR = f"""
 @tile_config = internal constant [64 x i8] c"{"".join(f"{chr(92)}{b:02X}" for b in _CONFIG)}", align 64
 """

@@ -1,8 +1,8 @@
-"""Sizes at which one form of a matrix product begins to be faster than another, and sizes of blocks.
+"""Thresholds between the algorithms of a matrix product, and block sizes.
 
-Each names the processor, one core of it, on which `benchmarks/native/matrix_products.py` or products like its own were
-timed: a Xeon (Sapphire Rapids, with a tile unit) or an EPYC (Zen 4, Zen 5). Figures of entire forms are in
-docs/internals/products.md. A product of sizes m, k and n has m k n multiplications.
+Each figure names the processor, one core of it, on which `benchmarks/native/matrix_products.py` or products like its
+own were timed: a Xeon (Sapphire Rapids, with a tile unit) or an EPYC (Zen 4, Zen 5). Figures of entire algorithms are
+in docs/internals/products.md. A product of sizes m, k and n has m k n multiplications.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TRANSPOSE_LEAST_ROWS, TRANSPOSE_MOST_ELEMENTS = 32, 4096
 
 # ---- a few rows and a large matrix (thin_dot.py)
 
-#: Fewest bytes of the large matrix: at 256 KB there is no difference, at 4 MB it is two to four times as fast.
+#: Least bytes of the large matrix. At 256 KB there is no difference, at 4 MB this is two to four times as fast.
 THIN_LEAST_BYTES = 1 << 19
 #: Most rows of one call, and of a product if rhs is read by column; by row as many as of one call (Zen 5, a rhs of
 #: 2048x2048 by column: 0.2 to 0.4 of OpenBLAS's time up to 8 rows, 0.6 with 12, 0.9 with 16, 1.2 with 24).
@@ -41,7 +41,7 @@ THIN_CALL_ROWS, THIN_MOST_ROWS = 8, 16
 #: Most rows for which rows of rhs are accumulated although sums of columns would fit in registers: this reads a matrix
 #: in longer runs (Zen 4: 64 MB in 0.5 to 0.8 of the time for 2 to 4 rows), which matters less for more rows.
 MOST_SUMMED = 4
-#: Rows of rhs that are added at a time (Zen 5: 2 take 1.1 to 1.5 times as long, 8 1.1 to 1.4).
+#: Number of rows of rhs that are added at a time (Zen 5: 2 take 1.1 to 1.5 times as long, and 8 take 1.1 to 1.4 times).
 SUMMED_DEPTH = 4
 
 # ---- products of integers that no float holds (integer_dot.py)
@@ -66,9 +66,9 @@ class TileThresholds:
         return min(m, n) >= self.lines and k >= self.depth and m * n * k >= self.products
 
 
-#: Below, others are as fast or faster (Sapphire Rapids).
+#: Below these thresholds other algorithms are as fast or faster (Sapphire Rapids).
 TILE_THRESHOLDS = TileThresholds(lines=32, depth=16, products=1 << 20)
-#: Most threads with which BLAS is slower than one tile unit (Sapphire Rapids).
+#: Largest number of threads with which BLAS is slower than one tile unit (Sapphire Rapids).
 TILE_MOST_BLAS_THREADS = 2
 #: Fewest multiplications of a product of narrow types, and of one that splits f32 into parts; of the latter also the
 #: fewest lines of the other operand (Sapphire Rapids).

@@ -1,11 +1,11 @@
-"""LLVM IR of the innermost loop without a tile unit: the product of two packed panels, in vector registers.
+"""LLVM IR of the innermost loop without a tile unit: the product of two packed panels in vector registers.
 
 Panels have the tile unit's layout (tile_types.py), which suits the vector instructions for pairs of bf16 and groups of
-four bytes, too: a word of a row of lhs, in all lanes, times a vector of words of rhs. A block of 8 rows and 32 columns
-is summed in 16 registers, enough to hide an instruction's latency.
+four bytes as well: a word of a row of lhs, broadcast to all lanes, is multiplied by a vector of words of rhs. A block
+of 8 rows and 32 columns is summed in 16 registers, which is enough to hide an instruction's latency.
 
-The instruction for bytes multiplies unsigned by signed ones. If both operands have one type, lhs is shifted by 128 (by
-an exclusive or), and the sums of each column start with the correction of that.
+The instruction for bytes multiplies unsigned by signed bytes. If both operands have one type, lhs is offset by 128 (by
+an exclusive or), and the sums of each column start with the correction of that offset.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Vector, cast, splat, zeros
 from runtime.cpu.kernels.gemm.tile_types import BLOCK_ROW, FLOATS, INTS, LINES, TileTypes
 
-#: Rows of a block that is summed in registers.
+#: Number of rows of a block that is summed in registers.
 ROWS = 8
 _WORD = 4
-#: Bytes of a row of words of a panel, and of 16 columns of words.
+#: Bytes of a row of words of a panel, and of 16 columns of words of a panel.
 _ROW = LINES * _WORD
 _HALF = LINES * _ROW
 #: 128 in each byte, which flips the sign bits.
@@ -28,9 +28,9 @@ _FLIPPED_SIGNS = -0x7F7F7F80
 
 
 def add_multiply(module: Module, types: TileTypes) -> None:
-    """Add ``multiply``(lhs, rhs, steps, rows, columns, total), of panels of at most 32 rows and 32 columns."""
+    """Add ``multiply``(lhs, rhs, steps, rows, columns, total) for panels of at most 32 rows and 32 columns."""
     name, sums, elements = _element_vectors(types)
-    # LLVM knows by the declaration that the types are those of earlier versions.
+    # The declaration tells LLVM that the types are those of earlier versions of the intrinsic.
     module.declare(f"declare {sums} @{name}({sums}, {elements}, {elements})")
     heights = (ROWS, 0) if _is_corrected(types) else (ROWS,)
     for rows in heights:
@@ -60,7 +60,7 @@ def _is_corrected(types: TileTypes) -> bool:
 
 
 def _element_vectors(types: TileTypes) -> tuple[str, str, str]:
-    """Return LLVM's name of the instruction and the types of sums and operands (words of bytes, as before LLVM 22)."""
+    """Return LLVM's name of the instruction and its types of sums and operands (for bytes words, as before LLVM 22)."""
     if types.is_float:
         return "llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, f"<{2 * LINES} x bfloat>"
     return "llvm.x86.avx512.vpdpbusd.512", INTS, INTS
@@ -69,7 +69,7 @@ def _element_vectors(types: TileTypes) -> tuple[str, str, str]:
 def _product(
     f: FunctionWriter, types: TileTypes, total: Vector, lhs: Vector, rhs: Vector
 ) -> Vector:
-    """Return the sums ``total`` plus the products of words."""
+    """Return the sums ``total`` plus the products of the words ``lhs`` and ``rhs``."""
     name, sums, elements = _element_vectors(types)
     lhs_has_sign = not types.is_float and not types.rhs.is_signed_integer
     operands = (rhs, lhs) if lhs_has_sign else (lhs, rhs)
@@ -78,10 +78,10 @@ def _product(
 
 
 def _add_sum_rows(module: Module, types: TileTypes, rows: int, columns: int) -> None:
-    """Add ``rows{rows}by{columns}``(lhs, rhs, depth, first, total): some rows times 16 or 32 columns.
+    """Add ``rows{rows}by{columns}``(lhs, rhs, depth, first, total), which sums some rows by 16 or 32 columns.
 
-    first: the corrections with which the sums of each column start, if any. With 0 rows the function computes these:
-    the negative products of a row of 128.
+    ``first`` has the corrections with which the sums of each column start, if any. With 0 rows the function computes
+    these corrections: the negative products of a row of 128.
     """
     f = internal_function(module, f"rows{rows}by{columns}", "ptr", "ptr", "i64", "ptr", "ptr")
     lhs, rhs, depth, first, total = f.parameters

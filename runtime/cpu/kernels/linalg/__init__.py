@@ -1,1 +1,1 @@
-"""Cholesky, triangular solves and factorizations: calls of LAPACK, and LLVM IR for small systems."""
+"""Cholesky factors, triangular solves and factorizations: calls of LAPACK, and LLVM IR for small systems."""

@@ -1,7 +1,7 @@
 """LU, QR, eigenvalue and singular value decompositions by LAPACK, called from native code matrix by matrix.
 
-LAPACK is column-major: matrices are transposed into scratch, and back. The width of its integers depends on the
-library's build; programs get s32.
+LAPACK is column-major, so matrices are transposed into scratch, and back. The width of its integers depends on the
+library's build; programs receive s32.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 def scratch_shapes(
     kernel: FactorizationKernel, operands: tuple[ArrayShape, ...], results: tuple[ArrayShape, ...]
 ) -> tuple[ArrayShape, ...]:
-    """Return the shapes of column-major matrices, infos, and the workspace of one call."""
+    """Return the shapes of the column-major matrices, the infos, and the workspace of one call."""
     shape = operands[0]
     kind, (m, n) = shape.element_type, shape.dims[-2:]
     count, least = math.prod(shape.dims[:-2]), min(m, n)
@@ -64,7 +64,7 @@ def _room_of(
 ) -> tuple[int, int, int]:
     """Return the workspace sizes (elements, reals, integers) that the routine reports, as jaxlib does.
 
-    The size decides on the routine's blocks, and so on rounding and the signs of vectors.
+    The size decides on the routine's blocks, and therefore on rounding and on the signs of vectors.
     """
     every = [
         tuple(np.empty(x.dims, x.element_type.numpy) for x in shapes)
@@ -101,7 +101,7 @@ def bind_factorization(kernel: FactorizationKernel, arrays: KernelArrays) -> Act
 
 
 def _by_columns(scratch: NDArray, dims: Sequence[int]) -> NDArray:
-    """Return column-major matrices of ``dims`` in scratch."""
+    """Return column-major matrices of sizes ``dims`` in ``scratch``."""
     *batch, m, n = dims
     return scratch.reshape(-1)[: math.prod(dims)].reshape(*batch, n, m).swapaxes(-1, -2)
 
@@ -133,7 +133,7 @@ def _orgqr(_: FactorizationKernel, arrays: KernelArrays, call: FortranCall) -> l
 def _reflectors(
     result: NDArray, tau: NDArray, sizes: Sequence[int], arrays: KernelArrays, call: FortranCall
 ) -> list[Action]:
-    """Collect the arguments of a routine with reflectors' factors ``tau``; return the copy to ``result``."""
+    """Add the arguments of a routine with reflectors' factors ``tau`` to ``call``; return the copy to ``result``."""
     columns, infos, work, *_room = arrays.scratch
     call.sizes(*sizes)
     call.each(columns)
@@ -164,7 +164,7 @@ def _syevd(kernel: FactorizationKernel, arrays: KernelArrays, call: FortranCall)
 
 
 def _gesdd(kernel: FactorizationKernel, arrays: KernelArrays, call: FortranCall) -> list[Action]:
-    """Collect the arguments of gesdd. The first result is the operand, since LAPACK leaves nothing useful there."""
+    """Add the arguments of gesdd to ``call``. The first result is the operand, where LAPACK leaves nothing useful."""
     columns, left, right, infos, work, reals, integers = arrays.scratch
     a, values, u, vh, info = arrays.results
     m, n = a.shape[-2:]

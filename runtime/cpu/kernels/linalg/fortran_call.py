@@ -1,4 +1,4 @@
-"""Calls of a Fortran routine, matrix by matrix: their arguments, collected one by one."""
+"""Calls of a Fortran routine, matrix by matrix. Their arguments are collected one by one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spmd.literal import NDArray
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """Argument of the first matrix: the byte ``offset`` of ``array``, and the distance in bytes to that of the next."""
+    """Argument at byte ``offset`` of ``array`` for the first matrix, and ``step`` bytes later for each further one."""
 
     array: NDArray
     step: int = 0
@@ -29,7 +29,10 @@ class _Argument:
 
 @dataclass
 class FortranCall:
-    """Arguments of a routine for ``count`` matrices, during collection. asks: only queries the workspace size."""
+    """Arguments of a routine for ``count`` matrices, while they are collected.
+
+    ``asks`` tells that the call only queries the size of the workspace.
+    """
 
     function: BlasFunction
     count: int
@@ -46,7 +49,7 @@ class FortranCall:
         self.arguments += [_Argument(np.array(value, dtype)) for value in values]
 
     def each(self, array: NDArray, first: int = 0) -> None:
-        """Append ``array``, which has one part for each matrix, from element ``first`` of it on."""
+        """Append ``array``, which has one part for each matrix, from its element ``first`` on."""
         step = array.nbytes // self.count
         self.arguments.append(_Argument(array, step, first * array.itemsize))
 
@@ -54,12 +57,12 @@ class FortranCall:
         self.arguments.append(_Argument(array))
 
     def room(self, array: NDArray) -> None:
-        """Append the workspace and its size."""
+        """Append the workspace ``array`` and its size."""
         self.work(array)
         self.sizes(-1 if self.asks else array.size)
 
     def ask(self) -> None:
-        """Call the routine from Python: that one call is made before any code for it is compiled."""
+        """Call the routine from Python, since a single call does not justify compiling code for it."""
         addresses = [argument.address for argument in self.arguments]
         kinds = [ctypes.c_void_p] * len(addresses) + [ctypes.c_int64] * self.characters
         routine = ctypes.CFUNCTYPE(None, *kinds)(self.function.address)

@@ -1,4 +1,4 @@
-"""Native code that calls a Fortran routine, whose arguments are all addresses, from a record."""
+"""Native code that calls a Fortran routine, all of whose arguments are addresses, from a record."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class FortranRecord(Record):
 
 @cache
 def fortran_code(arguments: int, characters: int) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes a FortranRecord. characters: number of character arguments.
+    """Return the library of ``FUNCTION``, which takes a FortranRecord of ``arguments`` arguments.
 
-    Compilers pass their lengths behind all other arguments.
+    ``characters`` is the number of character arguments, whose lengths compilers pass after all other arguments.
     """
     f = FunctionWriter(FUNCTION, FortranRecord, arguments=arguments)
     routine = f.record.routine

@@ -93,13 +93,17 @@ def bind_triangular_solve(kernel: TriangularSolveKernel, arrays: KernelArrays) -
 
 
 def is_small(kind: PrimitiveType, size: int) -> bool:
+    """Return whether generated code, not a library, computes systems of ``size`` rows of type ``kind``."""
     return size <= MOST_ROWS and not kind.is_complex
 
 
 def _small_solve(
     attrs: TriangularSolveAttrs, kind: PrimitiveType, triangles: NDArray, solutions: NDArray
 ) -> Action:
-    """Solve a small system. x op(a) = b is op(a)^T x^T = b^T; a transpose exchanges strides."""
+    """Bind the solution of a small system.
+
+    x op(a) = b is solved as op(a)^T x^T = b^T, where transposing exchanges strides.
+    """
     count = math.prod(solutions.shape[:-2])
     row, column = triangles.strides[-2:]
     down, along = solutions.strides[-2:]
@@ -125,6 +129,6 @@ def _small_solve(
 
 
 def _placed(source: NDArray, target: NDArray) -> Action:
-    """Bind target = source; nothing if they are the same array."""
+    """Bind target = source, or nothing if they are the same array."""
     here = (source.ctypes.data, source.strides) == (target.ctypes.data, target.strides)
     return NOTHING if here else copying(source, target)

@@ -1,7 +1,7 @@
-"""Native code of Cholesky factorizations and triangular systems: LAPACK's and BLAS's functions, matrix by matrix.
+"""Native code of Cholesky factorizations and triangular systems, which calls LAPACK and BLAS matrix by matrix.
 
-Matrices are dense and row-major. LAPACK is column-major, so it gets the other triangle and factorizes the transposed
-matrix, whose factor is the transposed factor.
+Matrices are dense and row-major. LAPACK is column-major, so it is given the other triangle and factorizes the
+transposed matrix, whose factor is the transposed factor.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ _COLUMNS_OF = {True: ord("U"), False: ord("L")}
 
 @dataclass(frozen=True, slots=True)
 class CholeskyVariant:
-    """Variant of the code. clears: the other triangle becomes 0, or nan if there is no factor; else it is unchanged.
+    """Variant of the code.
 
-    tells: write whether each matrix failed. small: without the library, with the same bits on every processor.
+    ``clears`` tells that the other triangle becomes 0, or nan if there is no factor; otherwise it stays unchanged.
+    ``tells`` tells that the code writes whether each matrix failed. ``small`` code uses no library and gives the same
+    bits on every processor.
     """
 
     kind: PrimitiveType
@@ -48,7 +50,7 @@ class CholeskyVariant:
 
 @record
 class CholeskyRecord(Record):
-    """matrices: address of ``count`` matrices of ``size`` x ``size``; infos: address of ``count`` s32, if any."""
+    """Addresses of ``count`` matrices of ``size`` by ``size`` elements, and of ``count`` infos (s32), if any."""
 
     matrices: Address
     count: Word
@@ -58,13 +60,17 @@ class CholeskyRecord(Record):
 
 @cache
 def cholesky_code(variant: CholeskyVariant, potrf: BlasFunction) -> NativeLibrary:
-    """Return the library of ``CHOLESKY``, which takes a CholeskyRecord and factorizes in place; nan on failure."""
+    """Return the library of ``CHOLESKY``, which takes a CholeskyRecord and factorizes in place.
+
+    If a matrix has no factor, the result is nan.
+    """
     symbols = {} if variant.small else {"potrf": potrf.address}
     ir = cholesky_ir(variant, potrf.index_bits)
     return host_jit().compile(ir, (CHOLESKY,), symbols)
 
 
 def cholesky_ir(variant: CholeskyVariant, index_bits: int) -> str:
+    """Return the IR of ``cholesky_code``. The sizes of LAPACK have ``index_bits`` bits."""
     module = Module()
     if variant.small:
         add_factor(module, variant.kind)
@@ -110,7 +116,7 @@ class _Cholesky:
         return f.end()
 
     def factorize(self, matrix: Pointer, size: Int, row_bytes: Int) -> Bool:
-        """Factorize in place; return whether it stopped before the end."""
+        """Factorize in place. Returns whether the factorization stopped before the end."""
         f = self.f
         self.info_pointer.store(f.constant(0, self.index))
         if self.variant.small:
@@ -136,7 +142,7 @@ class _Cholesky:
     def not_positive(self, matrix: Pointer, matrix_bytes: Int) -> Bool:
         """Return whether the last pivot is not positive.
 
-        A nan pivot makes all following ones nan, and LAPACK may not stop there.
+        A nan pivot makes all later pivots nan, and LAPACK may not stop at it.
         """
         kind = self.variant.kind
         part = PARTS[kind].name if kind.is_complex else stored_type(kind)
@@ -144,7 +150,7 @@ class _Cholesky:
         return pivot.compared("ule", 0.0)
 
     def store_nan(self, pointer: Pointer) -> None:
-        """Store nan, or nan + 0i (unlike NumPy, whose imaginary part is nan, too)."""
+        """Store nan, or nan + 0i for complex types. NumPy's complex nan has an imaginary part of nan."""
         kind = self.variant.kind
         fmt = PARTS.get(kind)
         part = fmt.name if fmt is not None else stored_type(kind)
@@ -155,7 +161,7 @@ class _Cholesky:
 
 @dataclass(frozen=True, slots=True)
 class SolveVariant:
-    """CBLAS's arguments of trsm, without sizes and addresses."""
+    """Arguments of CBLAS's trsm other than sizes and addresses."""
 
     kind: PrimitiveType
     side: int
@@ -166,7 +172,7 @@ class SolveVariant:
 
 @record
 class SolveRecord(Record):
-    """``count`` triangular matrices of ``size`` x ``size`` and right sides of ``rows`` x ``columns``: addresses."""
+    """Addresses of ``count`` triangular matrices, ``size`` by ``size``, and of right sides, ``rows`` by ``columns``."""
 
     triangles: Address
     sides: Address
@@ -185,6 +191,7 @@ def solve_code(variant: SolveVariant, trsm: BlasFunction) -> NativeLibrary:
 
 
 def solve_ir(variant: SolveVariant, index_bits: int) -> str:
+    """Return the IR of ``solve_code``. The sizes of BLAS have ``index_bits`` bits."""
     f, index = FunctionWriter(SOLVE, SolveRecord), f"i{index_bits}"
     rec = f.record
     alpha = _one(f, variant.kind)
@@ -206,7 +213,7 @@ def solve_ir(variant: SolveVariant, index_bits: int) -> str:
 
 
 def _one(f: FunctionWriter, kind: PrimitiveType) -> Value:
-    """Return 1 as an argument of BLAS: a number, or the address of a complex one."""
+    """Return 1 as BLAS takes it: a number, or the address of a complex number."""
     part = PARTS.get(kind)
     if part is None:
         return Value(f, stored_type(kind), "1.0")

@@ -1,7 +1,7 @@
-"""Native code of Cholesky factors and triangular systems of a few rows, the same bits on every processor.
+"""Native code of Cholesky factors and triangular systems of a few rows, with the same bits on every processor.
 
-Operations have the order of the reference LAPACK and BLAS on small matrices, as in spmd/evaluator/linalg.py: programs
-return residuals, which consist of rounding errors. A library's order depends on the processor.
+Operations have the order of the reference LAPACK and BLAS for small matrices, as in spmd/evaluator/linalg.py, because
+programs return residuals, which consist of rounding errors. The order of a library depends on the processor.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ BLOCK = 4
 
 @dataclass(frozen=True, slots=True)
 class SmallSolveVariant:
-    """Variant of the code. lower: of the matrix as it is read, transposed or not. packed: contiguous right sides."""
+    """Variant of the code. ``lower`` tells that the matrix as it is read, transposed or not, is a lower triangle.
+
+    ``unit`` tells that its diagonal is 1, and ``packed`` that right sides are contiguous.
+    """
 
     kind: PrimitiveType
     lower: bool
@@ -52,7 +55,7 @@ class MatrixStrides(Record):
 
 @record
 class SmallSolveRecord(Record):
-    """``count`` systems of ``size`` equations and ``columns`` right sides, which solutions overwrite."""
+    """``count`` systems of ``size`` equations with ``columns`` right sides, which the solutions overwrite."""
 
     matrices: Address
     sides: Address
@@ -70,11 +73,12 @@ def small_solve_code(variant: SmallSolveVariant) -> NativeLibrary:
 
 
 def small_solve_ir(variant: SmallSolveVariant) -> str:
+    """Return the IR of ``small_solve_code``."""
     return _Solve(variant).text()
 
 
 class _Solve:
-    """Writer of the function: it solves blocks of rows in turn, for all right sides at a time."""
+    """Writer of the function, which solves one block of rows after the other, for all right sides at a time."""
 
     a: Pointer
     x: Pointer
@@ -107,7 +111,7 @@ class _Solve:
         return f.end()
 
     def block(self, start: Int, rows: Int) -> None:
-        """Subtract the products of known rows, then solve the block row by row."""
+        """Subtract the products of the solved rows, and then solve the block row by row."""
         f = self.f
         stop = start + rows
         if self.variant.lower:
@@ -164,7 +168,7 @@ class _Solve:
 def add_factor(module: Module, kind: PrimitiveType) -> None:
     """Add ``factor``(matrix, size, row, column), which replaces the lower triangle by the factor L; strides in bytes.
 
-    It goes column by column; pivots are summed in f64, and a column is multiplied by its pivot's reciprocal.
+    It proceeds column by column. Pivots are summed in f64, and a column is multiplied by its pivot's reciprocal.
     """
     t = wide_type(kind)
     f = internal_function(module, "factor", "ptr", "i64", "i64", "i64", attributes="")

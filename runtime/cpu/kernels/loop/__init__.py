@@ -1,1 +1,1 @@
-"""Loops over elements: records bound to memory, and their LLVM IR."""
+"""Loops over elements: the records bound to memory, and their LLVM IR."""

@@ -50,7 +50,7 @@ FUNCTION = "spmd_loop"
 #: 0.95 of a step of MJX, 1.3 of the time of a column times [1000000,8]).
 MOST_SIDE_BY_SIDE = 4
 
-#: Widths in bytes of elements that are transposed in registers.
+#: Element widths in bytes that are transposed in registers.
 TRANSPOSED_WIDTHS = frozenset({1, 2, 4, 8})
 
 
@@ -71,13 +71,14 @@ class InnerStride(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LoopVariant:
-    """Variant of a loop's code. leaves, results: stride kinds. counted: leaves that are iota numbers (s64). rank >= 1.
+    """Variant of a loop's code, of ``rank`` (>= 1) dimensions.
 
-    apart: of strided leaves, then results, the stride in bytes if it is a few elements, else 0; empty if
-    all are 0.
-    crossed: leaves, then results, that are contiguous along the dimension before the innermost one, and transposed tile
-    by tile; empty if there are none. ranges: dimensions with a limited range (None: the range decides on all of the
-    loop), with the numbers of the starts that limit it.
+    ``leaves`` and ``results`` are the kinds of the arrays' innermost strides. ``counted`` leaves are iota numbers
+    (s64). ``apart`` gives the strides in bytes of strided leaves and results, in this order, which are a few elements,
+    or 0 for larger ones; it is empty if all are 0. ``crossed`` marks the leaves and results that are contiguous along
+    the dimension before the innermost one and are transposed tile by tile; it is empty if there are none. ``ranges``
+    lists the dimensions with a limited range (None: the range decides on all of the loop), each with the number of the
+    start that limits it.
     """
 
     program: ScalarProgram
@@ -93,7 +94,7 @@ class LoopVariant:
 
 @record
 class RangeRecord(Record):
-    """Range of a dimension: from ``first`` to ``end``, less the start, which is clamped to ``limit``."""
+    """Range of a dimension from ``first`` to ``end``, both less a start, which is clamped to ``limit``."""
 
     limit: Word
     first: Word
@@ -102,7 +103,7 @@ class RangeRecord(Record):
 
 @record
 class LoopRecord(NestRecord):
-    """Record of ``FUNCTION``."""
+    """Record of a loop nest with limited ranges."""
 
     ranges: Sequence[RangeRecord]
 
@@ -116,7 +117,7 @@ def loop_code(variant: LoopVariant) -> NativeLibrary:
 
 
 def transposed_widths(variant: LoopVariant) -> list[int]:
-    """Return the widths of the elements of crossed arrays."""
+    """Return the element widths of the crossed arrays in bytes."""
     program = variant.program
     kinds = (*program.parameters, *(program.kind_of(result) for result in program.results))
     crossed = zip(kinds, variant.crossed, strict=False)
@@ -157,9 +158,9 @@ def bind_update(kernel: UpdateKernel, arrays: KernelArrays) -> Action:
 
 @dataclass(frozen=True, slots=True)
 class ArrayAccess:
-    """Access to an array: address of the first element, strides and element size in bytes.
+    """Access to an array: the address of the first element, the strides and the element size in bytes.
 
-    counts: iota numbers instead of an array, from ``start`` on, with element size 1.
+    If it ``counts``, the elements are iota numbers from ``start`` on, with element size 1, and not an array.
     """
 
     start: int
@@ -170,36 +171,41 @@ class ArrayAccess:
 
 
 def access_of(view: StridedView, array: NDArray, shifts: tuple[Shift, ...] = ()) -> ArrayAccess:
+    """Return the access to ``view``, which begins at the first element of ``array``."""
     first, item = array.ctypes.data + view.offset, view.element_type.byte_size
     return ArrayAccess(first, view.strides, item, shifts=shifts)
 
 
 def leaf_access(leaf: LoopLeaf, operands: Sequence[NDArray]) -> ArrayAccess:
+    """Return the access of ``leaf``, which reads one of ``operands`` or is iota numbers."""
     if isinstance(leaf, Numbers):
         return ArrayAccess(leaf.view.offset, leaf.view.strides, 1, True, leaf.shifts)
     return access_of(leaf.view, operands[leaf.operand], leaf.shifts)
 
 
 def track(view: StridedView, *, counts: bool = False) -> ArrayAccess:
-    """Return the access of a view over all indices, independent of its address; iota numbers have no memory."""
+    """Return the access of a view over all indices without its address. Iota numbers have no memory."""
     return ArrayAccess(0, view.strides, 1 if counts else view.element_type.byte_size, counts)
 
 
 def track_of(leaf: LoopLeaf) -> ArrayAccess:
+    """Return the access of ``leaf`` without its address."""
     return track(leaf.view, counts=isinstance(leaf, Numbers))
 
 
-#: Programs that compute starts, with the accesses of their parameters.
+#: Stages that compute starts, each with the accesses of its parameters.
 Starting: TypeAlias = Sequence[tuple[ScalarProgram, Sequence[ArrayAccess]]]
 
 
 def starting_accesses(stages: Sequence[StartsStage], operands: Sequence[NDArray]) -> Starting:
+    """Return the programs of ``stages`` with the accesses of their parameters to ``operands``."""
     return [
         (stage.program, [leaf_access(leaf, operands) for leaf in stage.leaves]) for stage in stages
     ]
 
 
 def starts_variant(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsVariant:
+    """Return the variant of the code that computes ``starts`` and shifts ``accesses`` by them."""
     if not starts:
         return StartsVariant((), ((),) * len(accesses))
     stages = []
@@ -216,6 +222,7 @@ def _numbers(accesses: Sequence[ArrayAccess]) -> tuple[tuple[int, ...], ...]:
 
 
 def starts_record(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsRecord:
+    """Return the record for the code of ``starts_variant``."""
     stages = []
     for program, own in starts:
         _, constants = without_constants(program)
@@ -224,7 +231,7 @@ def starts_record(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsRe
 
 
 def _shifts(accesses: Sequence[ArrayAccess]) -> Sequence[Any]:
-    """Return ShiftRecords as tuples of numbers."""
+    """Return the fields of ShiftRecords as tuples of numbers."""
     return [(shift.limit, shift.stride) for access in accesses for shift in access.shifts]
 
 
@@ -236,9 +243,9 @@ def bind_loop(
     starts: Starting = (),
     ranges: Sequence[Range] = (),
 ) -> Action:
-    """Bind ``program`` over ``dims``. ``accesses``: of its parameters, then of its results, in ``arrays``.
+    """Bind ``program`` over ``dims``. ``accesses`` are those of its parameters, then of its results, in ``arrays``.
 
-    ``starts``: programs of the starts that shift accesses. ``ranges``: ranges of indices to which loops are limited.
+    ``starts`` computes the starts that shift accesses, and ``ranges`` limit the indices of the loop.
     """
     if 0 in dims:
         return NOTHING
@@ -254,7 +261,7 @@ def bind_loop(
 
 @dataclass(frozen=True, slots=True)
 class _Track:
-    """Access without its start address."""
+    """Access without its address."""
 
     strides: tuple[int, ...]
     item: int
@@ -263,7 +270,7 @@ class _Track:
 
 @dataclass(frozen=True, slots=True)
 class _LoopNest:
-    """Loop nest without addresses: the same for all devices and for all layers of a model."""
+    """Loop nest without addresses, which is the same for all devices and for all layers of a model."""
 
     code: NativeLibrary
     sizes: Sequence[int]
@@ -274,7 +281,7 @@ def _track(access: ArrayAccess) -> _Track:
     return _Track(access.strides, access.item, access.counts)
 
 
-#: Most cached plans; a program has some hundred.
+#: Largest number of cached plans. A program has a few hundred.
 _MOST_PLANS = 4096
 
 
@@ -286,7 +293,7 @@ def _plan(
     starts: StartsVariant,
     ranged: tuple[tuple[int | None, int], ...],
 ) -> _LoopNest:
-    """Plan a loop nest. ``ranged``: dimensions with a limited range, and the numbers of the starts that limit it."""
+    """Plan a loop nest. ``ranged`` lists dimensions with a limited range and the numbers of the limiting starts."""
     count = len(program.parameters)
     order = in_streaming_order(dims, tracks, count)
     strides = [[track.strides[d] for d in order] for track in tracks]
@@ -322,7 +329,7 @@ def _plan(
 def crossed_accesses(
     sizes: Sequence[int], strides: Sequence[Sequence[int]], accesses: Sequence[ArrayAccess | _Track]
 ) -> list[bool]:
-    """Return for each array whether it is transposed tile by tile: contiguous along the last dimension but one."""
+    """Return for each array whether it is transposed tile by tile: contiguous along the second innermost dimension."""
     if len(sizes) < 2 or min(sizes[-2:]) < LEAST_TILED:
         return [False] * len(accesses)
     return [

@@ -38,6 +38,7 @@ LINE_BYTES = 64
 
 
 def loop_ir(variant: LoopVariant) -> str:
+    """Return the IR of ``loop_code``."""
     module = Module(*program_ir(variant.program, "body"), *starts_ir(variant.starts))
     for width in transposed_widths(variant):
         module.declare(f"declare void @{transpose_name(width)}(ptr, i64, ptr, i64, i64, i64)")
@@ -45,7 +46,7 @@ def loop_ir(variant: LoopVariant) -> str:
 
 
 class _Loop:
-    """Writer of the function: a loop per dimension, with a cursor per array."""
+    """Writer of the function: a loop for each dimension, with a cursor for each array."""
 
     def __init__(self, variant: LoopVariant, module: Module) -> None:
         self.variant = variant
@@ -93,7 +94,7 @@ class _Loop:
     def spans(
         self, starts: Sequence[Int], sizes: Sequence[Int]
     ) -> dict[int | None, tuple[Int, Int]]:
-        """Return first and last index of each dimension with ranges, which the record's next words give."""
+        """Return first and last index of each dimension with ranges, which the next words of the record give."""
         next_word = self.f.next_word
         spans: dict[int | None, tuple[Int, Int]] = {}
         for d, number in self.variant.ranges:
@@ -139,7 +140,7 @@ class _Loop:
         across: dict[int, Int],
         inner: dict[int, Int],
     ) -> None:
-        """Write a tile: crossed leaves are transposed into buffers first, crossed results out of buffers last."""
+        """Write a tile. Crossed leaves are first transposed into buffers, crossed results finally out of buffers."""
         crossed = [i for i in self.arrays if self.variant.crossed[i]]
         for i in crossed:
             if i < self.inputs:
@@ -173,7 +174,7 @@ class _Loop:
             f.call("void", transpose_name(size), *own, *array, rows, columns)
 
     def row(self, size: Int, start: dict[int, Position], stride: dict[int, Int]) -> None:
-        """Write the innermost loop; repeated elements are read before it."""
+        """Write the innermost loop. Elements that do not change along it are read before."""
         repeated = [i for i in range(self.inputs) if self.steps[i] is InnerStride.REPEATED]
         elements = {i: self.read(i, start[i]) for i in repeated}
         with self.f.vector_loop(size) as k:
@@ -204,5 +205,5 @@ class _Loop:
         return row.element(self.types[i], k) if step is InnerStride.PACKED else row.at(k * stride)
 
     def read(self, i: int, position: Position) -> Any:
-        """Return the element at ``position``, or the iota number itself."""
+        """Return the element at ``position``, or the iota number that ``position`` is."""
         return position.load(self.types[i]) if isinstance(position, Pointer) else position

@@ -16,13 +16,13 @@ from spmd.literal import NDArray
 
 FUNCTION = "spmd_scalar_loop"
 
-#: Trips after which the code returns, with the predicate still true.
+#: Largest number of trips of one call, which returns even if the predicate is still true.
 TRIPS = 4096
 
 
 @record
 class ScalarLoopRecord(Record):
-    """Addresses of the loop's elements."""
+    """Addresses of the elements that the loop reads or writes."""
 
     addresses: Sequence[Address]
 
@@ -40,7 +40,7 @@ def scalar_loop(
     predicate: ArrayView,
     array: Callable[[ArrayView], NDArray],
 ) -> NativeAction | None:
-    """Return the loop on the memory that ``array`` gives; None if a thunk does more than compute single elements."""
+    """Return the loop on the memory that ``array`` returns, or None if a thunk computes more than single elements."""
     plan = plan_scalar_loop(condition, body, predicate)
     return None if plan is None else bind_scalar_loop(plan, array)
 

@@ -14,7 +14,7 @@ from runtime.program.records.scalar_loop import ScalarLoop, Statement
 
 
 def scalar_loop_ir(loop: ScalarLoop) -> str:
-    """Write the loop: elements are loaded once, and written ones are stored when the code returns.
+    """Return the loop, which loads elements once and stores those that it has written when it returns.
 
     Elements may share bytes, so the stores are in the order of the program's last writes.
     """
@@ -49,7 +49,7 @@ def _by_last_write(statements: Sequence[Statement]) -> list[int]:
 def _write(
     f: FunctionWriter, statements: Sequence[Statement], first: int, values: list[Any]
 ) -> None:
-    """Write the statements and put the elements' new values into ``values``."""
+    """Write the statements, and set ``values`` to the elements' new values."""
     for k, statement in enumerate(statements, first):
         arguments = [values[p] for p in statement.reads]
         struct, count = struct_type(statement.program), len(statement.writes)

@@ -1,7 +1,7 @@
-"""Loops whose innermost dimension has few elements: these are computed side by side, in a loop over the one before it.
+"""Unrolling of loops whose innermost dimension has few elements, into a loop over the dimension before.
 
-A loop over [16,2] would begin sixteen times, each time for a vector that is mostly empty. What is equal for all of the
-few elements, such as values that are broadcast along the innermost dimension, is read and computed once.
+A loop over [16,2] would begin sixteen times, each time for a vector that is mostly empty. Values that are equal for all
+of the few elements, such as those that are broadcast along the innermost dimension, are read and computed once.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from runtime.program.scalar_program import ScalarOp, ScalarProgram, ScalarStep
 from runtime.program.strides import StridedView, in_streaming_order, merged_dims
 from spmd.shape import PrimitiveType
 
-#: Most elements that a loop reads, and most steps of its program.
+#: Largest number of elements that an unrolled loop reads, and of steps of its program.
 _MOST_LEAVES, _MOST_STEPS = 48, 256
-#: Most cached kernels; a program has some hundred.
+#: Largest number of cached kernels. A program has a few hundred.
 _MOST_KERNELS = 4096
 
 
 @lru_cache(_MOST_KERNELS)
 def unrolled(kernel: LoopKernel) -> LoopKernel:
-    """Return the loop with its last dimensions unrolled, or ``kernel`` itself if they are long enough."""
+    """Return the loop with its short last dimensions unrolled, or ``kernel`` itself if there are none."""
     while last := _short_last(kernel):
         smaller = kernel
         for d in last:
@@ -36,7 +36,7 @@ def unrolled(kernel: LoopKernel) -> LoopKernel:
 
 
 def _short_last(kernel: LoopKernel) -> list[int]:
-    """Return the dimensions of the innermost loop, if it is to be unrolled."""
+    """Return the dimensions of the innermost loop if it should be unrolled, or an empty list."""
     if kernel.ranges or 0 in kernel.dims:
         return []
     tracks = [*map(track_of, kernel.leaves), *map(track, kernel.results)]
@@ -52,7 +52,7 @@ def _short_last(kernel: LoopKernel) -> list[int]:
 
 
 def _without(kernel: LoopKernel, d: int) -> LoopKernel:
-    """Return the loop that computes all elements along dimension ``d`` at once."""
+    """Return the loop that computes all elements along dimension ``d`` in one iteration."""
     program = kernel.program
     leaves: dict[tuple[LoopLeaf, PrimitiveType], int] = {}
     registers = []
@@ -82,7 +82,10 @@ def _without(kernel: LoopKernel, d: int) -> LoopKernel:
 
 
 def _at(view: StridedView, d: int, k: int) -> StridedView:
-    """Return the elements at index ``k`` of dimension ``d``. Equal elements have equal views: no stride is unused."""
+    """Return the elements at index ``k`` of dimension ``d``.
+
+    Equal elements have equal views, without unused strides.
+    """
     return StridedView(
         view.element_type,
         (*view.dims[:d], 1, *view.dims[d + 1 :]),

@@ -1,1 +1,1 @@
-"""Random bits (Philox, Threefry): records bound to memory, and their LLVM IR."""
+"""Random bits (Philox, Threefry): the records bound to memory, and their LLVM IR."""

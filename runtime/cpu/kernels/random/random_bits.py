@@ -1,4 +1,4 @@
-"""Random bits by counter-based generators, in native code."""
+"""Random bits of counter-based generators, in native code."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Native code of rng-bit-generator: Threefry-2x32 and Philox-4x32 of consecutive counters.
 
-Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The blocks of different counters are
-independent, so loops over counters are vectorized. The order of elements is XLA's, as in spmd/evaluator/rng.py.
+The generators are those of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The blocks of
+different counters are independent, so loops over counters are vectorized. The order of elements is that of XLA, as in
+spmd/evaluator/rng.py.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ FUNCTION = "spmd_random_bits"
 
 @record
 class RandomBitsRecord(Record):
-    """state: address, and stride in bytes; new_state: address, dense. bits: address of dense elements.
+    """Record of one generation. ``state_step`` is the stride of the state in bytes; the other arrays are dense.
 
-    counters: number of counters used. nest: sizes of the loops, see ``_RandomBits``.
+    ``counters`` is the number of counters used, and ``nest`` lists the sizes of the loops (see ``_RandomBits``).
     """
 
     state: Address
@@ -44,15 +45,16 @@ def random_bits_code(variant: RandomBitsVariant) -> NativeLibrary:
 
 
 def random_bits_ir(variant: RandomBitsVariant) -> str:
+    """Return the IR of ``random_bits_code``."""
     return _RandomBits(variant).text()
 
 
 class _RandomBits:
     """Writer of the function.
 
-    If a block's numbers are adjacent elements, the nest is (full blocks, elements of a last partial block). Otherwise
-    (``apart``) Threefry's two numbers are adjacent along a dimension with others inside, and the nest is (outer rows,
-    pairs in each, 1 if a last pair uses its first number only, inner elements).
+    If the numbers of a block are adjacent elements, the nest is (full blocks, elements of a last partial block).
+    Otherwise (``apart``) the two numbers of Threefry are adjacent along a dimension that is not the innermost one, and
+    the nest is (outer rows, pairs in each row, 1 if only the first number of a last pair is used, inner elements).
     """
 
     key: Int
@@ -90,7 +92,7 @@ class _RandomBits:
         return self.f.end()
 
     def carried(self, counter: Int) -> Int:
-        """Return the high word of a counter whose low word is ``counter``, at or after the first one."""
+        """Return the high word of the counter whose low word is ``counter``, which follows the first counter."""
         return self.high + counter.ult(self.low).resized("i64")
 
     def block(self, number: Int) -> list[Value]:
@@ -115,7 +117,7 @@ class _RandomBits:
                     last.element(self.stored, n).store(element)
 
     def pairs(self, bits: Pointer, rows: Int, pairs: Int, odd: Int, inner: Int) -> None:
-        """Write elements (row, 2 pair, i) and, if it exists, (row, 2 pair + 1, i) of each counter (row, pair, i)."""
+        """Write elements (row, 2 pair, i) and, if they exist, (row, 2 pair + 1, i) of each counter (row, pair, i)."""
         f = self.f
         every = pairs + odd
         lines = every + pairs

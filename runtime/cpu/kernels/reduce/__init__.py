@@ -1,1 +1,1 @@
-"""Reductions, windows and scans: records bound to memory, and their LLVM IR."""
+"""Reductions, windows and scans: the records bound to memory, and their LLVM IR."""

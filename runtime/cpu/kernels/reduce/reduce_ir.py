@@ -1,7 +1,7 @@
 """Native code of a reduction of one or more arrays by a scalar program, such as argmax.
 
-Each total accumulates its elements one by one, in row-major order of the reduced dimensions, so any program is allowed.
-The totals of a block of rows are vectorized.
+Each total accumulates its elements one by one, in row-major order of the reduced dimensions, so that any program is
+allowed. The totals of a block of rows are vectorized.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ FUNCTION = "spmd_reduce"
 
 @dataclass(frozen=True, slots=True)
 class ReduceVariant:
-    """Variant of the code. The program's parameters are totals, then elements. retained: number of retained dimensions.
+    """Variant of the code. The parameters of ``program`` are first the totals, then the elements.
 
-    rows: size of a block along the last retained dimension. packed: by array, operands then results, whether it is
-    contiguous along that.
+    ``retained`` and ``reduced`` are numbers of dimensions. ``rows`` is the size of a block along the last retained
+    dimension. ``packed`` tells for each operand, then for each result, whether it is contiguous along that dimension.
     """
 
     program: ScalarProgram
@@ -41,7 +41,7 @@ class ReduceVariant:
 
 @record
 class ReducedArray(Record):
-    """Operand: its address, and strides in bytes along retained and along reduced dimensions."""
+    """Operand: its address, and its strides in bytes along the retained and along the reduced dimensions."""
 
     address: Address
     retained: Sequence[Word]
@@ -50,7 +50,7 @@ class ReducedArray(Record):
 
 @record
 class TotalsArray(Record):
-    """Result: its address, and strides in bytes along the retained dimensions."""
+    """Result: its address, and its strides in bytes along the retained dimensions."""
 
     address: Address
     retained: Sequence[Word]
@@ -58,7 +58,10 @@ class TotalsArray(Record):
 
 @record
 class ReduceRecord(Record):
-    """Sizes of dimensions, slowest first; no retained size is 0. inits: addresses of scalars."""
+    """Sizes of the dimensions, slowest first, and the arrays. No retained size is 0.
+
+    ``inits`` are the addresses of the initial values.
+    """
 
     retained: Sequence[Word]
     reduced: Sequence[Word]
@@ -74,17 +77,18 @@ def reduce_code(variant: ReduceVariant) -> NativeLibrary:
 
 
 def reduce_ir(variant: ReduceVariant) -> str:
+    """Return the IR of ``reduce_code``."""
     module = Module(*program_ir(variant.program, "combine"))
     return ReduceWriter(variant, module).text()
 
 
-#: Cursors by array: operands, then results.
+#: Cursor of each array, by its number: first operands, then results.
 _Here: TypeAlias = dict[int, Pointer]
 _Strides: TypeAlias = dict[int, Int]
 
 
 class ReduceWriter:
-    """Writer of the function. ``here`` is a cursor by array: operands, then results."""
+    """Writer of the function. ``here`` always maps the arrays' numbers, operands first, to cursors."""
 
     def __init__(self, variant: ReduceVariant, module: Module) -> None:
         self.variant = variant

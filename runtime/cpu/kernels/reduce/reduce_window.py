@@ -1,4 +1,4 @@
-"""reduce-window in native code: prefix scans, and windows of any kind."""
+"""Reduce-window in native code: prefix scans, and windows of any kind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def bind_reduce_window(kernel: ReduceWindowKernel, arrays: KernelArrays) -> Acti
 def _binding(
     kernel: ReduceWindowKernel, source: NDArray, init: NDArray, result: NDArray
 ) -> NativeAction:
-    """Return the native call for elements that are not split into parts; neither results nor windows are empty."""
+    """Return the native call for elements that are not split into parts. Neither results nor windows are empty."""
     axes = [
         WindowAxis(
             windows,
@@ -68,13 +68,13 @@ def _binding(
 
 
 def _is_plain(axis: WindowAxis) -> bool:
-    """Return whether window w is element w."""
+    """Return whether window w is element w alone."""
     unmoved = axis.step == axis.base_dilation == 1 and axis.padding == 0
     return bool(axis.size == 1 and unmoved and axis.windows <= axis.base)
 
 
 def _is_running(axis: WindowAxis) -> bool:
-    """Return whether window w covers all elements up to element w, or all from it on: a prefix scan."""
+    """Return whether window w covers all elements up to w, or all from w on, which is a prefix scan."""
     is_full = axis.size == axis.base == axis.windows
     dense = axis.step == axis.base_dilation == axis.dilation == 1
     return is_full and dense and axis.padding in (0, axis.size - 1)
@@ -83,10 +83,11 @@ def _is_running(axis: WindowAxis) -> bool:
 def _with_neighbours(
     inner: WindowAxis, axes: list[WindowAxis]
 ) -> tuple[WindowAxis, list[WindowAxis]]:
-    """Return ``inner`` and the other axes, after windows that lie side by side in source and target were made one axis.
+    """Return ``inner`` and the other axes, with the windows of one of these joined to ``inner`` if possible.
 
-    Of such an axis the steps of its windows join ``inner``; what is left is one window, whose elements are added for
-    all of them.
+    It is possible if the windows of ``inner`` at consecutive windows of the other axis follow one another in source and
+    target. The joined axis covers all of them, and one window of the other axis remains, whose elements are accumulated
+    for all of them.
     """
     for axis in axes if _is_plain(inner) else ():
         ends_within = (axis.windows - 1) * axis.step + (axis.size - 1) * axis.dilation < axis.base

@@ -1,9 +1,9 @@
 """Native code of prefix scans along a dimension: a block of rows at a time, or vectors along a row.
 
 Totals have the accumulator's type and are rounded when they are written. If adjacent elements belong to different rows,
-``SCAN_ROWS`` rows are scanned at a time. Otherwise a row goes through a buffer, a chunk at a time: within a vector of n
-elements the scan takes log2(n) steps, which add the elements 1, 2, 4, .. before, and then the total of all vectors
-before is added. The order of a sum depends on n only, which is that of 64 bytes on every processor.
+``SCAN_ROWS`` rows are scanned at a time. Otherwise a row goes through a buffer, a chunk at a time. Within a vector of n
+elements the scan takes log2(n) steps, which add the elements 1, 2, 4, .. positions before; then the total of all
+vectors before is added. The order of a sum depends on n only, which is that of 64 bytes on every processor.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ _VECTOR_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class ScanVariant:
-    """Variant of the code. Scans by a program are always side by side, as vectors may not hold its totals.
+    """Variant of the code, with ``outer`` dimensions around the scanned one.
 
-    outer: dimensions around the scanned one. side_by_side: there is one more dimension inside of it, of adjacent rows.
-    backwards: the scan runs from the end, so that elements are left operands.
-
-    packed: whether source and target are contiguous along the innermost dimension.
+    ``side_by_side`` tells that there is one more dimension inside of it, of adjacent rows; scans by a program always
+    have one, as vectors may not hold their totals. ``backwards`` scans run from the end, so that elements are left
+    operands. ``packed`` tells whether source and target are contiguous along the innermost dimension.
     """
 
     kind: PrimitiveType
@@ -58,7 +57,7 @@ class ScanDimension(Record):
 
 @record
 class ScanRecord(Record):
-    """Addresses and dimensions: the outer ones, the scanned one, and the one of adjacent rows if there is one.
+    """Addresses and dimensions: the outer ones, the scanned one, and that of adjacent rows, if there is one.
 
     No size is 0.
     """
@@ -76,6 +75,7 @@ def scan_code(variant: ScanVariant) -> NativeLibrary:
 
 
 def scan_ir(variant: ScanVariant) -> str:
+    """Return the IR of ``scan_code``."""
     return _Scan(variant).text()
 
 
@@ -152,7 +152,7 @@ class _Scan:
                 self.write(total, row[1], apart[1], k)
 
     def row(self, along: _Dimension, source: Pointer, target: Pointer) -> None:
-        """Scan one row: chunks of it are read, scanned in the buffer, and written."""
+        """Scan one row, whose chunks are read, scanned in the buffer, and written."""
         f = self.f
         size, *steps = along
         carried = f.array(1, self.vector)
@@ -168,7 +168,7 @@ class _Scan:
                 self.write(self.accumulator(k).load(self.wide), here[1], steps[1], k)
 
     def scan_vector(self, pointer: Pointer, carried: Pointer) -> None:
-        """Scan a vector, then combine it with the carried total. The carry chain has one operation per vector."""
+        """Scan a vector, then combine it with the carried total, which takes one operation per vector."""
         f, vector, lanes = self.f, self.vector, self.lanes
         totals: Vector = pointer.load(vector, align=64)
         assert not isinstance(self.variant.reduction, ScalarProgram)
@@ -201,7 +201,7 @@ class _Scan:
         self.element_address(base, stride, k, packed=self.variant.packed[1]).store(element)
 
 
-#: Size, and strides in the source and in the target.
+#: Dimension: its size, and its strides in the source and in the target.
 _Dimension: TypeAlias = tuple[Int, Int, Int]
 
 

@@ -1,4 +1,4 @@
-"""select-and-scatter (the gradient of pooling) by native code."""
+"""Select-and-scatter, the gradient of pooling, by native code."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ def bind_select_and_scatter(kernel: SelectAndScatterKernel, arrays: KernelArrays
 
 
 def _lane_dimension(window: Window, operand: NDArray) -> int | None:
-    """Return the dimension of smallest stride along which windows are single elements; None if there is none."""
+    """Return the dimension of smallest stride along which windows are single elements, or None."""
     single = [d for d, dim in enumerate(window.dims) if dim == WindowDimension()]
     return min(single, key=lambda d: abs(operand.strides[d]), default=None)

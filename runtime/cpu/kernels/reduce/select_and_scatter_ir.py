@@ -1,7 +1,7 @@
 """Native code of select-and-scatter: each window selects one element, to whose result its source element is added.
 
 Vector lanes are along a dimension in which windows are single elements, such as channels. For a block of lanes, a first
-loop over the window selects an element, and a second one adds the source to the selected element's result.
+loop over the window selects an element, and a second loop adds the source to the result of the selected element.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ FUNCTION = "spmd_select_and_scatter"
 
 @dataclass(frozen=True, slots=True)
 class SelectVariant:
-    """Variant of the code. rank: dimensions without that of lanes. operand, source, result: kinds of lane strides."""
+    """Variant of the code. ``rank`` is the number of dimensions apart from that of the lanes.
+
+    ``operand``, ``source`` and ``result`` are the kinds of the arrays' strides along the lanes.
+    """
 
     elements: SelectedElements
     rank: int
@@ -41,7 +44,7 @@ class SelectVariant:
 
 @record
 class SelectAxis(SlidingAxis):
-    """Windows over the operand's elements; strides in bytes."""
+    """Dimension of windows over the operand's elements, with strides in bytes."""
 
     operand_stride: Word
     source_stride: Word
@@ -50,7 +53,7 @@ class SelectAxis(SlidingAxis):
 
 @record
 class SelectRecord(Record):
-    """Addresses, number of lanes, stride between lanes in each array, and the other dimensions."""
+    """Addresses, the number of lanes, the stride between lanes in each array, and the other dimensions."""
 
     operand: Address
     source: Address
@@ -69,17 +72,18 @@ def select_and_scatter_code(variant: SelectVariant) -> NativeLibrary:
 
 
 def select_and_scatter_ir(variant: SelectVariant) -> str:
+    """Return the IR of ``select_and_scatter_code``."""
     return _Select(variant).text()
 
 
 _OPERAND, _SOURCE, _RESULT = range(3)
 _Here: TypeAlias = dict[int, Pointer]
-#: Callback for an element of the window: its number, and the address of the block's first lane.
+#: Callback for an element of the window. It takes the element's number and the address of the block's first lane.
 _Visit: TypeAlias = Callable[[Int, _Here], None]
 
 
 class _Select:
-    """Writer of the function. ``here``: the block's first lane in each array."""
+    """Writer of the function. ``here`` always maps arrays to the address of the block's first lane."""
 
     def __init__(self, variant: SelectVariant) -> None:
         self.variant = variant
@@ -104,7 +108,10 @@ class _Select:
         return self.f.end()
 
     def windows(self, window_starts: list[Int], here: _Here) -> None:
-        """Write the loops over windows. ``window_starts``: first index in the operand, for the outer dimensions."""
+        """Write the loops over windows.
+
+        ``window_starts`` are the first indices in the operand, for outer dimensions.
+        """
         if len(window_starts) == self.variant.rank:
             self.blocks(window_starts, here)
             return
@@ -138,7 +145,7 @@ class _Select:
             visit(number.resized("i32"), here)
 
     def select(self, number: Int, here: _Here) -> None:
-        """Select an element if it is the window's first, or if the best one so far does not beat it."""
+        """Select an element if it is the window's first, or if the selected one does not stay selected against it."""
         f, wide = self.f, self.wide
         with f.vector_loop(self.count) as k:
             element = self.element(here, _OPERAND, k)

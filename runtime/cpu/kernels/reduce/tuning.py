@@ -1,6 +1,6 @@
-"""Sizes of the blocks in which reductions, windows and scans go over their arrays: what a block needs stays in a cache.
+"""Block sizes of reductions, windows and scans, such that the data of a block stays in a cache.
 
-Ratios are of the time with another size over that with this one, f32, on a core of an EPYC (Zen 5).
+Ratios are the time with another size divided by the time with this one, for f32, on a core of an EPYC (Zen 5).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Native code of reduce-window: the totals of a block of adjacent windows at a time.
+"""Native code of reduce-window, which computes the totals of a block of adjacent windows at a time.
 
 For a block of results along the innermost dimension, each element of the window is accumulated for the entire block, in
-totals that stay in the L1 cache. Padding, and holes of a dilated base, are skipped.
+totals that stay in the L1 cache. Padding, and the holes of a dilated base, are skipped.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ FUNCTION = "spmd_window"
 
 @dataclass(frozen=True, slots=True)
 class WindowVariant:
-    """Variant of the code. rank >= 1. slides: the window has several elements or padding along the innermost dimension.
+    """Variant of the code, of ``rank`` (>= 1) dimensions.
 
-    dilated: the base of a dimension is dilated, never that of the innermost one. packed: whether source (from window to
-    window) and target are contiguous along the innermost dimension.
+    ``slides`` tells that the window has several elements or padding along the innermost dimension. ``dilated`` tells
+    that the base of another dimension is dilated; that of the innermost one never is. ``packed`` tells whether source
+    (from window to window) and target are contiguous along the innermost dimension.
     """
 
     kind: PrimitiveType
@@ -58,7 +59,10 @@ class SlidingAxis(Record):
 
 @record
 class WindowAxis(SlidingAxis):
-    """Axis with strides in bytes. Indices include the base's holes: elements are at multiples of ``base_dilation``."""
+    """Dimension with strides in bytes.
+
+    Indices include the base's holes; elements are at multiples of ``base_dilation``.
+    """
 
     base_dilation: Word
     source_stride: Word
@@ -82,6 +86,7 @@ def window_code(variant: WindowVariant) -> NativeLibrary:
 
 
 def window_ir(variant: WindowVariant) -> str:
+    """Return the IR of ``window_code``."""
     return _Window(variant).text()
 
 
@@ -106,7 +111,10 @@ class _Window:
     def results(
         self, axes: list[WindowAxis], window_starts: list[Int], source: Pointer, target: Pointer
     ) -> None:
-        """Write the loops over results. window_starts: first index in the dilated base, for the outer dimensions."""
+        """Write the loops over results.
+
+        ``window_starts`` are first indices in the dilated base, for outer dimensions.
+        """
         f, axis = self.f, axes[len(window_starts)]
         cursors = {0: Cursor(target, axis.target_stride)}
         if len(window_starts) < len(axes) - 1:
@@ -133,7 +141,7 @@ class _Window:
         first: Int,
         count: Int,
     ) -> None:
-        """Write the loops over the window's elements, each accumulated for ``count`` results from ``first`` on."""
+        """Write the loops over the window. Each element is accumulated for ``count`` results from ``first`` on."""
         with ExitStack() as loops:
             for axis, window_start in zip(axes, window_starts, strict=False):
                 k = loops.enter_context(self.f.loop(axis.size))
@@ -147,7 +155,7 @@ class _Window:
                 self.accumulate(source.at(first * stride), stride, self.f.constant(0), count)
 
     def base_element(self, axis: WindowAxis, window_start: Int, k: Int) -> tuple[Int, Bool]:
-        """Return the index of the base's element, and whether it exists."""
+        """Return the index of the base's element, and whether that element exists."""
         at = window_start + k * axis.dilation
         if not self.variant.dilated:
             return at, at.ult(axis.base)
@@ -155,7 +163,7 @@ class _Window:
         return element, element.ult(axis.base) & (at >= 0) & rest.equals(0)
 
     def slide(self, axis: WindowAxis, source: Pointer, first: Int, count: Int) -> None:
-        """Write the loop over the innermost dimension: element k is accumulated for the windows that contain it."""
+        """Write the loop over the innermost dimension. Element k is accumulated for the windows that contain it."""
         f = self.f
         end = first + count
         with f.loop(axis.size) as k:
@@ -170,7 +178,7 @@ class _Window:
                 self.accumulate(begin, stride, low - first, high - low)
 
     def steps(self, distance: Int, axis: WindowAxis) -> Int:
-        """Return the first window that begins at least ``distance`` behind the first one."""
+        """Return the number of the first window that begins at least ``distance`` after window 0."""
         windows: Int = (distance.smax(0) + (axis.step - 1)) // axis.step
         return windows
 

@@ -1,1 +1,1 @@
-"""Fusions with reductions along rows, such as softmax: records bound to memory, and their LLVM IR."""
+"""Fusions with reductions along rows, such as softmax: the records bound to memory, and their LLVM IR."""

@@ -1,4 +1,4 @@
-"""Row kernels: reductions along rows and computations with their results, as one native call."""
+"""Row kernels: reductions along rows, and computations with their results, as one native call."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _merged(
 
 @dataclass
 class _Accesses:
-    """Accesses of the passes, each over all indices."""
+    """Array accesses of all passes, each over all indices."""
 
     fusion: RowFusion
     arrays: KernelArrays
@@ -151,7 +151,7 @@ class _Accesses:
         return self.array(replace(access, strides=self.spread(view)), view.element_type)
 
     def scratch_row(self, number: int) -> Ref:
-        """Return the row in scratch, which every row overwrites."""
+        """Return the row in scratch memory, which each row of the fusion overwrites."""
         fusion, kind = self.fusion, self.fusion.cached[number]
         along = dense_strides(tuple(fusion.dims[d] for d in fusion.axes), kind.byte_size)
         steps = dict(zip(fusion.axes, along, strict=True))
@@ -161,7 +161,7 @@ class _Accesses:
         )
 
     def spread(self, view: StridedView) -> tuple[int, ...]:
-        """Return strides over all indices, of a view over these or over the rows only."""
+        """Return the strides over all indices of a view that is over all indices or over the rows only."""
         if len(view.dims) == len(self.fusion.dims):
             return view.strides
         steps = dict(zip(self.fusion.counted, view.strides, strict=True))
@@ -202,7 +202,7 @@ def lanes_of(length: int, passes: Sequence[RowPassVariant]) -> int:
 
 
 def _has_variants(program: ScalarProgram) -> bool:
-    """Return whether the program calls functions that have variants for vectors of some lengths only."""
+    """Return whether the program calls functions whose variants support some vector lengths only."""
     # Deferred: few programs have rows that short, and a run of cached code writes no other IR.
     from runtime.codegen.elements.variants import VARIANTS
     from runtime.codegen.ir.scalar_program_ir import program_ir
@@ -211,7 +211,7 @@ def _has_variants(program: ScalarProgram) -> bool:
 
 
 class Storage(Enum):
-    """Storage of a pass's elements."""
+    """Storage of the elements that a pass reads or writes."""
 
     ARRAY = "array"
     REDUCTION = "reduction"
@@ -220,13 +220,15 @@ class Storage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ref:
+    """Reference to array, value or reduction ``number`` of a storage."""
+
     storage: Storage
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayVariant:
-    """Kind of an array's stride along the innermost dimension (``step``). counts: iota numbers (s64), not memory."""
+    """Kind of an array's stride along the innermost dimension. If it ``counts``, it is iota numbers (s64)."""
 
     kind: PrimitiveType
     step: InnerStride
@@ -235,7 +237,7 @@ class ArrayVariant:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Program with the sources of its parameters and the targets of its results."""
+    """Program, with the sources of its parameters and the targets of its results."""
 
     program: ScalarProgram
     leaves: tuple[Ref, ...]
@@ -244,7 +246,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class RowPassVariant:
-    """Variant of a pass. elements: at all indices. inits: per row, of reductions. rows: per row, of values, arrays."""
+    """Variant of a pass.
+
+    ``elements`` is computed at all indices, ``inits`` once per row for the reductions, and ``rows`` once per row after
+    the pass for values and arrays.
+    """
 
     elements: Part
     inits: Part
@@ -253,9 +259,9 @@ class RowPassVariant:
 
 @dataclass(frozen=True, slots=True)
 class RowVariant:
-    """Variant of a row kernel's code. counted, reduced: numbers of dimensions that count rows, and that run along one.
+    """Variant of a row kernel's code. ``counted`` dimensions count rows; ``reduced`` dimensions run along a row.
 
-    lanes: partial sums if rows are contiguous, else 0.
+    ``lanes`` is the number of partial sums if rows are contiguous, else 0.
     """
 
     lanes: int

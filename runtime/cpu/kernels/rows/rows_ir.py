@@ -37,6 +37,7 @@ from spmd.shape import PrimitiveType
 
 
 def row_ir(variant: RowVariant) -> str:
+    """Return the IR of ``row_code``."""
     module = Module(*starts_ir(variant.starts))
     for number, each in enumerate(variant.passes):
         for name, part in _parts(number, each):
@@ -49,7 +50,7 @@ def row_ir(variant: RowVariant) -> str:
 
 
 def _folds_as_vector(variant: RowVariant, kind: PrimitiveType) -> bool:
-    """Return whether lanes are added as a vector: LLVM has no vectors of complex numbers."""
+    """Return whether lanes are added as a vector, which LLVM does not support for complex numbers."""
     return variant.lanes > 1 and not kind.is_complex
 
 
@@ -66,7 +67,7 @@ _Strides: TypeAlias = Mapping[int, Int]
 
 
 class _Rows:
-    """Writer of the function. ``here`` is always a cursor per array."""
+    """Writer of the function. ``here`` always maps arrays to cursors."""
 
     def __init__(self, variant: RowVariant, module: Module) -> None:
         self.variant = variant
@@ -136,7 +137,7 @@ class _Rows:
 
     # ---- one pass
     def begin_sums(self, number: int, each: RowPassVariant, here: _Here, count: IntLike) -> None:
-        """Initialize sums: lanes of a contiguous row with the neutral element, rows of a block with initial values."""
+        """Initialize sums: lanes of a contiguous row to the neutral element, rows of a block to initial values."""
         if not self.variant.along_rows and each.inits.results:
             self.compute(f"inits{number}", each.inits, here, self.row_strides(), count)
             return
@@ -187,7 +188,7 @@ class _Rows:
                 self.reduced[j].element(stored, k).store(result)
 
     def reduce_lanes(self, j: int) -> None:
-        """Reduce the lanes by adding halves, in registers: through memory, rows would wait for each other."""
+        """Reduce the lanes by adding halves in registers. Through memory, rows would wait for each other."""
         f, t, lanes = self.f, self.wides[j], self.variant.lanes
         if _folds_as_vector(self.variant, self.variant.reductions[j][1]):
             every = self.sums[j].load(f"<{lanes} x {t}>", align=64)
@@ -229,7 +230,7 @@ class _Rows:
                 self.write(name, ref, result, here, strides, k)
 
     def is_fixed(self, ref: Ref, name: str) -> bool:
-        """Return whether the loop reads a single element, which is loaded before it."""
+        """Return whether the loop reads a single element through ``ref``, which is then loaded before the loop."""
         if ref.storage is Storage.ARRAY:
             return self.variant.arrays[ref.number].step is InnerStride.REPEATED
         return self.variant.along_rows and name.startswith("elements")
@@ -266,7 +267,7 @@ class _Rows:
         pointer.store(value)
 
     def element_position(self, i: int, here: _Here, strides: _Strides, k: Int) -> Position:
-        """Return the position of element ``k`` from the cursor of array ``i``."""
+        """Return the position of element ``k`` relative to the cursor of array ``i``."""
         array, cursor = self.variant.arrays[i], here[i]
         if k.name == "0":
             return cursor

@@ -1,1 +1,1 @@
-"""Sorts and top-k: records bound to memory, and their LLVM IR."""
+"""Sorts and top-k: the records bound to memory, and their LLVM IR."""

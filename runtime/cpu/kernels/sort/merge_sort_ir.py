@@ -1,4 +1,4 @@
-"""Native code of sort: a merge sort of indices by a comparator, row by row, then the elements in their order."""
+"""Native code of sort: a merge sort of indices by a comparator, row by row, which then moves the elements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FUNCTION = "spmd_sort"
 
 @record
 class SortedArray(Record):
-    """Address, and strides in bytes along the other dimensions and along the sorted one."""
+    """Array: its address, and its strides in bytes along the other dimensions and along the sorted one."""
 
     address: Address
     strides: Sequence[Word] = sized("rank")
@@ -32,10 +32,11 @@ class SortedArray(Record):
 
 @record
 class SortRecord(Record):
-    """``size`` of the sorted dimension, of which the results hold the first ``count``; ``sizes`` of the others.
+    """Record of a sort along a dimension of ``size`` elements, of which results hold the first ``count``.
 
-    Scratch: two arrays; for a merge sort, of ``size`` 32-bit indices. arrays: the operands, as many results, and an
-    optional array of indices. There are RANK other dimensions, slowest first.
+    ``sizes`` are those of the RANK other dimensions, slowest first. ``one`` and ``other`` are scratch arrays; for a
+    merge sort, of ``size`` 32-bit indices. ``arrays`` are the operands, as many results, and an optional array of
+    indices.
     """
 
     size: Word
@@ -48,7 +49,7 @@ class SortRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Row of an array: elements ``step`` bytes apart."""
+    """Row of an array, whose elements are ``step`` bytes apart."""
 
     first: Pointer
     step: Int
@@ -58,14 +59,14 @@ class Row:
 
 
 def sort_function(module: Module, name: str, operands: int, with_indices: bool) -> FunctionWriter:
-    """Return the writer of function ``name`` of a SortRecord."""
+    """Return the writer of function ``name``, which takes a SortRecord."""
     arrays = 2 * operands + with_indices
     return FunctionWriter(name, SortRecord, module=module, rank=RANK, arrays=arrays)
 
 
 @contextmanager
 def rows(f: FunctionWriter) -> Iterator[list[Row]]:
-    """Repeat for each row. Yields it in the record's arrays."""
+    """Repeat for each row. Yields the row of each of the record's arrays."""
     rec = f.record
     n = rec.sizes
     arrays = [(one.address, one.strides, one.step) for one in rec.arrays]
@@ -106,7 +107,7 @@ def sort_code(comparator: ScalarProgram, with_indices: bool) -> NativeLibrary:
 
 
 def sort_ir(comparator: ScalarProgram, with_indices: bool) -> str:
-    """Write the sort. The comparator takes two elements of each operand: first, second, first, second, ..."""
+    """Return the sort. The comparator takes two elements of each operand in turn: first, second, first, second, .."""
     types = [stored_type(kind) for kind in comparator.parameters[::2]]
     module = Module(*program_ir(comparator, "compare"))
     f = sort_function(module, FUNCTION, len(types), with_indices)
@@ -131,7 +132,7 @@ def sort_ir(comparator: ScalarProgram, with_indices: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Two sorted runs of indices: from ``low`` to ``middle``, and from there to ``high``."""
+    """Two sorted runs of indices, from ``low`` to ``middle`` and from there to ``high``."""
 
     f: FunctionWriter
     source: Pointer

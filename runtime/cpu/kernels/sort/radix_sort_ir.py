@@ -1,8 +1,8 @@
-"""Native code of a stable radix sort by an unsigned key, a byte at a time, the lowest first.
+"""Native code of a stable radix sort by an unsigned key, one byte at a time, the lowest byte first.
 
-The histograms of all bytes are computed in one loop beforehand; a byte that is equal in the entire row is skipped. A
-single operand is sorted itself, through scratch into the result; several operands are sorted as records of key and
-index, and then gathered by index.
+The histograms of all bytes are computed in one loop beforehand, and a byte that is equal in the entire row is skipped.
+A single operand is sorted itself, through scratch into the result. Several operands are sorted as records of a key and
+an index, and then gathered by index.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FUNCTION = "spmd_radix_sort"
 
 @dataclass(frozen=True, slots=True)
 class RadixVariant:
-    """Variant of the code. ``kinds``: of the operands. A single operand without indices is moved itself."""
+    """Variant of the code for operands of types ``kinds``. A single operand without indices is moved itself."""
 
     key: SortKey
     kinds: tuple[PrimitiveType, ...]
@@ -38,14 +38,14 @@ class RadixVariant:
 
     @property
     def moved_bytes(self) -> int:
-        """The bytes that each pass moves: an element, or a record of a 32-bit index and the key above it."""
+        """Return the bytes that a pass moves: of an element, or of a record of a 32-bit index and the key above it."""
         if self.moves_elements:
             return self.kinds[0].byte_size
         return 8 if self.key.bits <= 32 else 16
 
     @property
     def shift(self) -> int:
-        """Bits of a record below the key."""
+        """Return the number of bits of a record below the key."""
         return 32 if self.key.bits <= 32 else 64
 
 
@@ -56,6 +56,7 @@ def radix_sort_code(variant: RadixVariant) -> NativeLibrary:
 
 
 def radix_sort_ir(variant: RadixVariant) -> str:
+    """Return the IR of ``radix_sort_code``."""
     types = [stored_type(kind) for kind in variant.kinds]
     passes = _Passes(variant, Module(*key_functions(variant.key)))
     passes.add_move()
@@ -82,7 +83,7 @@ def radix_sort_ir(variant: RadixVariant) -> str:
 def _write_records(
     f: FunctionWriter, variant: RadixVariant, source: Row, kind: str, records: Pointer
 ) -> None:
-    """Write a record of key and index for each element: the index is in the low 32 bits."""
+    """Write a record for each element, with the key above the index in the low 32 bits."""
     moved = f"i{8 * variant.moved_bytes}"
     with f.loop(f.record.size) as i:
         key = key_of(f, variant.key, source.at(i).load(kind))
@@ -102,14 +103,14 @@ class _Passes:
         self.bytes = variant.key.bits // 8
 
     def key_bits(self, f: FunctionWriter, moved: Value) -> Int:
-        """Return the key of an element or record, as an i64."""
+        """Return the key of an element or record as an i64."""
         if self.variant.moves_elements:
             return key_of(f, self.variant.key, moved).resized("i64")
         assert isinstance(moved, Int)
         return (moved >> self.variant.shift).resized("i64")
 
     def add_move(self) -> None:
-        """Add ``move``(x, step, to, step, n, shift, counts): a pass by the byte at bit ``shift``."""
+        """Add ``move``(x, step, to, step, n, shift, counts), one pass by the byte at bit ``shift``."""
         f = internal_function(self.module, "move", "ptr", "i64", "ptr", "i64", "i64", "i64", "ptr")
         x, x_step, to, to_step, n, shift, counts = f.parameters
         with f.repeat(0, f.constant(0, "i32")) as bucket:
@@ -129,7 +130,7 @@ class _Passes:
         f.finish()
 
     def add_sort(self) -> None:
-        """Add ``sort``, which moves n elements from x to y, or to one of two scratch arrays, which it returns."""
+        """Add ``sort``, which moves n elements from x to y or to one of two scratch arrays, and returns the target."""
         kinds = ("ptr", "i64", "ptr", "i64", "ptr", "ptr", "i64")
         f = internal_function(self.module, "sort", *kinds, result="ptr")
         x, x_step, y, y_step, one, other, n = f.parameters
@@ -140,7 +141,7 @@ class _Passes:
             p, source, step, left = passes.values
             is_active = active.element("i64", p).word()
             with f.when(is_active.differs(0)) as moving:
-                # A pass goes to the scratch that it does not read, or to the result if it is the last over elements.
+                # A pass writes to the scratch that it does not read; the last pass over elements writes to the result.
                 to, to_step = selected(source.equals(one), other, one), own
                 if self.variant.moves_elements:
                     last = left.equals(1)
@@ -155,7 +156,7 @@ class _Passes:
         f.finish()
 
     def count(self, f: FunctionWriter, counts: Pointer, active: Pointer) -> Int:
-        """Compute a histogram of each byte and set ``active`` for bytes that differ. Returns the number of passes."""
+        """Compute a histogram of each byte, and mark bytes that differ in ``active``. Returns the number of passes."""
         x, x_step, n = f.parameters[0], f.parameters[1], f.parameters[6]
         f.memset(counts, self.bytes * 1024)
         with f.loop(n) as i:

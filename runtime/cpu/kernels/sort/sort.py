@@ -1,4 +1,4 @@
-"""sort by any comparator of element operations, and topk, in native code."""
+"""Sorts by any comparator of element operations, and top-k, in native code."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ TOP_PART = 8
 
 
 class Method(Enum):
+    """Method by which native code sorts a row."""
+
     MERGE = "merge"
     """Merge sort of indices by the comparator."""
     RADIX = "radix"
@@ -32,7 +34,7 @@ class Method(Enum):
 
 
 def radix_variant(kernel: SortKernel) -> RadixVariant | None:
-    """Return the variant of a sort by a key; None if the comparator does not compare a single value."""
+    """Return the variant of a sort by a key, or None if the comparator does not compare a single value."""
     key = sort_key(kernel.comparator)
     if key is None:
         return None
@@ -40,7 +42,7 @@ def radix_variant(kernel: SortKernel) -> RadixVariant | None:
 
 
 def method_of(kernel: SortKernel) -> Method:
-    """Return the method that native code takes for rows of this size."""
+    """Return the method by which native code sorts rows of this size."""
     if radix_variant(kernel) is None:
         return Method.MERGE
     if kernel.count <= min(MOST_TOP, kernel.size // TOP_PART):

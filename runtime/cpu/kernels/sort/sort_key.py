@@ -1,4 +1,4 @@
-"""Sort keys: the value that a comparator compares, as an unsigned number in the same order."""
+"""Sort keys: the values that a comparator compares, as unsigned numbers in the same order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """Key of an element: ``program``'s value of operand ``operand``; floats are in their total order."""
+    """Key of an element: the value that ``program`` computes of operand ``operand``.
+
+    Floats are in their total order.
+    """
 
     operand: int
     program: ScalarProgram
@@ -23,7 +26,7 @@ class SortKey:
 
     @property
     def kind(self) -> PrimitiveType:
-        """The type of the key."""
+        """Return the type of the key."""
         return self.program.kind_of(self.program.results[0])
 
     @property
@@ -32,9 +35,11 @@ class SortKey:
 
 
 def sort_key(comparator: ScalarProgram) -> SortKey | None:
-    """Return the key of ``comparator`` (first and second element of each operand in turn); None if it has none.
+    """Return the key of ``comparator``, or None if it has none.
 
-    lt(select(x == 0, 0, x), select(y == 0, 0, y)), total order   =>   the key select(x == 0, 0, x), ascending
+    The comparator's parameters are the first and the second element of each operand in turn.
+
+        lt(select(x == 0, 0, x), select(y == 0, 0, y)), total order   =>   the key select(x == 0, 0, x), ascending
     """
     root = _op(comparator, comparator.results[0])
     if root is None or root.signature.opcode is not Opcode.COMPARE:
@@ -54,7 +59,10 @@ def sort_key(comparator: ScalarProgram) -> SortKey | None:
 
 
 def _is_ordered(kind: PrimitiveType, attrs: CompareAttrs) -> bool:
-    """Return whether the order is that of the bits apart from signs; the plain order of floats is not, for nan."""
+    """Return whether the order is that of the bits, apart from signs.
+
+    The plain order of floats is not, because of nan.
+    """
     if kind.is_floating:
         return attrs.type == "TOTALORDER" and kind.byte_size > 1
     return kind is PrimitiveType.PRED or (kind.is_integer and kind.bits >= 8)
@@ -68,7 +76,7 @@ def _op(program: ScalarProgram, register: int) -> ScalarOp | None:
 
 
 def _part(program: ScalarProgram, register: int) -> tuple[int, ScalarProgram] | None:
-    """Return the only parameter of ``register`` and the program that computes it; None if there are several or none."""
+    """Return the only parameter of ``register`` and the program that computes it; None unless there is exactly one."""
     count = len(program.parameters)
     needed: dict[int, None] = {}
     parameters: dict[int, None] = {}
@@ -102,12 +110,12 @@ def _part(program: ScalarProgram, register: int) -> tuple[int, ScalarProgram] | 
 
 
 def key_functions(key: SortKey) -> list[str]:
-    """Return the functions that ``key_of`` calls."""
+    """Return the functions that the code of ``key_of`` calls."""
     return program_ir(key.program, "value")
 
 
 def key_of(f: FunctionWriter, key: SortKey, element: Value) -> Int:
-    """Return the element's key, an unsigned number of ``key.bits`` bits."""
+    """Return the key of ``element``, an unsigned number of ``key.bits`` bits."""
     kind, width = key.kind, key.bits
     top = -(1 << (width - 1))
     (value,) = f.results(f"{{ {stored_type(kind)} }}", 1, "value", element)

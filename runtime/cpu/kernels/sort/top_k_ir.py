@@ -1,7 +1,7 @@
 """Native code of the first few elements of a row by a key: better elements are inserted into a sorted list.
 
-Most elements of a long row are no better than the worst one in the list. The elements of a block are tested one by one
-only if its best key, which is computed with vectors, is better.
+Most elements of a long row are not better than the worst one in the list. The elements of a block are tested one by one
+only if the block's best key, which is computed with vectors, is better.
 """
 
 from __future__ import annotations
@@ -26,11 +26,15 @@ _BLOCK = 64
 
 @cache
 def top_code(variant: RadixVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes a SortRecord; scratch: ``count`` keys, and 32-bit indices."""
+    """Return the library of ``FUNCTION``, which takes a SortRecord.
+
+    The scratch arrays of the record hold ``count`` keys, and as many 32-bit indices.
+    """
     return host_jit().compile(top_ir(variant), (FUNCTION,), passes=Passes.TIDY)
 
 
 def top_ir(variant: RadixVariant) -> str:
+    """Return the IR of ``top_code``."""
     key = variant.key
     types = [stored_type(kind) for kind in variant.kinds]
     module = Module(*key_functions(key))
@@ -64,7 +68,7 @@ def top_ir(variant: RadixVariant) -> str:
 
 
 def _best(f: FunctionWriter, bits: int, begin: Int, end: Int, key_at: Callable[[Int], Int]) -> Int:
-    """Return the best key of a block's elements."""
+    """Return the best key of the elements of a block."""
     with f.repeat(begin, f.constant(-1, f"i{bits}")) as look:
         b, best = look.values
         better: Int = best.umin(key_at(b))
@@ -74,7 +78,7 @@ def _best(f: FunctionWriter, bits: int, begin: Int, end: Int, key_at: Callable[[
 
 
 def _add_enter(module: Module, kind: str) -> None:
-    """Add ``enter``(keys, indices, size, key, index), which inserts behind equal keys in a list of ``size`` entries."""
+    """Add ``enter``(keys, indices, size, key, index), which inserts after equal keys in a list of ``size`` entries."""
     f = internal_function(module, "enter", "ptr", "ptr", "i64", kind, "i64")
     keys, indices, size, key, index = f.parameters
     with f.repeat(size) as look:

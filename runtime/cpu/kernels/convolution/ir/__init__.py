@@ -1,1 +1,1 @@
-"""LLVM IR of convolutions: packing, inner loops and storing, for each algorithm."""
+"""LLVM IR of convolutions: the packing, inner loops and stores of each algorithm."""

@@ -1,4 +1,4 @@
-"""LLVM IR that splits runs of elements into bf16 parts: full vectors first, then the remainder of a run."""
+"""LLVM IR that splits runs of f32 elements into bf16 parts: full vectors first, then the remainder of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """``count`` runs of ``length`` elements, with strides in bytes in the source and in the target."""
+    """``count`` runs of ``length`` elements.
+
+    Runs are ``source_step`` bytes apart in the source, ``target_step`` in the target.
+    """
 
     count: Int
     length: Int
@@ -22,8 +25,8 @@ class Runs:
     target_step: Int
 
 
-#: Function(to, source, largest magnitudes so far, count or None for a full vector) that splits elements and returns the
-#: new largest magnitudes.
+#: Function of the target, the source, the largest magnitudes so far, and the number of elements (None: a full vector).
+#: It writes code that splits the elements, and returns the new largest magnitudes.
 Split: TypeAlias = Callable[[Pointer, Pointer, Vector, Int | None], Vector]
 
 
@@ -35,7 +38,10 @@ def split_runs(
     element: tuple[int, str],
     most: Pointer,
 ) -> None:
-    """Split runs from the second of ``pointers`` to the first. element: vector length, and stored type."""
+    """Split ``runs`` from the second of ``pointers`` to the first.
+
+    ``element`` is the length of a vector and the stored type. ``most`` is the address of the largest magnitudes.
+    """
     width, word = element
     full, left = runs.length & -width, runs.length & (width - 1)
     with f.repeat(0, *pointers, most.load(INTS)) as each:

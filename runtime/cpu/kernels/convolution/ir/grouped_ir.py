@@ -1,7 +1,7 @@
-"""Native code of a convolution with adjacent groups, such as a depthwise one: a vector holds groups.
+"""Native code of a convolution with adjacent groups, such as a depthwise one, in which a vector holds several groups.
 
 One function serves all convolutions of an element type. Every output is summed over the window and the features of its
-group, a line of the window at a time; padding and the holes of base dilation are multiplied as zeros.
+group, one line of the window after the other. Padding and the holes of base dilation are multiplied as zeros.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from runtime.codegen.record import Address, Listed, Record, Word, record
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_convolve_groups"
-#: Bytes of a vector.
+#: Size of a vector in bytes.
 VECTOR_BYTES = 64
 
 
 @record
 class GroupRecord(Record):
-    """x[n, h, w, c, g], w[i, j, c, f, g] and out[n, h, w, f, g] of these sizes; strides in bytes.
+    """Record of one convolution of x[n, h, w, c, g], w[i, j, c, f, g] and out[n, h, w, f, g]; strides are in bytes.
 
-    Output (h, w) and element (i, j) of the window use padded coordinates first + h * stride + i * dilation of each
-    dimension; a table has the offset of each in x, -1 for none.
+    Output h and window element i of a dimension use the padded coordinate first + h * stride + i * dilation. The tables
+    ``rows`` and ``columns`` give the offset of each coordinate in x, or -1 in padding and holes.
     """
 
     x: Address
@@ -66,12 +66,13 @@ class GroupRecord(Record):
 def group_code(kind: PrimitiveType, vectors: int) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for f32 or f64, which takes the address of a GroupRecord.
 
-    vectors: number of vectors of groups that are summed at a time.
+    ``vectors`` is the number of vectors of groups that are summed concurrently.
     """
     return host_jit().compile(group_ir(kind, vectors), (FUNCTION,))
 
 
 def group_ir(kind: PrimitiveType, vectors: int) -> str:
+    """Return the IR of ``group_code``."""
     module = Module()
     _add_one_output(module, kind, vectors)
     f = FunctionWriter(FUNCTION, GroupRecord, module=module)
@@ -86,7 +87,7 @@ def group_ir(kind: PrimitiveType, vectors: int) -> str:
 
 
 def _add_one_output(module: Module, kind: PrimitiveType, vectors: int) -> None:
-    """Add ``one_output``(record, x, w, to, h, v), which computes an output of all groups."""
+    """Add ``one_output``(record, x, w, to, h, v), which computes the output (h, v) of all groups."""
     kinds = ("ptr", "ptr", "ptr", "i64", "i64")
     f = internal_function(module, "one_output", *kinds, record=GroupRecord)
     rec, (_, x, w, to, h, v) = f.record, f.parameters

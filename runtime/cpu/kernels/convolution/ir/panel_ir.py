@@ -1,9 +1,9 @@
-"""Native code of a convolution as matrix products of panels of the patch matrix, which are packed one by one.
+"""Native code of a convolution as matrix products of panels of the patch matrix, which are packed one after the other.
 
-One function serves all convolutions of an element type, with a ``PanelRecord``. A patch matrix has an element for every
-(output position, window element). Its input element is given by a *padded coordinate* per spatial dimension, the sum of
-a part from the output position and one from the window element. A table per dimension gives the offset of a coordinate
-in the input in bytes, or -1 in padding and in the holes of base dilation.
+One function serves all convolutions of an element type, with a ``PanelRecord``. The patch matrix (im2col) has an
+element for every pair of an output position and a window element. A *padded coordinate* per spatial dimension, the sum
+of a term of the output position and one of the window element, determines the input element. A table per dimension
+gives the byte offset of a coordinate in the input, or -1 in padding and in the holes of base dilation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runtime.codegen.record import Address, Listed, Record, Word, record, sized,
 from runtime.cpu.libraries.blas import BlasFunction
 from spmd.shape import PrimitiveType
 
-#: Spatial dimensions of the code; with fewer, the first ones have size 1.
+#: Number of spatial dimensions of the code. For a convolution with fewer, the first ones have size 1.
 SPATIAL = 3
 FUNCTION = "spmd_convolve"
 ROW_MAJOR, COLUMN_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 102, 111, 112
@@ -31,7 +31,7 @@ ROW_MAJOR, COLUMN_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 102, 111, 112
 
 @record
 class PatchPosition(Record):
-    """Position of a patch element: offset in the input in bytes, and padded coordinates."""
+    """Position of a patch element: its offset in the input in bytes, and its padded coordinates."""
 
     bytes: Word
     coordinates: Sequence[Word] = sized("spatial")
@@ -39,7 +39,7 @@ class PatchPosition(Record):
 
 @record
 class OuterDimension(Record):
-    """Size of an outer dimension, and its stride as a position."""
+    """Outer dimension of a panel: its size, and its stride as a position."""
 
     size: Word
     step: PatchPosition
@@ -47,7 +47,7 @@ class OuterDimension(Record):
 
 @record
 class PanelInstance(Record):
-    """Independent product (a group, a part of the batch): position in x, offsets in w and out in bytes."""
+    """Independent product (a group, or a part of the batch): position in x, and offsets in w and out in bytes."""
 
     position: PatchPosition
     w: Word
@@ -56,11 +56,11 @@ class PanelInstance(Record):
 
 @record
 class PanelRecord(Record):
-    """Record of one convolution; the panel is [outer, inner], and a run is its innermost dimension.
+    """Record of one convolution. A panel has the dimensions [outer, inner], and its innermost dimension is a run.
 
-    outer: four dimensions, slowest first; total: number of their indices, outer_per_block: those of a panel. runs:
-    position of each run. tables: offset of each coordinate in the input, -1 for none. Strides are in bytes, leading
-    dimensions (ldb of w, ldc of out) in elements.
+    ``outer`` are four dimensions, slowest first; ``total`` is the number of their indices, and ``outer_per_block`` that
+    of a panel. ``runs`` lists the position of each run. ``tables`` give the offset of each coordinate in the input, or
+    -1. Strides are in bytes, but the leading dimensions ``ldb`` of w and ``ldc`` of out are in elements.
     """
 
     x: Address
@@ -103,6 +103,7 @@ def convolution_code(kind: PrimitiveType, gemm: BlasFunction) -> NativeLibrary:
 
 
 def convolution_ir(kind: PrimitiveType, index_bits: int) -> str:
+    """Return the IR of ``convolution_code``. The sizes of BLAS have ``index_bits`` bits."""
     t = wide_type(kind)
     module = Module()
     _add_pack(module, t)
@@ -123,14 +124,14 @@ def convolution_ir(kind: PrimitiveType, index_bits: int) -> str:
 
 
 def _function(module: Module, name: str) -> FunctionWriter:
-    """Return the writer of a function of the record, an instance, and two ranges."""
+    """Return the writer of a function of the record, an instance, a range of inner indices and one of outer indices."""
     return internal_function(
         module, name, "ptr", *["i64"] * 4, record=PanelRecord, spatial=SPATIAL, outer=SPATIAL + 1
     )
 
 
 def _add_pack(module: Module, t: str) -> None:
-    """Add ``pack``(record, instance, first run, end, first outer index, end)."""
+    """Add ``pack``(record, instance, first run, end, first outer index, end), which packs a panel."""
     f = _function(module, "pack")
     _, instance, first_run, run_end, first_row, row_end = f.parameters
     rec = f.record
@@ -168,7 +169,7 @@ def _parts(position: Any) -> list[Int]:
 def _outer_position(
     instance: Pointer, number: Int, sizes: Sequence[Int], steps: Sequence[Sequence[Int]]
 ) -> list[Int]:
-    """Return the position of an outer index: the instance's position plus indices times strides."""
+    """Return the position of outer index ``number`` of ``instance``."""
     indices: list[Int] = []
     for size in reversed(sizes[1:]):
         indices.insert(0, number % size)
@@ -184,7 +185,7 @@ def _outer_position(
 
 
 def _add_multiply(module: Module, t: str, index: str) -> None:
-    """Add ``multiply``(record, instance, first inner index, count, first outer index, count)."""
+    """Add ``multiply``(record, instance, first inner index, count, first outer index, count), for one panel."""
     types = f"i32, i32, i32, {index}, {index}, {index}, {t}, ptr, {index}, ptr, {index}, {t}, ptr, {index}"
     module.declare(f"declare void @gemm({types})")
     f = _function(module, "multiply")

@@ -1,9 +1,9 @@
-"""Native code of convolutions with few output features: vectors hold channels, and their horizontal sums are results.
+"""Native code of convolutions with few output features: vectors hold channels, and results are horizontal sums.
 
-One function serves all convolutions of an element type and number of features. Several positions of a line are computed
-at a time, for all features, so that each loaded vector of the kernel is used for all of them. A convolution may have
-several phases, convolutions of the same input with different outputs: they alternate line by line, so that the input
-stays in cache.
+One function serves all convolutions of an element type and number of features. It computes several positions of a line
+concurrently, for all features, so that each loaded vector of the kernel is used for all of them. A convolution may have
+several phases, which are convolutions of the same input with different outputs. Phases alternate line by line, so that
+the input stays in cache.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ FUNCTION = "spmd_convolve_thin"
 
 @record
 class ThinRecord(Record):
-    """instances: (address in x, number of the group, offset in the results). phases: addresses of their records."""
+    """Record of the phases of one convolution.
+
+    ``instances`` lists (address in x, number of the group, offset in the results); ``phases`` the addresses of records.
+    """
 
     instance_count: Word
     most_lines: Word
@@ -41,10 +44,12 @@ class ThinRecord(Record):
 
 @record
 class PhaseRecord(Record):
-    """w[g, tap.., f, c], contiguous in channels. zeros: as many zeros as channels.
+    """Record of one phase, for w[g, tap.., f, c] with contiguous channels. ``zeros`` has as many zeros as there are
+    channels.
 
-    lines: of results, (offset in out, begin and end of its entries); entries: lines of the window that are inside the
-    input, (offset in x, offset in w). columns: for every tap, the offsets of positions in a line of x, or -1.
+    ``lines`` lists (offset in out, begin and end of its entries) for each line of results. ``entries`` lists (offset in
+    x, offset in w) of the lines of the window that are inside of the input. ``columns`` gives for every tap the offsets
+    of the positions in a line of x, or -1.
     """
 
     w: Address
@@ -66,7 +71,7 @@ class PhaseRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Sums in registers: of several positions, for all features."""
+    """Sums that are held in registers: those of several positions for all ``features``."""
 
     kind: PrimitiveType
     features: int
@@ -100,6 +105,7 @@ def thin_code(kind: PrimitiveType, features: int) -> NativeLibrary:
 
 
 def thin_ir(sums: Lanes) -> str:
+    """Return the IR of ``thin_code``."""
     module = Module()
     _Line(sums, module).write()
     f = FunctionWriter(FUNCTION, ThinRecord, module=module)
@@ -113,7 +119,7 @@ def thin_ir(sums: Lanes) -> str:
 
 
 class _Line:
-    """Writer of ``line``(record, x, group, out_offset, line), which computes a line of results if the phase has it."""
+    """Writer of ``line``(record, x, group, out_offset, line), which computes a line of results, if the phase has it."""
 
     def __init__(self, sums: Lanes, module: Module) -> None:
         kinds = ("ptr", "i64", "i64", "i64")
@@ -141,7 +147,7 @@ class _Line:
     def products(
         self, x: Pointer, w: Pointer, columns: Sequence[Int], line: Pointer
     ) -> list[Vector]:
-        """Return sums of products over the lines of the window that are inside the input."""
+        """Return the sums of products over the lines of the window that are inside of the input."""
         f, rec = self.f, self.f.record
         first, end = line.word(1), line.word(2)
         with f.when(first.ult(end)) as is_any, f.repeat(first, *self.nothing) as entries:
@@ -154,7 +160,7 @@ class _Line:
     def line_products(
         self, x: Pointer, w: Pointer, columns: Sequence[Int], before: Sequence[Vector]
     ) -> list[Vector]:
-        """Return ``before`` plus the products of a line of the window."""
+        """Return the sums ``before`` plus the products of one line of the window."""
         f, rec = self.f, self.f.record
         with f.repeat(0, *before) as taps:
             j, *of_tap = taps.values
@@ -183,7 +189,10 @@ class _Line:
         channel: Int,
         mask: Vector | None,
     ) -> list[Vector]:
-        """Return sums plus products of a vector of channels from ``channel`` on; mask: lanes of the last one."""
+        """Return ``sums`` plus the products of a vector of channels from ``channel`` on.
+
+        ``mask`` selects the existing channels of the last vector.
+        """
 
         def read(base: Pointer) -> Vector:
             address = base.element(self.sums.scalar, channel)
@@ -201,7 +210,7 @@ class _Line:
         return totals
 
     def store(self, out: Pointer, columns: Sequence[Int], totals: Sequence[Vector]) -> None:
-        """Store the horizontal sums; positions behind the end repeat the last one."""
+        """Store the horizontal sums of ``totals``. Positions after the end of a line repeat its last one."""
         rec, sums = self.f.record, self.sums
         rows = [out.at(column * rec.out_column_bytes) for column in columns]
         for start in range(0, sums.count, sums.lanes):
@@ -214,9 +223,9 @@ class _Line:
 
 
 def _horizontal_sums(vectors: Sequence[Vector]) -> Vector:
-    """Return a vector whose lane i is the horizontal sum of ``vectors[i]``.
+    """Return the vector whose lane i is the horizontal sum of ``vectors[i]``.
 
-    Pairs of vectors are interleaved and added, first single lanes, then pairs of lanes, and so on.
+    Pairs of vectors are interleaved and added: first by single lanes, then by pairs of lanes, and so on.
     """
     level, width, lanes = list(vectors), 1, vectors[0].lanes
     while width < lanes:

@@ -1,7 +1,7 @@
-"""LLVM IR of ``product``: a block of a convolution's sums on the tile unit, at most 32 by 32.
+"""LLVM IR of ``product``, which computes a block of at most 32 by 32 sums of a convolution on the tile unit.
 
-Tables give the offsets of operands' tiles (see tile_pieces_ir). Sums of a block are stored while the next one is
-computed (see tile_store_ir).
+Tables give the offsets of the operands' tiles (see tile_pieces_ir). The sums of a block are stored while the next block
+is computed (see tile_store_ir).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from runtime.cpu.kernels.gemm.tile_multiply_ir import call_multiply
 from runtime.cpu.kernels.gemm.tile_pack_ir import add_turn
 from runtime.cpu.kernels.gemm.tile_types import CONFIG_IR, FLOATS, LINES, PANEL, ROW, TILE_BYTES
 
-#: Parameters of an operand: its address, the strides of its rows, tiles and parts in bytes, and the table of its steps.
+#: Types of an operand's parameters: its address, the strides of rows, tiles and parts in bytes, and the table of steps.
 _OPERAND = ("ptr", "i64", "i64", "i64", "ptr")
 
 
 def product_module(*, transposed: bool) -> Module:
-    """Return a module with ``product``; ``finish`` (tile_store_ir) must come behind the last one.
+    """Return a module with ``product``. ``finish`` (tile_store_ir) must be called after the last product.
 
-    transposed: rows of the result are the columns of the products.
+    If ``transposed``, the rows of the result are the columns of the products.
     """
     module = Module(CONFIG_IR)
     add_turn(module)
@@ -45,10 +45,10 @@ def product_module(*, transposed: bool) -> Module:
 
 
 def _add_multiply(module: Module, rows: int, columns: int, *, transposed: bool) -> None:
-    """Add ``multiply{rows}{columns}``, which computes that many tiles of sums of ``steps`` products in ``total``.
+    """Add ``multiply{rows}{columns}``, which sums ``steps`` products of that many tiles in ``total``.
 
-    A table has the offset of each step of an operand. With less than four tiles, the unit is kept busy by several
-    registers for each tile, used in turn.
+    The operands' tables give the offset of each step. If there are fewer than four tiles, each tile uses several
+    registers in turn, so that the unit does not wait for the previous product.
     """
     name = f"multiply{rows}{columns}"
     f = internal_function(module, name, *_OPERAND, *_OPERAND, "i64", "ptr", "ptr")
@@ -78,18 +78,18 @@ def _add_multiply(module: Module, rows: int, columns: int, *, transposed: bool) 
 
 
 def _sums_offset(tile: int, *, transposed: bool) -> int:
-    """Return the byte offset of a register's sums in ``total``."""
+    """Return the byte offset in ``total`` of the sums in register ``tile``."""
     row, column = divmod(tile, 2)
     return (2 * column + row if transposed else tile) * TILE_BYTES
 
 
 def _registers(rows: int, columns: int, r: int, c: int) -> list[int]:
-    """Return the registers of a tile's sums: tile (r, c) is register 2 r + c, and registers without a tile help."""
+    """Return the registers that hold the sums of tile (r, c): register 2 r + c, and those that no other tile needs."""
     return [2 * i + j for i in range(r, 2, rows) for j in range(c, 2, columns)]
 
 
 class _LoadedParts:
-    """Parts of an operand in its two registers from ``first`` on: both tiles of one part, or one tile of two parts."""
+    """Parts of an operand in its two registers: both tiles of one part, or one tile of two parts."""
 
     def __init__(
         self, f: FunctionWriter, operand: Sequence[Any], step: Int, registers: tuple[int, int]
@@ -107,7 +107,7 @@ class _LoadedParts:
             self._addresses.append([address, address.at(tile)][:tiles])
 
     def load(self, part: int) -> None:
-        """Load ``part`` unless it is loaded, in place of the oldest one."""
+        """Load ``part``, unless it is loaded, in place of the part that was loaded first."""
         if part in self._parts:
             return
         if len(self._parts) < self._room:
@@ -120,13 +120,17 @@ class _LoadedParts:
             self._f.add(f"call void @llvm.x86.tileloadd64({given})")
 
     def register(self, part: int, tile: int) -> int:
+        """Return the register that holds ``tile`` of the loaded ``part``."""
         return self._first + self._parts.index(part) + tile
 
 
 def _multiply_parts(
     f: FunctionWriter, left: _LoadedParts, right: _LoadedParts, rows: int, columns: int
 ) -> None:
-    """Write a step. An operand of one tile has two registers for its parts, and each part is loaded once."""
+    """Write the products of one step.
+
+    An operand of one tile has two registers for its parts, so that each of its parts is loaded once.
+    """
     order = F32_TYPES.products
     if columns == 1:
         order = tuple(sorted(order, key=lambda pair: (pair[0], -pair[1])))
@@ -144,7 +148,7 @@ def _multiply_parts(
 
 
 def _add_tile(f: FunctionWriter, to: Pointer, source: Pointer) -> None:
-    """Add the sums of one register to those of another one."""
+    """Add the stored sums of the register at ``source`` to those at ``to``."""
     with f.loop(LINES) as r:
         target = to.element(ROW, r)
         x, y = (row.load(FLOATS, align=64) for row in (target, source.element(ROW, r)))

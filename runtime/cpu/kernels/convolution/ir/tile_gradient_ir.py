@@ -1,12 +1,12 @@
-"""Native code of a convolution whose window is large and whose output is small: the gradient of a kernel.
+"""Native code of a convolution with a large window and a small output, as it computes the gradient of a kernel.
 
     out[c, o, f] = sum over n, j of x[c, j * dilation + o * stride - padding, n] * w[j, n, f]
 
-The depth consists of positions j of w and pairs of images n: a line of w at a time, of a group of pairs that fills
-tiles. w is split and packed into tiles, features by depth. x is split into planes padded with zeros, in which the
-distance between an output o and the positions of a line is constant, so that the right operand of every product of
-tiles is read from the planes without packing. Lines of padding are skipped. Sums are [feature, channel] and are
-transposed before they are stored.
+The depth of the products consists of positions j of w and pairs of images n. It is traversed one line of w at a time,
+for a group of pairs that fills tiles. w is split and packed into tiles, features by depth. x is split into planes
+padded with zeros, in which the distance between an output o and the positions of a line is constant, so that the right
+operand of every product of tiles is read from the planes without packing. Lines of padding are skipped. The sums are
+[feature, channel] and are transposed before they are stored.
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ FUNCTION = "spmd_convolve_gradient"
 class GradientRecord(Record):
     """Record of one convolution; offsets and strides are in bytes.
 
-    w: a line of a group of ``group_pairs`` pairs of images is ``line_steps`` steps; positions: offsets of its words, -1
-    for none. x: line l of a group in the planes is line l * line_unit + (first line of the panel) of the images, which
-    have ``lines`` lines; it consists of runs of ``run_elements`` elements, or, if that is 0, of an instance's channels.
-    instances: (x, w, out, channels, features). panels: (offsets of images in x and w, numbers of images, groups and
-    lines of w, first line of x), then for each output along the rows the first of its steps in the tables and their
-    number. phases, of the planes' columns: (offset of the first column in a line of x, in the planes, runs). taps:
-    (output along the rows, offset in the planes, columns of its product or 0 for an instance's channels, first of
-    ``offsets``). left_steps, right_steps: offsets of each step's tiles. offsets: of each column of a tap in out, -1 for
-    none; lane_offsets: of 32 features there; dense: these are contiguous.
+    w: a line of a group of ``group_pairs`` pairs of images is ``line_steps`` steps of the depth. ``positions`` gives
+    the offsets of its words, or -1 for none. x: line l of a group in the planes is line l * line_unit + (first line of
+    the panel) of the images, which have ``lines`` lines. It consists of runs of ``run_elements`` elements, or, if that
+    is 0, of as many as the instance has channels.
+
+    ``instances`` lists (x, w, out, channels, features). ``panels`` lists (offsets of images in x and w, numbers of
+    images, groups and lines of w, first line of x), followed for each output along the rows by the first of its steps
+    in the tables and their number. ``phases`` of the planes' columns lists (offset of the first column in a line of x,
+    offset in the planes, runs). ``taps`` lists (output along the rows, offset in the planes, columns of its product or
+    0 for as many as the instance has channels, first of ``offsets``). ``left_steps`` and ``right_steps`` give the
+    offsets of each step's tiles. ``offsets`` gives the offset in out of each column of a tap, or -1 for none, and
+    ``lane_offsets`` those of 32 features relative to it. ``dense`` tells that these features are contiguous.
     """
 
     x: Address
@@ -86,7 +89,7 @@ class GradientRecord(Record):
     lane_offsets: Listed
 
 
-#: Sizes of an instance and of a tap in words.
+#: Number of words of an instance and of a tap.
 _INSTANCE, _TAP = (f"[{size} x i64]" for size in (5, 4))
 
 
@@ -102,7 +105,7 @@ def gradient_code() -> NativeLibrary:
 
 
 def _add_multiply_panel(module: Module) -> None:
-    """Add the function of all products of one panel."""
+    """Add the function that computes all products of one panel."""
     kinds = ("ptr", "i64", "i64", "ptr", "i1", "ptr", "ptr")
     f = internal_function(module, "multiply_panel", *kinds, record=GradientRecord)
     rec, (_, out, channels, features, panel, adds, total, pending) = f.record, f.parameters
@@ -127,7 +130,7 @@ def _add_multiply_panel(module: Module) -> None:
 
 
 def _add_convolve(module: Module) -> None:
-    """Add ``convolve``(record), which returns whether no number was too large."""
+    """Add ``convolve``(record), which returns whether all numbers were in the unit's range."""
     f = internal_function(module, "convolve", record=GradientRecord, result="i1")
     rec, (record_at,) = f.record, f.parameters
     most, rows = f.variable(INTS, align=64), f.array(2 * TILE_BYTES, "i8")

@@ -1,4 +1,5 @@
-"""LLVM IR of packing for a kernel's gradient on the tile unit: positions of w to tiles, images of x to planes.
+"""LLVM IR that packs the operands of a kernel gradient on the tile unit: positions of w to tiles, images of x to
+planes.
 
 The functions read the record of tile_gradient_ir.
 """
@@ -25,12 +26,12 @@ from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import (
 )
 from runtime.cpu.kernels.gemm.tile_types import FLOATS, INTS, LINES, ROW, TILE_BYTES
 
-#: Sizes in words: of a panel without its outputs along the rows, and of a phase of the columns.
+#: Number of words of a panel without its outputs along the rows, and of a phase of the columns.
 PANEL_WORDS, PHASE_WORDS = 6, 3
 
 
 def add_packing(module: Module, record: type[Record]) -> None:
-    """Add ``pack_left`` and ``load_plane`` of a ``record``."""
+    """Add the functions ``pack_left`` and ``load_plane``, which read a ``record``."""
     _add_pack_line(module, record)
     _add_pack_left(module, record)
     _add_load_pair(module, record)
@@ -46,9 +47,10 @@ def _pack_step(
     room: tuple[Pointer, Pointer],
     most: Pointer,
 ) -> None:
-    """Pack 16 positions of 16 features of a pair of images as a tile of each part.
+    """Pack 16 positions of 16 features of a pair of images as one tile for each part.
 
-    Rows are transposed before they are split into three parts. room: memory for the tile, and for two tiles of rows.
+    Rows are transposed before they are split into three parts. ``room`` has memory for the tile, and for two tiles of
+    rows.
     """
     tile, rows0 = room
     rows = rows0, rows0.at(TILE_BYTES)
@@ -75,7 +77,7 @@ def _pack_step(
 
 
 def _add_pack_line(module: Module, record: type[Record]) -> None:
-    """Add ``pack_line``(record, source, wanted, second, to, rows, most): a line of a group of pairs, as tiles."""
+    """Add ``pack_line``(record, source, wanted, second, to, rows, most), for a line of a group of pairs."""
     f = internal_function(
         module, "pack_line", "ptr", MASK, MASK, "ptr", "ptr", "ptr", record=record
     )
@@ -115,7 +117,7 @@ def _add_pack_left(module: Module, record: type[Record]) -> None:
 
 # ---- images of x
 def _splitting(f: FunctionWriter, part_bytes: Int, second_way: Int, has_second: Bool) -> Split:
-    """Return a function that splits elements of two images, the second one (if any) ``second_way`` bytes behind."""
+    """Return a function that splits elements of two images; the second, if any, is ``second_way`` bytes away."""
 
     def split(to: Pointer, source: Pointer, before: Vector, count: Int | None) -> Vector:
         other = source.at(second_way)
@@ -141,7 +143,7 @@ def _splitting(f: FunctionWriter, part_bytes: Int, second_way: Int, has_second: 
 def _add_load_pair(module: Module, record: type[Record]) -> None:
     """Add ``load_pair``(record, to, source, runs, elements, has_second, down, most).
 
-    It splits the lines of a pair of images into the planes of one phase, ``runs`` runs each.
+    It splits the lines of a pair of images, ``runs`` runs each, into the planes of one phase.
     """
     f = internal_function(
         module, "load_pair", "ptr", "ptr", "i64", "i64", "i1", "i64", "ptr", record=record
@@ -164,7 +166,7 @@ def _add_load_pair(module: Module, record: type[Record]) -> None:
 def _add_load_plane(module: Module, record: type[Record]) -> None:
     """Add ``load_plane``(record, x, channels, panel, most), which splits channels of a panel's images into planes.
 
-    Lines outside of images are left unchanged, as no product uses them.
+    Lines outside of images stay unchanged, because no product reads them.
     """
     f = internal_function(module, "load_plane", "ptr", "i64", "ptr", "ptr", record=record)
     record_at, x, channels, panel, most = f.parameters

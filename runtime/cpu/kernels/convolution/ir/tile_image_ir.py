@@ -1,12 +1,12 @@
 """Native code of a convolution on the tile unit without a patch matrix.
 
-The input's lines are split into parts (see tile_pieces_ir) once, into planes with zero padding in which output
-positions have a constant stride ``row_bytes``. A tile's 16 rows are 16 positions; an element of the window is at the
-same offset from each of them, so the left operand of every product of tiles is read from the planes without packing.
-The right one is the kernel, packed into tiles by pairs of elements.
+The lines of the input are split into parts (see tile_pieces_ir) once, into planes with zero padding in which output
+positions have a constant stride ``row_bytes``. The 16 rows of a tile are 16 positions. An element of the window is at
+the same offset from each of them, so the left operand of every product of tiles is read from the planes without
+packing. The right operand is the kernel, packed into tiles by pairs of elements.
 
-The positions of one product are a *unit*: either a line, of a group of images that fills tiles, which skips lines of
-padding; or an entire panel of consecutive lines and images, in which some positions belong to no output.
+The positions of one product are a *unit*. A unit is either a line of a group of images that fills tiles, which skips
+lines of padding, or an entire panel of consecutive lines and images, in which some positions belong to no output.
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ FUNCTION = "spmd_convolve_image"
 class ImageRecord(Record):
     """Record of one convolution; offsets and strides are in bytes.
 
-    Line l of a panel is line l modulo ``image_lines`` of group l / ``image_lines`` of ``group_images`` images; it has
-    line (l + first) * line_step + shift of the images, or zeros. phases: (shift, offset of its columns in a line of the
-    input and in one of the planes, number of runs of ``run_elements`` elements). otherwise: fallback code for too large
-    numbers, and its record. instances: (offsets of input, kernel and output, 1 if products are accumulated). panels:
-    (offsets of images and output, first line, lines, groups, first unit, number of units). units: (part, offsets in the
-    planes and in the output, positions, first step, steps). parts: (steps, offset of the packed kernel, then addresses
-    of tables: each position's offset in the output, each step's offset in the planes, each step's elements of the
-    kernel by ``kernel_addressing``). right_steps: offsets of packed steps. lane_offsets: of a block's 32 features in
-    the output; dense: these are contiguous.
+    Line l of a panel is line l modulo ``image_lines`` of group l / ``image_lines`` of ``group_images`` images. It holds
+    line (l + first) * line_step + shift of the images, or zeros.
+
+    ``phases`` lists (shift, offset of its columns in a line of the input and in one of the planes, number of runs of
+    ``run_elements`` elements). ``otherwise`` is the fallback code for too large numbers, and ``otherwise_record`` its
+    record. ``instances`` lists (offsets of input, kernel and output, 1 if products are accumulated). ``panels`` lists
+    (offsets of images and output, first line, lines, groups, first unit, number of units). ``units`` lists (part,
+    offsets in the planes and in the output, positions, first step, steps). ``parts`` lists (steps, offset of the packed
+    kernel, and the addresses of three tables: the offset of each position in the output, the offset of each step in the
+    planes, and the elements of the kernel of each step by ``kernel_addressing``). ``right_steps`` gives the offsets of
+    packed steps. ``lane_offsets`` gives the offsets of a block's 32 features in the output; ``dense`` tells that these
+    are contiguous.
     """
 
     x: Address
@@ -83,7 +86,7 @@ class ImageRecord(Record):
     right_steps: Listed
 
 
-#: Sizes of an instance, of a panel and of a unit in words.
+#: Number of words of an instance, of a panel and of a unit.
 _INSTANCE, _PANEL, _UNIT = (f"[{size} x i64]" for size in (4, 7, 6))
 
 
@@ -99,7 +102,7 @@ def image_code() -> NativeLibrary:
 
 
 def _add_multiply_units(module: Module) -> None:
-    """Add the function of a panel's outputs of ``count`` features, unit by unit."""
+    """Add the function that computes a panel's outputs of ``count`` features, unit by unit."""
     kinds = ("ptr", "ptr", "i64", "i1", "ptr", "ptr")
     f = internal_function(module, "multiply_units", *kinds, record=ImageRecord)
     rec, (_, out, panel, count, adds, total, pending) = f.record, f.parameters
@@ -124,7 +127,7 @@ def _add_multiply_units(module: Module) -> None:
 
 
 def _add_convolve(module: Module) -> None:
-    """Add ``convolve``(record), which returns whether no number was too large."""
+    """Add ``convolve``(record), which returns whether all numbers were in the unit's range."""
     f = internal_function(module, "convolve", record=ImageRecord, result="i1")
     rec, (record_at,) = f.record, f.parameters
     most = f.variable(INTS, align=64)

@@ -1,4 +1,4 @@
-"""LLVM IR of packing for a convolution on the tile unit: lines of the input to planes, the kernel to tiles.
+"""LLVM IR that packs the operands of a convolution on the tile unit: lines of the input to planes, the kernel to tiles.
 
 The functions read the record of tile_image_ir.
 """
@@ -27,13 +27,13 @@ from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import (
 )
 from runtime.cpu.kernels.gemm.tile_types import FLOATS, HALVES, LINES, ROW, TILE_BYTES
 
-#: Sizes in words of a part of the outputs, and of a phase of the planes.
+#: Number of words of a part of the outputs, and of a phase of the planes.
 PART_WORDS, PHASE_WORDS = 5, 4
 _PART, _PHASE = (f"[{size} x i64]" for size in (PART_WORDS, PHASE_WORDS))
 
 
 class KernelAddressing(IntEnum):
-    """Addressing of a step's elements in the kernel."""
+    """Encoding of the elements of the kernel that a step of the depth uses."""
 
     PAIRS = 0
     """Offsets of each of 32 elements; features are ``feature_bytes`` apart."""
@@ -44,7 +44,7 @@ class KernelAddressing(IntEnum):
 
 
 def add_packing(module: Module, record: type[Record]) -> None:
-    """Add ``load_panel`` and ``pack_kernel`` of a ``record``."""
+    """Add the functions ``load_panel`` and ``pack_kernel``, which read a ``record``."""
     _add_load_line(module, record)
     _add_load_panel(module, record)
     _add_pack_along(module)
@@ -52,18 +52,18 @@ def add_packing(module: Module, record: type[Record]) -> None:
     _add_pack_kernel(module, record)
 
 
-#: Order of all low halves, then all high halves.
+#: Order of the elements: first all low halves, then all high halves.
 _UNZIPPED = (*range(0, 32, 2), *range(1, 32, 2))
 
 
 def _in_order(part: Vector) -> Vector:
-    """Return a part's bf16 in the order of elements."""
+    """Return the bf16 numbers of a part in the order of the elements."""
     halves: Vector = cast(part, "bitcast", HALVES)
     return halves.shuffled(_UNZIPPED)
 
 
 def _splitting(f: FunctionWriter, part_bytes: Int) -> Split:
-    """Return a function that splits up to 32 contiguous elements."""
+    """Return a function that splits up to 32 contiguous elements into parts ``part_bytes`` apart."""
 
     def split(to: Pointer, source: Pointer, before: Vector, count: Int | None) -> Vector:
         behind = source.at(64)
@@ -87,9 +87,10 @@ def _splitting(f: FunctionWriter, part_bytes: Int) -> Split:
 
 
 def _add_load_line(module: Module, record: type[Record]) -> None:
-    """Add ``load_line``(record, runs, to, source, most), which splits a line of grouped images into planes of a phase.
+    """Add ``load_line``(record, runs, to, source, most), which splits a line of grouped images into the planes of a
+    phase.
 
-    A null source is a line of zeros.
+    If the source is null, it writes a line of zeros.
     """
     f = internal_function(module, "load_line", "i64", "ptr", "ptr", "ptr", record=record)
     _, runs, to, source, most = f.parameters
@@ -132,7 +133,7 @@ def _add_load_panel(module: Module, record: type[Record]) -> None:
 
 # ---- the kernel
 def _row(f: FunctionWriter, w: Pointer, offset: Int, stride: Int, wanted: Vector) -> Vector:
-    """Return an element of 16 features, ``stride`` bytes apart; zeros if its offset is -1."""
+    """Return one element of 16 features, ``stride`` bytes apart, or zeros if ``offset`` is -1."""
     none = zeros(f, FLOATS)
     with f.when(offset >= 0) as there:
         source = w.at(offset)
@@ -147,7 +148,7 @@ def _row(f: FunctionWriter, w: Pointer, offset: Int, stride: Int, wanted: Vector
 
 
 def _each(w: Pointer, offsets: Pointer) -> Vector:
-    """Return an element of each of 16 features by offsets; zero for offset -1."""
+    """Return one element of each of 16 features, at their own ``offsets``; zero if an offset is -1."""
     there = offsets.load("<16 x i64>", align=8)
     return gathered(addresses(w, there), FLOATS, there.compared("icmp sge", 0), 4)
 
@@ -155,7 +156,7 @@ def _each(w: Pointer, offsets: Pointer) -> Vector:
 def _add_pack_along(module: Module) -> None:
     """Add ``pack_along``(rows, w, stride, features, to, steps, most), which packs tiles of at most 16 features.
 
-    Elements are contiguous along the depth: rows are features, which are then transposed.
+    Elements are contiguous along the depth, so a row is a feature, and the tiles are transposed.
     """
     f = internal_function(module, "pack_along", "ptr", "ptr", "i64", "i64", "ptr", "i64", "ptr")
     rows, w, stride, features, to, steps, most = f.parameters
@@ -177,9 +178,10 @@ def _add_pack_along(module: Module) -> None:
 
 
 def _add_pack_pairs(module: Module) -> None:
-    """Add ``pack_pairs``(rows, w, stride, features, to, steps, each, most) of pairs of elements of at most 16 features.
+    """Add ``pack_pairs``(rows, w, stride, features, to, steps, each, most), which packs pairs of elements.
 
-    ``rows`` has the offsets of elements, whose features are ``stride`` bytes apart; if ``each``, of every feature.
+    ``rows`` has the offsets of the elements of at most 16 features: one offset for all features, which are ``stride``
+    bytes apart, or, if ``each``, an offset for every feature.
     """
     f = internal_function(
         module, "pack_pairs", "ptr", "ptr", "i64", "i64", "ptr", "i64", "i1", "ptr"

@@ -1,8 +1,8 @@
 """LLVM IR of operations on f32 numbers for convolutions on the tile unit.
 
-Numbers are split as for matrix products (see tile_types, tile_block_ir), but by pairs of adjacent elements along the
-depth. ``most`` is the address of the bits of the largest magnitudes so far in 16 lanes: from 2^32 on a sum of scaled
-products might not be finite.
+Numbers are split into bf16 parts as for matrix products (see tile_types, tile_block_ir), but by pairs of elements that
+are adjacent along the depth. ``most`` is the address of the bits of the largest magnitudes so far, in 16 lanes. If a
+magnitude reaches 2^32, a sum of scaled products might not be finite.
 """
 
 from __future__ import annotations
@@ -22,50 +22,50 @@ from spmd.shape import PrimitiveType
 F32_TYPES = TileTypes(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
 PARTS = F32_TYPES.parts
 MASK = "<16 x i1>"
-#: Bits of 2^32: the least magnitude that is too large.
+#: Bits of 2^32, the least magnitude that is out of range.
 _TOO_LARGE = 0x4F800000
 
 
 def lanes(count: Int) -> Vector:
-    """Return a mask of the first ``count`` lanes, empty if that is negative."""
+    """Return the mask of the first ``count`` lanes, which is empty if ``count`` is negative."""
     return first_lanes(count, LINES)
 
 
 def loaded(pointer: Pointer, mask: Vector) -> Vector:
-    """Load the lanes of ``mask``, with zeros in the others."""
+    """Load the lanes of ``mask``; the other lanes are 0."""
     return masked_load(pointer, FLOATS, mask, 4)
 
 
 def parts_of(x0: Vector, x1: Vector) -> list[Vector]:
-    """Return the parts of two vectors of f32: pairs of bf16, the first vector's in the low halves."""
+    """Return the parts of two vectors of f32 as pairs of bf16; the low halves belong to ``x0``."""
     return split_parts([x.combined("fmul", SCALE) for x in (x0, x1)], PARTS)
 
 
 def larger_of(before: Vector, x0: Vector, x1: Vector) -> Vector:
-    """Return the largest magnitudes so far, with those of two vectors."""
+    """Return the largest magnitudes of ``before``, ``x0`` and ``x1`` in each lane."""
     sizes = [cast(x, "bitcast", INTS).combined("and", 0x7FFFFFFF) for x in (x0, x1)]
     return intrinsic("umax", before, intrinsic("umax", *sizes))
 
 
 def enlarge(most: Pointer, x0: Vector, x1: Vector) -> None:
-    """Update the largest magnitudes by those of two vectors."""
+    """Update the largest magnitudes at ``most`` by those of ``x0`` and ``x1``."""
     most.store(larger_of(most.load(INTS), x0, x1))
 
 
 def is_within(f: FunctionWriter, most: Pointer) -> Bool:
-    """Return whether no magnitude was too large."""
+    """Return whether all magnitudes so far are in the unit's range."""
     largest: Int = f.call("i32", "llvm.vector.reduce.umax.v16i32", most.load(INTS))
     return largest.ult(_TOO_LARGE)
 
 
 def fetch_ahead(*pointers: Pointer) -> None:
-    """Prefetch the elements PREFETCH_BYTES behind these addresses."""
+    """Prefetch the cache lines PREFETCH_BYTES after the addresses ``pointers``."""
     for pointer in pointers:
         prefetch(pointer.at(tuning.PREFETCH_BYTES))
 
 
 def behind_each_other(to: Pointer, step: Int | int) -> list[Pointer]:
-    """Return the addresses of the parts, ``step`` bytes apart."""
+    """Return the addresses of the parts, which are ``step`` bytes apart from ``to`` on."""
     pointers = [to]
     for _ in range(1, PARTS):
         pointers.append(pointers[-1].at(step))
@@ -73,7 +73,10 @@ def behind_each_other(to: Pointer, step: Int | int) -> list[Pointer]:
 
 
 def or_otherwise(module: Module, name: str, record: type[Record]) -> str:
-    """Add ``name``, which calls ``convolve``, and the record's fallback if numbers are too large; return the module."""
+    """Add the function ``name``, which calls ``convolve``, and the record's fallback if numbers are out of range.
+
+    Returns the text of the module.
+    """
     f = FunctionWriter(name, record, module=module)
     (address,) = f.parameters
     with f.when(~f.call("i1", "convolve", address)):

@@ -1,7 +1,7 @@
 """LLVM IR that unscales a block of a convolution's sums and stores its rows at offsets from a table.
 
-A block's sums are in ``total``, four tiles, when its products are done; they are stored between the next block's steps,
-which overlaps with the unit's work. ``pending`` is the record of the block that is not stored yet.
+When the products of a block are done, its sums are in ``total``, four tiles. They are stored between the steps of the
+next block, which overlaps with the unit's work. ``pending`` is the record of the block that has not been stored yet.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from runtime.cpu.kernels.gemm.tile_types import BLOCK_BYTES, FLOATS, LINES, ROW,
 
 @record
 class PendingRecord(Record):
-    """Block whose sums are in ``total``: its address in the result, and offsets of each row (-1: none).
+    """Block of ``rows`` by ``columns`` sums in ``total`` that must be stored at ``out``.
 
-    ``lane_offsets``: of columns within a row; dense: these are contiguous. rows, columns: their numbers; adds: sums are
-    accumulated to the result.
+    ``offsets`` gives the offset of each row, or -1 if it is not stored, and ``lane_offsets`` those of the columns in a
+    row; ``dense`` tells that columns are contiguous. If ``adds``, the sums are added to the result.
     """
 
     out: Address
@@ -39,7 +39,7 @@ class PendingRecord(Record):
 
 
 def begin(f: FunctionWriter) -> tuple[Pointer, Pointer]:
-    """Return ``total`` and an empty ``pending`` of the convolution of the writer's record."""
+    """Return ``total``, and a ``pending`` without a block, for the convolution of the writer's record."""
     size = 8 * word_count(PendingRecord)
     total, pending = f.array(BLOCK_BYTES, "i8"), f.array(size, "i8")
     f.memset(pending, size)
@@ -48,7 +48,7 @@ def begin(f: FunctionWriter) -> tuple[Pointer, Pointer]:
 
 
 def pend(pending: Pointer, **values: Value | int) -> None:
-    """Set fields of ``pending``."""
+    """Set the fields ``values`` of ``pending``."""
     for name, value in values.items():
         pending.element("i64", word_index(PendingRecord, name)).store(value)
 
@@ -57,7 +57,7 @@ def pend(pending: Pointer, **values: Value | int) -> None:
 def _each_row(
     f: FunctionWriter, out: Pointer, offsets: Pointer, count: Int
 ) -> Iterator[tuple[Int, Pointer]]:
-    """Repeat for each row with an offset: its number and address."""
+    """Repeat for each row that is stored. Yields its number and address."""
     with f.loop(count) as r:
         offset = offsets.word(r)
         with f.when(offset >= 0):
@@ -65,18 +65,18 @@ def _each_row(
 
 
 def _columns_apart(to: Pointer, lane_offsets: Pointer, half: int) -> Vector:
-    """Return the addresses of 16 columns of a row."""
+    """Return the addresses of 16 columns of a row, which are not contiguous."""
     return addresses(to, lane_offsets.element("<16 x i64>", half).load("<16 x i64>", align=8))
 
 
 def add_store(module: Module) -> None:
-    """Add ``finish_rows`` and ``clear``."""
+    """Add the functions ``finish_rows`` and ``clear``."""
     _add_finish_rows(module)
     _add_clear(module)
 
 
 def _add_finish_rows(module: Module) -> None:
-    """Add ``finish_rows``(total, pending, first, count), which stores rows of the block from row ``first`` on."""
+    """Add ``finish_rows``(total, pending, first, count), which stores rows of the block from ``first`` on."""
     f = internal_function(module, "finish_rows", "ptr", "ptr", "i64", "i64")
     total, pending, first, count = f.parameters
     block = f.view(PendingRecord, pending)
@@ -113,7 +113,7 @@ def _add_finish_rows(module: Module) -> None:
 
 
 def finish(f: FunctionWriter, total: Pointer, pending: Pointer) -> None:
-    """Store the last block."""
+    """Store the last pending block."""
     rows = f.view(PendingRecord, pending).rows
     with f.unless_zero(rows):
         f.call("void", "finish_rows", total, pending, 0, rows)
@@ -121,7 +121,7 @@ def finish(f: FunctionWriter, total: Pointer, pending: Pointer) -> None:
 
 
 def _add_clear(module: Module) -> None:
-    """Add ``clear``(pending, out, offsets, rows, columns), which stores the zeros of a block of no products."""
+    """Add ``clear``(pending, out, offsets, rows, columns), which stores zeros for a block without products."""
     f = internal_function(module, "clear", "ptr", "ptr", "ptr", "i64", "i64")
     pending, out, offsets, rows, columns = f.parameters
     block = f.view(PendingRecord, pending)
@@ -138,7 +138,7 @@ def _add_clear(module: Module) -> None:
 
 
 def fetch(f: FunctionWriter, out: Pointer, offsets: Pointer, rows: Int, columns: Int) -> None:
-    """Fetch the lines of the sums to the second-level cache, while products are made."""
+    """Prefetch the result's cache lines of a block to the second-level cache, while its products are computed."""
     last = (columns << 2) - 4
     with _each_row(f, out, offsets, rows) as (_, to):
         prefetch(to, 2)

@@ -1,8 +1,8 @@
-"""Native code of a convolution by vector registers: a few rows of the patch matrix are packed and multiplied at a time.
+"""Native code of a convolution in vector registers: a few rows of the patch matrix at a time are packed and multiplied.
 
-Rows are packed in the L1 cache and multiplied with w, which was packed before, for one block of the depth after the
-other; later blocks are accumulated to the result. There are two functions with a ``VectorRecord``: for inputs with
-contiguous channels (``LeftLayout.ROWS``), and for results with contiguous rows (``LeftLayout.DEPTH``).
+Rows are packed in the L1 cache and multiplied with the packed w, one block of the depth after the other; the products
+of all blocks but the first are added to the result. There are two functions with a ``VectorRecord``: one for inputs
+with contiguous channels (``LeftLayout.ROWS``), and one for results with contiguous rows (``LeftLayout.DEPTH``).
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ FUNCTION = "spmd_convolve_vectors"
 
 @record
 class VectorRecord(Record):
-    """x[g, n, h.., c], w[g, window.., c, f] and out[g, n, h.., f]; bytes if the name says so, else elements.
+    """Record of one convolution of x[g, n, h.., c], w[g, window.., c, f] and out[g, n, h.., f].
 
-    total: outer indices, of sizes total / (size1 * ..), size1, size2, size3; they are positions of the result (ROWS),
-    or of the window with its channels (DEPTH). high: the input's spatial sizes; interior: number of indices there at
-    which a window without padding may begin. block_outer: outer indices at a time. buffered: rows of ``buffer`` (ROWS),
-    or 0. run: contiguous rows (DEPTH), row_bytes apart in the result, or in the buffer (ROWS). Lists: instances (bytes
-    in x, w, out), outer (the first position, then four strides of positions), units (see vector_offsets_ir), blocks.
+    Fields whose name says so are in bytes, all others in elements. ``total`` is the number of outer indices, whose four
+    dimensions have the sizes total / (size1 * size2 * size3), size1, size2 and size3; they are positions of the result
+    (ROWS), or of the window with its channels (DEPTH). ``high`` are the input's spatial sizes, and ``interior`` the
+    number of indices there at which a window without padding may begin. ``block_outer`` is the number of outer indices
+    per block. ``buffered`` is the number of rows of ``buffer`` (ROWS), or 0. ``run`` is the number of contiguous rows
+    (DEPTH), and ``row_bytes`` their stride in the result, or in the buffer (ROWS). ``instances`` lists (bytes in x, w,
+    out), ``outer`` the first position and four strides of positions, ``units`` is as in vector_offsets_ir, and
+    ``blocks`` lists Block.
     """
 
     x: Address
@@ -79,7 +82,7 @@ class VectorRecord(Record):
 
 @record
 class Instance(Record):
-    """Offsets of a group in x, w and out, in bytes."""
+    """Offsets of one group in x, w and out, in bytes."""
 
     x: Word
     w: Word
@@ -88,17 +91,17 @@ class Instance(Record):
 
 @record
 class Block(Record):
-    """Block of units: the first one's number, their number, and their depth."""
+    """Block of the depth: the number of its first unit, the number of its units, and their depth."""
 
     first_unit: Word
     unit_count: Word
     depth: Word
 
 
-#: Size of a block of units in words.
+#: Number of words of a block.
 BLOCK = word_count(Block)
 _BLOCK, _INSTANCE, _UNIT = (f"[{word_count(kind)} x i64]" for kind in (Block, Instance, Unit))
-#: Most rows of the result that are multiplied at a time.
+#: Largest number of rows of the result that are multiplied at a time.
 _ROWS = 16
 
 
@@ -109,6 +112,7 @@ def vector_code(variant: VectorMicroKernel, left: LeftLayout) -> NativeLibrary:
 
 
 def vector_ir(variant: VectorMicroKernel, left: LeftLayout) -> str:
+    """Return the IR of ``vector_code``."""
     heights = variant.next_heights()
     numbers = ", ".join(f"i8 {height}" for height in heights)
     module = Module(
@@ -145,7 +149,7 @@ def _add_multiply_all(module: Module, variant: VectorMicroKernel) -> None:
 
 
 def _add_spread(module: Module) -> None:
-    """Add ``spread``(rows, from_rows, count, columns, step), which stores rows with strided features."""
+    """Add ``spread``(rows, from_rows, count, columns, step), which stores rows whose features are strided."""
     f = internal_function(module, "spread", "ptr", "ptr", "i64", "i64", "i64")
     rows, from_rows, count, columns, apart = f.parameters
     with f.loop(columns) as column:
@@ -194,7 +198,7 @@ class _Driver:
 
     @contextmanager
     def tiles(self, count: Int) -> Iterator[tuple[Int, Int, Int]]:
-        """Repeat for tiles of ``count`` rows. Yields the first row, the tile's height, and its number of rows."""
+        """Repeat for the tiles of ``count`` rows. Yields the first row, the tile's height, and its number of rows."""
         f = self.f
         with f.repeat(0) as each:
             (r,) = each.values
@@ -231,7 +235,7 @@ class _Driver:
                         f.call("void", "spread", self.rows, self.targets, here, columns, step)
 
     def write_targets(self, r: Int, height: Int, count: Int, is_buffered: Bool) -> None:
-        """Set the target of each row of the product: the buffer or the result, or the spare row behind the last one."""
+        """Set the address of each row of the product: in the buffer or the result, or the spare row after the last."""
         f, rec = self.f, self.f.record
         buffer, row_bytes, spare = rec.buffer, rec.row_bytes, rec.spare
         with f.loop(height) as t:

@@ -1,6 +1,7 @@
 """Native code of small matrix products in vector registers: a few rows of broadcast numbers by one or two vectors.
 
-The numbers of rows and lanes depend on the processor's registers. A height is a number of rows multiplied at a time.
+The numbers of rows and lanes depend on the processor's registers. A *height* is the number of rows that are multiplied
+at a time.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from runtime.codegen.llvm.jit import host_has
 from runtime.cpu.kernels.convolution import tuning
 from runtime.program.records.convolution import LeftLayout, VectorMicroKernel
 
-#: Bytes of a number.
+#: Size of a number in bytes.
 ITEM = 4
-#: Bytes of a line of cache.
+#: Size of a cache line in bytes.
 LINE = 64
 
 
 @cache
 def vector_micro_kernel(features: int) -> VectorMicroKernel | None:
-    """Return the host's micro-kernel for a result of so many columns: of one vector if they fit in one, else of two.
+    """Return the host's micro-kernel for a result of ``features`` columns: of one vector if they fit in it, else of
+    two.
 
-    Returns None if vectors are short or the host has no fused multiply-add.
+    Returns None if the host's vectors are short or it has no fused multiply-add.
     """
     if host_has("avx512f", "avx512vl"):
         wide = VectorMicroKernel(16, tuning.AVX512_HEIGHTS)
@@ -47,7 +49,8 @@ def vector_type(variant: VectorMicroKernel) -> str:
 def add_multiply(module: Module, variant: VectorMicroKernel, left: LeftLayout) -> None:
     """Add ``multiply``(a, b, depth, rows, at, columns, height, add).
 
-    b: [depth, columns], contiguous. rows: addresses of the result's rows; at: offset of their first column.
+    ``b`` is [depth, columns] and contiguous. ``rows`` lists the addresses of the result's rows, and ``at`` is the
+    offset of their first column.
     """
     for height in variant.heights:
         _add_product(module, variant, left, height)
@@ -66,7 +69,7 @@ _PARAMETERS = ("ptr", "ptr", "i64", "ptr", "i64", "i64")
 
 
 def _add_product(module: Module, variant: VectorMicroKernel, left: LeftLayout, height: int) -> None:
-    """Add ``multiply{height}``, the product of so many rows."""
+    """Add ``multiply{height}``, the product of ``height`` rows."""
     f = internal_function(module, f"multiply{height}", *_PARAMETERS, "i1")
     a, b, depth, rows, at, *_ = f.parameters
     kind, n, across = vector_type(variant), variant.lanes, variant.across
@@ -94,7 +97,7 @@ def _add_product(module: Module, variant: VectorMicroKernel, left: LeftLayout, h
 def _write_sums(
     f: FunctionWriter, variant: VectorMicroKernel, rows: list[Pointer], sums: list[Vector]
 ) -> None:
-    """Store or accumulate sums; full vectors without masks, which some processors execute slowly."""
+    """Store or accumulate ``sums``. Full vectors use no masks, which some processors execute slowly."""
     *_, columns, add = f.parameters
     kind, n = vector_type(variant), variant.lanes
 

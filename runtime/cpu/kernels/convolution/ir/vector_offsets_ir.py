@@ -1,4 +1,4 @@
-"""Native code that iterates over positions in convolutions' operands, one outer index after the other."""
+"""Native code that iterates over positions in the operands of a convolution, one outer index after the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtime.codegen.record import Record, Word, record, word_count
 
 @record
 class Position(Record):
-    """Position: offset in the input in bytes, three spatial indices there, and the offset in another array in bytes.
+    """Offset in the input in bytes, three spatial indices there, and the offset in another array in bytes.
 
     An index may be outside of the input, in padding.
     """
@@ -29,7 +29,11 @@ class Position(Record):
 
 @record
 class Unit(Position):
-    """Position of a run, its adjacent taps, elements of each, bytes between taps in w, elements of all taps."""
+    """Run of ``taps`` adjacent window elements, with the position of the first one.
+
+    ``length`` is the number of elements per tap, ``tap_bytes`` the distance of taps in w, and ``all`` the number of
+    elements of all taps.
+    """
 
     taps: Word
     length: Word
@@ -38,12 +42,12 @@ class Unit(Position):
 
 
 POSITION, UNIT = word_count(Position), word_count(Unit)
-#: Words of a cursor before its position: the last outer index.
+#: Number of words of a cursor that precede its position. They hold the current outer index.
 _WALKED = 1
 
 
 def position_in(f: FunctionWriter, cursor: Pointer) -> Any:
-    """Return the view of a cursor's position."""
+    """Return a view of the position of ``cursor``."""
     return f.view(Position, cursor.element("i64", _WALKED))
 
 
@@ -56,7 +60,7 @@ def indices(position: Any) -> Sequence[Int]:
 
 
 def add_walking(module: Module, kind: type[Record]) -> None:
-    """Add ``seek``, which sets a cursor to an outer index of a record of ``kind``; ``step`` advances it."""
+    """Add ``seek``, which sets a cursor to an outer index of a record of ``kind``. ``step`` advances the cursor."""
     f = internal_function(module, "seek", "i64", "ptr", record=kind)
     _, number, cursor = f.parameters
     rec = f.record
@@ -76,7 +80,7 @@ def add_walking(module: Module, kind: type[Record]) -> None:
 
 
 def step(f: FunctionWriter, following: Int, cursor: Pointer) -> None:
-    """Advance ``cursor`` to outer index ``following``, the next one."""
+    """Advance ``cursor`` to the next outer index, ``following``."""
     outer, after = f.record.outer, cursor.word() + 1
     with f.when(after.ult(f.record.size3)) as along:
         cursor.store(after)

@@ -1,4 +1,4 @@
-"""Native code that packs convolutions' operands for multiplication in vector registers."""
+"""Native code that packs the operands of a convolution for multiplication in vector registers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _pack_columns(
     apart: Int,
     columns: Int,
 ) -> None:
-    """Pack a line of w as consecutive vectors, with zeros behind the last column."""
+    """Pack a line of w as consecutive vectors, with zeros after the last column."""
     kind, n = vector_type(variant), variant.lanes
     vectors = [
         (k * n, first_lanes(columns - k * n, n), to.element("float", k * n))
@@ -78,7 +78,7 @@ def _add_clear(module: Module, variant: VectorMicroKernel) -> None:
 
 
 def add_rows(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
-    """Add ``pack_w`` and ``pack_rows`` of units with contiguous channels in the input."""
+    """Add ``pack_w`` and ``pack_rows`` for inputs with contiguous channels."""
     _add_clear(module, variant)
     _add_pack_w_of_units(module, variant, record)
     _add_pack_rows(module, variant, record)
@@ -133,7 +133,7 @@ def _add_pack_rows(module: Module, variant: VectorMicroKernel, record: type[Reco
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Row of the patch matrix: its units are consecutive from ``to`` on."""
+    """Row of the patch matrix, whose units are packed consecutively from ``to`` on."""
 
     f: FunctionWriter
     lanes: int
@@ -153,7 +153,7 @@ class _Row:
             each.again(u + 1, to.element("float", count), when=(u + 1).ult(self.unit_count))
 
     def write_inside(self, at: Sequence[Int]) -> None:
-        """Copy elements inside of the input, and clear the others."""
+        """Copy the elements that are inside of the input, and write zeros for the others."""
         f = self.f
         high = (f.record.high0, f.record.high1, f.record.high2)
         with f.repeat(0, self.to) as each:
@@ -179,7 +179,7 @@ class _Row:
 
 # ---- runs of contiguous rows in the input
 def add_depth(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
-    """Add ``walk``, ``pack_w``, ``meet`` and ``pack_left`` of runs of contiguous rows in the input."""
+    """Add ``walk``, ``pack_w``, ``meet`` and ``pack_left`` for results with contiguous rows."""
     _add_table(module, record)
     _add_pack_w_of_positions(module, variant, record)
     _add_meet(module, record)
@@ -250,9 +250,9 @@ def _add_pack_left(module: Module, variant: VectorMicroKernel, record: type[Reco
 def _pack_runs(
     f: FunctionWriter, variant: VectorMicroKernel, depth: Int, first: Int, mask: Vector | None
 ) -> None:
-    """Pack a vector of each run from its row ``first`` on, of as many rows as ``mask`` has ones; zeros of absent runs.
+    """Pack a vector of each run from its row ``first`` on, of as many rows as ``mask`` selects; absent runs are zeros.
 
-    A masked load from a null address would be slow, though it loads nothing: some processors prepare for its fault.
+    A masked load from a null address would load nothing, but be slow, because some processors prepare for a fault.
     """
     n, kind = variant.lanes, vector_type(variant)
     with f.loop(depth) as k:
