@@ -25,15 +25,15 @@ from spmd.shape import ArrayShape
 def writes(instruction: HloInstruction, order: Order) -> bool:
     """Return whether BLAS can write the result in ``order``: rows or columns of each product must be contiguous."""
     views = tuple(StridedView.dense(operand.array_shape) for operand in instruction.operands)
-    if _kernel(instruction, views) is None:
+    if product_kernel(instruction, views) is None:
         return False
     return is_for_blas(
         result_matrices(instruction, StridedView.dense_in_order(instruction.array_shape, order))
     )
 
 
-def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
-    """Return the kernel; None if no BLAS type computes the product exactly."""
+def product_kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
+    """Return the kernel of a dot; None if no BLAS type computes the product exactly."""
     types = (
         views[0].element_type,
         views[1].element_type,
@@ -49,14 +49,17 @@ def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
 
 
 def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
-    kernel = _kernel(instruction, views)
-    if kernel is None:
-        return ()
+    kernel = product_kernel(instruction, views)
+    return () if kernel is None else scratch_of(kernel)
+
+
+def scratch_of(kernel: DotKernel) -> tuple[ArrayShape, ...]:
+    """Return the shapes of the scratch arrays of ``kernel``."""
     return tuple(ArrayShape(kernel.compute, dims) for dims in kernel.scratch_dims())
 
 
 def emit_dot(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
-    kernel = _kernel(instruction, tuple(a.view for a in arrays.operands))
+    kernel = product_kernel(instruction, tuple(a.view for a in arrays.operands))
     if kernel is None:
         return emit_reference(instruction, arrays, device)
     operands = []
