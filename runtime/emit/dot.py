@@ -31,14 +31,14 @@ def writes(instruction: HloInstruction, order: Order) -> bool:
     BLAS can do so if the rows or the columns of each product are contiguous.
     """
     views = tuple(StridedView.dense(operand.array_shape) for operand in instruction.operands)
-    if _kernel(instruction, views) is None:
+    if product_kernel(instruction, views) is None:
         return False
     return is_for_blas(
         result_matrices(instruction, StridedView.dense_in_order(instruction.array_shape, order))
     )
 
 
-def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
+def product_kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
     """Return the kernel of a dot, or None if the reference evaluator must compute it.
 
     The evaluator computes dots with unusual attributes, and types for which ``plan_dot`` has no accumulator type.
@@ -59,15 +59,18 @@ def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
 
 def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
     """Return the shapes of the scratch arrays through which the kernel converts operands and result."""
-    kernel = _kernel(instruction, views)
-    if kernel is None:
-        return ()
+    kernel = product_kernel(instruction, views)
+    return () if kernel is None else scratch_of(kernel)
+
+
+def scratch_of(kernel: DotKernel) -> tuple[ArrayShape, ...]:
+    """Return the shapes of the scratch arrays of ``kernel``."""
     return tuple(ArrayShape(kernel.compute, dims) for dims in kernel.scratch_dims())
 
 
 def emit_dot(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     """Return the thunk of a dot: a DotKernel, or a call of the reference evaluator."""
-    kernel = _kernel(instruction, tuple(a.view for a in arrays.operands))
+    kernel = product_kernel(instruction, tuple(a.view for a in arrays.operands))
     if kernel is None:
         return emit_reference(instruction, arrays, device)
     operands = []

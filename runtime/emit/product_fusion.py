@@ -13,7 +13,7 @@ from runtime.program.blocks import Span
 from runtime.program.dot_matrices import unread_operands
 from runtime.program.records.dot import DotKernel, FactorOperands, SlicedProductKernel
 from runtime.program.records.loop import LoopKernel
-from runtime.program.records.product_epilogue import ProductEpilogueKernel
+from runtime.program.records.product_epilogue import ProductEpilogueKernel, product_of_block
 from runtime.program.records.rows import RowKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks import KernelThunk, Thunk
@@ -63,10 +63,17 @@ def _seen(fusion: HloInstruction, factors: Factors, views: Views) -> Views:
 def product_scratch(
     fusion: HloInstruction, plan: ProductFusion | SlicedProduct, views: Views
 ) -> tuple[ArrayShape, ...]:
-    """Return the shapes of the scratch of the dot, and of a block of the product unless the product is a result."""
-    product = fused_product(fusion)
-    own = dot.scratch(product, _seen(fusion, plan.factors, views))
-    if isinstance(plan, SlicedProduct) or plan.product_result is not None:
+    """Return the shapes of the scratch of a block's product, and of the block unless the product is a result.
+
+    The product of a SlicedProduct is not computed in blocks.
+    """
+    product, seen = fused_product(fusion), _seen(fusion, plan.factors, views)
+    if isinstance(plan, SlicedProduct):
+        return dot.scratch(product, seen)
+    kernel = dot.product_kernel(product, seen)
+    assert kernel is not None, "the plan has asked for that"
+    own = dot.scratch_of(product_of_block(kernel, plan.block[plan.batch :], plan.rows))
+    if plan.product_result is not None:
         return own
     return (*own, ArrayShape(product.array_shape.element_type, plan.block))
 

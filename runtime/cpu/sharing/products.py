@@ -176,9 +176,9 @@ def _of_lines(
     lhs, rhs = arrays.operands
     (out,) = arrays.results
     if by_row:
-        part = replace(kernel, m=span.size)
+        part = kernel.part(m=span.size)
         return _piece(part, span.of(lhs, batch), rhs, span.of(out, batch))
-    part = replace(kernel, n=span.size)
+    part = kernel.part(n=span.size)
     return _piece(part, lhs, span.of(rhs, batch + 1), span.of(out, batch + 1))
 
 

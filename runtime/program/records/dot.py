@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from runtime.program.kernel import Kernel
 from runtime.program.records.loop import StartsStage
 from runtime.program.strides import Shift
@@ -21,6 +23,8 @@ class DotKernel(Kernel):
     in this order, each only if it is needed. If ``compute`` is an integer type, or the tile unit computes the product
     (``on_tiles``), elements are converted when they are loaded, without scratch.
     tf32: f32 operands may be rounded to TF32, which GPUs multiply about seven times as fast; CPUs ignore it.
+    most_rows: the most rows that are converted at a time; None if the sizes alone decide. A part of a larger product
+    converts as many rows as that product, so that it fits into the product's scratch, and BLAS rounds in the same way.
     """
 
     batch: tuple[int, ...]
@@ -33,6 +37,7 @@ class DotKernel(Kernel):
     compute: PrimitiveType
     on_tiles: bool = False
     tf32: bool = False
+    most_rows: int | None = None
 
     @property
     def is_direct(self) -> bool:
@@ -41,8 +46,14 @@ class DotKernel(Kernel):
 
     @property
     def block_rows(self) -> int:
-        """Number of rows of lhs and of the result that are converted at a time."""
-        return min(self.m, max(1, _BLOCK_ELEMENTS // max(self.k, self.n, 1)))
+        """Return the number of rows of lhs and of the result that are converted at a time."""
+        fitting = max(1, _BLOCK_ELEMENTS // max(self.k, self.n, 1))
+        return min(self.m, fitting if self.most_rows is None else self.most_rows)
+
+    def part(self, *, m: int | None = None, n: int | None = None) -> DotKernel:
+        """Return the product of ``m`` rows (or all) and ``n`` columns (or all) that converts as many rows at a time."""
+        m, n = self.m if m is None else m, self.n if n is None else n
+        return replace(self, m=m, n=n, most_rows=self.block_rows)
 
     def scratch_dims(self) -> list[tuple[int, int]]:
         """Return the sizes of the scratch arrays, whose type is ``compute``."""

@@ -28,8 +28,8 @@ class ProductEpilogueKernel(Kernel):
 
     The kernel's operands are those of the epilogue. ``factors`` names the two of them that the product reads as
     matrices. The epilogue has the product as an additional last input: result ``product_result`` of the kernel or, if
-    that is None, one block of it at a time in scratch. scratch: that of the product, the block if there is one, that of
-    the epilogue.
+    that is None, one block of it at a time in scratch. scratch: that of the product of a block, the block if there is
+    one, that of the epilogue.
 
     dims: sizes of the entire product. The first ``batch`` dimensions count products, the next ``rows`` dimensions are
     rows of lhs, the others columns of rhs. block: sizes of the block that is computed at a time. In each of these three
@@ -81,10 +81,16 @@ class ProductEpilogueKernel(Kernel):
         return _line(block[rows], self.dims[rows]), _line(block[columns], self.dims[columns])
 
     def product_of(self, block: Box) -> DotKernel:
-        """Return the record of the product that computes ``block``."""
+        """Return the product that computes ``block``, or a part of it for one of several threads."""
         rows, columns = self.lines(block)
         batch = tuple(span.size for span in block[: self.batch])
-        return replace(self.product, batch=batch, m=rows.size, n=columns.size)
+        entire = product_of_block(self.product, self.block[self.batch :], self.rows)
+        return replace(entire.part(m=rows.size, n=columns.size), batch=batch)
+
+
+def product_of_block(product: DotKernel, block: Sequence[int], rows: int) -> DotKernel:
+    """Return the part of ``product`` that computes a block of full size: ``rows`` dimensions of rows, then columns."""
+    return replace(product, m=math.prod(block[:rows]), n=math.prod(block[rows:]))
 
 
 def _line(spans: Sequence[Span], dims: Sequence[int]) -> Span:

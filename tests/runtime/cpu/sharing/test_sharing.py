@@ -110,6 +110,16 @@ KERNELS = {
   x = bf16[331,64] parameter(0)
   w = bf16[64,129] parameter(1)
   ROOT r = bf16[331,129] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}""",
+    "wide narrow product": """
+  x = bf16[331,64] parameter(0)
+  w = bf16[64,3072] parameter(1)
+  ROOT r = bf16[331,3072] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}""",
+    "narrow product and its columns' largest elements": """
+  x = bf16[2100,8] parameter(0)
+  w = bf16[8,1100] parameter(1)
+  least = bf16[] constant(-inf)
+  p = bf16[2100,1100] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = bf16[1100] reduce(p, least), dimensions={0}, to_apply=narrow_max""",
     "products": """
   x = f32[7,33,65] parameter(0)
   w = f32[7,65,31] parameter(1)
@@ -188,6 +198,11 @@ max {{
   b = f32[] parameter(1)
   ROOT c = f32[] maximum(a, b)
 }}
+narrow_max {{
+  a = bf16[] parameter(0)
+  b = bf16[] parameter(1)
+  ROOT c = bf16[] maximum(a, b)
+}}
 less {{
   a = f32[] parameter(0)
   b = f32[] parameter(1)
@@ -229,7 +244,7 @@ def shares(executable: Executable) -> int:
 ROWS_ALONE = (
     set()
     if cut_multiples(PrimitiveType.F32).fast
-    else {"wide product", "products and their columns' sums"}
+    else {"wide product", "wide narrow product", "products and their columns' sums"}
 )
 #: Only vector registers keep the bits of convolutions that are cut by images.
 OF_FEW_FEATURES = {"convolution of few features", "gradient of few features"}
