@@ -22,8 +22,7 @@ Group: TypeAlias = tuple[int, ...]
 
 
 def describe_group(group: Group) -> str:
-    """Return ``group`` as text for messages: all ranks if there are at most 16, else the first two, the last and the
-    count."""
+    """Return ``group`` as text for messages: up to 16 ranks entirely, else the first two, the last and the count."""
     if len(group) <= 16:
         return "{" + ",".join(map(str, group)) + "}"
     return f"{{{group[0]},{group[1]},...,{group[-1]}}} ({len(group)} ranks)"
@@ -73,8 +72,10 @@ def can_reduce(dtype: np.dtype[Any], reduction: ReductionKind) -> bool:
 
 
 def accumulator_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type in which values of ``dtype`` are reduced: f32 for narrower floats, an 8-bit integer for narrower
-    integers, otherwise ``dtype``."""
+    """Return the type in which values of ``dtype`` are reduced.
+
+    It is f32 for narrower floats, an 8-bit integer for narrower integers, and otherwise ``dtype``.
+    """
     kind = PrimitiveType.from_numpy(dtype)
     if kind.is_floating and kind.bits < 32:
         return np.dtype(np.float32)

@@ -44,8 +44,10 @@ class BoundCollective(Protocol):
         ...
 
     def wait(self) -> None:
-        """Block until the run is complete. Raises CollectiveTimeoutError, which names the missing ranks, if it cannot
-        complete."""
+        """Block until the run is complete.
+
+        Raises CollectiveTimeoutError, which names the ranks that are missing, if the run cannot complete.
+        """
         ...
 
     def complete(self) -> None:
@@ -72,14 +74,18 @@ class Communicator(Protocol):
 
     @property
     def cores(self) -> int:
-        """Return the number of cores reserved for each device (>= 1): the size of its thread team. The number is equal
-        on all devices."""
+        """Return the number of cores reserved for each device (>= 1), which is the size of its thread team.
+
+        The number is equal on all devices.
+        """
         ...
 
     @property
     def spins(self) -> int:
-        """Return how often a thread polls for late ranks before it yields its core: seldom if devices outnumber
-        cores."""
+        """Return the number of polls for late ranks before a thread yields its core.
+
+        The number is low if devices outnumber cores.
+        """
         ...
 
     def allocate(self, num_bytes: int) -> Array:
@@ -91,11 +97,10 @@ class Communicator(Protocol):
         ...
 
     def allocate_shared(self, num_bytes: int, group: Group) -> Array:
-        """Allocate memory as ``allocate`` does, but one copy for all members of ``group`` if they can address each
-        other's memory.
+        """Allocate memory as ``allocate`` does, but one copy for all members of ``group`` that can address it.
 
         Every rank calls this function at the same time, with the group that shares the memory (the rank alone if it
-        shares with no other); different groups may pass different sizes. If the members cannot all address one memory,
+        shares with no other); different groups may pass different sizes. If not all members can address one memory,
         each gets its own.
 
         The memory is meant for results that are equal on all members: those of an all-reduce, an all-gather or a
@@ -132,19 +137,19 @@ class Communicator(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """Record what this rank does as ``text``, for the error message of a peer whose wait for this rank times
-        out."""
+        """Record ``text``, what this rank does, for the error message of a peer that waits for it in vain."""
         ...
 
     @property
     def position(self) -> memoryview:
-        """Return the 64-bit words in which an executor stores this rank's position in its program, for peers that wait
-        for this rank (status_table.py)."""
+        """Return the 64-bit words in which an executor stores this rank's position in its program (status_table.py).
+
+        Error messages of peers that wait for this rank name the position.
+        """
         ...
 
     def register_program(self, program: Explains) -> int:
-        """Register a loaded program, which error messages may describe. Returns its number, which is equal on every
-        rank.
+        """Register a loaded program, for error messages. Returns its number, which is equal on every rank.
 
         The communicator keeps only a weak reference to the program.
         """
@@ -166,11 +171,9 @@ class Communicator(Protocol):
         ...
 
     def gather_bytes(self, data: bytes, root: int = 0) -> list[bytes] | None:
-        """Gather ``data`` of all ranks (MPI_Gatherv). Returns the list in rank order on ``root`` and None on the other
-        ranks."""
+        """Gather ``data`` of all ranks (MPI_Gatherv). Returns the list in rank order on ``root``, elsewhere None."""
         ...
 
     def broadcast_bytes(self, data: bytes | None, root: int = 0) -> bytes:
-        """Broadcast ``data`` of ``root`` (MPI_Bcast). Returns the bytes on every rank; ``data`` of other ranks is
-        ignored."""
+        """Broadcast ``data`` of ``root`` (MPI_Bcast), and ignore ``data`` of other ranks. Returns it on every rank."""
         ...

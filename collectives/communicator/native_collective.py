@@ -71,32 +71,39 @@ class NativeCollective:
 
     @property
     def group(self) -> Group:
+        """Return the ranks among which the collective runs."""
         return self.collective.group
 
     @property
     def is_loaded(self) -> bool:
+        """Return whether the collective has its actions and may be started."""
         return self._program is not None
 
     @property
     def address(self) -> int:
-        """Return the address of the program, by which native code starts it and waits for it. Raises RunError before
-        ``connect``."""
+        """Return the address of the program, by which native code starts it and waits for it.
+
+        Raises RunError before ``connect``.
+        """
         return self._loaded.address
 
     @property
     def run(self) -> int:
-        """Return a number that grows from run to run, by which a waiting thread tells runs apart. It may be constant in
-        a group of one, which never waits."""
+        """Return a number that grows from run to run, by which a waiting thread tells runs apart.
+
+        The number may be constant in a group of one, which never waits.
+        """
         return self._loaded.run
 
     def missing(self) -> list[int]:
-        """Return the ranks whose signals or messages the current run still awaits; an empty list if the run is not
-        blocked."""
+        """Return the ranks whose signals or messages the current run awaits; an empty list if it is not blocked."""
         return self._loaded.missing()
 
     def enter(self) -> None:
-        """Add this collective to the collectives in flight of its rank: other waits of the rank then progress it until
-        it is complete. The executor calls this function if native code has started the collective."""
+        """Add this collective, which native code has started, to the collectives in flight of its rank.
+
+        Other waits of the rank then progress it until it is complete.
+        """
         self._enter(self)
 
     # If no member is late, a run costs two native calls and a note: the status is then RunStatus.COMPLETE, which is 0.

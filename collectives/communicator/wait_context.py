@@ -19,8 +19,10 @@ class InFlight(Protocol):
 
 
 class InFlightSet:
-    """The collectives of one rank that are in flight. A rank that waits for one of them progresses all, since its peers
-    may wait for the others."""
+    """The collectives of one rank that are in flight.
+
+    A rank that waits for one of them progresses all, since its peers may wait for the others.
+    """
 
     def __init__(self) -> None:
         #: The keys are in the order in which the collectives were started.
@@ -86,8 +88,7 @@ def poll_until(done: Callable[[], bool], seconds: float) -> bool:
 
 
 def poll_while(done: Callable[[], bool], has_hope: Callable[[], bool]) -> bool:
-    """Poll ``done`` until it returns True. Returns False as soon as ``has_hope``, which is called after each sleep,
-    does.
+    """Poll ``done`` until it returns True. Returns False if ``has_hope``, which is called after each sleep, does.
 
     The thread yields its core after the first polls and sleeps after later ones: ranks may outnumber cores, and the
     awaited rank needs one.
@@ -105,10 +106,9 @@ def poll_while(done: Callable[[], bool], has_hope: Callable[[], bool]) -> bool:
 
 
 def ask_while(done: Callable[[], bool], has_hope: Callable[[], bool]) -> bool:
-    """Poll ``done`` as ``poll_while`` does, but without yields and sleeps in between: ``done`` itself sleeps for a
-    while.
+    """Poll ``done`` until it returns True. Returns False if ``has_hope``, which is called after each poll, does.
 
-    Returns False as soon as ``has_hope``, which is called after each poll, does.
+    Unlike ``poll_while``, this function does not sleep: ``done`` sleeps for a while itself.
     """
     while not done():
         if not has_hope():

@@ -77,8 +77,7 @@ class LocalBarrier:
 
 @dataclass(frozen=True, eq=False)
 class Deferred:
-    """Action that depends on the data and runs in Python: local work, then the exchange that ``work`` returns, if
-    any."""
+    """Action that depends on the data and runs in Python: local work, then the exchange that it returns, if any."""
 
     work: Callable[[], Exchange | None]
 
@@ -209,8 +208,7 @@ class PackedMessages:
         result: Array,
         results: Sequence[Array],
     ) -> list[ArrayAction]:
-        """Exchange ``parts`` as ``swap`` does. Returns the actions that reduce the parts of all members for this
-        member.
+        """Exchange ``parts`` as ``swap`` does. Returns the actions that reduce all members' parts for this member.
 
         The reduction is in group order and goes to ``result``. results: all arrays that are written after the exchange;
         if the member's own part overlaps one of them, a copy of the part is reduced.

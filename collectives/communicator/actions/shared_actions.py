@@ -132,8 +132,7 @@ class Messages(Protocol):
 
     @property
     def test_all(self) -> int:
-        """Return the address of MPI_Testall: ``int test_all(int count, request *, int *all_are_complete, status
-        *)``."""
+        """Return the address of MPI_Testall: ``int test_all(int count, request *, int *all_complete, status *)``."""
         ...
 
     @property
@@ -261,8 +260,7 @@ class Ends:
 
 
 def rows_along(array: Array, dimension: int) -> tuple[int, int]:
-    """Return the number of contiguous pieces of ``array`` that each span all of ``dimension``, and the bytes of
-    each."""
+    """Return the number of contiguous pieces of ``array`` that each span all of ``dimension``, and their bytes."""
     return math.prod(array.shape[:dimension]), math.prod(array.shape[dimension:]) * array.itemsize
 
 
@@ -331,8 +329,7 @@ def _joined(before: CopyRows, action: CollectiveAction) -> CopyRows | None:
 def copies(
     sources: Addresses, targets: Addresses, arrays: Sequence[Array]
 ) -> Iterator[CollectiveAction]:
-    """Yield a copy for each of ``arrays``, of as many bytes, from its address in ``sources`` to its address in
-    ``targets``."""
+    """Yield the copies of ``arrays`` from addresses ``sources`` to addresses ``targets``. Only array sizes matter."""
     for source, target, array in zip(sources, targets, arrays, strict=True):
         yield from copy_rows(source, target, 1, array.nbytes)
 

@@ -57,8 +57,7 @@ class Buffers:
 
     @property
     def packed_bytes(self) -> int:
-        """Return the bytes from the first operand to the end of the last, if the operands lie at
-        ``operand_offsets``."""
+        """Return the bytes from the first operand to the end of the last, with operands at ``operand_offsets``."""
         if not self.operands:
             return 0
         return self.operand_offsets[-1] + self.operands[-1].nbytes

@@ -107,8 +107,7 @@ class HierarchicalAlgorithm(ABC):
     @property
     @abstractmethod
     def rounds(self) -> int:
-        """Return the length of the longest sequence of dependent messages between nodes, if each vector travelled in
-        one chunk."""
+        """Return the length of the longest sequence of dependent messages between nodes, with all data in one chunk."""
 
     @property
     def cost(self) -> int:
@@ -194,8 +193,11 @@ class Rows:
         return staging[holder][start : start + self.sizes[source]]
 
     def crossing(self, member: int, staging: Staging) -> Exchange:
-        """Return the exchange in which ``member`` sends its row to one member of every other node, and receives the
-        rows that it holds for its local members."""
+        """Return the exchange of ``member`` with other nodes.
+
+        It sends the member's row to one member of every other node, and receives the rows that the member holds for its
+        local members.
+        """
         own_node = self.nodes.node_of(member)
         others = (k for k in range(len(self.nodes.nodes)) if k != own_node and self.sizes[member])
         stored = (source for source in self._stored_offsets[member] if source != member)
@@ -225,14 +227,12 @@ class Rows:
 
 
 class RowsAlgorithm(HierarchicalAlgorithm):
-    """Algorithm in which every source packs its operands into a row, and all members compute their results from all
-    rows."""
+    """Algorithm in which every source packs its operands into a row, and members compute results from all rows."""
 
     barriers = 2
 
     def __init__(self, nodes: GroupNodes, sources: Sequence[int], buffers: Buffers) -> None:
-        """Create the algorithm for a group of which ``sources`` have operands. ``buffers``: the arrays of any one
-        member."""
+        """Create the algorithm for a group of which ``sources`` have operands, with sizes as in ``buffers``."""
         self.nodes = nodes
         self.sources = tuple(sources)
         sizes = [buffers.packed_bytes if i in self.sources else 0 for i in range(nodes.count)]
@@ -265,5 +265,4 @@ class RowsAlgorithm(HierarchicalAlgorithm):
 
     @abstractmethod
     def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayAction]:
-        """Yield the actions that compute ``result``. ``values``: the operand of ``result`` from every source, in their
-        order."""
+        """Yield the actions that compute ``result`` from ``values``, its operand from each source."""

@@ -106,8 +106,10 @@ class ChainReduction:
         return low + first, low + end
 
     def prefix_type(self, vector: int, node: int) -> np.dtype[Any]:
-        """Return the dtype of the prefix of a vector that leaves ``node``: the operand's dtype if the prefix holds one
-        operand, else the accumulator dtype."""
+        """Return the dtype of the prefix of vector number ``vector`` that leaves ``node``.
+
+        It is the operand's dtype if the prefix holds one operand, else the accumulator dtype.
+        """
         dtype = self.vectors[vector].dtype
         return dtype if node == 0 and len(self.nodes.nodes[0]) == 1 else accumulator_type(dtype)
 
@@ -118,8 +120,7 @@ class ChainReduction:
 
     @property
     def prefix_bytes(self) -> int:
-        """Return the bytes of all prefixes. A prefix of each vector crosses from each node but the last to the next
-        one."""
+        """Return the bytes of all prefixes: each node but the last sends one of every vector to the next node."""
         return sum(
             vector.size * self.prefix_type(k, node).itemsize
             for k, vector in enumerate(self.vectors)
@@ -145,8 +146,7 @@ class ChainReduction:
 
     @cached_property
     def _totals_of(self) -> list[list[int]]:
-        """Return for each member the offsets in its staging of its totals of each chunk, followed by the end of the
-        last totals."""
+        """Return for each member the offsets of its totals in staging, by chunk, and then the end of the last ones."""
         first = _end_of(self.vectors)
         return [
             [

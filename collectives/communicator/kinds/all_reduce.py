@@ -88,8 +88,7 @@ class AllReduce(ReducingCollective):
 
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
-        """Yield the reduction of all elements; in place, the reduction of one part, which goes to the results of all
-        members.
+        """Yield the reduction of all elements; in place, of one part of them, into the results of all members.
 
         In place, one member reduces each element: the bits are equal on all members, and each does 1/n of the work.
         """
@@ -114,8 +113,7 @@ class AllReduce(ReducingCollective):
         return all(i == k and same_start for i, k, same_start in buffers.overlaps)
 
     def overwrites_operands(self, buffers: Buffers) -> bool:
-        """Return whether the group has several members. No other member then reads the elements that a member
-        reduces."""
+        """Return whether there are several members: no other member then reads the elements that a member reduces."""
         return len(self.group) > 1
 
     # ---- messages
@@ -151,6 +149,10 @@ class AllReduce(ReducingCollective):
         yield from unpacking
 
     def hierarchical_algorithm(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm:
+        """Return ``ReducedRows`` for few bytes, else the cheaper of ``FoldedAllReduce`` and ``SpreadAllReduce``.
+
+        The former needs groups in which the members of each node follow each other.
+        """
         num_bytes = sum(operand.nbytes for operand in buffers.operands)
         if num_bytes * nodes.count <= ONE_SHOT_BYTES:
             return ReducedRows(nodes, buffers, self.reduction)
@@ -179,8 +181,10 @@ class AllReduce(ReducingCollective):
 def _vectors(
     operands: Sequence[Array], results: Sequence[Array]
 ) -> tuple[list[tuple[Array, Array]], list[Copy], list[Copy]]:
-    """Return for each type a vector and the array of its totals, the copies of operands to vectors, and those of totals
-    to results. A single operand of a type is its own vector."""
+    """Return a pair (vector, totals) for each type, and the copies from operands to vectors and from totals to results.
+
+    An operand that is the only one of its type is its own vector, and its result holds the totals.
+    """
     by_type = sorted(range(len(operands)), key=lambda k: operands[k].dtype.name)
     vectors: list[tuple[Array, Array]] = []
     packing: list[Copy] = []
@@ -246,8 +250,7 @@ def scatter_batch(batch: Batch, vector: Array, arrays: Sequence[Array]) -> Itera
 
 @dataclass(frozen=True)
 class FoldedAllReduce(HierarchicalAlgorithm):
-    """All-reduce by a chain reduction (``running_prefix``), for groups in which the members of each node follow each
-    other.
+    """All-reduce by a chain reduction (``running_prefix``), if the members of each node follow each other.
 
     The totals return from the last node to the first, node by node. Each member sends its share of them to the members
     of the previous node whose shares overlap it.

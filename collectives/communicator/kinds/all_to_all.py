@@ -106,11 +106,12 @@ class AllToAll(Collective):
                 yield from _swap_half(part, is_first=ends.index < i)
 
     def overwrites_operands(self, buffers: Buffers) -> bool:
+        """Return whether results are the operands' memory and are concatenated along the dimension of the split."""
         return self.joined == self.dimension and buffers.are_in_place
 
     def _parts_for(self, ends: Ends) -> Iterator[tuple[int, _Part]]:
-        """Yield for each operand and each member the member's index and the part that it has for member
-        ``ends.index``."""
+        """Yield the parts of all members for member ``ends.index``, operand by operand, each after its member's
+        index."""
         index, members = ends.index, list(enumerate(ends.operands))
         split, joined = self.dimension, self.joined
         if split is None or joined is None:
@@ -150,8 +151,7 @@ class AllToAll(Collective):
     def hierarchical_algorithm(
         self, nodes: GroupNodes, buffers: Buffers
     ) -> HierarchicalAlgorithm | None:
-        """Return an algorithm that sends blocks in batches; None if blocks are large, or if operands that are parts
-        differ."""
+        """Return an algorithm that sends blocks in batches; None if blocks are large or parts differ in shape."""
         operands = buffers.operands
         if self.dimension is None and len({(one.shape, one.dtype) for one in operands}) > 1:
             return None
@@ -179,11 +179,10 @@ class AllToAll(Collective):
 # ---- memory that all members reach
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Part that one member has for another: ``rows`` rows of ``row`` bytes at ``source``, ``stride`` bytes from start
-    to start.
+    """Part that one member has for another: ``rows`` rows of ``row`` bytes each, from address ``source`` on.
 
-    The part goes to ``target_rows`` rows of ``target_row`` bytes at ``target``, ``target_stride`` bytes from start to
-    start. Both sides have the same number of bytes, in the same order.
+    The part goes to ``target_rows`` rows of ``target_row`` bytes each, from address ``target`` on. Both sides have the
+    same number of bytes, in the same order. Strides are the bytes from the start of one row to the start of the next.
     """
 
     source: int
@@ -197,8 +196,7 @@ class _Part:
 
 
 def _copy_part(part: _Part) -> Iterator[CollectiveAction]:
-    """Yield the copies of a part. Each row on the side with the longer rows consists of several rows of the other
-    side."""
+    """Yield the copies of a part. Each row on the side with the longer rows holds several rows of the other side."""
     if part.row == part.target_row:
         yield from copy_rows(
             part.source, part.target, part.rows, part.row, part.stride, part.target_stride
@@ -266,8 +264,7 @@ def _exchange(
 # ---- two levels
 @dataclass(frozen=True)
 class BatchedAllToAll(HierarchicalAlgorithm):
-    """All-to-all of small blocks in two levels. One member of a node sends all blocks that its node has for a member
-    elsewhere.
+    """All-to-all in two levels: one member of a node sends the blocks of its entire node for a member elsewhere.
 
         nodes ((0,1), (2,3)):   0 sends to 2 the blocks of 0 and 1 for 2, 1 sends to 3 those of 0 and 1 for 3, and so on
 

@@ -49,8 +49,7 @@ class CollectiveBroadcast(Collective):
 
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
-        """Yield the copies of the first member's operands. A result that several members share is written by the first
-        of them."""
+        """Yield the copies of the first member's operands. The first of the members that share a result writes it."""
         for k, result in enumerate(ends.buffers.results):
             if ends.index == min(ends.holders_of(k)):
                 yield from copy_rows(ends.operands[0][k], ends.targets[k], 1, result.nbytes)
@@ -72,8 +71,7 @@ class CollectiveBroadcast(Collective):
     def hierarchical_algorithm(
         self, nodes: GroupNodes, buffers: Buffers
     ) -> HierarchicalAlgorithm | None:
-        """Return the algorithm; None if no node but the first has several members, since messages alone are then as
-        good."""
+        """Return the algorithm; None if messages alone are as good, because no other node has several members."""
         others = nodes.nodes[1:]
         return BroadcastRow(nodes, buffers) if any(len(node) > 1 for node in others) else None
 

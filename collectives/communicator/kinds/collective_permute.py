@@ -96,8 +96,7 @@ class CollectivePermute(Collective):
                 yield FillZero(ends.targets[k], result.nbytes)
 
     def overwrites_operands(self, buffers: Buffers) -> bool:
-        """Return whether results are the operands' memory and the pairs form routes, so that a permute in place is
-        possible."""
+        """Return whether a permute in place is possible: results are the operands' memory, and pairs form routes."""
         return buffers.are_in_place and has_routes(self)
 
     def awaited_in_place(self, index: int, buffers: Buffers) -> tuple[list[int], list[int]]:
@@ -177,8 +176,9 @@ def permute_group(pairs: tuple[tuple[int, int], ...]) -> Group:
 
 @dataclass(frozen=True)
 class Route:
-    """Ranks of which each sends to the next one. In a cycle the last rank sends to the first; otherwise the first
-    receives zeros.
+    """Ranks of which each sends to the next one. If ``is_cycle``, the last rank sends to the first.
+
+    Otherwise the first rank receives zeros.
 
     pairs ((0,1),(1,2),(3,4),(4,3))   =>   (0,1,2), no cycle, and (3,4), a cycle
     """
@@ -194,8 +194,7 @@ def has_routes(collective: CollectivePermute) -> bool:
 
 
 def route_through(collective: CollectivePermute, rank: int) -> Route:
-    """Return the route of ``rank``, which is equal on all ranks of the route. ``has_routes(collective)`` must be
-    true."""
+    """Return the route of ``rank``, which is equal on all of its ranks. ``has_routes(collective)`` must be true."""
     before = {target: source for source, target in collective.pairs}
     after = dict(collective.pairs)
     first = rank

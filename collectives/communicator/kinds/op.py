@@ -7,7 +7,7 @@
     NCCL             the calls of one GPU
 
 A transport may move bytes in any of these ways. Its results must equal those of the definition bit by bit, with one
-exception: NCCL reduces in an order of its own.
+exception: NCCL reduces in an order, and rounds narrow floats, in its own way (docs/gpu.md).
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class LinkTraffic:
-    """Pattern of the messages of a kind, for cost models. S is the size in bytes that ``Collective.exchanged_bytes``
-    returns.
+    """Pattern of the messages of a kind, for cost models. S is the value of ``Collective.exchanged_bytes``.
 
     algorithms: the names of algorithms that serve the kind besides "one-shot", in which each member sends to each.
     rounds: the number of times that the data passes around the group; two for an all-reduce, which is a reduce-scatter
@@ -56,7 +55,7 @@ class LinkTraffic:
     each_to_each: bool = False
 
     def sent(self, members: int) -> float:
-        """Return the minimum of bytes that each of ``members`` members has to send, as a multiple of S."""
+        """Return the fewest bytes that each of ``members`` members has to send, as a multiple of S."""
         return 1.0 if self.from_root else self.rounds * (members - 1) / members
 
 
@@ -85,8 +84,7 @@ class Collective(ABC):
 
     # ---- definition
     def combine(self, members: Members) -> Members:
-        """Return the arrays from which ``deliver`` writes the results of every member: the operands, unless a kind
-        reduces them."""
+        """Return the arrays from which ``deliver`` takes each member's results: the operands, unless a kind reduces."""
         return members
 
     @abstractmethod
@@ -100,8 +98,7 @@ class Collective(ABC):
 
     # ---- facts
     def of_rank(self, rank: int, groups: Sequence[Group]) -> Collective:
-        """Return this collective with the group of ``rank``, one of ``groups``. Raises RunError if no group contains
-        ``rank``."""
+        """Return this collective in the one of ``groups`` that contains ``rank``. Raises RunError if none does."""
         for group in groups:
             if rank in group:
                 return replace(self, group=group)
@@ -120,12 +117,12 @@ class Collective(ABC):
         return [i for i in self._others(index) if self.reads(i, index)]
 
     def own_tile(self, operand: T, result: T) -> tuple[T, T, int] | None:
-        """Return (tile, full, dimension) if operand or result is the member's own tile of the other along
-        ``dimension``, else None.
+        """Return (tile, full, dimension) if one of the arrays is the member's own tile of the other, otherwise None.
 
-        The tile may share memory with its part of the full array: no other member writes this part of an all-gather's
-        result, and no other member reads this part of a reduce-scatter's operand. ``operand`` and ``result`` are arrays
-        or descriptions of arrays; both are returned unchanged.
+        ``dimension`` is the one along which tiles follow each other. The tile may share memory with its part of the
+        full array: no other member writes this part of an all-gather's result, and no other member reads this part of a
+        reduce-scatter's operand. ``operand`` and ``result`` are arrays or descriptions of arrays; both are returned
+        unchanged.
         """
         return None
 
@@ -134,8 +131,7 @@ class Collective(ABC):
         return self.same_results
 
     def has_code(self, engine: CollectiveEngine, operands: Sequence[Array]) -> bool:
-        """Return whether ``engine`` has code for the arithmetic of this collective, if any. The answer is equal on
-        every member."""
+        """Return whether ``engine`` can compute this collective's reductions. The answer is equal on every member."""
         return True
 
     # ---- cost
@@ -157,8 +153,7 @@ class Collective(ABC):
         """Yield the copies and reductions of member ``ends.index``, without waits."""
 
     def can_run_in_place(self, buffers: Buffers) -> bool:
-        """Return whether the results are right if members read each other's operands in the bound arrays, without
-        slots."""
+        """Return whether the results are right if members read each other's operands directly, without slots."""
         return True
 
     def overwrites_operands(self, buffers: Buffers) -> bool:
@@ -170,8 +165,7 @@ class Collective(ABC):
         return []
 
     def awaited_in_place(self, index: int, buffers: Buffers) -> tuple[list[int], list[int]]:
-        """Return the members that member ``index`` awaits before its transfer in place, and those that it awaits after
-        it."""
+        """Return the members that member ``index`` awaits before its transfer in place, and those afterwards."""
         return self.sources(index), self.readers(index)
 
     # ---- messages
@@ -201,8 +195,7 @@ class Collective(ABC):
 
     # ---- NCCL
     def nccl_obstacle(self, dtypes: Sequence[np.dtype[Any]], version: int) -> str | None:
-        """Return the reason why NCCL of ``version`` does not run this collective on ``dtypes``, equal on all ranks, or
-        None."""
+        """Return why NCCL of ``version`` cannot run this collective on ``dtypes``, or None; equal on all ranks."""
         return None
 
     @property

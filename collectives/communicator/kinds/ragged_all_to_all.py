@@ -87,16 +87,14 @@ class RaggedAllToAll(Collective):
             )
 
     def unread_overlaps(self) -> list[tuple[int, int]]:
-        """Return the pair of ``output`` and the result, which begins as a copy of it: no other member reads
-        ``output``."""
+        """Return the pair of ``output`` and the result, which begins as its copy. No other member reads ``output``."""
         return [(1, 0)]
 
     # ---- messages
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
     ) -> Iterator[ArrayAction]:
-        """Yield an exchange of the tables, since only senders know the target rows, and then an exchange of rows by
-        Python."""
+        """Yield an exchange of tables, since only senders know the target rows, then an exchange of rows by Python."""
         source, output, input_offsets, send_sizes, output_offsets, _ = operands
         (result,) = results
         count = len(self.group)

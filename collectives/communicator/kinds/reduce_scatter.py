@@ -94,8 +94,7 @@ class ReduceScatter(ReducingCollective):
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
     ) -> Iterator[ArrayAction]:
-        """Yield an exchange in which each member receives the operands of its part, and their reduction in group
-        order."""
+        """Yield an exchange in which each member receives all operands of its part, and their reduction in order."""
         packed = PackedMessages(index, len(self.group))
         reductions: list[ArrayAction] = []
         for operand, result in zip(operands, results, strict=True):
@@ -108,6 +107,7 @@ class ReduceScatter(ReducingCollective):
     def hierarchical_algorithm(
         self, nodes: GroupNodes, buffers: Buffers
     ) -> HierarchicalAlgorithm | None:
+        """Return the chain reduction if the members of each node follow each other and messages alone cost more."""
         if not nodes.is_one_after_the_other:
             return None
         vectors = tuple(Vector(operand.dtype, operand.size) for operand in buffers.operands)
@@ -238,7 +238,6 @@ class FoldedReduceScatter(HierarchicalAlgorithm):
         return member * size, (member + 1) * size
 
     def _of_part(self, result: Array, elements: tuple[int, int], k: int, member: int) -> Array:
-        """Return the view of ``elements`` of vector ``k`` in the flat ``result``, which holds the part of
-        ``member``."""
+        """Return the view of ``elements`` of vector ``k`` in the flat ``result`` of ``member``."""
         first, _ = self._part(k, member)
         return result[elements[0] - first : elements[1] - first]
