@@ -50,7 +50,7 @@ _COMBINE: dict[ReductionKind, Callable[..., Any]] = {
 }
 
 
-#: Reductions that floats have. AND, OR and XOR combine bits, which HLO defines for integers and predicates only.
+#: Reductions that HLO defines for floats. AND, OR and XOR combine the bits of integers and predicates.
 _OF_FLOATS = (
     ReductionKind.SUM,
     ReductionKind.PRODUCT,
@@ -62,7 +62,7 @@ _OF_FLOATS = (
 def can_reduce(dtype: np.dtype[Any], reduction: ReductionKind) -> bool:
     """Return whether native code reduces values of ``dtype`` with the same bits as ``reduce_in_order``.
 
-    It does not for complex products, which NumPy rounds differently from LLVM, nor for bitwise reductions of floats.
+    The bits differ for complex products, which NumPy rounds differently from LLVM. Floats have no bitwise reductions.
     """
     if dtype.kind == "c":
         return reduction is ReductionKind.SUM

@@ -97,7 +97,7 @@ class Communicator(Protocol):
         ...
 
     def allocate_shared(self, num_bytes: int, group: Group) -> Array:
-        """Allocate memory as ``allocate`` does, but one copy for all members of ``group`` that can address it.
+        """Allocate memory as ``allocate`` does, but once for all members of ``group`` if all of them can address it.
 
         Every rank calls this function at the same time, with the group that shares the memory (the rank alone if it
         shares with no other); different groups may pass different sizes. If not all members can address one memory,
@@ -137,7 +137,8 @@ class Communicator(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """Record ``text``, what this rank does, for the error message of a peer that waits for it in vain."""
+        """Record ``text``, which describes the activity of this rank, for the error message of a peer whose wait times
+        out."""
         ...
 
     @property
@@ -158,7 +159,8 @@ class Communicator(Protocol):
     def keep_to_own_cores(self) -> None:
         """Bind the calling thread to this rank's cores, if each rank of the node can have cores of its own.
 
-        Without binding, a kernel that wakes a waiting thread on the core of its waker puts several ranks on one core.
+        Otherwise an operating system that wakes a waiting thread on the core of its waker puts several ranks on one
+        core.
         """
         ...
 
@@ -175,5 +177,5 @@ class Communicator(Protocol):
         ...
 
     def broadcast_bytes(self, data: bytes | None, root: int = 0) -> bytes:
-        """Broadcast ``data`` of ``root`` (MPI_Bcast), and ignore ``data`` of other ranks. Returns it on every rank."""
+        """Return ``data`` of ``root`` on every rank (MPI_Bcast). ``data`` of other ranks is ignored."""
         ...

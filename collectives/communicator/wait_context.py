@@ -55,7 +55,7 @@ class WaitingWorld(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """Record what this rank does as ``text``, for error messages of its peers."""
+        """Record ``text``, which describes the activity of this rank, for error messages of its peers."""
         ...
 
     def prepared_note(self, text: str) -> Callable[[], None]:
