@@ -260,7 +260,7 @@ class Ends:
 
 
 def rows_along(array: Array, dimension: int) -> tuple[int, int]:
-    """Return the number of contiguous pieces of ``array`` that each span all of ``dimension``, and their bytes."""
+    """Return the number of contiguous pieces of ``array`` that each span all of ``dimension``, and the bytes of one."""
     return math.prod(array.shape[:dimension]), math.prod(array.shape[dimension:]) * array.itemsize
 
 
