@@ -1,8 +1,8 @@
-"""Communicators: they run collectives among devices, as threads of one process, as MPI ranks or as GPUs.
+"""Communicators, which run collectives among devices: threads of one process, MPI ranks or GPUs.
 
-This folder holds what every communicator keeps: `interface`, `group`, `memory` and `reduction`. `kinds` has one file
-for each collective: its definition, and how every transport carries it out, in the records of `actions`. Three folders
-are transports: `loopback` (threads of one process), `mpi` (ranks), `nccl` (GPUs). Ranks of one node meet in shared
-memory (`node`); what is left travels as `messages`; groups that span nodes do both (`hierarchical`). `liveness` tells
-which ranks are late, and why.
+The files of this folder serve several communicators: `interface`, `group`, `wait_context` and `native_collective`.
+`kinds` has one file for each collective: its definition, and its actions on every transport, which are records of
+`actions`. Three folders are transports: `loopback` (threads of one process), `mpi` (ranks) and `nccl` (GPUs). Ranks of
+one node exchange data in shared memory (`node`), other ranks by `messages`, and groups that span nodes in both ways
+(`hierarchical`). `liveness` determines which ranks are late, and why.
 """

@@ -1,7 +1,7 @@
-"""Interface of communicators: bind a collective to buffers once; start it and wait for it in each step.
+"""Interface of communicators. A collective is bound to buffers once, then started and awaited in every step.
 
-Every device calls the same collectives in the same order (per group); the compile half proves it before
-the first step. A device is a global rank: replica * num_partitions + partition.
+A device is a global rank: replica * num_partitions + partition. All members of a group start the collectives of this
+group in the same order, which compilation proves before the first step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from spmd.errors import RunError
 
 
 class PeerFailedError(RunError):
-    """Another rank failed first; its own error says why. Carries the rank where it is known."""
+    """Error of a rank that waits for a peer which failed first. The peer's own error states the cause.
+
+    ``rank`` is the failed rank, or None if it is unknown.
+    """
 
     def __init__(self, message: str, rank: int | None = None) -> None:
         super().__init__(message)
@@ -24,74 +27,86 @@ class PeerFailedError(RunError):
 
 
 class BoundCollective(Protocol):
-    """A collective on buffers that were bound to it once: started and awaited any number of times, in turn.
+    """A collective that is bound to its buffers and may run any number of times, one run after the other.
 
-    Between ``start`` and the end of ``wait`` the operands must not be written, and the results neither read nor
-    written, by anyone but the collective: peers may read and write them where they lie. When ``wait`` returns, or
-    ``test`` has answered True, the results are complete and no peer touches this rank's buffers any more. (To memory
-    from ``allocate_shared`` one may still write, but what stands there already.)
+    From ``start`` until ``wait`` returns or ``test`` returns True, the caller must neither write the operands nor
+    access the results: peers may read and write both directly. Afterwards the results are complete, and no peer
+    accesses this rank's buffers. The one exception is memory from ``allocate_shared``: a peer may still write the bytes
+    that the memory already holds.
     """
 
     def start(self) -> None:
-        """Begin, without waiting for anyone. RunError while the run before is under way."""
+        """Start a run and return without waiting for a peer. Raises RunError if the previous run is still in flight."""
         ...
 
     def test(self) -> bool:
-        """Make what progress can be made without waiting; True when it is over."""
+        """Progress the run without blocking. Returns whether the run is complete."""
         ...
 
     def wait(self) -> None:
-        """Block until it is over. CollectiveTimeoutError names who is missing."""
+        """Block until the run is complete.
+
+        Raises CollectiveTimeoutError, which names the ranks that are missing, if the run cannot complete.
+        """
         ...
 
     def complete(self) -> None:
-        """``start`` and ``wait``, for those who have nothing to do in between."""
+        """Start a run and block until it is complete, as ``start`` and ``wait`` do with no work in between."""
         ...
 
 
 class Communicator(Protocol):
     """One device's end of the communication among all devices of a program.
 
-    Set-up goes ``allocate`` and ``allocate_shared``, ``bind`` for each collective, ``connect``. Every rank makes the
-    same calls in the same order; ``connect`` checks it where ranks are processes.
+    Set-up consists of ``allocate`` and ``allocate_shared``, then ``bind`` for each collective, then ``connect``. Every
+    rank makes the same set-up calls in the same order; ``connect`` checks this if ranks are processes.
     """
 
     @property
     def rank(self) -> int:
-        """This device, 0 <= rank < size."""
+        """Return the rank of this device, 0 <= rank < size."""
         ...
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Return the number of devices."""
+        ...
 
     @property
     def cores(self) -> int:
-        """The number of cores reserved for each device (>= 1): the size of its thread team. It is equal on all
-        devices."""
+        """Return the number of cores reserved for each device (>= 1), which is the size of its thread team.
+
+        The number is equal on all devices.
+        """
         ...
 
     @property
     def spins(self) -> int:
-        """The number of polls for late ranks before a thread gives up its core: few if devices outnumber cores."""
+        """Return the number of polls for late ranks before a thread yields its core.
+
+        The number is low if devices outnumber cores.
+        """
         ...
 
     def allocate(self, num_bytes: int) -> Array:
-        """Memory for a device, as bytes: zeros, aligned to 64 bytes, freed when nobody uses the array any more.
+        """Allocate ``num_bytes`` bytes of memory for this device, filled with zeros and aligned to 64 bytes.
 
-        Collectives are fastest on arrays within it.
+        The memory is freed when the last array that refers to it is released. Collectives are fastest on arrays within
+        such memory. Raises RunError if there is not enough memory.
         """
         ...
 
     def allocate_shared(self, num_bytes: int, group: Group) -> Array:
-        """Memory as from ``allocate``, but the very same for all of ``group`` where they reach each other's memory.
+        """Allocate memory as ``allocate`` does, but once for all members of ``group`` if all of them can address it.
 
-        Every rank calls it at the same time, each for the group that holds it (itself alone, if need be); groups that
-        hold different ranks may ask for different sizes. Where members do not all reach one memory, each gets its own.
+        Every rank calls this function at the same time, with the group that shares the memory (the rank alone if it
+        shares with no other); different groups may pass different sizes. If not all members can address one memory,
+        each gets its own.
 
-        It is for results that are the same for all of ``group``: those of an all-reduce, an all-gather or a
-        collective-broadcast among all of these ranks, perhaps among more. Nobody else writes there. They write it
-        when all have started, so a rank must have read what lay there before, by itself or as an operand, before it
-        starts.
+        The memory is meant for results that are equal on all members: those of an all-reduce, an all-gather or a
+        collective-broadcast among at least the ranks of ``group``. No other op may write there. The members write it
+        once all have started the collective, so a rank must have finished reading the previous contents before it
+        starts, also those that it reads as an operand of another collective.
         """
         ...
 
@@ -102,53 +117,65 @@ class Communicator(Protocol):
         operands: Sequence[Array],
         results: Sequence[Array],
     ) -> BoundCollective:
-        """Prepare ``collective``, which must hold this rank in its group, on these arrays.
+        """Bind ``collective`` to arrays. Returns the bound collective, which may be started after ``connect``.
 
-        ``operands`` and ``results`` are C-contiguous arrays, results written in place. Each result of an all-reduce, an
-        all-to-all or a permute may be its operand's memory, an operand of an all-gather its own tile of the result, and
-        a result of a reduce-scatter its own part of the operand, which saves bytes. ``name`` is the instruction's and
-        appears in errors. To be started after ``connect``. RunError where results that differ among members lie in
-        memory that these share, or where others share it.
+        ``operands`` and ``results`` are C-contiguous arrays, and the collective writes the results in place. Some
+        results may share memory with operands, which saves bytes: each result of an all-reduce, an all-to-all or a
+        permute with its own operand, the operand of an all-gather with its own tile of the result, and the result of a
+        reduce-scatter with its own part of the operand. ``name`` is the name of the instruction and appears in errors.
+
+        Raises RunError if this rank is not in the group of ``collective``, if results that differ among members lie in
+        memory that members share, or if a result lies in memory that ranks outside the group share.
         """
         ...
 
     def connect(self) -> None:
-        """Join what was bound since the last time with the peers. RunError, on every rank alike, where ranks differ."""
+        """Prepare the collectives bound since the last call for their first start. Every rank calls this function.
+
+        Raises RunError, on every rank, if members of a group have bound different collectives.
+        """
         ...
 
     def note(self, text: str) -> None:
-        """Leave word of what this rank does, for the message of a peer that waits for it in vain."""
+        """Record ``text``, which describes the activity of this rank, for the error message of a peer whose wait times
+        out."""
         ...
 
     @property
     def position(self) -> memoryview:
-        """Words that hold the position of this rank in its program, for peers that wait for it (status_table.py)."""
+        """Return the 64-bit words in which an executor stores this rank's position in its program (status_table.py).
+
+        Error messages of peers that wait for this rank name the position.
+        """
         ...
 
     def register_program(self, program: Explains) -> int:
-        """The number, the same on every rank, of a program that is loaded and will be run; it is not kept alive."""
+        """Register a loaded program, for error messages. Returns its number, which is equal on every rank.
+
+        The communicator keeps only a weak reference to the program.
+        """
         ...
 
     def keep_to_own_cores(self) -> None:
         """Bind the calling thread to this rank's cores, if each rank of the node can have cores of its own.
 
-        Otherwise a system that wakes a waiting thread on the core of its waker puts ranks on one core.
+        Otherwise an operating system that wakes a waiting thread on the core of its waker puts several ranks on one
+        core.
         """
         ...
 
     def barrier(self) -> None:
-        """Return when every rank has called it."""
+        """Block until every rank has called this function (MPI_Barrier)."""
         ...
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
-        """Gather `data` of all ranks (MPI_Allgatherv). Returns the list in rank order on every rank."""
+        """Gather ``data`` of all ranks (MPI_Allgatherv). Returns the list in rank order on every rank."""
         ...
 
     def gather_bytes(self, data: bytes, root: int = 0) -> list[bytes] | None:
-        """Gather `data` of all ranks (MPI_Gatherv). Returns the list in rank order on `root` and None on the other
-        ranks."""
+        """Gather ``data`` of all ranks (MPI_Gatherv). Returns the list in rank order on ``root``, elsewhere None."""
         ...
 
     def broadcast_bytes(self, data: bytes | None, root: int = 0) -> bytes:
-        """Broadcast `data` of `root` (MPI_Bcast). Returns it on every rank."""
+        """Return ``data`` of ``root`` on every rank (MPI_Bcast). ``data`` of other ranks is ignored."""
         ...

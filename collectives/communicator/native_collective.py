@@ -1,4 +1,4 @@
-"""A collective of native actions, started and awaited; Python runs only if a member is late."""
+"""A bound collective that native code runs. Python takes part in a wait only if a member is late."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _TURNS = 30
 
 
 class NativeCollective:
-    """A BoundCollective. Between ``start`` and the end of ``wait`` its peers use its buffers, afterwards never."""
+    """A BoundCollective whose actions run in native code.
+
+    Peers access its buffers between ``start`` and the end of ``wait``, and at no other time.
+    """
 
     def __init__(
         self,
@@ -31,9 +34,10 @@ class NativeCollective:
         *,
         needs_progress: bool = False,
     ) -> None:
-        """``spins``: how often to look again at a member that is late before giving up the core.
+        """Create the collective of one rank on ``buffers``. ``load`` provides its actions.
 
-        needs_progress: its actions wait for messages, so it progresses only while it is polled.
+        spins: polls at a wait for a late member before the core is yielded. needs_progress: the actions wait for
+        messages, which progress only while the collective is polled.
         """
         self.collective = collective
         self.name = name
@@ -50,46 +54,59 @@ class NativeCollective:
         self._keep: tuple[object, ...] = ()
 
     def load(self, program: LoadedCollective, keep: tuple[object, ...]) -> None:
-        """``keep``: the memory that the program addresses, beside the buffers."""
+        """Set the loaded actions. ``keep``: owners of the memory that ``program`` addresses, the buffers excepted."""
         self._start = self._start_first
         self._look = program.advancing(0)
         self._spin = program.advancing(self._spins)
         self._keep = keep
-        self._program = program  # last, since another thread may look
+        self._program = program  # last: another thread may be waiting for ``is_loaded``
 
     def _start_first(self) -> int:
-        """Only now is the program asked how: its code may have been compiled since ``load``."""
+        """Start the first run, and keep the start function of the program for later runs.
+
+        The function is requested here and not in ``load``: the request waits until its code is compiled.
+        """
         self._start = self._loaded.start
         return self._start()
 
     @property
     def group(self) -> Group:
+        """Return the ranks among which the collective runs."""
         return self.collective.group
 
     @property
     def is_loaded(self) -> bool:
+        """Return whether the collective has its actions and may be started."""
         return self._program is not None
 
     @property
     def address(self) -> int:
-        """The address of its actions, for native code that starts it and waits for it. Raises RunError before
-        ``connect``."""
+        """Return the address of the program, by which native code starts it and waits for it.
+
+        Raises RunError before ``connect``.
+        """
         return self._loaded.address
 
     @property
     def run(self) -> int:
-        """A number that differs from run to run."""
+        """Return a number that grows from run to run, by which a waiting thread tells runs apart.
+
+        The number may be constant in a group of one, which never waits.
+        """
         return self._loaded.run
 
     def missing(self) -> list[int]:
-        """The members for which it waits."""
+        """Return the ranks whose signals or messages the current run awaits; an empty list if it is not blocked."""
         return self._loaded.missing()
 
     def enter(self) -> None:
-        """Native code has started it: from here on the world lets it go on, too, until it is over."""
+        """Add this collective, which native code has started, to the collectives in flight of its rank.
+
+        Other waits of the rank then progress it until it is complete.
+        """
         self._enter(self)
 
-    # Where nothing is amiss, start and wait cost two calls of native code and a note: an RunStatus is 0 then.
+    # If no member is late, a run costs two native calls and a note: the status is then RunStatus.COMPLETE, which is 0.
     def start(self) -> None:
         self._note_start()
         status = self._start()
@@ -97,7 +114,7 @@ class NativeCollective:
             self._enter(self)
 
     def complete(self) -> None:
-        """Start and wait, with nothing to do in between: it is in flight only if a member is late."""
+        """Start a run and wait for it. The collective enters the collectives in flight only if a member is late."""
         self._note_start()
         status = self._start()
         if status <= _BLOCKED:
@@ -120,7 +137,7 @@ class NativeCollective:
         status = self._spin()
         turns = 0
         while status == _BLOCKED and turns < _TURNS:
-            # Most who are late are about to come: on this very core, where ranks outnumber cores.
+            # Most late members are about to arrive. If ranks outnumber cores, they may need this core to do so.
             os.sched_yield()
             status = self._spin()
             turns += 1
@@ -129,16 +146,19 @@ class NativeCollective:
         self._retire(self)
 
     def wait_long(self) -> None:
-        """Wait for late members, and progress all other collectives in flight, which their peers may wait for."""
+        """Wait for late members, and progress all collectives in flight, for which these members may wait.
+
+        Raises CollectiveTimeoutError if members do not arrive.
+        """
         self._world.wait_until(self._progress_and_spin, self.name, self.group, self.missing)
 
     def fail(self, status: int) -> NoReturn:
-        """RunError for an ``status`` that is neither COMPLETE nor BLOCKED."""
+        """Raise the RunError of ``status``, which is neither COMPLETE nor BLOCKED."""
         if status == RunStatus.OUT_OF_BOUNDS:
             raise RunError(f"{self.name}: offsets and sizes point outside of an array")
         if status == RunStatus.MESSAGES_FAILED:
             raise RunError(f"{self.name}: messages fail: {self._loaded.failure()}")
-        self._loaded  # noqa: B018 - which raises where there are no actions
+        self._loaded  # noqa: B018 - raises if no actions are loaded
         raise RunError(f"{self.name} is started again before it was waited for")
 
     @property
@@ -160,5 +180,5 @@ class NativeCollective:
 
 
 def _misused() -> int:
-    """Stands for native code until there is some."""
+    """Return MISUSED. The function takes the place of native code until ``load``."""
     return RunStatus.MISUSED

@@ -1,8 +1,8 @@
 """Actions of a collective on the arrays of one rank, as plain data, and their execution by Python.
 
-Actions follow one after the other, and any number of runs makes the same ones on the same arrays. Native code runs them
-where it can (``native_message_actions``); ``exchanges_of`` is what they mean, and what runs the others. Members of the
-group are named by their index in it.
+Actions run one after the other, and every run of a collective repeats the same actions on the same arrays.
+``exchanges_of`` defines their meaning. Native code runs them if it can (``native_message_actions``), otherwise
+``exchanges_of`` does. Members of the group are identified by their index in the group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ Message: TypeAlias = tuple[int, Array]
 
 @dataclass(frozen=True, eq=False)
 class Copy:
-    """Arrays of one shape and type, of any strides; they are the same memory or have none in common."""
+    """Copy of ``source`` to ``target``, which have one shape and type and any strides.
+
+    The two arrays are either the same memory or have no bytes in common.
+    """
 
     source: Array
     target: Array
@@ -32,17 +35,17 @@ class Copy:
 
 @dataclass(frozen=True, eq=False)
 class Zero:
-    """``target`` is C-contiguous."""
+    """Fill of the C-contiguous array ``target`` with zeros."""
 
     target: Array
 
 
 @dataclass(frozen=True, eq=False)
 class Reduce:
-    """``target`` = values[0] op values[1] op ..., all C-contiguous, of one size (``reduce_in_order``).
+    """Reduction ``target`` = values[0] op values[1] op ... of C-contiguous arrays of one size (``reduce_in_order``).
 
-    It may be one of the values. They have one type; but the first of several may be a prefix, in the type in which the
-    others are combined, and so may ``target``.
+    ``target`` may be one of the values. All arrays have one type, with two exceptions: the first of several values and
+    ``target`` may be prefixes (partial reductions) in the accumulator type of the other values (``accumulator_type``).
     """
 
     values: tuple[Array, ...]
@@ -52,9 +55,10 @@ class Reduce:
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Messages to and from other members; the next action is made when all have come and all sent ones may be written.
+    """Messages to and from other members.
 
-    What goes from one member to another arrives in the order in which it stands here.
+    The next action runs when all messages have been received and the sent arrays may be overwritten. The messages from
+    one member to another are received in the order in which they are sent.
     """
 
     sends: tuple[Message, ...] = ()
@@ -63,14 +67,17 @@ class Exchange:
 
 @dataclass(frozen=True)
 class LocalBarrier:
-    """The members on one node come together, in a group that spans nodes (``hierarchical``); numbered within a run."""
+    """A barrier among the members on one node, in a group that spans nodes (``hierarchical``).
+
+    ``number`` is the position among the barriers of a run, from 1.
+    """
 
     number: int
 
 
 @dataclass(frozen=True, eq=False)
 class Deferred:
-    """Action that depends on the data and runs in Python: local work, then an exchange if it returns one."""
+    """Action that depends on the data and runs in Python: local work, then the exchange that it returns, if any."""
 
     work: Callable[[], Exchange | None]
 
@@ -79,7 +86,10 @@ ArrayAction: TypeAlias = Copy | Zero | Reduce | Exchange | LocalBarrier | Deferr
 
 
 def exchanges_of(actions: Sequence[ArrayAction]) -> Iterator[Exchange | LocalBarrier]:
-    """Yield the exchanges and local barriers of one run, each when it is due. Ask for the next one when it is over."""
+    """Perform the local actions of one run, and yield each exchange and local barrier when it is due.
+
+    The caller completes the exchange or barrier before it advances the iterator.
+    """
     for action in actions:
         due = _perform(action)
         if due is not None:
@@ -87,7 +97,7 @@ def exchanges_of(actions: Sequence[ArrayAction]) -> Iterator[Exchange | LocalBar
 
 
 def _perform(action: ArrayAction) -> Exchange | LocalBarrier | None:
-    """Work of the rank's own; otherwise what it is."""
+    """Perform ``action`` if it is local. Returns the exchange or barrier that the caller must perform, if any."""
     if isinstance(action, Copy):
         np.copyto(action.target, action.source)
     elif isinstance(action, Zero):
@@ -102,37 +112,37 @@ def _perform(action: ArrayAction) -> Exchange | LocalBarrier | None:
 
 
 def concatenate(values: Sequence[Array], dimension: int, result: Array) -> Iterator[Copy]:
-    """``result`` becomes the values, one after the other along ``dimension``."""
+    """Yield the copies that concatenate ``values`` along ``dimension`` in ``result``."""
     for value, view in zip(values, _views(values, dimension, result), strict=True):
         yield Copy(value, view)
 
 
 def separate(value: Array, dimension: int, results: Sequence[Array]) -> Iterator[Copy]:
-    """The results become parts of ``value``, one after the other along ``dimension``."""
+    """Yield the copies of consecutive parts of ``value`` along ``dimension`` to ``results``."""
     for view, result in zip(_views(results, dimension, value), results, strict=True):
         yield Copy(view, result)
 
 
 def _views(parts: Sequence[Array], dimension: int, joined: Array) -> list[Array]:
-    """Return the views of ``joined`` in which the parts lie."""
+    """Return the views of ``joined`` that hold ``parts``, which follow each other along ``dimension``."""
     ends = np.cumsum([part.shape[dimension] for part in parts])
     return np.split(joined, ends[:-1], axis=dimension)
 
 
-# ---- one exchange of messages, put together for all operands of a collective
+# ---- one exchange of messages for all operands of a collective
 #
-# Buffers may lie on each other: results on operands that are still to be sent, or to be read by this member. Then what
-# comes, or the member's own part, goes through memory of its own.
+# Buffers may overlap: a result may lie on an operand that has yet to be sent, or to be read by this member. A received
+# message, or the member's own part, then goes through a temporary array.
 
 
 @dataclass
 class PackedMessages:
-    """Messages that member ``index`` of ``count`` sends and receives in one exchange, packed operand by operand.
+    """Messages that member ``index`` of ``count`` sends and receives in one exchange, for all operands of a collective.
 
-    Methods add messages to it, and give the actions that come after the exchange, if any, for who puts all together:
+    Methods add messages and return the actions that must follow the exchange. The caller assembles the sequence:
 
         packed = PackedMessages(index, count)
-        after = packed.receive(parts, places)
+        after = packed.receive(parts, destinations)
         actions = (*packed.exchange(), *after)
     """
 
@@ -143,26 +153,29 @@ class PackedMessages:
 
     @property
     def others(self) -> list[int]:
+        """Return the indices of the other members."""
         return [member for member in range(self.count) if member != self.index]
 
     def exchange(self) -> Iterator[Exchange]:
-        """Nothing where nothing is sent or received."""
+        """Yield the exchange of all messages added so far; nothing if there are none."""
         if self.sends or self.receives:
             yield Exchange(tuple(self.sends), tuple(self.receives))
 
     def swap(self, parts: Sequence[Array], inboxes: Sequence[Array]) -> None:
-        """Every other member gets its one of ``parts``; what it has for this member comes to its one of ``inboxes``."""
+        """Send ``parts[i]`` to each other member i, and receive the message of member i into ``inboxes[i]``.
+
+        All these arrays are C-contiguous.
+        """
         self.sends += [(member, parts[member]) for member in self.others]
         self.receives += [(member, inboxes[member]) for member in self.others]
 
     def receive(
         self, parts: Sequence[Array], destinations: Sequence[Array], in_use: Sequence[Array] = ()
     ) -> list[ArrayAction]:
-        """Send ``parts`` as ``swap`` does, and receive into ``destinations`` of any strides.
+        """Send ``parts`` as ``swap`` does, and receive into ``destinations``, which may have any strides.
 
-        The own part is copied to its destination.
-
-        in_use: what is sent, or read after the exchange: no message may come there. The own part is copied first.
+        in_use: arrays that are sent, or read after the exchange, so that no message may be received there. Returns the
+        copies after the exchange: first the member's own part to its destination, then messages from temporary arrays.
         """
         laying: list[ArrayAction] = []
         self.sends += [(member, parts[member]) for member in self.others]
@@ -177,8 +190,10 @@ class PackedMessages:
     def receive_from(
         self, member: int, destination: Array, in_use: Sequence[Array] = ()
     ) -> list[Copy]:
-        """Receive a message of ``member`` directly into ``destination``, or through an inbox if that is not contiguous
-        or in use."""
+        """Receive a message of ``member`` into ``destination``. Returns the copy that must follow the exchange, if any.
+
+        The message goes through a temporary array if ``destination`` is not contiguous or overlaps one of ``in_use``.
+        """
         is_free = destination.flags.c_contiguous and not any(
             overlap(destination, one) for one in in_use
         )
@@ -193,9 +208,10 @@ class PackedMessages:
         result: Array,
         results: Sequence[Array],
     ) -> list[ArrayAction]:
-        """After the exchange ``result`` becomes the reduction of what every member has as its part for this one.
+        """Exchange ``parts`` as ``swap`` does. Returns the actions that reduce all members' parts for this member.
 
-        results: all that is written then.
+        The reduction is in group order and goes to ``result``. results: all arrays that are written after the exchange;
+        if the member's own part overlaps one of them, a copy of the part is reduced.
         """
         values = [np.empty(result.shape, result.dtype) for _ in range(self.count)]
         self.swap(parts, values)
@@ -207,13 +223,15 @@ class PackedMessages:
 
 
 def _is_same(one: Array, other: Array) -> bool:
-    """Return whether two arrays of one shape are the same memory, element on element."""
+    """Return whether two arrays of one shape have their elements at the same addresses."""
     return starts_at(one) == starts_at(other) and one.strides == other.strides
 
 
 def contiguous_parts(operand: Array, count: int, dimension: int) -> tuple[list[Array], list[Copy]]:
-    """Return ``count`` contiguous parts of ``operand`` along ``dimension``, and the copies that fill those that are no
-    views of it."""
+    """Split ``operand`` into ``count`` equal parts along ``dimension``.
+
+    Returns the parts, each a contiguous view or a new array, and the copies that fill the new arrays.
+    """
     parts: list[Array] = []
     copies: list[Copy] = []
     for view in np.split(operand, count, axis=dimension):

@@ -1,6 +1,6 @@
-"""Actions of a collective among GPUs as plain data: calls of NCCL, copies, and the builder that makes them.
+"""Actions of a collective among GPUs as plain data: NCCL calls, copies, and a builder of both.
 
-Elements move as bytes; only reductions know types.
+Data moves as bytes; only reductions have an element type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spmd.shape import PrimitiveType
 
 
 class NcclType(IntEnum):
-    """ncclDataType_t; the 8-bit floats since 2.24."""
+    """Element type of NCCL (ncclDataType_t). NCCL has the 8-bit floats since version 2.24."""
 
     INT8 = 0
     UINT8 = 1
@@ -35,6 +35,7 @@ class NcclType(IntEnum):
 
     @property
     def num_bytes(self) -> int:
+        """Return the size of one element in bytes."""
         return _TYPE_BYTES[self]
 
 
@@ -42,7 +43,7 @@ _TYPE_BYTES = dict(zip(NcclType, (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1), strict=Tr
 
 
 class NcclOperation(IntEnum):
-    """ncclRedOp_t."""
+    """Reduction of NCCL (ncclRedOp_t)."""
 
     SUM = 0
     PRODUCT = 1
@@ -73,7 +74,7 @@ _OPERATIONS = {
     ReductionKind.MIN: NcclOperation.MIN,
     ReductionKind.MAX: NcclOperation.MAX,
 }
-#: Of 0 and 1, a byte each.
+#: Reductions of predicates, which are bytes of 0 or 1, as operations on unsigned 8-bit integers.
 _OF_TRUTH = {
     ReductionKind.SUM: NcclOperation.MAX,
     ReductionKind.PRODUCT: NcclOperation.MIN,
@@ -87,7 +88,10 @@ _PAIRS_OF = {PrimitiveType.C64: NcclType.FLOAT32, PrimitiveType.C128: NcclType.F
 
 @dataclass(frozen=True)
 class NcclReduction:
-    """``parts``: elements of ``kind`` that make one of the array's: two for a complex number."""
+    """Element type and operation by which NCCL reduces an array.
+
+    ``parts`` is the number of NCCL elements for each element of the array: two for a complex number, otherwise one.
+    """
 
     kind: NcclType
     operation: NcclOperation
@@ -97,7 +101,10 @@ class NcclReduction:
 def nccl_reduction(
     dtype: np.dtype[Any], reduction: ReductionKind, version: int
 ) -> NcclReduction | str:
-    """Return how NCCL of ``version`` reduces values of ``dtype``, or a sentence that says why it cannot."""
+    """Return how NCCL reduces values of ``dtype``, or a sentence that says why it cannot.
+
+    ``version`` is the number that ncclGetVersion gives, for example 23004 for 2.30.4.
+    """
     element = PrimitiveType.from_numpy(dtype)
     if element is PrimitiveType.PRED and reduction in _OF_TRUTH:
         return NcclReduction(NcclType.UINT8, _OF_TRUTH[reduction])
@@ -114,13 +121,13 @@ def nccl_reduction(
 
 
 def version_text(version: int) -> str:
-    """23004 is 2.30.4."""
+    """Return the text of NCCL's version number, for example "2.30.4" for 23004."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
 @dataclass(frozen=True)
 class DeviceArray:
-    """A row-major array in a GPU's memory: where it begins, and what it is."""
+    """A row-major array in GPU memory: the address of its first byte, its element type and its shape."""
 
     pointer: int
     dtype: np.dtype[Any]
@@ -135,6 +142,7 @@ class DeviceArray:
         return self.size * self.dtype.itemsize
 
     def overlaps(self, other: DeviceArray) -> bool:
+        """Return whether the two arrays have bytes in common."""
         return (
             self.pointer < other.pointer + other.nbytes
             and other.pointer < self.pointer + self.nbytes
@@ -143,7 +151,10 @@ class DeviceArray:
 
 @dataclass(frozen=True)
 class CopyRows:
-    """``rows`` rows of ``row_bytes`` bytes; pitches: bytes from one row's begin to the next one's."""
+    """Copy of ``rows`` rows of ``row_bytes`` bytes each (cudaMemcpy2D).
+
+    Pitches are the bytes from the start of one row to the start of the next, at addresses ``target`` and ``source``.
+    """
 
     target: int
     target_pitch: int
@@ -155,7 +166,7 @@ class CopyRows:
 
 @dataclass(frozen=True)
 class Zero:
-    """``num_bytes`` of zeros from ``target`` on."""
+    """Fill of ``num_bytes`` bytes from address ``target`` on with zeros."""
 
     target: int
     num_bytes: int
@@ -163,7 +174,7 @@ class Zero:
 
 @dataclass(frozen=True)
 class AllReduceCall:
-    """ncclAllReduce of ``count`` elements."""
+    """Call of ncclAllReduce on ``count`` elements."""
 
     send: int
     receive: int
@@ -174,7 +185,7 @@ class AllReduceCall:
 
 @dataclass(frozen=True)
 class ReduceScatterCall:
-    """ncclReduceScatter; ``count`` elements are received."""
+    """Call of ncclReduceScatter, by which each member receives ``count`` elements."""
 
     send: int
     receive: int
@@ -185,7 +196,7 @@ class ReduceScatterCall:
 
 @dataclass(frozen=True)
 class AllGatherCall:
-    """ncclAllGather; ``count`` bytes are sent."""
+    """Call of ncclAllGather, by which each member sends ``count`` bytes."""
 
     send: int
     receive: int
@@ -194,7 +205,7 @@ class AllGatherCall:
 
 @dataclass(frozen=True)
 class BroadcastCall:
-    """ncclBroadcast of ``count`` bytes from the first member."""
+    """Call of ncclBroadcast, by which the first member sends ``count`` bytes to all."""
 
     send: int
     receive: int
@@ -203,7 +214,7 @@ class BroadcastCall:
 
 @dataclass(frozen=True)
 class SendCall:
-    """ncclSend of ``count`` bytes to member ``peer``."""
+    """Call of ncclSend, which sends ``count`` bytes to member ``peer``."""
 
     source: int
     count: int
@@ -212,7 +223,7 @@ class SendCall:
 
 @dataclass(frozen=True)
 class ReceiveCall:
-    """ncclRecv of ``count`` bytes from member ``peer``."""
+    """Call of ncclRecv, which receives ``count`` bytes from member ``peer``."""
 
     target: int
     count: int
@@ -227,28 +238,33 @@ NcclCall: TypeAlias = (
 
 @dataclass(frozen=True)
 class DeviceActions:
-    """In this order: what is laid out for NCCL, its calls in one group, what is put where it belongs."""
+    """Actions of one rank, in the order in which they run.
+
+    before: local actions that prepare what NCCL sends. calls: NCCL calls, issued as one group (ncclGroupStart). after:
+    local actions that store what NCCL has received.
+    """
 
     before: tuple[LocalAction, ...] = ()
     calls: tuple[NcclCall, ...] = ()
     after: tuple[LocalAction, ...] = ()
 
 
-# ---- builder
-
-
+#: Scratch is reserved in multiples of this many bytes.
 SCRATCH_ALIGNMENT = 256
 
 
 # ---- builder
 #
-# NCCL joins and cuts whole pieces of memory. Along a dimension that is not the first one, what belongs to a member is a
-# *block*: as many rows as all dimensions before it have elements, each at a pitch. It is copied to or from scratch.
+# NCCL concatenates and splits contiguous memory only. The part of a member along another dimension than the first is a
+# *block*: a row for each index of the dimensions before it, at a constant pitch. It is copied to or from scratch.
 
 
 @dataclass(frozen=True)
 class Block:
-    """``rows`` rows of ``row_bytes`` bytes from ``pointer`` on, ``pitch`` bytes from one to the next."""
+    """Rows in GPU memory at a constant pitch: ``rows`` rows of ``row_bytes`` bytes, the first at address ``pointer``.
+
+    ``pitch`` is the number of bytes from the start of one row to the start of the next.
+    """
 
     pointer: int
     pitch: int
@@ -257,11 +273,12 @@ class Block:
 
     @staticmethod
     def of_array(array: DeviceArray) -> Block:
+        """Return the entire array as a block of one row."""
         return Block(array.pointer, array.nbytes, array.nbytes, 1)
 
     @staticmethod
     def part(array: DeviceArray, index: int, count: int, dimension: int) -> Block:
-        """The ``index``-th of ``count`` equal parts along ``dimension``."""
+        """Return the ``index``-th of ``count`` equal parts of ``array`` along ``dimension``."""
         rows = math.prod(array.shape[:dimension])
         pitch = array.nbytes // rows if rows else 0
         row_bytes = pitch // count
@@ -269,7 +286,7 @@ class Block:
 
     @staticmethod
     def parts(array: DeviceArray, count: int, dimension: int) -> list[Block]:
-        """Return all of ``count`` equal parts along ``dimension``."""
+        """Return all of ``count`` equal parts of ``array`` along ``dimension``."""
         return [Block.part(array, index, count, dimension) for index in range(count)]
 
     @property
@@ -278,17 +295,19 @@ class Block:
 
     @property
     def is_dense(self) -> bool:
+        """Return whether there are no gaps between rows."""
         return self.rows <= 1 or self.pitch == self.row_bytes
 
     def at(self, pointer: int) -> Block:
-        """Return a block of the same rows at ``pointer``, without gaps."""
+        """Return a block of as many rows of this size at address ``pointer``, without gaps."""
         return Block(pointer, self.row_bytes, self.row_bytes, self.rows)
 
 
 @dataclass
 class DeviceActionBuilder:
-    """Actions as they are put together. ``scratch``: where this communicator's begins; ``scratch_bytes``: used of it so
-    far.
+    """Builder of the actions of member ``index`` of ``count``.
+
+    ``scratch`` is the address of the communicator's scratch, of which ``scratch_bytes`` bytes are reserved so far.
     """
 
     index: int
@@ -300,16 +319,20 @@ class DeviceActionBuilder:
     after: list[LocalAction] = field(default_factory=list)
 
     def actions(self) -> DeviceActions:
+        """Return all actions added so far."""
         return DeviceActions(tuple(self.before), tuple(self.calls), tuple(self.after))
 
     def allocate_scratch(self, num_bytes: int) -> int:
-        """Address of scratch that this collective has for itself."""
+        """Reserve ``num_bytes`` bytes of scratch that no other part of this collective uses. Returns their address."""
         start = self.scratch + self.scratch_bytes
         self.scratch_bytes += -(-num_bytes // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
         return start
 
     def packed(self, block: Block, *, always: bool = False) -> int:
-        """Return the address at which the block's bytes lie without gaps before NCCL is called; copies if necessary."""
+        """Return an address at which the bytes of ``block`` lie without gaps when NCCL is called.
+
+        The block is copied to scratch if it has gaps, or ``always``.
+        """
         if block.is_dense and not always:
             return block.pointer
         dense = block.at(self.allocate_scratch(block.nbytes))
@@ -319,18 +342,20 @@ class DeviceActionBuilder:
 
 @dataclass(frozen=True)
 class DeviceBuffers:
+    """Operands and results of a collective on one GPU."""
+
     operands: tuple[DeviceArray, ...]
     results: tuple[DeviceArray, ...]
 
     @property
     def are_exchanged_in_place(self) -> bool:
-        """Return whether some result lies on some operand."""
+        """Return whether some result overlaps some operand."""
         return any(map(self._is_written, self.operands))
 
     def is_lost(self, k: int, *, in_place: bool) -> bool:
-        """Return whether operand ``k`` is written before all is read.
+        """Return whether operand ``k`` may be overwritten before it is read entirely, because a result overlaps it.
 
-        in_place: whether its own result may lie where it does.
+        in_place: the operand's own result may overlap it, as calls of NCCL in place allow.
         """
         own = [] if in_place else [self.results[k]]
         others = [*self.results[:k], *self.results[k + 1 :], *own]
@@ -341,7 +366,10 @@ class DeviceBuffers:
 
 
 def copied(source: Block, target: Block) -> list[CopyRows]:
-    """Nothing where there is nothing to copy. As many bytes each; unless one is dense, as many rows, too."""
+    """Return the copy of ``source`` to ``target``; an empty list if no byte has to move.
+
+    Both blocks have equally many bytes. If both have gaps, their rows have the same size.
+    """
     if source.nbytes == 0 or source == target:
         return []
     if source.is_dense and target.is_dense:

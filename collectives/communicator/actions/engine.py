@@ -1,6 +1,6 @@
-"""Interface of engines: what runs actions (``shared_actions``) and barriers as native code.
+"""Interface of engines, which run barriers and the actions of ``shared_actions`` as native code.
 
-An engine is given to the communicator; ``runtime/cpu/collective/collective_engine.py`` is one.
+Communicators receive an engine from their creator; ``runtime/cpu/collective/collective_engine.py`` defines one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BarrierRecord:
-    """One member's part in a barrier, as addresses of 64-bit words in this process.
+    """One member's part in a barrier of ``members`` members.
 
-    own: this member's arrivals. come: the arrivals of all members. opened: number of the last passage that is over; the
-    last member to arrive sets it. spin_limit: polls of ``opened`` before the member sleeps.
+    own, come and opened are addresses of 64-bit words in this process. own: the number of this member's arrivals. come:
+    the number of arrivals of all members. opened: the number of the last passage that is over; the last member to
+    arrive sets it. spin_limit: polls of ``opened`` before the member sleeps.
     """
 
     members: int
@@ -32,76 +33,86 @@ class BarrierRecord:
 
 
 class LoadedBarrier(Protocol):
-    """Native code for one member."""
+    """A barrier in native code, for one member."""
 
     @property
     def number(self) -> int:
-        """The number of the last passage that has begun."""
+        """Return the number of the last passage that this member has entered, from 1; 0 before the first."""
         ...
 
     def enter(self) -> int:
-        """Come to the next passage, and wait: 0 when it is over."""
+        """Enter the next passage and wait as ``wait`` does. Returns 0 if all members have entered it."""
         ...
 
     def wait(self) -> int:
-        """Wait again, for a while or until a signal comes: 0 when it is over."""
+        """Wait for the other members until a timeout or a signal. Returns 0 if all have entered the passage."""
         ...
 
 
 class BarrierEngine(Protocol):
-    """Engine that makes native code for a barrier's words."""
+    """Engine that runs barriers as native code."""
 
-    def node_barrier(self, record: BarrierRecord) -> LoadedBarrier: ...
+    def node_barrier(self, record: BarrierRecord) -> LoadedBarrier:
+        """Return the barrier of ``record`` for its member."""
+        ...
 
 
 class RunStatus(IntEnum):
-    """Status of a program after a call."""
+    """Status of a collective's run after a call of native code."""
 
     COMPLETE = 0
-    BLOCKED = 1  # a member has not come yet: call again
-    MISUSED = 2  # started while it runs, or before it was connected
-    OUT_OF_BOUNDS = 3  # tables in the data point outside of an array
-    MESSAGES_FAILED = 4  # the library that carries messages has reported an error
+    BLOCKED = 1  # a member is late: call again to continue
+    MISUSED = 2  # started while a run is in flight, or before ``connect``
+    OUT_OF_BOUNDS = 3  # offsets and sizes in operands exceed an array
+    MESSAGES_FAILED = 4  # the message library has reported an error
 
 
 class LoadedCollective(Protocol):
-    """A program ready to be run, any number of times."""
+    """A collective program that is ready to run any number of times."""
 
     @property
     def address(self) -> int:
-        """The address by which native code starts the program without a call of Python."""
+        """Return the address by which native code starts the program without a call of Python."""
         ...
 
     @property
     def run(self) -> int:
-        """A number that differs from run to run."""
+        """Return a number that grows from run to run if the program has signals."""
         ...
 
     def start(self) -> int:
-        """Begin a run and go as far as possible without waiting. A RunStatus."""
+        """Begin a run and advance it as far as possible without waiting. Returns a RunStatus."""
         ...
 
     def advancing(self, spins: int) -> Callable[[], int]:
-        """Return a function that continues a run: at a wait it polls the counters up to ``spins`` times. It returns a
-        RunStatus."""
+        """Return a function that advances the current run and returns a RunStatus.
+
+        At a wait the function polls up to ``spins`` times before it returns BLOCKED.
+        """
         ...
 
     def missing(self) -> list[int]:
-        """The ranks that a blocked program waits for."""
+        """Return the ranks that have not yet given the signal, or completed the messages, for which the run waits.
+
+        The list is empty if the run does not wait.
+        """
         ...
 
     def failure(self) -> str:
-        """Return the error text of the library that carries messages, if that has failed."""
+        """Return the error text of the message library. The status of the run must be MESSAGES_FAILED."""
         ...
 
 
 class CollectiveEngine(BarrierEngine, Protocol):
-    """Engine that runs actions and barriers."""
+    """Engine that runs collectives and barriers as native code."""
 
     def can_reduce(self, dtype: np.dtype[Any], reduction: ReductionKind) -> bool:
-        """Return whether ReduceRows of this type and kind can be run with the bits of ``reduce_in_order``."""
+        """Return whether the engine reduces values of ``dtype`` with the same bits as ``reduce_in_order``."""
         ...
 
     def load(self, programs: Sequence[CollectiveProgram]) -> Sequence[LoadedCollective]:
-        """Prepare programs; the memory they address must live as long as they are used."""
+        """Return each of ``programs`` ready to run.
+
+        The memory that the programs address must outlive the loaded programs; the engine does not own it.
+        """
         ...

@@ -1,12 +1,12 @@
-"""Actions of native code for a collective on one rank, as data: signals, waits, messages and copies, in order.
+"""Actions of one rank for a collective in native code, as plain data: signals, waits, messages and copies, in order.
 
-All addresses are this process's own. Members of a group tell each other how far they are by counters, one for each
-member of each collective, which only grow: ``Signal`` number k of the r-th run sets the own counter to
-(r - 1) * signals + k, and ``Await`` number k waits until other members' counters have reached that. So nothing is ever
-reset, and a member may be in the next run while another still looks at this one's counter.
+All addresses are addresses in this process. Members of a group report their progress by counters that never decrease,
+one for each member of each collective: ``Signal`` number k of the r-th run sets the member's own counter to
+(r - 1) * signals + k, and ``Await`` number k waits until the counters of other members have reached this value. No
+counter is ever reset, so a member may be in its next run while another member still polls its counter.
 
-An engine that runs these actions is given to the communicator; runtime/cpu/collective/collective_engine.py makes native
-code of them.
+An engine that runs these actions is passed to the communicator; runtime/cpu/collective/collective_engine.py compiles
+them to native code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Tell the others: what I did before this is done."""
+    """Signal to the other members that this member has completed all actions before it.
+
+    Signal ``number`` of a run is a store with release order to this member's counter, whose address is ``counter``.
+    """
 
     counter: int
     number: int
@@ -34,7 +37,10 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Go on when all of ``ranks`` have given signal ``number`` of this run."""
+    """A wait until each of ``ranks`` has given signal ``number`` of this run.
+
+    ``counters``: the addresses of their counters. The loads have acquire order.
+    """
 
     ranks: Group
     counters: tuple[int, ...]
@@ -43,7 +49,10 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class CopyRows:
-    """``rows`` pieces of ``row_bytes`` each, at multiples of the strides (bytes) on either side; no overlap."""
+    """Copy of ``rows`` rows of ``row_bytes`` bytes each. A stride is the bytes from the start of one row to the next.
+
+    Source and target do not overlap.
+    """
 
     source: int
     target: int
@@ -55,7 +64,10 @@ class CopyRows:
 
 @dataclass(frozen=True, slots=True)
 class SwapRows:
-    """``rows`` pieces of ``row_bytes`` each, at multiples of ``stride`` (bytes), change places; no overlap."""
+    """Exchange of ``rows`` rows of ``row_bytes`` bytes each between addresses ``one`` and ``other``.
+
+    ``stride`` is the bytes from the start of one row to the next on both sides, which do not overlap.
+    """
 
     one: int
     other: int
@@ -66,9 +78,10 @@ class SwapRows:
 
 @dataclass(frozen=True, slots=True)
 class RotateBytes:
-    """Each of ``addresses`` takes the ``num_bytes`` of the one before it; no overlap.
+    """In-place permute: the ``num_bytes`` bytes at each of ``addresses`` move to the next address.
 
-    The first takes those of the last, or zeros where it is no cycle.
+    If ``is_cycle``, the bytes at the last address move to the first; otherwise the first address receives zeros. The
+    ranges of bytes do not overlap.
     """
 
     addresses: tuple[int, ...]
@@ -78,16 +91,19 @@ class RotateBytes:
 
 @dataclass(frozen=True, slots=True)
 class FillZero:
+    """Fill of ``num_bytes`` bytes from address ``target`` on with zeros."""
+
     target: int
     num_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReduceRows:
-    """Every target becomes the reduction of all sources, in their order; two sources or more. Strides in bytes.
+    """Reduction of ``rows`` rows of all ``sources``, in their order, into each of ``targets``.
 
-    A target may lie on a source, element on element. from_prefix: the first source is in the type in which the others
-    are combined (``accumulator_type``); to_prefix: targets are. Either has a single row.
+    There are at least two sources. Rows have ``row_elements`` elements of ``dtype``; strides are in bytes. A target may
+    coincide with a source, element by element. from_prefix: the first source has the accumulator type
+    (``accumulator_type``) instead of ``dtype``. to_prefix: the targets have it. With either flag there is a single row.
     """
 
     reduction: ReductionKind
@@ -103,71 +119,83 @@ class ReduceRows:
 
 
 class Messages(Protocol):
-    """An exchange of messages as requests that may be started any number of times, in memory that stays.
+    """Persistent requests (MPI_Send_init, MPI_Recv_init) for one exchange, which may be started any number of times.
 
-    All but the last two are addresses and numbers for native code, which calls the functions of a message library.
+    All properties are addresses and numbers for native code, which calls the functions of a message library. The memory
+    at these addresses lives as long as this object.
     """
 
     @property
     def start_all(self) -> int:
-        """``int start_all(int count, request *)``; what is not 0 is the code of an error."""
+        """Return the address of MPI_Startall: ``int start_all(int count, request *)`` returns 0 or an error code."""
         ...
 
     @property
     def test_all(self) -> int:
-        """``int test_all(int count, request *, int *all_are_complete, status *)``."""
+        """Return the address of MPI_Testall: ``int test_all(int count, request *, int *all_complete, status *)``."""
         ...
 
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """Return the number of requests."""
+        ...
 
     @property
-    def requests(self) -> int: ...
+    def requests(self) -> int:
+        """Return the address of the array of request handles."""
+        ...
 
     @property
     def statuses(self) -> int:
-        """Room for one of each request."""
+        """Return the address of memory for one status of each request."""
         ...
 
     @property
     def error(self) -> int:
-        """The address of the word that gets an error code."""
+        """Return the address of the 64-bit word to which native code writes the error code of a failed call."""
         ...
 
     @property
     def sent(self) -> int:
-        """The address of two words that count what has been sent to other nodes: bytes, messages."""
+        """Return the address of two 64-bit words that count the data sent to other nodes: bytes, then messages."""
         ...
 
     @property
     def crossing(self) -> tuple[int, int]:
-        """The numbers that a run adds to them: bytes, messages."""
+        """Return what one run adds to the words at ``sent``: bytes, then messages."""
         ...
 
     def late(self) -> list[int]:
-        """Ranks from which something has not come."""
+        """Return the ranks with incomplete requests, which have not sent, or not received what this rank sends."""
         ...
 
     def failure(self) -> str:
-        """Return the text of the error code."""
+        """Return the text of the error code at ``error``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StartMessages:
+    """Start of all requests of an exchange."""
+
     messages: Messages
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitMessages:
-    """Go on when all have come and what was sent may be written."""
+    """A wait until all messages have been received and the sent arrays may be overwritten."""
 
     messages: Messages
 
 
 @dataclass(frozen=True, slots=True)
 class MoveRows:
-    """Rows of ``source`` to rows of ``target``, where three tables in memory say which: offset, amount, new offset."""
+    """Copies of ranges of rows from ``source`` to ``target``, as three tables in memory describe them.
+
+    ``tables``: addresses of ``entries`` integers of ``index_dtype`` each: first row in the source, number of rows,
+    first row in the target. A range outside of ``source_rows`` or ``target_rows`` ends the run with
+    RunStatus.OUT_OF_BOUNDS.
+    """
 
     source: int
     target: int
@@ -195,9 +223,11 @@ CollectiveAction: TypeAlias = (
 
 @dataclass(frozen=True)
 class CollectiveProgram:
-    """One rank's part in a collective. ``actions`` and ``alternate`` take turns, run by run; equally many of each.
+    """One rank's part in a collective. Runs alternate between ``actions`` and ``alternate``.
 
-    ``signals``: how many a run gives, the same for every member; at least 1 where runs are to be told apart.
+    The two sequences have the same kinds of actions in the same order; they differ in addresses of slots. ``signals``
+    is the number of signals in a run, equal on every member, and at least 1 if runs must be distinguishable
+    (``LoadedCollective.run``).
     """
 
     actions: tuple[CollectiveAction, ...]
@@ -212,9 +242,9 @@ class CollectiveProgram:
 class Ends:
     """Sources and targets of the transfers of member ``index`` of a group.
 
-    ``operands``: addresses of the operands, by member. ``targets``: addresses of its results. ``holders``: for each
-    result, the members that share it in the very same memory, by default this one alone. ``results``: the addresses of
-    all members' results, by member, if this one may write there; otherwise empty.
+    operands: addresses of the operands of each member. targets: addresses of this member's results. holders: for each
+    result, the members that hold it in the same memory; if empty, this member alone. results: addresses of the results
+    of each member, if this member may write there; otherwise empty.
     """
 
     index: int
@@ -225,17 +255,21 @@ class Ends:
     results: Sequence[Addresses] = ()
 
     def holders_of(self, result: int) -> Sequence[int]:
+        """Return the members that hold result number ``result`` in the same memory."""
         return self.holders[result] if self.holders else [self.index]
 
 
 def rows_along(array: Array, dimension: int) -> tuple[int, int]:
-    """Return the number of consecutive pieces that each hold all of ``dimension``, and the bytes of one."""
+    """Return the number of contiguous pieces of ``array`` that each span all of ``dimension``, and the bytes of one."""
     return math.prod(array.shape[:dimension]), math.prod(array.shape[dimension:]) * array.itemsize
 
 
 def share_of(size: int, item_bytes: int, index: int, count: int) -> tuple[int, int]:
-    """Return first and end of the items that member ``index`` of ``count`` works on. Members do not share cache
-    lines."""
+    """Return the first and the end of the items, of ``size``, that member ``index`` of ``count`` processes.
+
+    Items have ``item_bytes`` bytes. Ranges begin at multiples of a cache line from the first item, so that no two
+    members write the same line.
+    """
     line = max(MEMORY_ALIGNMENT // item_bytes, 1)
     part = -(-size // (count * line)) * line
     return min(index * part, size), min((index + 1) * part, size)
@@ -249,7 +283,11 @@ def copy_rows(
     source_stride: int = 0,
     target_stride: int = 0,
 ) -> Iterator[CollectiveAction]:
-    """Nothing for nothing, nor for what is there already; rows without gaps in one piece."""
+    """Yield the copy of ``rows`` rows of ``row_bytes`` bytes each; strides are in bytes.
+
+    Rows without gaps on both sides are copied as one row. Nothing is yielded if there are no bytes, or if source and
+    target are the same address.
+    """
     if rows > 1 and source_stride == target_stride == row_bytes:
         rows, row_bytes = 1, rows * row_bytes
     if rows and row_bytes and source != target:
@@ -257,9 +295,9 @@ def copy_rows(
 
 
 def join_copies(actions: Iterable[CollectiveAction]) -> Iterator[CollectiveAction]:
-    """Yield the actions, where copies of one row each that follow at equal distances are rows of one copy.
+    """Yield ``actions``, with consecutive copies of one row at equal distances merged into one copy of several rows.
 
-    So a member that gathers from equally distant slots has one copy however many members there are.
+    A member that gathers from equally spaced slots then has one copy, however many members there are.
     """
     waiting: CopyRows | None = None
     for action in actions:
@@ -276,7 +314,7 @@ def join_copies(actions: Iterable[CollectiveAction]) -> Iterator[CollectiveActio
 
 
 def _joined(before: CopyRows, action: CollectiveAction) -> CopyRows | None:
-    """Return a copy of the rows of ``before`` and, as its next row, that of ``action``; None if it is no such row."""
+    """Return ``before`` with the row of ``action`` appended, or None if ``action`` is not a copy of its next row."""
     if not isinstance(action, CopyRows) or action.rows != 1 or action.row_bytes != before.row_bytes:
         return None
     rows = before.rows
@@ -291,7 +329,7 @@ def _joined(before: CopyRows, action: CollectiveAction) -> CopyRows | None:
 def copies(
     sources: Addresses, targets: Addresses, arrays: Sequence[Array]
 ) -> Iterator[CollectiveAction]:
-    """Yield a copy of each of ``arrays`` from its source to its target."""
+    """Yield the copies of ``arrays`` from addresses ``sources`` to addresses ``targets``. Only array sizes matter."""
     for source, target, array in zip(sources, targets, arrays, strict=True):
         yield from copy_rows(source, target, 1, array.nbytes)
 
@@ -306,7 +344,10 @@ def reduce_rows(
     source_stride: int = 0,
     target_stride: int = 0,
 ) -> Iterator[CollectiveAction]:
-    """Yield the reduction of rows of ``operand``'s type, or their copy if there is one source."""
+    """Yield the reduction of rows of ``operand``'s type from all ``sources`` to each of ``targets``.
+
+    Strides are in bytes. A single source is copied to the first target. Nothing is yielded if there are no elements.
+    """
     row_bytes = row_elements * operand.itemsize
     if len(sources) == 1:
         yield from copy_rows(sources[0], targets[0], rows, row_bytes, source_stride, target_stride)

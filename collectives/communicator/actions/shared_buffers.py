@@ -1,4 +1,4 @@
-"""The arrays that a collective over shared memory is bound to, and where they overlap."""
+"""The arrays that a collective is bound to, their addresses and their overlaps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ MEMORY_ALIGNMENT = 64
 
 
 def private_memory(num_bytes: int) -> Array:
-    """Return memory for ``allocate`` that no peer can reach. Raises OutOfMemoryError if the machine has less."""
+    """Return ``num_bytes`` zero bytes at a multiple of 64 bytes, in memory that no other process can reach.
+
+    Raises OutOfMemoryError if the machine has less memory.
+    """
     require_bytes("the memory of one device", num_bytes)
     try:
         block = np.zeros(num_bytes + MEMORY_ALIGNMENT, np.uint8)
@@ -33,7 +36,7 @@ Addresses: TypeAlias = Sequence[int]
 
 
 class Overlap(NamedTuple):
-    """Operand and result, by number, that have bytes in common; whether both begin at the same address."""
+    """An operand and a result, by number, that have bytes in common. ``same_start``: both begin at the same address."""
 
     operand: int
     result: int
@@ -42,32 +45,33 @@ class Overlap(NamedTuple):
 
 @dataclass(frozen=True)
 class Buffers:
-    """This rank's arrays; members of a group have arrays of equal shapes and types."""
+    """The operands and results of one rank. The other members of the group have arrays of equal shapes and types."""
 
     operands: tuple[Array, ...]
     results: tuple[Array, ...]
 
     @property
     def operand_bytes(self) -> int:
+        """Return the bytes of all operands, each rounded up to a multiple of 64."""
         return sum(aligned(operand.nbytes) for operand in self.operands)
 
     @property
     def packed_bytes(self) -> int:
-        """From the first operand's first byte to the last one's last, at ``operand_offsets``."""
+        """Return the bytes from the first operand to the end of the last, with operands at ``operand_offsets``."""
         if not self.operands:
             return 0
         return self.operand_offsets[-1] + self.operands[-1].nbytes
 
     @property
     def operand_offsets(self) -> list[int]:
-        """The offset of each operand in a slot."""
+        """Return the byte offset of each operand in memory that holds all operands of a member, such as a slot."""
         return offsets_of(self.operands)
 
     @cached_property
     def overlaps(self) -> tuple[Overlap, ...]:
-        """The pairs of an operand and a result that have bytes in common, by operand, then by result.
+        """Return the pairs of an operand and a result that have bytes in common, by operand, then by result.
 
-        Operands are sorted by address, so that a result is compared with few of them.
+        Operands are sorted by address, so that each result is compared with few of them.
         """
         starts = [starts_at(operand) for operand in self.operands]
         order = sorted(range(len(starts)), key=starts.__getitem__)
@@ -86,7 +90,7 @@ class Buffers:
 
     @property
     def are_in_place(self) -> bool:
-        """Return whether each result is its operand's very memory, and no other's."""
+        """Return whether each result is the memory of its own operand and no two results overlap."""
         pairs = zip(self.operands, self.results, strict=True)
         each_is = all(starts_at(operand) == starts_at(result) for operand, result in pairs)
         return each_is and not any(
@@ -95,12 +99,13 @@ class Buffers:
 
 
 def offsets_of(arrays: Sequence[Array]) -> list[int]:
-    """Return the offsets of arrays that lie one after the other at multiples of 64 bytes."""
+    """Return the byte offsets of arrays that follow each other, each at a multiple of 64 bytes."""
     sizes = [aligned(array.nbytes) for array in arrays]
     return [0, *itertools.accumulate(sizes)][: len(sizes)]
 
 
 def aligned(num_bytes: int) -> int:
+    """Return ``num_bytes`` rounded up to a multiple of MEMORY_ALIGNMENT."""
     return -(-num_bytes // MEMORY_ALIGNMENT) * MEMORY_ALIGNMENT
 
 
@@ -113,8 +118,10 @@ def overlap(one: Array, other: Array) -> bool:
 
 
 def starts_at(array: Array) -> int:
+    """Return the address of the first byte of ``array``."""
     return int(array.ctypes.data)
 
 
 def addresses_of(arrays: Iterable[Array]) -> tuple[int, ...]:
+    """Return the address of the first byte of each of ``arrays``."""
     return tuple(map(starts_at, arrays))

@@ -1,1 +1,1 @@
-"""Collectives in two levels: within nodes, and between nodes."""
+"""Collectives in two levels: over shared memory within nodes, and by messages between nodes."""

@@ -1,22 +1,23 @@
 """Collectives of groups that span nodes, in two levels: over the memory of each node, and by messages between nodes.
 
-A link between nodes is slower than a node's memory and shared by the node's ranks, so what counts is bytes over it. Of
-a group with n members on k nodes, m on each, with operands of B bytes, this many cross:
+A link between nodes is slower than a node's memory, and the ranks of the node share it, so the bytes that cross links
+decide the time. In a group with n members on k nodes, m on each, with operands of B bytes, these bytes cross:
 
                       by messages alone    in two levels
-    all-gather        n (n-m) B            n (k-1) B       each operand once to each node (``all_gather_rows``)
-    broadcast         (n-m) B              (k-1) B         the same
-    all-reduce        2 (n-m) B            2 (k-1) B       a fold from node to node (``running_prefix``)
-    reduce-scatter    (n-m) B              less than k B   the same
-    all-to-all        (n-m) B              the same        in fewer messages (``kinds.all_to_all``)
+    all-gather        n (n-m) B            n (k-1) B       each operand crosses once to each node (``Rows``)
+    broadcast         (n-m) B              (k-1) B         by the same algorithm
+    all-reduce        2 (n-m) B            2 (k-1) B       a prefix passes from node to node (``running_prefix``)
+    reduce-scatter    (n-m) B              less than k B   by the same algorithm
+    all-to-all        (n-m) B              (n-m) B         in fewer messages (``kinds.all_to_all``)
 
-The bits stay those of ``kinds``: a reduction in group order, though it goes from node to node, is never reassociated.
-A permute has nothing to gain, since each of its operands is wanted once. Each kind chooses
-(``hierarchical_algorithm``).
+The bits are those of the definitions in ``kinds``: a reduction that passes from node to node remains in group order and
+is never reassociated. A permute gains nothing from two levels, since as a rule each operand has one reader. Each kind
+chooses its algorithm (``Collective.hierarchical_algorithm``).
 
-An algorithm says how much memory each member shows to its *local members*, those on its node (its *staging*), and gives
-the actions of one run (``array_actions``): work of its own, exchanges of messages, and barriers of local members. All
-read staging between barriers: the last one of a run ends it, so that the next may write there.
+The *local members* of a member are the members on its node, and its *staging* is the memory that it exposes to them. An
+algorithm defines the size of the staging and the actions of one run (``array_actions``): local work, exchanges of
+messages, and barriers of local members. Members access each other's staging only between barriers. The last barrier
+ends a run, so that the next run may write staging.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ Staging: TypeAlias = Mapping[int, Array]
 
 @dataclass(frozen=True)
 class GroupNodes:
-    """The members of a group, by index, on each of its nodes; nodes in the order of their first members.
+    """The members of a group, by index, on each of its nodes. Nodes are in the order of their first members.
 
     group (4,5,0,1) on nodes of two ranks   =>   nodes ((0,1), (2,3))
     """
@@ -52,23 +53,25 @@ class GroupNodes:
 
     @cached_property
     def count(self) -> int:
+        """Return the number of members."""
         return sum(map(len, self.nodes))
 
     @property
     def is_hierarchical(self) -> bool:
-        """Return whether there are two levels: several nodes, and one with several members."""
+        """Return whether there are two levels: several nodes, at least one of which has several members."""
         return 1 < len(self.nodes) < self.count
 
     @property
     def is_one_after_the_other(self) -> bool:
-        """Return whether group order goes through one node after the other."""
+        """Return whether the members of each node follow each other in group order."""
         return tuple(itertools.chain.from_iterable(self.nodes)) == tuple(range(self.count))
 
     def node_of(self, member: int) -> int:
+        """Return the number of the node of ``member``, which indexes ``nodes``."""
         return self._node_of[member]
 
     def local_members(self, member: int) -> tuple[int, ...]:
-        """The members on the node of ``member``, itself among them."""
+        """Return the members on the node of ``member``, which include ``member``."""
         return self.nodes[self._node_of[member]]
 
     def index_on_node(self, member: int) -> int:
@@ -77,7 +80,7 @@ class GroupNodes:
 
     @property
     def crossings(self) -> int:
-        """Pairs of members, in either order, on different nodes."""
+        """Return the number of ordered pairs of members on different nodes."""
         return self.count**2 - sum(len(node) ** 2 for node in self.nodes)
 
     @cached_property
@@ -90,83 +93,93 @@ ROUND_BYTES = 1 << 16
 
 
 class HierarchicalAlgorithm(ABC):
-    """One collective on one group of nodes: the same algorithm for every member."""
+    """Two-level algorithm of one collective for a group on ``nodes``. It is equal on every member."""
 
     nodes: GroupNodes
-    #: Barriers among local members in a run, numbered from 1.
+    #: Number of barriers among local members in a run. Barriers are numbered from 1.
     barriers: int
 
     @property
     @abstractmethod
     def link_bytes(self) -> int:
-        """Bytes of all messages between nodes in one run."""
+        """Return the bytes of all messages between nodes in one run."""
 
     @property
     @abstractmethod
     def rounds(self) -> int:
-        """Messages between nodes that follow each other in one run, if chunks were of any size."""
+        """Return the length of the longest sequence of dependent messages between nodes, with all data in one chunk."""
 
     @property
     def cost(self) -> int:
-        """The time of a run, in bytes that a node's link carries meanwhile."""
+        """Return the time of a run, as the number of bytes that the link of a node carries in this time."""
         return link_cost(self.nodes, self.link_bytes, self.rounds)
 
     @abstractmethod
     def staging_bytes(self, member: int) -> int:
-        """Return the bytes that ``member`` exposes to the members of its node; they begin at a multiple of 64 bytes."""
+        """Return the bytes that ``member`` exposes to its local members. They begin at a multiple of 64 bytes."""
 
     @abstractmethod
     def actions(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayAction]:
-        """One run of ``member``, any number of times. Reading and writing staging is between barriers."""
+        """Yield the actions of ``member`` on its ``buffers`` and the ``staging`` of its local members.
+
+        The sequence may run any number of times. Local barriers separate the writes and the reads of staging.
+        """
 
 
 def link_cost(nodes: GroupNodes, link_bytes: int, rounds: int) -> int:
-    """Return the time of ``rounds`` in which ``link_bytes`` cross, in bytes that a node's link carries meanwhile."""
+    """Return the time in which ``rounds`` rounds of messages carry ``link_bytes`` bytes in all between ``nodes``.
+
+    The time is given as the number of bytes that the link of a node carries in it.
+    """
     return link_bytes // len(nodes.nodes) + rounds * ROUND_BYTES
 
 
 def cut(size: int, parts: int) -> list[tuple[int, int]]:
-    """``size`` things in ``parts`` consecutive ranges, as equal as can be."""
+    """Split ``range(size)`` into ``parts`` consecutive ranges whose lengths differ by at most one."""
     return list(itertools.pairwise(size * i // parts for i in range(parts + 1)))
 
 
 def common(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int] | None:
-    """Return the overlap of two ranges; None if it is empty."""
+    """Return the intersection of two ranges, each given by its first and its end; None if it is empty."""
     low, high = max(one[0], other[0]), min(one[1], other[1])
     return (low, high) if low < high else None
 
 
 def views_of(memory: Array, like: Sequence[Array], offsets: Sequence[int]) -> list[Array]:
-    """Arrays of the shapes and types of ``like`` in ``memory``."""
+    """Return views of the bytes ``memory``, with the shapes and types of ``like``, at byte ``offsets``."""
     return [
         memory[start : start + one.nbytes].view(one.dtype).reshape(one.shape)
         for start, one in zip(offsets, like, strict=True)
     ]
 
 
-# ---- rows of bytes, one from each of some members, to all members: each row crosses once to each node
+# ---- all-gather of rows of bytes, of which each member has one or none: each row crosses once to each node
 #
-#     nodes ((0,1), (2,3)):   0 sends its row to 2, 1 to 3, 2 to 0 and 3 to 1; then everyone finds the rows of all four
-#                             in the staging of its local members
+#     nodes ((0,1), (2,3)):   0 sends its row to 2, 1 to 3, 2 to 0 and 3 to 1; then every member finds the rows of all
+#                             four in the staging of its local members
 #
-# The rows that come to a node are divided among its members, who hold them in their staging for each other.
+# The members of a node divide the rows that arrive from other nodes, and hold them in their staging for each other.
 
 
 @dataclass(frozen=True)
 class Rows:
-    """``sizes``: bytes of each member's row; 0 for who has none. ``start``: where rows begin in staging."""
+    """All-gather of rows of bytes through staging. Each row crosses once to each node.
+
+    sizes: the bytes of each member's row, 0 for a member without a row. start: the offset in staging at which rows
+    begin.
+    """
 
     nodes: GroupNodes
     sizes: tuple[int, ...]
     start: int = 0
 
     def staging_bytes(self, member: int) -> int:
-        """Return the bytes of the rows that ``member`` holds, counted from ``start``."""
+        """Return the bytes from ``start`` on of the rows that ``member`` holds, its own row included."""
         return sum(aligned(self.sizes[source]) for source in self._stored_offsets[member])
 
     @property
     def link_bytes(self) -> int:
-        """Bytes that cross: each row once to each other node."""
+        """Return the bytes that cross links: each row crosses once to each other node."""
         return sum(self.sizes) * (len(self.nodes.nodes) - 1)
 
     def own(self, member: int, staging: Staging) -> Array:
@@ -174,14 +187,17 @@ class Rows:
         return self.row(member, member, staging)
 
     def row(self, source: int, member: int, staging: Staging) -> Array:
-        """The row of ``source`` as ``member`` finds it."""
+        """Return the row of ``source`` for ``member``, in the staging of the local member that holds it."""
         holder = self._holder(source, self.nodes.node_of(member))
         start = self._stored_offsets[holder].get(source, 0)  # an empty row has no offset
         return staging[holder][start : start + self.sizes[source]]
 
     def crossing(self, member: int, staging: Staging) -> Exchange:
-        """Own row to one member of every other node; the rows that ``member`` stores for its local members from
-        theirs."""
+        """Return the exchange of ``member`` with other nodes.
+
+        It sends the member's row to one member of every other node, and receives the rows that the member holds for its
+        local members.
+        """
         own_node = self.nodes.node_of(member)
         others = (k for k in range(len(self.nodes.nodes)) if k != own_node and self.sizes[member])
         stored = (source for source in self._stored_offsets[member] if source != member)
@@ -199,7 +215,7 @@ class Rows:
 
     @cached_property
     def _stored_offsets(self) -> list[dict[int, int]]:
-        """For each member, the offsets of the rows that it holds, by their source."""
+        """Return for each member the offsets in its staging of the rows that it holds, by the source of each row."""
         stored: list[dict[int, int]] = [{} for _ in self.sizes]
         ends = [self.start] * len(self.sizes)
         for source, node in itertools.product(range(len(self.sizes)), range(len(self.nodes.nodes))):
@@ -211,11 +227,12 @@ class Rows:
 
 
 class RowsAlgorithm(HierarchicalAlgorithm):
-    """Every source packs its operands in a row; all members make their results of all rows."""
+    """Algorithm in which every source packs its operands into a row, and members compute results from all rows."""
 
     barriers = 2
 
     def __init__(self, nodes: GroupNodes, sources: Sequence[int], buffers: Buffers) -> None:
+        """Create the algorithm for a group of which ``sources`` have operands, with sizes as in ``buffers``."""
         self.nodes = nodes
         self.sources = tuple(sources)
         sizes = [buffers.packed_bytes if i in self.sources else 0 for i in range(nodes.count)]
@@ -248,4 +265,4 @@ class RowsAlgorithm(HierarchicalAlgorithm):
 
     @abstractmethod
     def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayAction]:
-        """``values``: one operand of every source."""
+        """Yield the actions that compute ``result`` from ``values``, its operand from each source."""

@@ -1,18 +1,19 @@
-"""A reduction in group order that goes from node to node: what crosses is one running value, not one for each member.
+"""Chain reduction, in group order: nodes reduce one after the other, and one value for each element crosses each link.
 
     nodes ((0,1), (2,3)), a sum:   ((x0 + x1) + x2) + x3
                                     `-- node 0 --´  `--- node 1 ---´
 
-Where group order goes through one node after the other, the values of the first node's members come first: that node
-reduces them to a *prefix*, the next one goes on from there, and so forth. These are the additions of ``kinds``, one by
-one, in its types (a prefix of bf16 travels in f32): the same bits. The last node has the totals.
+If the members of each node follow each other in group order, the values of the first node's members come first. This
+node reduces them to a *prefix*, from which the next node continues, and so on. The operations are those of
+``reduce_in_order``, one by one, in the same types (a prefix of bf16 travels in f32), so the bits are equal. The last
+node has the totals.
 
-Local members divide the elements among themselves, so that each carries its share over the link, and all is done chunk
-by chunk: in *cycle* t, node j sends the prefix of chunk t - j to the next node while it receives that of chunk t - j +
-1.
+Local members divide the elements among themselves, so that each sends its share over the link. The elements travel in
+chunks: in *cycle* t, node j sends the prefix of chunk t - j to the next node, while it receives the prefix of the
+following chunk.
 
-    cycle         0     1     2     3     4        an all-reduce of three chunks on two nodes: totals go back the same
-    node 0 sends  c0    c1    c2                   way, node by node
+    cycle         0     1     2     3     4        an all-reduce of three chunks on two nodes: totals c' return on the
+    node 0 sends  c0    c1    c2                   same way, node by node
     node 1 sends        c0'   c1'   c2'
 """
 
@@ -42,7 +43,7 @@ Range: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class Vector:
-    """Elements of one type that are reduced together."""
+    """``size`` elements of one type that are reduced together."""
 
     dtype: np.dtype[Any]
     size: int
@@ -54,7 +55,10 @@ class Vector:
 
 @dataclass(frozen=True)
 class Chunk:
-    """``elements`` of a vector; ``number`` in the order in which chunks travel."""
+    """The range ``elements`` of a vector, which is reduced and sent at a time.
+
+    ``vector`` is the number of the vector, ``number`` the position in the order in which chunks travel.
+    """
 
     number: int
     vector: int
@@ -63,10 +67,10 @@ class Chunk:
 
 @dataclass(frozen=True)
 class ChainReduction:
-    """Chain reduction: the elements of ``vectors`` that each member reduces, and the transfers between nodes. Group
-    order goes node by node.
+    """Chain reduction of ``vectors``: the elements that each member reduces, and the messages between nodes.
 
-    Staging: the vectors, each at a multiple of 64 bytes, and then the member's share of each chunk's totals.
+    The members of each node must follow each other in group order. Staging of a member holds its vectors, each at a
+    multiple of 64 bytes, and then the totals of its share of each chunk.
     """
 
     nodes: GroupNodes
@@ -75,7 +79,10 @@ class ChainReduction:
 
     @cached_property
     def chunks(self) -> tuple[Chunk, ...]:
-        """The smallest node has the largest shares."""
+        """Return the chunks of all vectors in the order in which they travel.
+
+        Their sizes follow from the node with the fewest members, whose shares are the largest.
+        """
         fewest = min(map(len, self.nodes.nodes))
         pieces = [
             (k, piece)
@@ -87,11 +94,11 @@ class ChainReduction:
 
     @property
     def last(self) -> int:
-        """The node that has the totals."""
+        """Return the number of the last node, which has the totals."""
         return len(self.nodes.nodes) - 1
 
     def share(self, chunk: Chunk, member: int) -> Range:
-        """The elements of the vector that ``member`` reduces for its node."""
+        """Return the range of elements of the chunk's vector that ``member`` reduces for its node."""
         low, high = chunk.elements
         first, end = cut(high - low, len(self.nodes.local_members(member)))[
             self.nodes.index_on_node(member)
@@ -99,19 +106,21 @@ class ChainReduction:
         return low + first, low + end
 
     def prefix_type(self, vector: int, node: int) -> np.dtype[Any]:
-        """Return the dtype of the partial reduction of a vector that leaves `node`: the operand's dtype if it holds one
-        operand, else the accumulator dtype."""
+        """Return the dtype of the prefix of vector number ``vector`` that leaves ``node``.
+
+        It is the operand's dtype if the prefix holds one operand, else the accumulator dtype.
+        """
         dtype = self.vectors[vector].dtype
         return dtype if node == 0 and len(self.nodes.nodes[0]) == 1 else accumulator_type(dtype)
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of the vectors, and of their totals."""
+        """Return the bytes of all vectors of one member, which are also the bytes of the totals."""
         return sum(vector.nbytes for vector in self.vectors)
 
     @property
     def prefix_bytes(self) -> int:
-        """Bytes of all prefixes, which cross from each node but the last to the next."""
+        """Return the bytes of all prefixes: each node but the last sends one of every vector to the next node."""
         return sum(
             vector.size * self.prefix_type(k, node).itemsize
             for k, vector in enumerate(self.vectors)
@@ -120,22 +129,24 @@ class ChainReduction:
 
     # ---- memory
     def staging_bytes(self, member: int) -> int:
+        """Return the bytes of the staging of ``member``."""
         return self._totals_of[member][-1]
 
     def vector(self, k: int, member: int, staging: Staging) -> Array:
-        """Vector ``k`` as ``member`` shows it."""
+        """Return vector number ``k`` in the staging of ``member``."""
         start = _end_of(self.vectors[:k])
         one = self.vectors[k]
         return staging[member][start : start + one.nbytes].view(one.dtype)
 
     def total(self, chunk: Chunk, member: int, staging: Staging) -> Array:
-        """The totals of the share that ``member`` has of ``chunk``."""
+        """Return the array in the staging of ``member`` for the totals of the member's share of ``chunk``."""
         start = self._totals_of[member][chunk.number]
         size = self._share_bytes(chunk, member)
         return staging[member][start : start + size].view(self.vectors[chunk.vector].dtype)
 
     @cached_property
     def _totals_of(self) -> list[list[int]]:
+        """Return for each member the offsets of its totals in staging, by chunk, and then the end of the last ones."""
         first = _end_of(self.vectors)
         return [
             [
@@ -151,9 +162,13 @@ class ChainReduction:
         low, high = self.share(chunk, member)
         return (high - low) * self.vectors[chunk.vector].dtype.itemsize
 
-    # ---- what crosses
+    # ---- messages between nodes
     def toward(self, chunk: Chunk, member: int, node: int, share: Array) -> list[Message]:
-        """``share``, what ``member`` has of ``chunk``, in pieces: those that are also shares of members of ``node``."""
+        """Return ``share`` in pieces, each with the member of ``node`` whose share of ``chunk`` contains it.
+
+        ``share`` is an array with the elements of ``chunk`` that ``member`` reduces. The pieces are views of it, to be
+        sent to these members or received from them.
+        """
         low, high = self.share(chunk, member)
         found = []
         for other in self.nodes.nodes[node]:
@@ -165,7 +180,7 @@ class ChainReduction:
 
 @dataclass(frozen=True)
 class ChainReductionRun:
-    """One member's part: from vectors in staging to totals in staging."""
+    """One member's part in a chain reduction, from the vectors in staging to the totals in staging."""
 
     chain: ChainReduction
     member: int
@@ -174,7 +189,11 @@ class ChainReductionRun:
     def actions(
         self, totals: Callable[[ChainReductionRun, int], Exchange], cycles: int
     ) -> Iterator[ArrayAction]:
-        """``totals``: what crosses in a slot beside prefixes; in slot t the last node has reduced chunk t - last."""
+        """Yield the actions of ``cycles`` cycles.
+
+        ``totals`` returns the messages with totals that this member exchanges in a cycle in addition to prefixes. When
+        they are sent in cycle t, the last node has reduced chunk t - last.
+        """
         chain, node = self.chain, self.chain.nodes.node_of(self.member)
         for cycle in range(cycles):
             chunk = self.chunk(cycle - node)
@@ -191,11 +210,12 @@ class ChainReductionRun:
                 yield Exchange(tuple(sends), tuple(receives))
 
     def chunk(self, number: int) -> Chunk | None:
+        """Return chunk ``number``; None if there is none."""
         chunks = self.chain.chunks
         return chunks[number] if 0 <= number < len(chunks) else None
 
     def total(self, chunk: Chunk) -> Array:
-        """This member's share of the totals."""
+        """Return the array for the totals of this member's share of ``chunk``."""
         return self.chain.total(chunk, self.member, self.staging)
 
     def _reduce(self, chunk: Chunk) -> Reduce:
@@ -212,11 +232,17 @@ class ChainReductionRun:
         return Reduce(tuple(values), chain.reduction, out)
 
     def _inbox(self, chunk: Chunk) -> Array:
-        """For the prefix that comes; it is used up before the next one comes."""
+        """Return the array that receives the prefix of ``chunk``.
+
+        All chunks use the same memory, since a prefix is reduced before the next one is received.
+        """
         return self._box(self._memory[0], chunk, self.chain.nodes.node_of(self.member) - 1)
 
     def _outbox(self, chunk: Chunk) -> Array:
-        """For the prefix that is sent; it has gone before the next one is made."""
+        """Return the array from which the prefix of ``chunk`` is sent.
+
+        All chunks use the same memory, since a prefix has been sent before the next one is computed.
+        """
         return self._box(self._memory[1], chunk, self.chain.nodes.node_of(self.member))
 
     def _box(self, memory: Array, chunk: Chunk, node: int) -> Array:
@@ -226,6 +252,7 @@ class ChainReductionRun:
 
     @cached_property
     def _memory(self) -> tuple[Array, Array]:
+        """Return the bytes of the inbox and of the outbox, each large enough for every chunk."""
         chain, node = self.chain, self.chain.nodes.node_of(self.member)
         shares = [(chunk, chain.share(chunk, self.member)) for chunk in chain.chunks]
         sizes = [
@@ -239,10 +266,11 @@ class ChainReductionRun:
 
 
 def _chunks_of(vector: Vector, fewest: int) -> int:
+    """Return the number of chunks of ``vector`` if the smallest node has ``fewest`` members: at most MAX_CHUNKS."""
     share_bytes = vector.nbytes // fewest
     return min(max(share_bytes // CHUNK_BYTES, 1), MAX_CHUNKS)
 
 
 def _end_of(vectors: Sequence[Vector]) -> int:
-    """Return the bytes of vectors that lie one after the other."""
+    """Return the bytes of vectors that follow each other, each at a multiple of 64 bytes."""
     return sum(aligned(vector.nbytes) for vector in vectors)

@@ -1,1 +1,1 @@
-"""The kinds of collectives, each in a file of its own: its definition, and how every transport carries it out."""
+"""The kinds of collectives, each in a file of its own: its definition, and its actions on every transport."""

@@ -55,7 +55,11 @@ class AllGather(Collective):
 
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
-        """Yield copies. Members that share a result each write their own tile, and a share of the tiles of others."""
+        """Yield the copies of tiles to this member's results.
+
+        Members that share a result divide the copies: each writes its own tile, and some tiles of members that do not
+        share it.
+        """
         count = len(ends.operands)
         for k, operand in enumerate(ends.buffers.operands):
             rows, row = rows_along(operand, self.dimension)
@@ -102,7 +106,7 @@ class AllGather(Collective):
 
 
 class GatherRows(RowsAlgorithm):
-    """An all-gather in two levels: each operand crosses once to each node."""
+    """All-gather in two levels: each operand crosses once to each node."""
 
     def __init__(self, nodes: GroupNodes, buffers: Buffers, dimension: int) -> None:
         super().__init__(nodes, range(nodes.count), buffers)

@@ -1,4 +1,4 @@
-"""The kinds of collectives, and their names. A compiled program imports those that it has."""
+"""All kinds of collectives, by name. A compiled program imports only the modules of its own kinds."""
 
 from __future__ import annotations
 

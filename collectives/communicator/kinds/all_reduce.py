@@ -83,14 +83,14 @@ class AllReduce(ReducingCollective):
 
     # ---- facts
     def may_share_results(self, operands: Sequence[PrimitiveType]) -> bool:
-        """Return False for reductions of complex numbers but sums: they go by messages, to memory of each member."""
+        """Return False for complex reductions other than sums: messages carry them, to memory of each member."""
         return self.reduction is ReductionKind.SUM or not any(one.is_complex for one in operands)
 
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
-        """Yield the reduction of all elements; in place, that of one part of them for the results of all members.
+        """Yield the reduction of all elements; in place, of one part of them, into the results of all members.
 
-        Each part is reduced once: identical bits, and 1/n of the work.
+        In place, one member reduces each element: the bits are equal on all members, and each does 1/n of the work.
         """
         for k, operand in enumerate(ends.buffers.operands):
             targets, first, end = [ends.targets[k]], 0, operand.size
@@ -109,11 +109,11 @@ class AllReduce(ReducingCollective):
             )
 
     def can_run_in_place(self, buffers: Buffers) -> bool:
-        """Return whether each result is its own operand or no operand."""
+        """Return whether each result is the memory of its own operand or overlaps no operand."""
         return all(i == k and same_start for i, k, same_start in buffers.overlaps)
 
     def overwrites_operands(self, buffers: Buffers) -> bool:
-        """Return True for several members: no other one reads the elements that a member reduces."""
+        """Return whether there are several members: no other member then reads the elements that a member reduces."""
         return len(self.group) > 1
 
     # ---- messages
@@ -122,8 +122,9 @@ class AllReduce(ReducingCollective):
     ) -> Iterator[ArrayAction]:
         """Yield one exchange if all operands are small, else two. Operands of one type travel as one vector.
 
-        An element is reduced by one member, in group order, and then handed to all: 2 (n-1)/n of the operand's bytes
-        are sent, the least possible. Small operands are gathered and reduced by everyone.
+        Of two exchanges, the first is a reduce-scatter in group order and the second an all-gather. A member sends
+        2 (n-1)/n of the operand's bytes, the least possible. Small operands (ONE_SHOT_BYTES) are gathered, and every
+        member reduces them.
         """
         count = len(self.group)
         vectors, packing, unpacking = _vectors(operands, results)
@@ -148,6 +149,10 @@ class AllReduce(ReducingCollective):
         yield from unpacking
 
     def hierarchical_algorithm(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalAlgorithm:
+        """Return ``ReducedRows`` for few bytes, else the cheaper of ``FoldedAllReduce`` and ``SpreadAllReduce``.
+
+        The former needs groups in which the members of each node follow each other.
+        """
         num_bytes = sum(operand.nbytes for operand in buffers.operands)
         if num_bytes * nodes.count <= ONE_SHOT_BYTES:
             return ReducedRows(nodes, buffers, self.reduction)
@@ -176,7 +181,10 @@ class AllReduce(ReducingCollective):
 def _vectors(
     operands: Sequence[Array], results: Sequence[Array]
 ) -> tuple[list[tuple[Array, Array]], list[Copy], list[Copy]]:
-    """Return for each type a vector and what it is to become; copies from the operands, and to the results."""
+    """Return a pair (vector, totals) for each type, and the copies from operands to vectors and from totals to results.
+
+    An operand that is the only one of its type is its own vector, and its result holds the totals.
+    """
     by_type = sorted(range(len(operands)), key=lambda k: operands[k].dtype.name)
     vectors: list[tuple[Array, Array]] = []
     packing: list[Copy] = []
@@ -196,7 +204,7 @@ def _vectors(
 
 # ---- two levels
 class ReducedRows(RowsAlgorithm):
-    """An all-reduce of little: every member reduces all operands."""
+    """All-reduce of few bytes in two levels: every member gathers and reduces all operands."""
 
     def __init__(self, nodes: GroupNodes, buffers: Buffers, reduction: ReductionKind) -> None:
         super().__init__(nodes, range(nodes.count), buffers)
@@ -208,14 +216,14 @@ class ReducedRows(RowsAlgorithm):
 
 @dataclass(frozen=True)
 class Batch:
-    """Operands of one type, by their numbers, which travel as one vector."""
+    """Operands of one type, by their numbers, which are reduced as one vector."""
 
     operands: tuple[int, ...]
     vector: Vector
 
 
 def batches_of(buffers: Buffers) -> tuple[Batch, ...]:
-    """Return the operands of an all-reduce by type."""
+    """Return the operands of an all-reduce, grouped by type."""
     by_type: dict[str, list[int]] = {}
     for k, operand in enumerate(buffers.operands):
         by_type.setdefault(operand.dtype.name, []).append(k)
@@ -231,19 +239,22 @@ def batches_of(buffers: Buffers) -> tuple[Batch, ...]:
 
 
 def gather_batch(batch: Batch, arrays: Sequence[Array], vector: Array) -> Iterator[ArrayAction]:
-    """Copy the arrays of the batch to ``vector``, one after the other."""
+    """Yield the copies of the arrays of ``batch`` to ``vector``, one after the other."""
     yield from concatenate([arrays[k].reshape(-1) for k in batch.operands], 0, vector)
 
 
 def scatter_batch(batch: Batch, vector: Array, arrays: Sequence[Array]) -> Iterator[ArrayAction]:
-    """Copy ``vector`` back to the arrays of the batch."""
+    """Yield the copies of ``vector`` back to the arrays of ``batch``."""
     yield from separate(vector, 0, [arrays[k].reshape(-1) for k in batch.operands])
 
 
 @dataclass(frozen=True)
 class FoldedAllReduce(HierarchicalAlgorithm):
-    """An all-reduce by a running prefix. Totals go back from node to node as prefixes have come, each local member's
-    share to the members that divide it there."""
+    """All-reduce by a chain reduction (``running_prefix``), if the members of each node follow each other.
+
+    The totals return from the last node to the first, node by node. Each member sends its share of them to the members
+    of the previous node whose shares overlap it.
+    """
 
     nodes: GroupNodes
     batches: tuple[Batch, ...]
@@ -258,7 +269,7 @@ class FoldedAllReduce(HierarchicalAlgorithm):
 
     @property
     def link_bytes(self) -> int:
-        """Bytes of the prefixes that go there, and of the totals that come back."""
+        """Return the bytes of the prefixes, which travel to the last node, and of the totals, which return from it."""
         return self.chain.prefix_bytes + self.chain.last * self.chain.vector_bytes
 
     @property
@@ -295,6 +306,7 @@ class FoldedAllReduce(HierarchicalAlgorithm):
 
 
 def _totals_go_back(run: ChainReductionRun, cycle: int) -> Exchange:
+    """Return the messages of ``cycle`` that carry totals: to the previous node, and from the next one."""
     chain, member = run.chain, run.member
     node = chain.nodes.node_of(member)
     sends: list[Message] = []
@@ -310,7 +322,11 @@ def _totals_go_back(run: ChainReductionRun, cycle: int) -> Exchange:
 
 @dataclass(frozen=True)
 class SpreadAllReduce(HierarchicalAlgorithm):
-    """An all-reduce for any group order: members reduce a part each, by messages; totals cross once to each node."""
+    """All-reduce in two levels for any group order.
+
+    Each member receives one part of the elements from all members by messages, and reduces it. Its totals cross once to
+    each node.
+    """
 
     nodes: GroupNodes
     batches: tuple[Batch, ...]
@@ -319,6 +335,7 @@ class SpreadAllReduce(HierarchicalAlgorithm):
 
     @cached_property
     def rows(self) -> Rows:
+        """Return the rows in which members expose the totals of their parts."""
         sizes = [
             sum(aligned(part.nbytes) for part in self._like(member))
             for member in range(self.nodes.count)
@@ -327,7 +344,7 @@ class SpreadAllReduce(HierarchicalAlgorithm):
 
     @property
     def link_bytes(self) -> int:
-        """Bytes of each member's part from all members on other nodes, and of the rows of its totals."""
+        """Return the bytes of the parts that members receive from other nodes, and of the rows of totals."""
         parts = 0
         for member in range(self.nodes.count):
             elsewhere = self.nodes.count - len(self.nodes.local_members(member))
@@ -361,12 +378,12 @@ class SpreadAllReduce(HierarchicalAlgorithm):
         yield LocalBarrier(2)
 
     def _totals(self, source: int, member: int, staging: Staging) -> list[Array]:
-        """Return the totals of ``source``'s part of each batch, as ``member`` finds them."""
+        """Return the totals of the parts of ``source``, one of each batch, in the row that ``member`` reads."""
         like = self._like(source)
         return views_of(self.rows.row(source, member, staging), like, offsets_of(like))
 
     def _like(self, member: int) -> list[Array]:
-        """Return arrays of the sizes and types of ``member``'s parts."""
+        """Return arrays with the sizes and types of the parts of ``member``, one of each batch. They take no memory."""
         ranges = (of_members[member] for of_members in self._ranges)
         return [
             np.broadcast_to(np.zeros((), batch.vector.dtype), high - low)
@@ -375,5 +392,5 @@ class SpreadAllReduce(HierarchicalAlgorithm):
 
     @cached_property
     def _ranges(self) -> list[list[tuple[int, int]]]:
-        """The parts of each batch, by member."""
+        """Return for each batch the range of elements that each member reduces."""
         return [cut(batch.vector.size, self.nodes.count) for batch in self.batches]

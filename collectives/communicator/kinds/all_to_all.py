@@ -1,4 +1,4 @@
-"""all-to-all: each member has a part for each."""
+"""all-to-all: each member sends a different part of its operands to each member."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class AllToAll(Collective):
 
         group (0,1), dimension 0:   0: [1,2]   1: [3,4]   =>   0: [1,3]   1: [2,4]
 
-    With a dimension, each operand is cut along it and each result concatenated along it, or along
-    ``concat_dimension`` where that is given. With None (the tuple form), the operands themselves are the parts, one per
-    member, and so are the results.
+    If ``dimension`` is a number, each operand is split along it, and each result is concatenated along it, or along
+    ``concat_dimension`` if that is given. If ``dimension`` is None (HLO's tuple form), the operands themselves are the
+    parts, one for each member, and so are the results.
     """
 
     kind = "all-to-all"
@@ -72,7 +72,7 @@ class AllToAll(Collective):
 
     @property
     def joined(self) -> int | None:
-        """The dimension along which a result is put together."""
+        """Return the dimension along which the parts of a result are concatenated; None in the tuple form."""
         return self.dimension if self.concat_dimension is None else self.concat_dimension
 
     # ---- definition
@@ -92,7 +92,11 @@ class AllToAll(Collective):
 
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
-        """Yield copies; if results are the operands, swaps: each pair of members swaps its parts, one half each."""
+        """Yield the copies of parts. If results are the operands' memory, yield swaps instead.
+
+        Each two members swap their parts for each other: one member swaps the first half of the bytes, the other the
+        second.
+        """
         keeps_dimension = self.joined == self.dimension
         is_in_place = keeps_dimension and tuple(ends.targets) == tuple(ends.operands[ends.index])
         for i, part in self._parts_for(ends):
@@ -102,10 +106,12 @@ class AllToAll(Collective):
                 yield from _swap_half(part, is_first=ends.index < i)
 
     def overwrites_operands(self, buffers: Buffers) -> bool:
+        """Return whether results are the operands' memory and are concatenated along the dimension of the split."""
         return self.joined == self.dimension and buffers.are_in_place
 
     def _parts_for(self, ends: Ends) -> Iterator[tuple[int, _Part]]:
-        """Yield each member, and what it has for this one."""
+        """Yield the parts of all members for member ``ends.index``, operand by operand, each after its member's
+        index."""
         index, members = ends.index, list(enumerate(ends.operands))
         split, joined = self.dimension, self.joined
         if split is None or joined is None:
@@ -145,7 +151,7 @@ class AllToAll(Collective):
     def hierarchical_algorithm(
         self, nodes: GroupNodes, buffers: Buffers
     ) -> HierarchicalAlgorithm | None:
-        """Return an algorithm that sends blocks in batches; None if they are large."""
+        """Return an algorithm that sends blocks in batches; None if blocks are large or parts differ in shape."""
         operands = buffers.operands
         if self.dimension is None and len({(one.shape, one.dtype) for one in operands}) > 1:
             return None
@@ -173,9 +179,10 @@ class AllToAll(Collective):
 # ---- memory that all members reach
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Part that one member has for another: ``rows`` of ``row`` bytes that lie ``stride`` bytes apart.
+    """Part that one member has for another: ``rows`` rows of ``row`` bytes each, from address ``source`` on.
 
-    They go to ``target_rows`` of ``target_row`` bytes, ``target_stride`` apart: as many bytes in the same order.
+    The part goes to ``target_rows`` rows of ``target_row`` bytes each, from address ``target`` on. Both sides have the
+    same number of bytes, in the same order. Strides are the bytes from the start of one row to the start of the next.
     """
 
     source: int
@@ -189,7 +196,7 @@ class _Part:
 
 
 def _copy_part(part: _Part) -> Iterator[CollectiveAction]:
-    """Yield the copies of a part. The side with the longer rows has several of the other's in each."""
+    """Yield the copies of a part. Each row on the side with the longer rows holds several rows of the other side."""
     if part.row == part.target_row:
         yield from copy_rows(
             part.source, part.target, part.rows, part.row, part.stride, part.target_stride
@@ -211,7 +218,7 @@ def _copy_part(part: _Part) -> Iterator[CollectiveAction]:
 
 
 def _swap_half(part: _Part, *, is_first: bool) -> Iterator[CollectiveAction]:
-    """Yield the swap of one half: one of two members swaps the first half, the other the second."""
+    """Yield the swap of half a part between two members: the first half if ``is_first``, else the second half."""
     rows, row_bytes = part.rows, part.row
     if rows == 1 or row_bytes >= _SPLIT_BYTES:
         half = row_bytes // 2 // MEMORY_ALIGNMENT * MEMORY_ALIGNMENT
@@ -230,7 +237,10 @@ def _exchange(
     parts: Sequence[Block],
     destinations: Sequence[Block],
 ) -> None:
-    """Send part i to member i; place i is for what it sends. Memory that is read and written is copied aside first."""
+    """Add the actions that send ``parts[i]`` to member i and receive ``destinations[i]`` from member i.
+
+    If some result overlaps some operand, each part is first copied to scratch.
+    """
     is_over = buffers.are_exchanged_in_place
     for member, (part, destination) in enumerate(zip(parts, destinations, strict=True)):
         if part.nbytes == 0:
@@ -254,15 +264,15 @@ def _exchange(
 # ---- two levels
 @dataclass(frozen=True)
 class BatchedAllToAll(HierarchicalAlgorithm):
-    """An all-to-all in few messages: a member of a node sends all blocks that its node has for one member elsewhere.
+    """All-to-all in two levels: one member of a node sends the blocks of its entire node for a member elsewhere.
 
-        nodes ((0,1), (2,3)):   0 sends to 2 what 0 and 1 have for it, 1 to 3 what 0 and 1 have for that, and so on
+        nodes ((0,1), (2,3)):   0 sends to 2 the blocks of 0 and 1 for 2, 1 sends to 3 those of 0 and 1 for 3, and so on
 
-    It costs a copy through the memory of the sender's node. Staging holds a block for each member of the group: the
-    parts of all operands that go there.
+    The batches take fewer messages and one more copy, through the memory of the sender's node. Staging holds a block
+    for each member of the group: the parts of all operands for this member.
 
-    ``dimension``: that of the all-to-all; None for the form whose operands are the parts. ``joined``: that along which
-    results are put together.
+    dimension: the dimension along which operands are split; None for the tuple form. joined: the dimension along which
+    results are concatenated.
     """
 
     nodes: GroupNodes
@@ -333,7 +343,7 @@ class BatchedAllToAll(HierarchicalAlgorithm):
 
 
 def parts_of(operands: Sequence[Array], count: int, dimension: int | None) -> list[list[Array]]:
-    """Return what goes to each member of the group: views of the operands."""
+    """Return for each member of the group its parts of all operands, which are views."""
     if dimension is None:
         return [[operand] for operand in operands]
     split = [np.split(operand, count, axis=dimension) for operand in operands]
@@ -341,7 +351,7 @@ def parts_of(operands: Sequence[Array], count: int, dimension: int | None) -> li
 
 
 def block_bytes_of(operands: Sequence[Array], count: int, dimension: int | None) -> int:
-    """Return the bytes of one member's block, every part at a multiple of 64."""
+    """Return the bytes of a block for one member, in which every part begins at a multiple of 64 bytes."""
     if dimension is None:
         return aligned(operands[0].nbytes)
     return sum(aligned(operand.nbytes // count) for operand in operands)

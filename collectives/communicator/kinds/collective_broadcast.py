@@ -1,4 +1,4 @@
-"""collective-broadcast: every member receives the operands of the first."""
+"""collective-broadcast: every member receives the operands of the first member."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CollectiveBroadcast(Collective):
 
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
-        """Yield the copies. The first of the members that share a result writes it."""
+        """Yield the copies of the first member's operands. The first of the members that share a result writes it."""
         for k, result in enumerate(ends.buffers.results):
             if ends.index == min(ends.holders_of(k)):
                 yield from copy_rows(ends.operands[0][k], ends.targets[k], 1, result.nbytes)
@@ -71,7 +71,7 @@ class CollectiveBroadcast(Collective):
     def hierarchical_algorithm(
         self, nodes: GroupNodes, buffers: Buffers
     ) -> HierarchicalAlgorithm | None:
-        """Return the algorithm; None if no other node has two members, since messages alone are as good."""
+        """Return the algorithm; None if messages alone are as good, because no other node has several members."""
         others = nodes.nodes[1:]
         return BroadcastRow(nodes, buffers) if any(len(node) > 1 for node in others) else None
 
@@ -87,7 +87,7 @@ class CollectiveBroadcast(Collective):
 
 
 class BroadcastRow(RowsAlgorithm):
-    """A broadcast in two levels: the first member's operands cross once to each node."""
+    """Broadcast in two levels: the first member's operands cross once to each node."""
 
     def __init__(self, nodes: GroupNodes, buffers: Buffers) -> None:
         super().__init__(nodes, (0,), buffers)

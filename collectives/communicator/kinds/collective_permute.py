@@ -36,7 +36,7 @@ class CollectivePermute(Collective):
 
         pairs ((0,1),(1,2)):   0: [1]   1: [2]   2: [3]   =>   0: [0]   1: [1]   2: [2]
 
-    ``group`` is ``permute_group(pairs)``, with the calling rank added where it is in no pair.
+    ``group`` is ``permute_group(pairs)`` for a rank in one of the pairs, and the rank alone for any other rank.
     """
 
     kind = "collective-permute"
@@ -45,7 +45,7 @@ class CollectivePermute(Collective):
 
     @staticmethod
     def among(pairs: tuple[tuple[int, int], ...], rank: int) -> CollectivePermute:
-        """Return the permute as ``rank`` sees it. A rank in no pair meets no other: its group is itself."""
+        """Return the permute as ``rank`` sees it. The group of a rank in no pair is the rank alone."""
         ranks = permute_group(pairs)
         return CollectivePermute(ranks if rank in ranks else (rank,), pairs)
 
@@ -60,9 +60,11 @@ class CollectivePermute(Collective):
 
     # ---- facts
     def source_of(self, rank: int) -> int | None:
+        """Return the rank from which ``rank`` receives; None if it is no target."""
         return next((source for source, target in self.pairs if target == rank), None)
 
     def targets_of(self, rank: int) -> list[int]:
+        """Return the ranks that receive the operands of ``rank``."""
         return [target for source, target in self.pairs if source == rank]
 
     def of_rank(self, rank: int, groups: Sequence[Group]) -> Collective:
@@ -77,7 +79,11 @@ class CollectivePermute(Collective):
 
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
-        """Yield copies; on top of the operands, the move of one part of the bytes of all members of the route."""
+        """Yield the copies from the source, or zeros if there is no source.
+
+        If results are the operands' memory, yield an in-place permute: each member moves one part of the bytes of all
+        members of its route.
+        """
         if ends.results and self.overwrites_operands(ends.buffers):
             yield from self._rotate(ends)
             return
@@ -90,6 +96,7 @@ class CollectivePermute(Collective):
                 yield FillZero(ends.targets[k], result.nbytes)
 
     def overwrites_operands(self, buffers: Buffers) -> bool:
+        """Return whether a permute in place is possible: results are the operands' memory, and pairs form routes."""
         return buffers.are_in_place and has_routes(self)
 
     def awaited_in_place(self, index: int, buffers: Buffers) -> tuple[list[int], list[int]]:
@@ -99,6 +106,7 @@ class CollectivePermute(Collective):
         return others, others
 
     def _rotate(self, ends: Ends) -> Iterator[CollectiveAction]:
+        """Yield the in-place permute of member ``ends.index``: its part of the bytes of all members of the route."""
         members, is_cycle = self._route(ends.index)
         for k, result in enumerate(ends.buffers.results):
             first, end = share_of(result.nbytes, 1, members.index(ends.index), len(members))
@@ -107,7 +115,7 @@ class CollectivePermute(Collective):
                 yield RotateBytes(addresses, end - first, is_cycle)
 
     def _route(self, index: int) -> tuple[list[int], bool]:
-        """Return the members on the route of ``index``, and whether the last one sends to the first."""
+        """Return the members on the route of member ``index``, and whether the last one sends to the first."""
         route = route_through(self, self.group[index])
         return [self.group.index(rank) for rank in route.ranks], route.is_cycle
 
@@ -162,13 +170,15 @@ class CollectivePermute(Collective):
 
 
 def permute_group(pairs: tuple[tuple[int, int], ...]) -> Group:
-    """Return the ranks that take part in a permute, ascending."""
+    """Return the ranks that are in some pair, ascending."""
     return tuple(sorted({rank for pair in pairs for rank in pair}))
 
 
 @dataclass(frozen=True)
 class Route:
-    """Each of ``ranks`` sends to the next. The last sends to the first, or nowhere: then that receives zeros.
+    """Ranks of which each sends to the next one. If ``is_cycle``, the last rank sends to the first.
+
+    Otherwise the first rank receives zeros.
 
     pairs ((0,1),(1,2),(3,4),(4,3))   =>   (0,1,2), no cycle, and (3,4), a cycle
     """
@@ -178,13 +188,13 @@ class Route:
 
 
 def has_routes(collective: CollectivePermute) -> bool:
-    """Return whether no rank sends to two: then every rank lies on exactly one route."""
+    """Return whether no rank sends to two ranks. Every rank then lies on exactly one route."""
     sources = [source for source, _ in collective.pairs]
     return len(set(sources)) == len(sources)
 
 
 def route_through(collective: CollectivePermute, rank: int) -> Route:
-    """Return the route on which ``rank`` lies, the same on each of its ranks; ``collective`` ``has_routes``."""
+    """Return the route of ``rank``, which is equal on all of its ranks. ``has_routes(collective)`` must be true."""
     before = {target: source for source, target in collective.pairs}
     after = dict(collective.pairs)
     first = rank

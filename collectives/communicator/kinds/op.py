@@ -1,12 +1,13 @@
 """Interface of the kinds of collectives. Each kind is one class in one file of this folder, read from top to bottom:
 
-    definition       ``combine`` and ``deliver``: two pure functions that say by definition what each member receives
-    facts            on which planners, checkers and cost models rely
+    definition       ``combine`` and ``deliver``: two pure functions that define what each member receives
+    facts            properties on which planners, checkers and cost models rely
     shared memory    the copies and reductions of one member in memory that all members reach
     messages         the exchanges of one member, and for groups that span nodes an algorithm in two levels
     NCCL             the calls of one GPU
 
-Transports may move bytes in any of these ways, but must end with the same bits as the definition.
+A transport may move bytes in any of these ways. Its results must equal those of the definition bit by bit, with one
+exception: NCCL reduces in an order, and rounds narrow floats, in its own way (docs/gpu.md).
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class LinkTraffic:
-    """Facts about the bytes that members exchange, S in all (``Collective.exchanged_bytes``).
+    """Pattern of the messages of a kind, for cost models. S is the value of ``Collective.exchanged_bytes``.
 
-    algorithms: those that serve the kind besides "one-shot", in which each member sends to each. rounds: passes of the
-    data around the group; an all-reduce is a reduce-scatter and an all-gather. sends_full_message: a peer receives S
-    bytes in a one-shot exchange, otherwise S / n. from_root: one member alone sends. each_to_each: each pair of members
-    has bytes of its own, so that no level of a hierarchy makes them fewer.
+    algorithms: the names of algorithms that serve the kind besides "one-shot", in which each member sends to each.
+    rounds: the number of times that the data passes around the group; two for an all-reduce, which is a reduce-scatter
+    and an all-gather. sends_full_message: a peer receives S bytes in a one-shot exchange, otherwise S / n. from_root:
+    only one member sends. each_to_each: each pair of members exchanges other bytes, so that no level of a hierarchy
+    reduces them.
     """
 
     algorithms: tuple[str, ...] = ()
@@ -53,7 +55,7 @@ class LinkTraffic:
     each_to_each: bool = False
 
     def sent(self, members: int) -> float:
-        """Return the least bytes that each of ``members`` has to send per byte of S."""
+        """Return the fewest bytes that each of ``members`` members has to send, as a multiple of S."""
         return 1.0 if self.from_root else self.rounds * (members - 1) / members
 
 
@@ -65,45 +67,45 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Collective(ABC):
-    """One collective as one rank sees it: its own group, of which every member holds an equal record.
+    """One collective as one rank sees it, with the rank's own group. All members of the group have equal records.
 
-    Ranks in a group are distinct; their order gives each member its index.
+    Ranks in a group are distinct; a member's index is the position of its rank in the group.
     """
 
     kind: ClassVar[str]
     traffic: ClassVar[LinkTraffic]
-    #: All members receive the same, so that they may hold it in the same memory.
+    #: All members receive equal results, which they may hold in the same memory.
     same_results: ClassVar[bool] = False
-    #: The amounts that move lie in the operands' values.
+    #: The sizes of messages depend on the values of operands.
     data_dependent: ClassVar[bool] = False
-    #: A member that sends all of it may be done before another one starts (MPI: a rooted collective).
+    #: A member that only sends may complete the collective before others start it (MPI: a rooted collective).
     rooted: ClassVar[bool] = False
     group: Group
 
     # ---- definition
     def combine(self, members: Members) -> Members:
-        """Return the arrays from which every member takes its part; by default the operands."""
+        """Return the arrays from which ``deliver`` takes each member's results: the operands, unless a kind reduces."""
         return members
 
     @abstractmethod
     def deliver(self, combined: Members, index: int, results: Sequence[Array]) -> None:
-        """Write the results of the group's ``index``-th rank."""
+        """Write the results of member ``index`` of the group. ``combined`` is the value of ``combine``."""
 
     @classmethod
     def of_attributes(cls, dimension: int | None, reduction: ReductionKind | None) -> Collective:
-        """Return the collective of an instruction with these attributes, of devices that are still to be grouped."""
+        """Return the collective of an instruction with these attributes. Its group is empty; ``of_rank`` sets it."""
         return cls(())
 
     # ---- facts
     def of_rank(self, rank: int, groups: Sequence[Group]) -> Collective:
-        """Return the collective of ``groups`` as ``rank`` sees it. Raises RunError if it is in no group."""
+        """Return this collective in the one of ``groups`` that contains ``rank``. Raises RunError if none does."""
         for group in groups:
             if rank in group:
                 return replace(self, group=group)
         raise RunError(f"rank {rank} is in none of the replica groups {groups}")
 
     def reads(self, reader: int, source: int) -> bool:
-        """Return whether member ``reader`` needs operands of another member ``source``."""
+        """Return whether member ``reader`` reads operands of ``source``, another member."""
         return True
 
     def sources(self, index: int) -> list[int]:
@@ -115,49 +117,55 @@ class Collective(ABC):
         return [i for i in self._others(index) if self.reads(i, index)]
 
     def own_tile(self, operand: T, result: T) -> tuple[T, T, int] | None:
-        """Return (tile, whole, dimension) if one of the two is the member's own tile along ``dimension`` of the other.
+        """Return (tile, full, dimension) if one of the arrays is the member's own tile of the other, otherwise None.
 
-        There it may lie in the other's memory: no member writes to that place, or no other member reads it.
+        ``dimension`` is the one along which tiles follow each other. The tile may share memory with its part of the
+        full array: no other member writes this part of an all-gather's result, and no other member reads this part of a
+        reduce-scatter's operand. ``operand`` and ``result`` are arrays or descriptions of arrays; both are returned
+        unchanged.
         """
         return None
 
     def may_share_results(self, operands: Sequence[PrimitiveType]) -> bool:
-        """Return whether members may hold the results in the same memory, with operands of these types."""
+        """Return whether members may hold the results once, in memory that they share, if operands have these types."""
         return self.same_results
 
     def has_code(self, engine: CollectiveEngine, operands: Sequence[Array]) -> bool:
-        """Return whether ``engine`` computes what this collective computes, if anything; the same for every member."""
+        """Return whether ``engine`` can compute this collective's reductions. The answer is equal on every member."""
         return True
 
     # ---- cost
     @classmethod
     def exchanged_bytes(cls, first_operand: float, results: float, members: int) -> float:
-        """Return the bytes S that ``traffic`` is of, from the bytes that one member has."""
+        """Return S, the bytes to which ``traffic`` refers, for a group of ``members`` members.
+
+        ``first_operand`` is the size of one member's first operand in bytes, ``results`` that of all its results.
+        """
         return results
 
     def sent_per_result_byte(self, members: int, devices: int) -> float:
-        """Return the bytes that a member sends per byte of its result, averaged over all ``devices``."""
+        """Return the bytes that a member sends for each byte of its result, averaged over all ``devices``."""
         return self.traffic.sent(members) * self.exchanged_bytes(1.0, 1.0, members)
 
     # ---- memory that all members reach
     @abstractmethod
     def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
-        """Yield what one member copies and reduces, without waits."""
+        """Yield the copies and reductions of member ``ends.index``, without waits."""
 
     def can_run_in_place(self, buffers: Buffers) -> bool:
-        """Return whether members can read each other's operands where they lie, and end with the right results."""
+        """Return whether the results are right if members read each other's operands directly, without slots."""
         return True
 
     def overwrites_operands(self, buffers: Buffers) -> bool:
-        """Return whether the transfer in place gives the right results on top of the operands, without staging."""
+        """Return whether the transfer in place may write results over operands, without staging."""
         return False
 
     def unread_overlaps(self) -> list[tuple[int, int]]:
-        """Return pairs (operand, result) that may overlap in place: no other member reads the operand."""
+        """Return the pairs (operand, result) that may overlap in place, since no other member reads the operand."""
         return []
 
     def awaited_in_place(self, index: int, buffers: Buffers) -> tuple[list[int], list[int]]:
-        """Return the members that ``index`` awaits before its transfer in place, and after it."""
+        """Return the members that member ``index`` awaits before its transfer in place, and those afterwards."""
         return self.sources(index), self.readers(index)
 
     # ---- messages
@@ -165,41 +173,41 @@ class Collective(ABC):
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
     ) -> Iterator[ArrayAction]:
-        """Yield the actions of member ``index`` on these very arrays, which are run any number of times.
+        """Yield the actions of member ``index`` on these arrays. The sequence may run any number of times.
 
-        What goes to one member goes in one exchange, for all operands: a round costs more than a message.
+        All operands share the exchanges: a further round of messages costs more than a further message.
         """
 
     def message_actions(
         self, rank: int, operands: Sequence[Array], results: Sequence[Array]
     ) -> tuple[ArrayAction, ...]:
-        """Return the actions of ``rank``."""
+        """Return the actions by messages of ``rank`` on these arrays, as ``by_messages`` does."""
         return tuple(self.by_messages(self.group.index(rank), operands, results))
 
     def hierarchical_algorithm(
         self, nodes: GroupNodes, buffers: Buffers
     ) -> HierarchicalAlgorithm | None:
-        """Return the algorithm for a group on ``nodes`` of two levels; None if messages alone are as good.
+        """Return the algorithm in two levels for the group on ``nodes``; None if messages alone are as good.
 
-        It depends on the nodes, and on shapes and types, alone: every member comes to the same.
+        The choice depends on the nodes and on shapes and types alone, so every member makes the same one.
         """
         return None
 
     # ---- NCCL
     def nccl_obstacle(self, dtypes: Sequence[np.dtype[Any]], version: int) -> str | None:
-        """Return why NCCL of ``version`` does not do this, the same on all ranks, or None."""
+        """Return why NCCL of ``version`` cannot run this collective on ``dtypes``, or None; equal on all ranks."""
         return None
 
     @property
     def copies_alone(self) -> bool:
-        """Return whether the results are the operands in a group of one; otherwise they are zeros."""
+        """Return whether the results in a group of one member are its operands; otherwise they are zeros."""
         return True
 
     @abstractmethod
     def add_nccl_calls(
         self, builder: DeviceActionBuilder, buffers: DeviceBuffers, version: int
     ) -> None:
-        """Add the actions of a group of several members, if ``nccl_obstacle`` is None."""
+        """Add the actions of member ``builder.index`` in a group of several members. ``nccl_obstacle`` must be None."""
 
     def _others(self, index: int) -> list[int]:
         return [i for i in range(len(self.group)) if i != index]
@@ -225,7 +233,7 @@ class ReducingCollective(Collective):
         return next((reason for reason in found if isinstance(reason, str)), None)
 
     def nccl_reduction(self, dtype: np.dtype[Any], version: int) -> NcclReduction:
-        """Return how NCCL reduces values of ``dtype``, if ``nccl_obstacle`` is None."""
+        """Return how NCCL of ``version`` reduces values of ``dtype``. ``nccl_obstacle`` must be None."""
         found = nccl_reduction(dtype, self.reduction, version)
         assert isinstance(found, NcclReduction), "`nccl_obstacle` has been asked"
         return found
@@ -233,14 +241,14 @@ class ReducingCollective(Collective):
 
 @dataclass(frozen=True)
 class CollectiveOp:
-    """A collective of all ranks: the ``groups`` that meet, and what each of them does.
+    """A collective on all ranks: the ``groups`` among which it runs, and what each group does.
 
-    The group of ``collective`` stands for the rank's own.
+    ``of_rank`` replaces the group of ``collective`` by the group of a rank.
     """
 
     groups: tuple[Group, ...]
     collective: Collective
 
     def of_rank(self, rank: int) -> Collective:
-        """Return the collective of ``rank``'s own group. Raises RunError if ``rank`` takes no part."""
+        """Return the collective in the group of ``rank``. Raises RunError if no group contains ``rank``."""
         return self.collective.of_rank(rank, self.groups)

@@ -1,4 +1,4 @@
-"""ragged-all-to-all: rows of every member to every member, in amounts that the data says."""
+"""ragged-all-to-all: every member sends rows to every member, in amounts that depend on operands."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class RaggedAllToAll(Collective):
-    """Rows of every member to every member, at offsets and in amounts that the data says.
+    """Every member sends rows to every member, at offsets and in amounts that depend on operands.
 
-    Operands: input, output, input_offsets, send_sizes, output_offsets, recv_sizes; the last four are integers of
-    shape [members] or [members, updates]. Member i sends input[input_offsets[j] :][: send_sizes[j]] to member j,
-    which holds it at output_offsets[j] (as the *sender* says). Elsewhere the result is ``output``.
+    Operands: input, output, input_offsets, send_sizes, output_offsets, recv_sizes; the last four are integers of shape
+    [members] or [members, updates]. Member i sends input[input_offsets[j] :][: send_sizes[j]] to member j, which stores
+    these rows from output_offsets[j] of the *sender* on. All other rows of the result are those of ``output``.
     """
 
     kind = "ragged-all-to-all"
@@ -56,7 +56,7 @@ class RaggedAllToAll(Collective):
     # ---- cost
     @classmethod
     def exchanged_bytes(cls, first_operand: float, results: float, members: int) -> float:
-        """Return the bytes of the input, the most that is sent: the operands' values say how much."""
+        """Return the bytes of the input, an upper bound: the amount that is sent depends on the values of operands."""
         return first_operand
 
     def sent_per_result_byte(self, members: int, devices: int) -> float:
@@ -64,6 +64,7 @@ class RaggedAllToAll(Collective):
 
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
+        """Yield the copy of ``output`` to the result, and the copies of rows for this member from every input."""
         source, output, table = ends.buffers.operands[:3]
         yield from copy_rows(ends.operands[ends.index][1], ends.targets[0], 1, output.nbytes)
         row_bytes = math.prod(source.shape[1:]) * source.itemsize
@@ -86,14 +87,14 @@ class RaggedAllToAll(Collective):
             )
 
     def unread_overlaps(self) -> list[tuple[int, int]]:
-        """Return the output, as which the result begins: no other member reads it."""
+        """Return the pair of ``output`` and the result, which begins as its copy. No other member reads ``output``."""
         return [(1, 0)]
 
     # ---- messages
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
     ) -> Iterator[ArrayAction]:
-        """Yield an exchange of tables, since senders know where rows go, then one of each pair's rows."""
+        """Yield an exchange of tables, since only senders know the target rows, then an exchange of rows by Python."""
         source, output, input_offsets, send_sizes, output_offsets, _ = operands
         (result,) = results
         count = len(self.group)
@@ -144,9 +145,9 @@ class RaggedAllToAll(Collective):
 
 
 def _check_rows(tables: Array, source_rows: int, result_rows: int) -> None:
-    """Raise RunError if ``tables`` [members, 3, members, updates] point outside of an array.
+    """Raise RunError if an entry of ``tables`` [members, 3, members, updates] lies outside of an array.
 
-    They are everyone's, so that all members find the same.
+    ``tables`` holds the offsets and sizes of all members, so that every member raises the same error.
     """
     starts, rows, offsets = tables.swapaxes(0, 1)
     most = np.minimum(source_rows - starts, result_rows - offsets)

@@ -50,7 +50,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class ReduceScatter(ReducingCollective):
-    """The reduction of all members' operands, cut along ``dimension``; the i-th member receives the i-th part.
+    """The reduction of all members' operands, split along ``dimension``; the i-th member receives the i-th part.
 
     group (0,1), sum:   0: [1,2]   1: [10,20]   =>   0: [11]   1: [22]
     """
@@ -76,7 +76,7 @@ class ReduceScatter(ReducingCollective):
     # ---- cost
     @classmethod
     def exchanged_bytes(cls, first_operand: float, results: float, members: int) -> float:
-        """Return the bytes of the operands."""
+        """Return the bytes of one member's operands."""
         return results * members
 
     # ---- memory that all members reach
@@ -94,7 +94,7 @@ class ReduceScatter(ReducingCollective):
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
     ) -> Iterator[ArrayAction]:
-        """Yield an exchange in which each member receives its own part, and the reduction in group order."""
+        """Yield an exchange in which each member receives all operands of its part, and their reduction in order."""
         packed = PackedMessages(index, len(self.group))
         reductions: list[ArrayAction] = []
         for operand, result in zip(operands, results, strict=True):
@@ -107,6 +107,7 @@ class ReduceScatter(ReducingCollective):
     def hierarchical_algorithm(
         self, nodes: GroupNodes, buffers: Buffers
     ) -> HierarchicalAlgorithm | None:
+        """Return the chain reduction if the members of each node follow each other and messages alone cost more."""
         if not nodes.is_one_after_the_other:
             return None
         vectors = tuple(Vector(operand.dtype, operand.size) for operand in buffers.operands)
@@ -140,9 +141,9 @@ class ReduceScatter(ReducingCollective):
 # ---- two levels
 @dataclass(frozen=True)
 class FoldedReduceScatter(HierarchicalAlgorithm):
-    """A reduce-scatter by a running prefix: the last node sends each member its totals.
+    """Reduce-scatter by a chain reduction (``running_prefix``): the last node sends each member its totals.
 
-    Vectors lie in parts: first all that is for member 0.
+    In staging the elements of a vector are ordered by the member that receives them, those for member 0 first.
     """
 
     nodes: GroupNodes
@@ -157,7 +158,7 @@ class FoldedReduceScatter(HierarchicalAlgorithm):
 
     @property
     def link_bytes(self) -> int:
-        """Bytes of the prefixes, and of the totals for members on other nodes than the last."""
+        """Return the bytes of the prefixes, and of the totals for members on other nodes than the last."""
         elsewhere = self.nodes.count - len(self.nodes.nodes[-1])
         return self.chain.prefix_bytes + self.chain.vector_bytes * elsewhere // self.nodes.count
 
@@ -202,6 +203,7 @@ class FoldedReduceScatter(HierarchicalAlgorithm):
     def _totals_arrive(
         self, run: ChainReductionRun, cycle: int, results: Sequence[Array]
     ) -> Exchange:
+        """Return the messages of ``cycle`` that carry totals from the last node to members on other nodes."""
         chain, member = self.chain, run.member
         chunk = run.chunk(cycle - chain.last)
         if chunk is None:
@@ -231,10 +233,11 @@ class FoldedReduceScatter(HierarchicalAlgorithm):
         )
 
     def _part(self, k: int, member: int) -> tuple[int, int]:
-        """Return the elements of vector ``k`` that are for ``member``."""
+        """Return the range of elements of vector ``k`` that ``member`` receives."""
         size = self.vectors[k].size // self.nodes.count
         return member * size, (member + 1) * size
 
     def _of_part(self, result: Array, elements: tuple[int, int], k: int, member: int) -> Array:
+        """Return the view of ``elements`` of vector ``k`` in the flat ``result`` of ``member``."""
         first, _ = self._part(k, member)
         return result[elements[0] - first : elements[1] - first]
