@@ -1,6 +1,6 @@
-"""Persistent MPI requests, and the MPI library's functions for native code that starts and tests them.
+"""Persistent MPI requests, and the addresses of the MPI functions with which native code starts and tests them.
 
-A request handle is an int in MPICH and a pointer in Open MPI: native code sees an array of so many bytes each.
+A request handle is an int in MPICH and a pointer in Open MPI; native code treats handles as an array of byte blocks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TaggedMessage: TypeAlias = tuple[int, Array, int]
 
 
 class PersistentMessages:
-    """The messages of one exchange (Messages), on the communicator of a group."""
+    """Persistent requests for the messages of one exchange (``shared_actions.Messages``)."""
 
     def __init__(
         self,
@@ -32,7 +32,11 @@ class PersistentMessages:
         sent: Array,
         crossing: tuple[int, int],
     ) -> None:
-        """``sent``: two words, see ``Messages``; the messages' arrays must live as long as this is used."""
+        """Create the requests on ``comm``, the communicator of ``group``.
+
+        ``sent`` are the two words that count the bytes and messages to other nodes, and ``crossing`` the numbers that a
+        run adds (``Messages``). The arrays of the messages must not be freed while the requests are in use.
+        """
         self._requests = [
             (group[member], comm.Recv_init([bytes_of(array), MPI.BYTE], member, tag))
             for member, array, tag in receives
@@ -76,7 +80,7 @@ class PersistentMessages:
         return int(self._sent.ctypes.data)
 
     def late(self) -> list[int]:
-        """The ranks that have not sent yet, or have not received a message too long for an eager send."""
+        """Return the ranks from which a message, or to which a message too long for an eager send, is incomplete."""
         return list(dict.fromkeys(rank for rank, one in self._requests if not one.Get_status()))
 
     def failure(self) -> str:
@@ -89,7 +93,7 @@ class PersistentMessages:
 
 
 def bytes_of(array: Array) -> Array:
-    """The array's memory as bytes: MPI need not know bf16."""
+    """Return the memory of a contiguous ``array`` as bytes, since MPI has no type for bf16."""
     return array.reshape(-1).view(np.uint8)
 
 
@@ -98,7 +102,7 @@ def _handle(request: MPI.Request) -> bytes:
 
 
 def _error_of(status: Array) -> int:
-    """``status``: its bytes, as the library wrote them."""
+    """Return the error code of an MPI status. ``status`` holds its bytes as the MPI library wrote them."""
     found = MPI.Status()
     ctypes.memmove(MPI._addressof(found), status.ctypes.data, status.nbytes)
     return int(found.Get_error())
