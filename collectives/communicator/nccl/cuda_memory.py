@@ -1,6 +1,6 @@
-"""A GPU's memory for collectives, through CuPy's names for the CUDA runtime: addresses and streams are integers.
+"""GPU memory and events for collectives, by CuPy's bindings of the CUDA runtime. Addresses and streams are integers.
 
-Made and used by the thread that has made the GPU its own (``cudaSetDevice``).
+Objects must be created and used by a thread whose current device is the GPU (``cudaSetDevice``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NOT_READY = 600
 
 
 class CudaEvent:
-    """A DeviceEvent."""
+    """A DeviceEvent: a CUDA event without timing."""
 
     def __init__(self) -> None:
         self._event = runtime.eventCreateWithFlags(runtime.eventDisableTiming)
@@ -38,7 +38,7 @@ class CudaEvent:
 
 
 class CudaMemory:
-    """DeviceMemory of the GPU that the calling thread uses."""
+    """The DeviceMemory of the calling thread's current GPU."""
 
     def __init__(self) -> None:
         self._blocks: list[Any] = []
