@@ -44,6 +44,7 @@ class _SpanUse:
 
     @property
     def port_seconds(self) -> float:
+        """Return the seconds for which the busiest port of the span is busy."""
         way = self.span.exchange
         ports = min(way.ports or self.sharers, self.sharers)
         return self.sent / way.bandwidth * self.sharers / ports
@@ -71,12 +72,14 @@ def quickest(traffic: LinkTraffic, pattern: Pattern, size: float) -> CollectiveT
 
 
 def _serves(name: str, traffic: LinkTraffic, pattern: Pattern) -> bool:
+    """Return whether algorithm ``name`` can be used for ``traffic`` and ``pattern``."""
     if name == "hierarchical" and (len(pattern.spans) == 1 or not pattern.regular):
         return False
     return name == "one-shot" or name in traffic.algorithms
 
 
 def _time(name: str, uses: tuple[_SpanUse, ...]) -> CollectiveTime:
+    """Return the time of an algorithm: the sum of the latencies and the seconds of the busiest port."""
     links = tuple(LinkUse(one.span.exchange.name, one.sent, one.port_seconds) for one in uses)
     latency = sum(one.steps * one.span.exchange.latency for one in uses)
     return CollectiveTime(latency + max(link.seconds for link in links), name, links, latency)

@@ -95,6 +95,7 @@ class DeviceTime:
         return known
 
     def _kernel(self, x: HloInstruction) -> float:
+        """Return the seconds of the kernel of ``x`` by the roofline model."""
         moved = float(definition(x.opcode).bytes_accessed(x))
         return self.begin + max(self._arithmetic(x), self._moving(moved))
 
@@ -119,6 +120,7 @@ class DeviceTime:
         return self._machine.thunk_seconds + call.shape.byte_size / bandwidth if bandwidth else 0.0
 
     def _moving(self, size: float) -> float:
+        """Return the seconds for which a kernel moves ``size`` bytes."""
         return size / self._machine.level_for(size).bandwidth
 
     def _arithmetic(self, x: HloInstruction) -> float:
@@ -136,6 +138,7 @@ class DeviceTime:
         return seconds
 
     def _all_inside(self, computation: HloComputation) -> float:
+        """Return the seconds of the arithmetic of one execution of ``computation``."""
         key = self._keys.key(computation)
         known = self._inside.get(key)
         if known is None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from spmd.hlo import HloComputation, HloInstruction
 
-#: Rows of a table of bits that are unpacked at a time.
+#: Number of bit masks that are unpacked at a time, which limits the memory.
 _BLOCK = 4096
 
 

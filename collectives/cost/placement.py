@@ -142,6 +142,7 @@ def _use_of(group: Ids, device: Ids, part: Ids, circle: Ids, count: int) -> _Use
 
 
 def _pattern(row: Sequence[int], exchanges: Sequence[Exchange]) -> Pattern:
+    """Return the pattern of a row: size, regular, then fan, senders and groups of each exchange."""
     size, regular, *uses = row
     spans = []
     for i, way in enumerate(exchanges):

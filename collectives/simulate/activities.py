@@ -17,7 +17,7 @@ from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.opcode_roles import wrapped
 from spmd.lazy_dataclass import dataclass
 
-#: Seconds of each execution of instructions in a step, by name, where they are known one by one.
+#: Seconds of each execution in a step, by instruction name, for instructions whose executions were timed separately.
 Series: TypeAlias = Mapping[str, Sequence[float]]
 
 

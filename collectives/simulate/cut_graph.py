@@ -54,7 +54,7 @@ class Node:
 
     reads: the nodes that it is computed from.
     cuts: ways to split it, with a dimension of each node that it reads.
-    seconds: of the unsplit computation.
+    seconds: time of the unsplit computation.
     """
 
     reads: tuple[int, ...]
@@ -112,6 +112,7 @@ class CutGraph:
         return len(self.nodes) - 1
 
     def _given(self, shape: Shape) -> Value:
+        """Add the nodes of a parameter. Returns its value."""
         if isinstance(shape, TupleShape):
             return tuple(map(self._given, shape.elements))
         return self._add(Node(()))
@@ -165,6 +166,7 @@ class CutGraph:
         return made
 
     def _cuts(self, x: HloInstruction, seconds: float) -> tuple[Cut, ...]:
+        """Return the ways to split ``x`` into several pieces, which take ``seconds`` together."""
         if x not in self._known:
             counted = ((way, self._count(length_along(x, way))) for way in region_ways(x))
             self._known[x] = tuple(
@@ -177,6 +179,7 @@ class CutGraph:
         return next(n for n in range(self.pieces, 0, -1) if length % n == 0)
 
     def _each(self, shape: Shape, node: Callable[[], Node]) -> Value:
+        """Add a node for each array of ``shape``. Returns their value."""
         if isinstance(shape, TupleShape):
             return tuple(self._each(one, node) for one in shape.elements)
         return self._add(node())
@@ -246,7 +249,7 @@ class CutGraph:
         return Node((read,), tuple(cuts), latency + sending)
 
     def _loop(self, x: HloInstruction, state: Value) -> Value:
-        """Add the trips of a loop, up to a limit. Tasks of the middle trip stand for the trips that are left out as well."""
+        """Add the trips of a loop, up to a limit. Tasks of the middle trip also stand for the trips left out."""
         trips = counted_trips(x)
         self._run(x.while_condition, [state])
         before, outer, done = len(self.nodes), self._times, 0

@@ -120,6 +120,7 @@ class EarliestTimes:
         self.first.append({dim: at for dim, at in first.items() if at < end})
 
     def _ready(self, node: int, dim: int | None) -> float:
+        """Return when the first piece of ``node`` along ``dim`` can be complete; if None, when all of it can."""
         return self.end[node] if dim is None else self.first[node].get(dim, self.end[node])
 
 

@@ -31,7 +31,7 @@ class _State:
     """State of the simulation at the end of a trip, ``clock`` seconds into the step.
 
     discrete, times: figures that are equal if the state repeats (``times`` up to rounding).
-    totals, busy: of each device, up to now.
+    totals, busy: totals and busy seconds of each device, up to ``clock``.
     """
 
     clock: float

@@ -83,6 +83,7 @@ class _ProgramReader:
         return self._known[computation]
 
     def _activities(self, x: HloInstruction) -> Iterator[Activity]:
+        """Yield the activities of one execution of ``x``."""
         if x.opcode is Opcode.WHILE:
             yield from self._loop(x)
         elif x.opcode is Opcode.CONDITIONAL:

@@ -84,6 +84,7 @@ class ProcessId(NamedTuple):
         return [f"is stopped (process {self.pid}, SIGSTOP)"] if self.is_stopped() else []
 
     def _now(self) -> list[str] | None:
+        """Return the present stat fields of the process; None if it is not visible or no longer exists."""
         fields = stat_fields(self.pid) if self.is_visible else None
         return fields if fields is not None and int(fields[_STARTED]) == self.started else None
 

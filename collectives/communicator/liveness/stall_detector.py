@@ -105,10 +105,15 @@ class StallDetector:
         return tuple(ends or seen)
 
     def _is_in_trouble(self, rank: int) -> bool:
+        """Return whether the process of ``rank`` is known to be dead or stopped."""
         process = self._status.process(rank)
         return process is not None and bool(process.trouble())
 
     def _is_gone(self, rank: int, is_late: bool, now: float) -> bool:
+        """Return whether ``rank`` will never arrive: it is dead, or has ended its program and is certainly late.
+
+        The result is False during a grace period after this was first found.
+        """
         has_left = self._status.rank_state(rank) is RankState.LEFT
         process = self._status.process(rank)
         if has_left and not is_late:

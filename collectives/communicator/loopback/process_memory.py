@@ -110,6 +110,7 @@ class ProcessMemory:
         return own
 
     def _link(self, members: list[MemberCollective]) -> None:
+        """Load the actions of all ``members``, which are in group order and have all bound the collective."""
         _require_consistency(members)
         through_slots = _go_through_slots(members)
         slot_bytes = members[0].buffers.operand_bytes if through_slots else 0

@@ -137,12 +137,17 @@ class MessageSetup:
                 program.bound.native.load(actions, program.keep)
 
     def _by_messages_alone(self, one: _Bound) -> _Program:
+        """Return the program of a collective that uses no shared memory."""
         buffers = one.buffers
         alone = one.collective.message_actions(self._rank, buffers.operands, buffers.results)
         actions = (*alone, *one.last)
         return _Program(one, native_program(actions, one.channel.prepare), actions)
 
     def _in_two_levels(self, bound: Sequence[_Bound]) -> list[_Program]:
+        """Return the programs of the hierarchical collectives ``bound``, for which a window is opened.
+
+        Every rank must call it, with an empty sequence if it has bound no such collective.
+        """
         if self._open_window is None:
             return []
         offsets, total = {}, 0

@@ -67,6 +67,7 @@ def native_program(
 def _lower(
     action: ArrayAction, prepare: Prepare, local_members: LocalMembers | None
 ) -> Iterator[CollectiveAction]:
+    """Yield the native actions of ``action``, which must not be deferred."""
     assert not isinstance(action, Deferred), "what the data decides is for Python"
     if isinstance(action, Copy):
         yield from _copy(action.source, action.target)
@@ -85,6 +86,7 @@ def _lower(
 
 
 def _meet(barrier: LocalBarrier, local_members: LocalMembers | None) -> Iterator[CollectiveAction]:
+    """Yield a barrier of the members on this node: a signal, and a wait for the signals of the others."""
     assert local_members is not None, "only collectives in two levels have local barriers"
     yield Signal(local_members.counter, barrier.number)
     if local_members.ranks:

@@ -104,7 +104,7 @@ class MpiCommunicator:
             slot_bytes,
         )
         try:
-            window, _own = self._memory.open(ROW_BYTES + BARRIER_BYTES)  # held until the rows are
+            window, _own = self._memory.open(ROW_BYTES + BARRIER_BYTES)  # the rows keep the mapping alive
         except RunError as error:
             self._memory.disable_shared_memory()
             shared = None
@@ -202,7 +202,7 @@ class MpiCommunicator:
     def keep_to_own_cores(self) -> None:
         cores = self._memory.node.own_cores
         if cores and self._binds_ranks:
-            with contextlib.suppress(OSError):  # a sandbox forbids it
+            with contextlib.suppress(OSError):  # a sandbox may forbid it
                 os.sched_setaffinity(0, cores)
 
     def barrier(self) -> None:
@@ -281,6 +281,7 @@ class MpiCommunicator:
         return "; ".join(f"rank {rank} {self._status.last_position(rank)}" for rank in ranks[:8])
 
     def _gather_lengths(self, data: bytes) -> Array:
+        """Return the lengths of the ``data`` of all ranks."""
         lengths = np.empty(self.size, np.int64)
         request = self._world.Iallgather(np.array([len(data)], np.int64), lengths)
         self._complete(request, "an exchange of sizes")
@@ -359,6 +360,7 @@ class MpiCommunicator:
         )
 
     def _link(self, group: Group) -> GroupLink:
+        """Return the MPI communicator of ``group``, which its members create together on first use."""
         link = self._groups.get(group)
         if link is None:
             self._await_members(group)

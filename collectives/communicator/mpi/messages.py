@@ -187,6 +187,7 @@ class MessageCollective:
         self.wait()
 
     def _finish_if_complete(self) -> bool:
+        """Advance the run, and end it if it is complete. Returns whether it is."""
         if not self.poll():
             return False
         if self._running:

@@ -98,6 +98,7 @@ def bytes_of(array: Array) -> Array:
 
 
 def _handle(request: MPI.Request) -> bytes:
+    """Return the bytes of the C handle of ``request``."""
     return ctypes.string_at(MPI._addressof(request), MPI._sizeof(request))
 
 
@@ -121,6 +122,7 @@ _GIVEN_UP: list[tuple[MPI.Request, Sequence[Array]]] = []
 
 
 def _free(requests: Sequence[MPI.Request], arrays: Sequence[Array]) -> None:
+    """Free the complete requests, and keep the others alive with the ``arrays`` that MPI may still access."""
     if not MPI.Is_finalized():
         for request in requests:
             if request.Get_status():

@@ -110,7 +110,9 @@ class NcclApi(Protocol):
 
     def all_reduce(
         self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, operation: NcclOperation, stream: int
-    ) -> None: ...  # fmt: skip
+    ) -> None:  # fmt: skip
+        """Enqueue ncclAllReduce."""
+        ...
 
     def all_gather(
         self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, stream: int
@@ -126,19 +128,29 @@ class NcclApi(Protocol):
 
     def broadcast(
         self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, root: int, stream: int
-    ) -> None: ...  # fmt: skip
+    ) -> None:  # fmt: skip
+        """Enqueue ncclBroadcast. ``send`` is used only on rank ``root``."""
+        ...
 
     def send(
         self, comm: NcclComm, send: int, count: int, kind: NcclType, peer: int, stream: int
-    ) -> None: ...
+    ) -> None:
+        """Enqueue ncclSend to rank ``peer``."""
+        ...
 
     def receive(
         self, comm: NcclComm, receive: int, count: int, kind: NcclType, peer: int, stream: int
-    ) -> None: ...
+    ) -> None:
+        """Enqueue ncclRecv from rank ``peer``."""
+        ...
 
-    def group_start(self) -> None: ...
+    def group_start(self) -> None:
+        """Begin a group of calls, which NCCL launches together (ncclGroupStart)."""
+        ...
 
-    def group_end(self) -> None: ...
+    def group_end(self) -> None:
+        """End the group of calls and launch it (ncclGroupEnd)."""
+        ...
 
     def finalize(self, comm: NcclComm) -> None:
         """Begin to flush the work of ``comm`` on all ranks (ncclCommFinalize), before ``destroy``.
@@ -333,17 +345,20 @@ class NcclLibrary:
         self._end("ncclCommAbort", comm)
 
     def _end(self, function: str, comm: NcclComm) -> None:
+        """Clear the handle of ``comm`` and call ``function``, which frees the communicator, if there was one."""
         address, comm.cell.value = comm.address, None
         if address:
             self._call(function, address)
 
     def _call(self, function: str, *arguments: object) -> None:
+        """Call ``function``. Raises NcclError unless its result is SUCCESS or IN_PROGRESS."""
         result = self._functions[function](*arguments)
         if result not in (NcclResult.SUCCESS, NcclResult.IN_PROGRESS):
             raise NcclError(function, result, self.describe(None, _known(result)))
 
 
 def _known(result: int) -> NcclResult:
+    """Return the NcclResult of a result code; INTERNAL_ERROR for codes without a name here."""
     try:
         return NcclResult(result)
     except ValueError:  # a code of a newer library

@@ -207,6 +207,10 @@ class NcclCommunicator:
     def _launch(
         self, collectives: Sequence[NcclCollective], stream: int, launch: Callable[[], None]
     ) -> None:
+        """Call ``launch``, which enqueues ``collectives`` on ``stream``, and record them as in flight.
+
+        Events are recorded on the stream before and after the work. Raises RunError if NCCL has failed.
+        """
         self._watch.raise_if_failed()
         self._require_one_issuer()
         started = self._async_collective(collectives)
@@ -258,6 +262,7 @@ class NcclCommunicator:
         self._cliques.close()
 
     def _plan(self, bound: NcclCollective, scratch: int) -> tuple[DeviceActions, int]:
+        """Return the actions of ``bound`` with scratch memory at address ``scratch``, and its size in bytes."""
         return plan_actions(
             bound.collective, self.rank, bound.operands, bound.results, self._version, scratch
         )
@@ -316,6 +321,7 @@ class NcclCommunicator:
         return self._notes[name]
 
     def _require_one_issuer(self) -> None:
+        """Raise RunError unless the calling thread has issued all collectives so far."""
         if self._issuer is None:
             self._issuer = threading.get_ident()
         if self._issuer != threading.get_ident():

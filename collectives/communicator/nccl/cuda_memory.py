@@ -31,7 +31,7 @@ class CudaEvent:
         runtime.streamWaitEvent(stream, self._event)
 
     def is_done(self) -> bool:
-        status = runtime.eventQuery(self._event)  # which does not raise
+        status = runtime.eventQuery(self._event)  # eventQuery returns errors instead of raising them
         if status not in (0, _NOT_READY):
             raise RunError(f"the GPU failed: {runtime.CUDARuntimeError(status)}")
         return bool(status == 0)
@@ -45,7 +45,7 @@ class CudaMemory:
 
     def allocate(self, num_bytes: int) -> int:
         try:
-            block = memory.Memory(num_bytes)  # not from the pool: it stays as long as the program
+            block = memory.Memory(num_bytes)  # not from CuPy's pool, since it lives as long as the program
         except (memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
             raise RunError(f"{num_bytes:,} bytes of a GPU for collectives: {error}") from error
         self._blocks.append(block)

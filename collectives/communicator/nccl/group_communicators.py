@@ -213,6 +213,7 @@ class Cliques:
         raise RunError(f"{what}: {ranks} did not finish within {self._timeout:g} s")
 
     def _require_made(self, comm: NcclComm, group: Group) -> None:
+        """Raise RunError if NCCL has not created ``comm``, the communicator of ``group``."""
         if not comm.address:
             raise RunError(f"NCCL made no communicator of {describe_group(group)}")
 

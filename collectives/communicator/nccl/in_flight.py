@@ -96,6 +96,7 @@ class InFlightCollectives:
         self.raise_if_failed()
 
     def _settle(self, collective: AsyncCollective) -> None:
+        """Wait until the GPU reaches ``collective``, then until ``collective`` ends."""
         self._compute(collective.reached.is_done, f"its GPU, to come to {collective.name}")
         self._meet(collective)
 
@@ -117,6 +118,7 @@ class InFlightCollectives:
         poll_while(done, has_hope)
 
     def _meet(self, collective: AsyncCollective) -> None:
+        """Wait until ``collective``, which the GPU has reached, ends. Raises CollectiveTimeoutError if peers stall."""
         if collective.ended.is_done():
             return
 

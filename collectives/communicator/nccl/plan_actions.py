@@ -42,6 +42,7 @@ def plan_actions(
 
 
 def _copy_alone(builder: DeviceActionBuilder, buffers: DeviceBuffers) -> None:
+    """Add copies of the operands to the results, by scratch if a result overwrites an operand that is still needed."""
     for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True)):
         if operand.pointer != result.pointer and operand.nbytes:
             aside = buffers.is_lost(k, in_place=False)

@@ -114,6 +114,7 @@ class NcclWatch:
         self._thread.join(_STOP_SECONDS)
 
     def _look_on(self) -> None:
+        """Poll until the watchdog is stopped or a failure is recorded (the body of the thread)."""
         while not self._ends.wait(PERIOD_SECONDS) and self._failure is None:
             self._look_at_comms()
             call = self._call
@@ -121,6 +122,7 @@ class NcclWatch:
                 self.fail(f"{call[0]}: NCCL's call has not come back for {self._timeout:g} s")
 
     def _look_at_comms(self) -> None:
+        """Record a failure if the asynchronous state of a communicator is an error."""
         try:
             for comm, state in self._cliques.states():
                 if state not in (NcclResult.SUCCESS, NcclResult.IN_PROGRESS):

@@ -71,7 +71,7 @@ class Binding:
 
     @property
     def control_bytes(self) -> int:
-        """The size in bytes of the counter's cache line and two slots; 0 if messages carry the collective."""
+        """Return the size in bytes of the counter's cache line and two slots; 0 if messages carry the collective."""
         return MEMORY_ALIGNMENT + 2 * self.slot_bytes if self.shared else 0
 
 

@@ -214,6 +214,10 @@ class NodeMemory:
     def _require_consistency(
         self, bindings: Sequence[Binding], bound: Sequence[Sequence[BoundRecord]]
     ) -> None:
+        """Raise RunError, on every rank, unless all members of each group have bound equal collectives.
+
+        ``bound`` holds the records of all ranks.
+        """
         found = ""
         for k, binding in enumerate(bindings):
             others = [
@@ -293,6 +297,7 @@ class NodeMemory:
         return shared_results
 
     def _can_share(self, collective: Collective, buffers: Buffers) -> bool:
+        """Return whether the group lies within the node and the engine has code for the collective."""
         engine = self._engine
         if engine is None or not set(collective.group) <= set(self.node.ranks):
             return False
@@ -347,7 +352,7 @@ def _by_messages(
     """
     if not is_shared_in_group:
         return make(buffers, ())
-    if collective.rooted:  # its root is done before the others start
+    if collective.rooted:  # the root may be done before the others start
         raise RunError(
             f"{name}: carried by messages, it cannot write to memory that ranks hold together"
         )

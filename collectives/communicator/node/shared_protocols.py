@@ -111,6 +111,7 @@ def own_tiles(collective: Collective, index: int, buffers: Buffers) -> list[int]
 def _alone(
     collective: Collective, buffers: Buffers, own: MemberMemory, staging: Addresses | None
 ) -> Iterator[CollectiveAction]:
+    """Yield the actions of a group of one member."""
     yield from collective.shared_transfer(Ends(0, buffers, [own.operands], staging or own.results))
     if staging is not None:
         yield from copies(staging, own.results, buffers.results)
@@ -123,6 +124,7 @@ def _through_slots(
     members: Sequence[MemberMemory],
     turn: int,
 ) -> Iterator[CollectiveAction]:
+    """Yield the actions of member ``index`` through slots. ``turn`` selects the slot, 0 or 1."""
     operands = [
         [member.slots[turn] + offset for offset in buffers.operand_offsets] for member in members
     ]
@@ -143,6 +145,7 @@ def _in_place(
     members: Sequence[MemberMemory],
     staging: Addresses | None,
 ) -> Iterator[CollectiveAction]:
+    """Yield the actions of member ``index`` in place. With ``staging``, results are copied after the last wait."""
     own = members[index]
     operands = [member.operands for member in members]
     sources, readers = collective.awaited_in_place(index, buffers)
@@ -165,6 +168,7 @@ def _in_place(
 def _await(
     collective: Collective, members: Sequence[MemberMemory], peers: Sequence[int], number: int
 ) -> Iterator[CollectiveAction]:
+    """Yield a wait for signal ``number`` of the members ``peers``, if there are any."""
     if peers:
         yield Await(
             tuple(collective.group[i] for i in peers),
@@ -183,4 +187,5 @@ def _holders(index: int, members: Sequence[MemberMemory]) -> list[list[int]]:
 
 
 def _share_results(index: int, members: Sequence[MemberMemory]) -> bool:
+    """Return whether another member shares a result of member ``index``."""
     return any(len(sharers) > 1 for sharers in _holders(index, members))
