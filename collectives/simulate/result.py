@@ -74,7 +74,7 @@ class Simulation:
     bound: lower bound for any order of the same instructions.
     least: lower bound for any order of the program's pieces, and the time of the program without overlap; None if
       unknown.
-    peak_bytes: live bytes, including parameters, constants and results.
+    peak_bytes: largest number of live bytes, including parameters, constants and results.
     class_size: number of devices that do the same as ``device``, of all ``devices``.
     classes: number of device classes.
     notes: assumptions, as sentences.

@@ -1,9 +1,9 @@
 """NCCL communicators, one for each group of ranks. All ranks create them in one order, before the first step.
 
 The communicator of all ranks is created first, as a nonblocking one (``blocking = 0``), and serves only to split off
-the others. Those are blocking: a call launches its work before it returns, so that CUDA graphs can capture it. While
-NCCL creates communicators, the ranks exchange their progress: if one rank fails, all ranks raise an error that names
-that rank and the cause.
+the others. The others are blocking: a call launches its work before it returns, so that a CUDA graph can capture it.
+While NCCL creates communicators, the ranks exchange their progress: if one rank fails, all ranks raise an error that
+names that rank and the cause.
 """
 
 from __future__ import annotations
