@@ -43,7 +43,7 @@ class Turns:
         self._pairs = itertools.cycle([(memory.event(), memory.event()) for _ in range(_TURNS)])
 
     def next(self) -> tuple[DeviceEvent, DeviceEvent]:
-        """Return the events for the next run. ``InFlightCollectives.begin`` waits for the earlier run that used them."""
+        """Return the events for the next run. ``InFlightCollectives.begin`` waits for the earlier run with them."""
         return next(self._pairs)
 
 
