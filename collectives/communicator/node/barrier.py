@@ -67,7 +67,7 @@ class NodeBarrier:
         self._keep: Sequence[Array] = [window.segment(rank, offset + BARRIER_BYTES)]
 
     def enter(self) -> bool:
-        """Arrive at the next passage and wait for a short time. Returns whether all members have arrived."""
+        """Arrive at the next passage, then wait as ``wait`` does. Returns whether all members have arrived."""
         return not self._node_barrier.enter()
 
     def wait(self) -> bool:
