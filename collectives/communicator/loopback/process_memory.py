@@ -161,6 +161,7 @@ def _memory_of(buffers: Buffers, start: int, slot_bytes: int, through_slots: boo
 
 def _require_consistency(members: list[MemberCollective]) -> None:
     """Raise RunError unless all members have bound equal collectives and arrays of equal shapes and types."""
+
     def bound(member: MemberCollective) -> object:
         arrays = (*member.buffers.operands, *member.buffers.results)
         return member.collective, [(array.shape, array.dtype) for array in arrays]

@@ -104,7 +104,7 @@ class MpiCommunicator:
             slot_bytes,
         )
         try:
-            window, _own = self._memory.open(ROW_BYTES + BARRIER_BYTES)  # the rows keep the mapping alive
+            window, _own = self._memory.open(ROW_BYTES + BARRIER_BYTES)  # mapped as long as the rows
         except RunError as error:
             self._memory.disable_shared_memory()
             shared = None

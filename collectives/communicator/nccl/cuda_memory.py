@@ -31,7 +31,7 @@ class CudaEvent:
         runtime.streamWaitEvent(stream, self._event)
 
     def is_done(self) -> bool:
-        status = runtime.eventQuery(self._event)  # eventQuery returns errors instead of raising them
+        status = runtime.eventQuery(self._event)  # returns errors, raises none
         if status not in (0, _NOT_READY):
             raise RunError(f"the GPU failed: {runtime.CUDARuntimeError(status)}")
         return bool(status == 0)
@@ -45,7 +45,8 @@ class CudaMemory:
 
     def allocate(self, num_bytes: int) -> int:
         try:
-            block = memory.Memory(num_bytes)  # not from CuPy's pool, since it lives as long as the program
+            # Not from CuPy's pool, since the memory lives as long as the program.
+            block = memory.Memory(num_bytes)
         except (memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
             raise RunError(f"{num_bytes:,} bytes of a GPU for collectives: {error}") from error
         self._blocks.append(block)

@@ -67,7 +67,8 @@ class Cliques:
         self._timeout = timeout_seconds
         self._of: dict[Group, NcclComm] = {}
         self._known: dict[Group, None] = {}  # groups of all ranks that were added
-        self._ending = threading.Lock()  # the state of a communicator is not read while it is aborted
+        #: Held while communicators are aborted and while the state of one is read.
+        self._ending = threading.Lock()
         self._parent = NcclComm()
         self._begun: list[NcclComm] = []  # kept alive: NCCL writes their addresses at a later time
         unique = self._agreed_id()
