@@ -104,7 +104,8 @@ class MpiCommunicator:
             slot_bytes,
         )
         try:
-            window, _own = self._memory.open(ROW_BYTES + BARRIER_BYTES)  # mapped as long as the rows
+            # ``_own`` keeps the mapping until the rows do.
+            window, _own = self._memory.open(ROW_BYTES + BARRIER_BYTES)
         except RunError as error:
             self._memory.disable_shared_memory()
             shared = None
