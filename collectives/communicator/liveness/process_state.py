@@ -10,7 +10,7 @@ _STATE, _PARENT, _USER_TICKS, _SYSTEM_TICKS, _STARTED = 0, 1, 11, 12, 19
 """Fields of /proc/PID/stat, counted from the one after the command's name."""
 
 _STAT_BYTES = 470
-"""What holds these fields, each of at most 20 digits, in any case; Python has so many bytes without asking malloc."""
+"""Bytes that contain these fields even if each has 20 digits, few enough for the allocator of small Python objects."""
 
 _READY = "R"
 _STOPPED = ("T", "t")

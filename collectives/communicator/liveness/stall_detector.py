@@ -13,7 +13,7 @@ from collectives.communicator.liveness.status_table import RankState, StatusTabl
 
 _POLL_SECONDS = 0.25
 _FIRST_POLL_SECONDS = 0.02
-"""Until peers' processes are looked at, which opens files: ranks that share a core wait for some milliseconds."""
+"""Delay of the first check, which opens files: waits of some milliseconds are common if ranks share a core."""
 _ASLEEP_SECONDS = 2.0
 
 #: Seconds after which a wait for a dead rank ends. A launcher that sees the rank die ends the job earlier, with a

@@ -26,13 +26,13 @@ ROW_BYTES = _NOTE.size + 8 * _FIELD_COUNT
 #: order of ``traverse``, and number of the thunk that started the last collective.
 PROGRAM, STEP, THUNK, STARTED = range(4)
 NO_THUNK = -1
-"""In THUNK, between steps; in STARTED, where a note says more."""
+"""Value of THUNK between steps, and of STARTED if the last note is more recent than the last collective."""
 
 _PROCESS = slice(4, 7)
 _STATE, _WAITS_FOR, _BARRIERS = range(7, 10)
 
 NO_RANK, ALL_RANKS = -1, -2
-"""Instead of the rank that is waited for."""
+"""Values in place of an awaited rank: the rank waits for no rank, or for all ranks."""
 
 
 class RankState(IntEnum):
@@ -40,11 +40,11 @@ class RankState(IntEnum):
 
     RUNNING = 0
     LEFT = 1
-    """It has ended its program, and communicates no more."""
+    """The rank has ended its program and no longer communicates."""
     ENDING = 2
-    """It received SIGTERM."""
+    """The process received SIGTERM."""
     FAILED = 3
-    """It says why the job ends."""
+    """The rank reports why the job ends."""
 
 
 class Explains(Protocol):

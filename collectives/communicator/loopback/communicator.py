@@ -40,7 +40,7 @@ from spmd.errors import CollectiveTimeoutError, RunError
 from spmd.lazy_dataclass import dataclass
 
 _SPINS, _SPINS_OVERSUBSCRIBED = 500, 10
-"""Looks for a late member before the core is given up: where every device has a core, and where they take turns."""
+"""Number of polls before a waiting thread yields its core, if each device has a core and if devices share cores."""
 
 
 class LoopbackWorld:

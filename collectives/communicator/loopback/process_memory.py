@@ -33,10 +33,10 @@ from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 
 _SLOT_BYTES = 4096
-"""Up to this many bytes of operands go through slots: a copy costs less than a second barrier."""
+"""Operands of up to this many bytes use slots: a copy costs less than a second barrier."""
 
 Key: TypeAlias = tuple[str, Group, int]
-"""Instruction name, group, and how often the member has bound that before."""
+"""Instruction name, group, and number of earlier bindings of both by the member."""
 
 
 class MemberCollective(NativeCollective):

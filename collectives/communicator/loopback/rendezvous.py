@@ -18,7 +18,7 @@ from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 
 RendezvousKey = tuple[str, Group, int]
-"""Instruction name, group, and how often the group has met there before."""
+"""Instruction name, group, and number of earlier rendezvous of both."""
 
 
 @dataclass

@@ -25,7 +25,7 @@ from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 
 OpenWindow: TypeAlias = Callable[[int], tuple[SharedWindow, Array]]
-"""Memory that the node shares, so many bytes of this rank: every rank of the world calls it. RunError on all alike."""
+"""Function that opens a window with the given bytes of this rank. Every rank calls it; RunError is raised on all."""
 
 
 class Prepares(Protocol):

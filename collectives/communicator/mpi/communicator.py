@@ -39,10 +39,10 @@ from collectives.communicator.wait_context import InFlightSet, ask_while, poll_u
 from spmd.errors import CollectiveTimeoutError, RunError
 
 _START_SECONDS = 120.0
-"""Least time for ranks to come together before the status table shows their progress."""
+"""Least timeout of waits during start-up, while no status table shows the progress of ranks."""
 
 _BARRIER_TAG = 1
-"""On the world's communicator, where groups that are new come together."""
+"""Tag of the messages by which the members of a new group wait for each other."""
 
 
 class MpiCommunicator:

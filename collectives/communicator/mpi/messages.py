@@ -31,7 +31,7 @@ from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 
 _LEAST_TAGS = 32767
-"""That MPI promises."""
+"""Least value of MPI_TAG_UB that the MPI standard guarantees."""
 
 
 @dataclass

@@ -17,7 +17,7 @@ from mpi4py import MPI
 from collectives.communicator.group import Array, Group
 
 TaggedMessage: TypeAlias = tuple[int, Array, int]
-"""The member at the other end, the bytes, and MPI's tag."""
+"""Member at the other end, array to send or receive, and MPI tag."""
 
 
 class PersistentMessages:
@@ -118,7 +118,7 @@ def _function(name: str) -> int:
 
 
 _GIVEN_UP: list[tuple[MPI.Request, Sequence[Array]]] = []
-"""Requests of runs that were given up, and memory that MPI may still write to or read from: kept until the end."""
+"""Incomplete requests of abandoned runs, with arrays that MPI may still access. They are never freed."""
 
 
 def _free(requests: Sequence[MPI.Request], arrays: Sequence[Array]) -> None:

@@ -33,7 +33,7 @@ from spmd.errors import CollectiveTimeoutError, RunError
 from spmd.lazy_dataclass import dataclass
 
 _TURNS = 4
-"""Runs of one collective on a stream at most that have not ended."""
+"""Largest number of runs of one collective that are in flight."""
 
 
 class Turns:

@@ -14,7 +14,7 @@ from cupy.cuda import memory, runtime
 from spmd.errors import RunError
 
 _NOT_READY = 600
-"""cudaErrorNotReady."""
+"""Value of cudaErrorNotReady."""
 
 
 class CudaEvent:

@@ -27,7 +27,7 @@ from spmd.errors import RunError
 
 _LOOK_SECONDS = 0.001
 _TELL_SECONDS = 0.2
-"""For which a rank looks at NCCL before it hears from the others again."""
+"""Time for which a rank polls NCCL before the ranks exchange their progress again."""
 
 
 def rounds_of(groups: Sequence[Group]) -> list[list[Group]]:

@@ -13,13 +13,13 @@ from collectives.communicator.wait_context import poll_while
 from spmd.lazy_dataclass import dataclass
 
 _SPIN_SECONDS = 200e-6
-"""For which a host asks its GPU again and again: whoever reads one number back wants it at once."""
+"""Time for which the host polls its GPU without sleeping, so that short waits have low latency."""
 
 RUN_AHEAD = 16
-"""Collectives on a stream at most that have not ended."""
+"""Largest number of collectives in flight."""
 
 _SIGN_SECONDS = 0.5
-"""After which a rank whose GPU computes says so to its peers, which take that for a sign of life."""
+"""Interval of the notes by which a rank whose GPU computes shows progress to its peers."""
 
 
 @dataclass(frozen=True)

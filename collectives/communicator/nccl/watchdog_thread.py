@@ -20,7 +20,7 @@ PERIOD_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 
 ESCALATION_SECONDS = 20.0
-"""For NCCL to let go of what was aborted; then the process ends."""
+"""Time after an abort for NCCL to return from its calls. The process ends if it does not."""
 
 
 class NcclWatch:

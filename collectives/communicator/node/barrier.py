@@ -29,7 +29,7 @@ BARRIER_BYTES = 3 * MEMORY_ALIGNMENT
 _OWN, _COME, _OPENED = range(0, BARRIER_BYTES, MEMORY_ALIGNMENT)
 
 _SPIN_LIMIT = 2000
-"""Looks before a member sleeps, some 100 us, where everyone has a core: to wake a core that idles takes longer."""
+"""Number of polls, about 100 us, before a member with a core of its own sleeps: waking an idle core takes longer."""
 
 
 class NodeBarrier:

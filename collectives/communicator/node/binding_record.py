@@ -35,7 +35,7 @@ class WindowOffset:
 
 
 WindowOffsets: TypeAlias = Sequence[WindowOffset | None]
-"""None for an array in no window, and for an empty one."""
+"""Offsets of arrays; None for an array in no window and for an empty array."""
 
 
 class Protocol(Enum):

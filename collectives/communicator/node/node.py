@@ -16,7 +16,7 @@ from collectives.communicator.hierarchical.algorithms import GroupNodes
 from spmd.lazy_dataclass import dataclass
 
 ByteExchange: TypeAlias = Callable[[bytes], list[bytes]]
-"""What every rank passes, in rank order, on every rank: a communicator's ``all_gather_bytes``."""
+"""Function that gathers bytes from all ranks and returns them in rank order (``Communicator.all_gather_bytes``)."""
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,10 @@ from spmd.errors import RunError
 
 _SLOT_BYTES = 1024
 _SLOT_BYTES_OVERSUBSCRIBED = 4096
-"""Up to this many bytes of operands go through slots: a barrier costs more than a copy, most if ranks share cores."""
+"""Operands of up to this many bytes use slots: a barrier costs more than a copy, especially if ranks share cores."""
 
 _SPINS = 500
-"""Looks at a late member's counter before the core is given up, some 30 us, where every rank has a core."""
+"""Number of polls of a late member's counter, about 30 us, before a rank with a core of its own yields the core."""
 _SPINS_OVERSUBSCRIBED = 10
 
 ByMessages: TypeAlias = Callable[[Buffers, Sequence[Copy]], BoundCollective]
