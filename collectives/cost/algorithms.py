@@ -1,18 +1,21 @@
 """Costs of collectives on links: one-shot, ring, tree and hierarchical algorithms, of which the fastest is used.
 
-Alpha-beta model (R. Thakur, R. Rabenseifner, W. Gropp, Optimization of Collective Communication Operations in MPICH,
-2005): each step takes a latency, each byte its share of the port. n members exchange S bytes: the operand of an
-all-reduce or reduce-scatter, the result of an all-gather, the operand of an all-to-all or broadcast. As in NCCL, a
-message travels in chunks, so that the phases of one algorithm overlap: the busiest port decides, and latencies add up.
+The costs follow the alpha-beta model (R. Thakur, R. Rabenseifner, W. Gropp, Optimization of Collective Communication
+Operations in MPICH, 2005): each step takes a latency, and each byte takes time on a port. n members exchange S bytes:
+the operand of an all-reduce or reduce-scatter, the result of an all-gather, the operand of an all-to-all or broadcast.
+As in NCCL, a message travels in chunks, so that the phases of one algorithm overlap. The time is therefore that of the
+busiest port plus the sum of the latencies. ``placement`` defines circles and their parts.
 
-    ring          neighbour to neighbour around all members: (n-1)/n S bytes and n-1 steps, twice for an all-reduce.
-                  Where it leaves a circle, it does so over one port.
-    tree          two binary trees, each for half of the bytes (P. Sanders, J. Speck, J. Traeff, Two-tree algorithms for
-                  full bandwidth broadcast, reduction and scan, 2009): S bytes and log2 steps; in all-reduces twice.
-    one-shot      each sends to each. In the narrowest circle, where peers address each other's memory, that is one
-                  step; farther away one message after the other.
-    hierarchical  a ring in each circle, narrowest first, on the piece that is left: NCCL's way with rails, where each
-                  device of a node sends its piece over a port of its own. f parts of a circle: (f-1)/f of the piece.
+    ring          Each member sends to its neighbour around all members: (n-1)/n S bytes and n-1 steps, both doubled for
+                  an all-reduce. A ring leaves a circle over one port.
+    tree          Two binary trees carry half of the bytes each (P. Sanders, J. Speck, J. Traeff, Two-tree algorithms
+                  for full bandwidth broadcast, reduction and scan, 2009): S bytes and log2(n) steps, both doubled for
+                  an all-reduce.
+    one-shot      Each member sends to each other member: in one step within the narrowest circle, where members address
+                  each other's memory, and one message after the other in wider circles.
+    hierarchical  A ring in each circle, narrowest first, carries the piece that remains: (f-1)/f of the piece in a
+                  circle of f parts. NCCL does so on rail-optimized networks, where each device of a node sends its
+                  piece over a port of its own.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ class _SpanUse:
 
     @property
     def port_seconds(self) -> float:
+        """Return the seconds for which the busiest port of the span is busy."""
         way = self.span.exchange
         ports = min(way.ports or self.sharers, self.sharers)
         return self.sent / way.bandwidth * self.sharers / ports
@@ -52,8 +56,10 @@ NOTHING = CollectiveTime(0.0, "none", ())
 
 
 def quickest(traffic: LinkTraffic, pattern: Pattern, size: float) -> CollectiveTime:
-    """Return the time of the fastest algorithm for a kind of such ``traffic``, without the launch. size: S above, in
-    bytes."""
+    """Return the time of the fastest algorithm for a collective with ``traffic``, without the launch of its kernel.
+
+    ``size`` is S in bytes, as defined above. The latency of the result is the least of all algorithms.
+    """
     if not pattern.spans or not size:
         return NOTHING
     times = [
@@ -66,12 +72,14 @@ def quickest(traffic: LinkTraffic, pattern: Pattern, size: float) -> CollectiveT
 
 
 def _serves(name: str, traffic: LinkTraffic, pattern: Pattern) -> bool:
+    """Return whether algorithm ``name`` can be used for ``traffic`` and ``pattern``."""
     if name == "hierarchical" and (len(pattern.spans) == 1 or not pattern.regular):
         return False
     return name == "one-shot" or name in traffic.algorithms
 
 
 def _time(name: str, uses: tuple[_SpanUse, ...]) -> CollectiveTime:
+    """Return the time of an algorithm: the sum of the latencies and the seconds of the busiest port."""
     links = tuple(LinkUse(one.span.exchange.name, one.sent, one.port_seconds) for one in uses)
     latency = sum(one.steps * one.span.exchange.latency for one in uses)
     return CollectiveTime(latency + max(link.seconds for link in links), name, links, latency)
@@ -86,7 +94,7 @@ def _ring(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_Span
 
 
 def _parts_outside(pattern: Pattern) -> list[int]:
-    """Circles of each exchange that the group stands in."""
+    """Return, for each exchange of ``pattern``, the number of its circles that contain members of the group."""
     counts = [
         math.prod(span.fan for span in pattern.spans[i + 1 :]) for i in range(len(pattern.spans))
     ]

@@ -1,4 +1,4 @@
-"""Collective that an instruction begins, and the bytes that its members exchange."""
+"""The collective that an instruction starts, and the bytes that its members exchange."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spmd.shape import ArrayShape, leaves
 
 
 def collective_of(x: HloInstruction) -> HloInstruction:
-    """``x`` itself, or what an async-start wraps; CostError where that is no collective."""
+    """Return the collective that ``x`` is, or wraps as an async-start. Raises CostError if there is none."""
     collective = wrapped(x)
     if collective.opcode not in KIND:
         raise CostError(f"{x!r}: {collective.opcode} is no collective whose time can be told")
@@ -24,11 +24,12 @@ def collective_of(x: HloInstruction) -> HloInstruction:
 
 
 def kind_of(collective: HloInstruction) -> type[Collective]:
+    """Return the class of the kind of ``collective``."""
     return KIND_NAMED[KIND[collective.opcode]]
 
 
 def exchanged_bytes(collective: HloInstruction, members: int) -> float:
-    """Return S of ``algorithms``, as its kind says (``Collective.exchanged_bytes``)."""
+    """Return the bytes S that a group of ``members`` exchanges (``algorithms``), by the collective's kind."""
     if isinstance(collective.attrs, CollectivePermuteAttrs) and collective.attrs.slice_sizes:
         return _slice_bytes(collective, collective.attrs)
     first_operand = float(collective.operand(0).shape.byte_size)

@@ -1,4 +1,4 @@
-"""Costs of custom calls: by rule, as registered for their target, or from a file of the user's.
+"""Costs of custom calls: from a file of the user, by built-in rules, or as registered for the call's target.
 
 --cost my_kernel=my_kernel.json        {"seconds": 0.0012}     or     {"flops": 1e12, "bytes": 3e9}
 """
@@ -25,17 +25,21 @@ MAX_BYTES = 1 << 12
 _SECONDS = (0.0, 1e6)
 _AMOUNT = (0.0, 1e30)
 
-#: Nothing runs for these: they say how a value is sharded, laid out or placed, or that nobody has written it yet.
+#: Targets without a kernel: they annotate the sharding, layout or memory of a value, or allocate it uninitialized.
 _NO_KERNEL = PARTITIONER_CALLS | {"LayoutConstraint", "annotate_device_placement", ALLOCATE_BUFFER}
 _TOP_K = "TopK"
 
-#: A value goes to the host's memory, or comes from it: the cost of the bytes is the machine's.
+#: Targets that move a value between device and host memory. The machine's host bandwidth determines their cost.
 HOST_MOVES = frozenset({"MoveToHost", "MoveToDevice"})
 
 
 @dataclass(frozen=True, slots=True)
 class CallCost:
-    """Cost of one execution: ``seconds`` if they are known, else ``work``. attention: it runs at the attention rate."""
+    """Cost of one execution of a custom call.
+
+    The cost is ``seconds``, or that of ``work`` if ``seconds`` is None. If ``attention`` is True, the work runs at the
+    machine's rate of fused attention.
+    """
 
     seconds: float | None
     work: OpCost = field(default_factory=OpCost)
@@ -48,9 +52,9 @@ _NOTHING = CallCost(0.0)
 def call_cost(
     call: HloInstruction, given: Mapping[str, CallCost], *, by_bytes: bool = False
 ) -> CallCost:
-    """Return the cost of a custom call. ``given``: what files say, by target.
+    """Return the cost of a custom call. ``given`` holds costs by target, which take precedence.
 
-    Raises CostError for a target that nothing is known of, unless ``by_bytes``: then the call costs its arrays' bytes.
+    A call with an unknown target costs the bytes of its arrays if ``by_bytes`` is True; otherwise it raises CostError.
     """
     target = call.attrs_as(CustomCallAttrs).target
     if target in given:
@@ -67,14 +71,17 @@ def call_cost(
 
 
 def _top_k_work(call: HloInstruction) -> OpCost:
-    """Each element is compared with those that a heap of k has from its root to a leaf."""
+    """Return the work of a TopK call by a heap: each element is compared along a path from the root to a leaf."""
     selected = as_array(next(leaf for _, leaf in leaves(call.shape))).dims[-1]
     comparisons = call.operand(0).array_shape.num_elements * selected.bit_length()
     return OpCost(flops=float(comparisons), bytes_accessed=op_cost(call).bytes_accessed)
 
 
 def read_call_cost(data: bytes, where: str) -> CallCost:
-    """``{"seconds": s}``, or any of ``flops``, ``transcendentals`` and ``bytes``; CostError for anything else."""
+    """Parse a cost in JSON: ``{"seconds": s}``, or any of ``flops``, ``transcendentals`` and ``bytes``.
+
+    ``where`` names the file in errors. Raises CostError if the data has any other form.
+    """
     fields = read_fields(data, where, "cost of a custom call", MAX_BYTES, CostError)
     if fields.has("seconds"):
         cost = CallCost(fields.number("seconds", _SECONDS))

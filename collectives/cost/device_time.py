@@ -1,9 +1,9 @@
-"""Seconds of an instruction on one device, by roofline: arithmetic and memory at once, whichever takes longer.
+"""Time of an instruction on one device by the roofline model: the larger of its arithmetic and its memory time.
 
-Arithmetic goes at the attained rate of its unit (products of matrices, simple operations, transcendental functions),
-bytes at the rate of the level that holds all that the kernel touches. S. Williams, A. Waterman, D. Patterson, Roofline:
-an insightful visual performance model for multicore architectures (2009). A fusion is one kernel: it touches its
-operands and results, and does what all of its instructions do.
+Arithmetic runs at the attained rate of its unit (matrix products, simple operations, transcendental functions), and
+bytes move at the bandwidth of the memory level that holds all bytes that the kernel accesses (S. Williams, A. Waterman,
+D. Patterson, Roofline: an insightful visual performance model for multicore architectures, 2009). A fusion is one
+kernel: it accesses its operands and results and performs the arithmetic of all its instructions.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ _PRODUCTS = frozenset(
 
 
 class DeviceTime:
-    """Time of instructions on one device of ``machine`` at attained rates. given: costs of custom calls by target.
+    """Times of instructions on one device of ``machine``, whose rates are attained ones.
 
-    Instructions that say the same, of operands of the same shapes, are priced once. Computations must not be edited
-    meanwhile.
+    ``given`` holds costs of custom calls by target. Custom calls of unknown targets cost the bytes of their arrays if
+    ``unknown_by_bytes`` is True. Instructions with equal structure and operand shapes are estimated once, so the
+    computations must not be changed while the object is in use.
     """
 
     def __init__(
@@ -68,12 +69,14 @@ class DeviceTime:
 
     @property
     def begin(self) -> float:
-        """From dispatch to end of a kernel that does nothing."""
+        """Return the seconds from the dispatch to the end of an empty kernel."""
         return self._machine.start_seconds()
 
     def seconds(self, x: HloInstruction) -> float:
-        """Return the seconds of ``Estimator.compute``. Raises ValueError for an instruction that runs other
-        computations."""
+        """Return the seconds of one execution of ``x`` (``Estimator.compute``).
+
+        Raises ValueError for a while, a conditional or a call, and CostError for an unknown custom call.
+        """
         if x.opcode in CALLERS:
             raise ValueError(f"{x.name}: a {x.opcode} is priced by what it runs")
         if x.opcode in _NO_KERNEL or _only_renames(x):
@@ -92,6 +95,7 @@ class DeviceTime:
         return known
 
     def _kernel(self, x: HloInstruction) -> float:
+        """Return the seconds of the kernel of ``x`` by the roofline model."""
         moved = float(definition(x.opcode).bytes_accessed(x))
         return self.begin + max(self._arithmetic(x), self._moving(moved))
 
@@ -111,15 +115,16 @@ class DeviceTime:
         return self.begin + max(busy, self._moving(work.bytes_accessed))
 
     def _host_move(self, call: HloInstruction) -> float:
-        """Return the seconds that an array takes over the host's link: 0 where host and device share one memory."""
+        """Return the seconds of a copy between host and device; 0 if they share one memory."""
         bandwidth = self._machine.host_bandwidth
         return self._machine.thunk_seconds + call.shape.byte_size / bandwidth if bandwidth else 0.0
 
     def _moving(self, size: float) -> float:
+        """Return the seconds for which a kernel moves ``size`` bytes."""
         return size / self._machine.level_for(size).bandwidth
 
     def _arithmetic(self, x: HloInstruction) -> float:
-        """Return the seconds of its arithmetic, that of its callees included."""
+        """Return the seconds of the arithmetic of ``x``, including the computations that it calls."""
         op = definition(x.opcode)
         work = op.cost(x)
         rates = self._rates_of(_computed_in(x))
@@ -133,6 +138,7 @@ class DeviceTime:
         return seconds
 
     def _all_inside(self, computation: HloComputation) -> float:
+        """Return the seconds of the arithmetic of one execution of ``computation``."""
         key = self._keys.key(computation)
         known = self._inside.get(key)
         if known is None:
@@ -140,7 +146,7 @@ class DeviceTime:
         return known
 
     def _product(self, x: HloInstruction, flops: float, rates: Rates) -> float:
-        """By the machine's own class of such products where it has one."""
+        """Return the seconds of a matrix product, by the class that the machine describes for such products if any."""
         if x.opcode is Opcode.DOT and self._machine.products:
             types = (*(y.array_shape.element_type for y in x.operands), x.array_shape.element_type)
             batch, sizes = _product_sizes(x)
@@ -160,7 +166,7 @@ class DeviceTime:
 
 
 def _only_renames(x: HloInstruction) -> bool:
-    """A reshape between layouts that both go by ascending dimensions moves nothing."""
+    """Return whether ``x`` is a reshape between row-major layouts, which moves no data."""
     return x.opcode is Opcode.RESHAPE and all(
         shape.layout is None or shape == shape.with_default_layout()
         for shape in (x.array_shape, x.operand(0).array_shape)
@@ -168,7 +174,10 @@ def _only_renames(x: HloInstruction) -> bool:
 
 
 def _computed_in(x: HloInstruction) -> PrimitiveType:
-    """The element type whose rates hold: of products and comparisons the operands', else the result's."""
+    """Return the element type whose rates apply to ``x``.
+
+    It is the first operand's type for products, comparisons, sorts and custom calls, and otherwise the result's.
+    """
     if x.opcode in _PRODUCTS or x.opcode in (Opcode.COMPARE, Opcode.CUSTOM_CALL, Opcode.SORT):
         x = x.operand(0) if x.num_operands else x
     arrays = (leaf.element_type for _, leaf in leaves(x.shape) if isinstance(leaf, ArrayShape))
@@ -176,7 +185,7 @@ def _computed_in(x: HloInstruction) -> PrimitiveType:
 
 
 def _product_sizes(dot: HloInstruction) -> tuple[int, tuple[int, int, int]]:
-    """Return the number of products, and m, k and n of each."""
+    """Return the batch size of ``dot`` and the sizes (m, k, n) of each product."""
     attrs, (lhs, rhs) = dot.attrs_as(DotAttrs), (y.dims for y in dot.operands)
 
     def product(dims: tuple[int, ...], chosen: tuple[int, ...]) -> int:

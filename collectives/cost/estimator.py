@@ -1,4 +1,4 @@
-"""Estimator: what schedulers and simulators ask of a cost model."""
+"""Estimator: the interface of cost models, as schedulers and simulators use it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from spmd.lazy_dataclass import dataclass
 
 
 class CostError(SpmdError):
-    """An instruction whose time no rule, description or file tells."""
+    """Error for an instruction whose time no rule, machine description or file determines."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """One circle of the machine (an ``Exchange``, by name) during one collective.
+    """Use of one exchange of the machine by one collective.
 
-    sent: bytes that one device sends over it. seconds: for how long that keeps its port busy.
+    ``exchange`` is the exchange's name. ``sent`` is the number of bytes that one device sends over it, and ``seconds``
+    the time for which these keep the device's port busy.
     """
 
     exchange: str
@@ -29,8 +30,8 @@ class LinkUse:
 class CollectiveTime:
     """Time of one collective whose members all start together, on links that nothing else uses.
 
-    algorithm: "ring", "tree", "one-shot", "hierarchical", or "none" where nothing is sent. latency: of the seconds,
-    what is left however few the bytes.
+    ``algorithm`` is "ring", "tree", "one-shot", "hierarchical", or "none" if nothing is sent. ``links`` are the uses of
+    exchanges. ``latency`` is the time that such a collective of few bytes takes, in the limit of zero bytes.
     """
 
     seconds: float
@@ -40,16 +41,20 @@ class CollectiveTime:
 
 
 class Estimator(Protocol):
-    """Seconds of instructions of one device's program."""
+    """A cost model: seconds of the instructions of one device's program."""
 
     def compute(self, instruction: HloInstruction) -> float:
-        """Return the seconds of one execution on the device's compute resource, callees included: a fusion is one
-        kernel. 0.0 for instructions without a kernel (parameter, constant, tuple, bitcast, starts and dones, ...). Not
-        for while, conditional and call, into whose computations the caller walks itself. CostError for a custom call
-        that nothing is known of.
+        """Return the seconds for which one execution of ``instruction`` occupies the device's compute resource.
+
+        A fusion is one kernel, callees included. The result is 0.0 for instructions without a kernel (parameter,
+        constant, tuple, bitcast, starts and dones, ...). A while, a conditional or a call must not be passed: the
+        caller traverses the computations that they call. Raises CostError for a custom call of unknown cost.
         """
         ...
 
     def collective(self, instruction: HloInstruction) -> CollectiveTime:
-        """Return the time of a collective, of its start, or of an async-start that wraps one."""
+        """Return the time of the collective that ``instruction`` is, starts or wraps in an async-start.
+
+        Raises CostError if there is no such collective.
+        """
         ...

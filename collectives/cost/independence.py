@@ -1,4 +1,4 @@
-"""Work that could run during a collective: instructions of its computation that neither depend on it nor lead to it."""
+"""Work that could overlap a collective: the instructions that neither depend on it nor precede it in dataflow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from spmd.hlo import HloComputation, HloInstruction
 
-#: Rows of a table of bits that are unpacked at a time.
+#: Number of bit masks that are unpacked at a time, which limits the memory.
 _BLOCK = 4096
 
 
@@ -17,7 +17,11 @@ def independent_seconds(
     collectives: Sequence[HloInstruction],
     seconds: Callable[[HloInstruction], float],
 ) -> dict[HloInstruction, float]:
-    """Return for each collective the seconds of all other instructions of ``computation`` that may overlap it."""
+    """Return, for each collective, the total seconds of the other instructions of ``computation`` that may overlap it.
+
+    An instruction may overlap a collective if no path of operands and control dependencies connects the two.
+    ``seconds`` returns the time of an instruction.
+    """
     order = computation.post_order()
     number = {collective: n for n, collective in enumerate(collectives)}
     bit = {x: 1 << number[x] if x in number else 0 for x in order}
@@ -40,7 +44,10 @@ def independent_seconds(
 
 
 def _sums_without(sets: Sequence[int], weights: Sequence[float], count: int) -> list[float]:
-    """For each of ``count`` bits: the weights of the sets that lack it, exactly zero where all have it."""
+    """Return, for each of ``count`` bits, the sum of the weights of the ``sets`` that do not contain the bit.
+
+    Sets are bit masks. A sum is exactly 0 if all sets contain the bit.
+    """
     size = -(-count // 8)
     total = np.zeros(count)
     for first in range(0, len(sets), _BLOCK):

@@ -1,4 +1,4 @@
-"""Parts of an interval of time that other intervals cover."""
+"""Lengths of overlaps of time intervals, in seconds."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Interval: TypeAlias = tuple[float, float]
 
 
 def common(one: Interval, other: Interval) -> float:
-    """Seconds that are in both."""
+    """Return the length of the intersection of two intervals."""
     return max(min(one[1], other[1]) - max(one[0], other[0]), 0.0)
 
 
 def covered(one: Interval, others: Iterable[Interval]) -> float:
-    """Seconds of ``one`` that are in some of ``others``, which may overlap."""
+    """Return the length of the part of ``one`` that the union of ``others`` covers. ``others`` may overlap."""
     total, at = 0.0, one[0]
     for start, end in sorted(others):
         start, end = max(start, at), min(end, one[1])
@@ -26,7 +26,7 @@ def covered(one: Interval, others: Iterable[Interval]) -> float:
 
 
 def shared(some: Sequence[Interval], others: Sequence[Interval]) -> float:
-    """Seconds that are in some of both, each of which follow one another."""
+    """Return the length of the intersection of two unions. Each sequence is sorted, and its intervals are disjoint."""
     total, one, other = 0.0, 0, 0
     while one < len(some) and other < len(others):
         total += common(some[one], others[other])
@@ -37,7 +37,7 @@ def shared(some: Sequence[Interval], others: Sequence[Interval]) -> float:
 
 
 def crowded(one: Interval, others: Iterable[Interval], count: int) -> float:
-    """Seconds of ``one`` that are in at least ``count`` of ``others``."""
+    """Return the length of the part of ``one`` that at least ``count`` of ``others`` cover."""
     cut = [(max(start, one[0]), min(end, one[1])) for start, end in others]
     turns = sorted(
         (at, by) for start, end in cut if end > start for at, by in ((start, 1), (end, -1))

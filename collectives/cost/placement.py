@@ -1,11 +1,13 @@
 """Placement of a collective's groups on a machine: the exchanges that they use, and the sharing of ports.
 
-Devices stand in circles by their ids: circle of the narrowest exchange = id // its devices, and so on outwards. A
-*part* of an exchange's circle is a circle of the next narrower one; of the narrowest, a device. On nodes of 8 devices:
+A *circle* of an exchange is a set of devices that it joins: the devices with equal id // exchange.devices. The circles
+of wider exchanges contain those of narrower ones. A *part* of a circle is a circle of the next narrower exchange, or a
+device if the exchange is the narrowest. For example, on nodes of 8 devices:
 
-    replica_groups=[16,8]<=[128]           8 devices meet in a node; nothing leaves it
-    replica_groups=[8,16]<=[16,8]T(1,0)    16 nodes meet over InfiniBand, in each of which 8 devices send, one a group
-    replica_groups=[1,128]<=[128]          8 devices meet in a node, and 16 nodes over InfiniBand, 8 devices of each
+    replica_groups=[16,8]<=[128]           8 devices communicate within each node, and no traffic leaves the nodes
+    replica_groups=[8,16]<=[16,8]T(1,0)    16 nodes communicate over InfiniBand; 8 devices of each send, one per group
+    replica_groups=[1,128]<=[128]          8 devices communicate within each node, and 16 nodes over InfiniBand, with 8
+                                           sending devices each
 """
 
 from __future__ import annotations
@@ -26,10 +28,11 @@ from spmd.ops.groups import device_ends, group_key, participating_groups
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Use of one exchange by a group. fan: the largest number of parts that meet in one circle.
+    """Use of one exchange by a group.
 
-    senders: devices of one part that send over the exchange at the same time, of all groups; groups: how many groups
-    these are of. narrowest: of the machine's exchanges.
+    ``fan`` is the largest number of parts of one circle that contain members. ``senders`` is the number of devices of
+    one part, of all groups, that send over the exchange at the same time, and ``groups`` the number of groups to which
+    they belong. ``narrowest`` tells whether the exchange is the machine's narrowest one.
     """
 
     exchange: Exchange
@@ -41,8 +44,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Placement of a group of ``size``. spans: the exchanges that it uses, narrowest first. regular: all circles have
-    the same number of members and parts.
+    """Placement of a group of ``size`` members.
+
+    ``spans`` are its uses of exchanges, narrowest first. ``regular`` tells whether all circles with members have equal
+    numbers of members and parts.
     """
 
     size: int
@@ -52,9 +57,10 @@ class Pattern:
 
 @dataclass
 class Placements:
-    """Placements of the collectives of a program with so many partitions and replicas; equal groups are placed once.
+    """Placements of the collectives of a program on ``num_partitions * replica_count`` devices of ``machine``.
 
-    A placement is the different patterns among the groups (or pairs).
+    The placement of a collective is the set of distinct patterns of its groups or pairs. Collectives with equal groups
+    are placed once.
     """
 
     machine: MachineDescription
@@ -63,7 +69,10 @@ class Placements:
     _known: dict[Hashable, tuple[Pattern, ...]] = field(default_factory=dict)
 
     def of(self, collective: HloInstruction) -> tuple[Pattern, ...]:
-        """CostError for groups that no exchange of the machine joins; ShapeError for ids that no device has."""
+        """Return the placement of ``collective``.
+
+        Raises CostError for a group that no exchange of the machine joins, and ShapeError for ids without a device.
+        """
         key = group_key(collective)
         known = self._known.get(key)
         if known is None:
@@ -78,7 +87,7 @@ class Placements:
 
 
 def place_groups(groups: DeviceGroups, machine: MachineDescription) -> tuple[Pattern, ...]:
-    """Place disjoint ``groups``."""
+    """Return the distinct patterns of disjoint ``groups``. Raises CostError for a group that no exchange joins."""
     group, device = _members(groups)
     sizes = np.bincount(group, minlength=len(groups))
     columns: list[Ids] = []
@@ -95,7 +104,7 @@ def place_groups(groups: DeviceGroups, machine: MachineDescription) -> tuple[Pat
 
 
 def _members(groups: DeviceGroups) -> tuple[Ids, Ids]:
-    """Group number and id of each member, by group, ids ascending."""
+    """Return the group number and the id of each member, sorted by group, then by id."""
     order = np.lexsort((groups.devices, groups.numbers))
     return groups.numbers[order], groups.devices[order]
 
@@ -111,7 +120,11 @@ class _Use:
 
 
 def _use_of(group: Ids, device: Ids, part: Ids, circle: Ids, count: int) -> _Use:
-    """Members stand by group and by id, so that those of one part, and parts of one circle, are neighbours."""
+    """Return the use of one exchange by each of ``count`` groups.
+
+    ``group``, ``device``, ``part`` and ``circle`` hold the numbers of each member, sorted by group, then by device, so
+    that the members of one part and the parts of one circle are adjacent.
+    """
     of_group = np.diff(group, prepend=-1) != 0
     new_part = of_group | (np.diff(part, prepend=-1) != 0)
     new_circle = of_group | (np.diff(circle, prepend=-1) != 0)
@@ -129,6 +142,7 @@ def _use_of(group: Ids, device: Ids, part: Ids, circle: Ids, count: int) -> _Use
 
 
 def _pattern(row: Sequence[int], exchanges: Sequence[Exchange]) -> Pattern:
+    """Return the pattern of a row: size, regular, then fan, senders and groups of each exchange."""
     size, regular, *uses = row
     spans = []
     for i, way in enumerate(exchanges):
@@ -139,10 +153,11 @@ def _pattern(row: Sequence[int], exchanges: Sequence[Exchange]) -> Pattern:
 
 
 def place_pairs(pairs: Ids, machine: MachineDescription) -> tuple[Pattern, ...]:
-    """Place concurrent transfers. `pairs` has shape [n, 2] and holds (source, target); pairs with source == target are
-    ignored.
+    """Return the distinct patterns of concurrent transfers, each between two devices.
 
-    A span's senders are pairs that leave one part over its ports, or come in, whichever are more.
+    ``pairs`` has shape [n, 2] and holds (source, target). Pairs with source == target are ignored. The ``senders`` of a
+    span are the pairs that leave one part or those that enter it, whichever are more. Raises CostError for a pair that
+    no exchange joins.
     """
     ends = pairs[pairs[:, 0] != pairs[:, 1]]
     patterns: list[Pattern] = []
@@ -163,7 +178,7 @@ def place_pairs(pairs: Ids, machine: MachineDescription) -> tuple[Pattern, ...]:
 
 
 def _require_joined(machine: MachineDescription, group: Ids, circle: Ids) -> None:
-    """No group stands in two circles of the widest exchange (of none: devices)."""
+    """Raise CostError if a group has members in two circles of the widest exchange (devices if there is none)."""
     if (np.diff(circle)[np.diff(group) == 0] != 0).any():
         most = machine.exchanges[-1].devices if machine.exchanges else 1
         raise CostError(

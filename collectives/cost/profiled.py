@@ -1,4 +1,4 @@
-"""ProfiledEstimator: durations as they were measured, by instruction; an estimate for what was not."""
+"""ProfiledEstimator: measured durations by instruction, and estimates for instructions that were not measured."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from spmd.json_fields import read_fields
 from spmd.lazy_dataclass import dataclass
 
 MAX_BYTES = 1 << 30
-#: Of one execution.
+#: Range of plausible durations of one execution, in seconds.
 _SECONDS = (0.0, 1e6)
 
 
 @dataclass(frozen=True)
 class Durations:
-    """Seconds of one execution, by name: of what occupies the device, and of collectives from start to done."""
+    """Measured seconds of one execution, by instruction name.
+
+    ``compute`` holds the times for which instructions occupy the device, ``collectives`` those from start to done.
+    """
 
     compute: dict[str, float] = field(default_factory=dict)
     collectives: dict[str, float] = field(default_factory=dict)
@@ -26,7 +29,7 @@ class Durations:
 
 @dataclass(frozen=True)
 class ProfiledEstimator:
-    """An ``Estimator`` that looks an instruction's name up, and asks ``fallback`` where it does not stand there."""
+    """An Estimator that returns measured ``durations``, and estimates of ``fallback`` for other instructions."""
 
     durations: Durations
     fallback: Estimator
@@ -36,7 +39,7 @@ class ProfiledEstimator:
         return self.fallback.compute(instruction) if known is None else known
 
     def collective(self, instruction: HloInstruction) -> CollectiveTime:
-        """Links are taken to be busy for the same part of the time as the fallback says."""
+        """Return the measured time. Each link is busy for the same fraction of it as in the fallback's estimate."""
         guess = self.fallback.collective(instruction)
         measured = self.durations.collectives
         known = measured.get(instruction.name, measured.get(collective_of(instruction).name))
@@ -48,13 +51,16 @@ class ProfiledEstimator:
 
 
 def with_measured(estimator: Estimator, seconds: Iterable[tuple[str, float]]) -> Estimator:
-    """``estimator``, but for work that took so many ``seconds``, by name, where there is any."""
+    """Return an estimator that uses the measured (name, ``seconds``) pairs, and ``estimator`` for other work."""
     known = dict(seconds)
     return ProfiledEstimator(Durations(known), estimator) if known else estimator
 
 
 def read_durations(data: bytes, where: str) -> Durations:
-    """Seconds by name, ``{"fusion.3": 1e-4, ..}``. CostError for anything else."""
+    """Parse durations in JSON: ``{"fusion.3": 1e-4, ..}``, seconds by instruction name.
+
+    ``where`` names the file in errors. Raises CostError if the data has any other form.
+    """
     fields = read_fields(data, where, "profile", MAX_BYTES, CostError)
     seconds = {name: fields.number(name, _SECONDS) for name in fields.names}
     return Durations(seconds, seconds)

@@ -1,4 +1,4 @@
-"""RooflineEstimator: what a program's instructions take on a described machine."""
+"""RooflineEstimator: times of a program's instructions on a described machine."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from spmd.text.stage import device_count
 
 
 class RooflineEstimator:
-    """An ``Estimator`` of a program of so many partitions and replicas on ``machine``, at attained rates.
+    """An Estimator of a program with ``num_partitions`` and ``replica_count`` on ``machine``, at attained rates.
 
-    given: costs of custom calls, by target. unknown_by_bytes: other targets that nothing is known of cost the bytes of
-    their arrays, so that a schedule can be made; otherwise they raise CostError. What is priced must not be edited
-    meanwhile.
+    ``given`` holds costs of custom calls by target. If ``unknown_by_bytes`` is True, custom calls of other, unknown
+    targets cost the bytes of their arrays, so that a program can be scheduled; otherwise they raise CostError. The
+    program must not be changed while the estimator is in use.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class RooflineEstimator:
         *,
         unknown_by_bytes: bool = False,
     ) -> RooflineEstimator:
-        """For the devices that its header states, or else that its collectives name."""
+        """Return an estimator for the devices of ``module``: those of its header, shardings or replica groups."""
         partitions = max(module.num_partitions, device_count(module) // module.replica_count)
         return RooflineEstimator(
             machine, partitions, module.replica_count, given, unknown_by_bytes=unknown_by_bytes
@@ -56,7 +56,7 @@ class RooflineEstimator:
         return self._device.seconds(instruction)
 
     def collective(self, instruction: HloInstruction) -> CollectiveTime:
-        """Return the time of the slowest group."""
+        """Return the time of the slowest group, including the launch."""
         collective = collective_of(instruction)
         kind = kind_of(collective)
         times = [

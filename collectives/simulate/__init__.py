@@ -1,3 +1,3 @@
-"""A discrete-event run of a scheduled module on a described machine of any size: waits, their causes
-and their lengths.
+"""Discrete-event simulation of a scheduled module on a described machine of any size: waits for collectives, with their
+causes and lengths.
 """

@@ -1,7 +1,7 @@
-"""Activities: what a device does one after the other, as the simulator sees a scheduled module.
+"""Activities: the sequential steps of a device's program, to which the simulator converts a scheduled module.
 
-Devices may differ in how fast they are (a traced run tells each one's times), not in what they do: an activity holds
-seconds for each *pace*, one of the estimators that the program was made with.
+All devices run the same activities, but their speeds may differ: a traced run has the times of each device. An activity
+therefore holds seconds for each *pace*, the index of one of the estimators of the program.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.opcode_roles import wrapped
 from spmd.lazy_dataclass import dataclass
 
-#: Seconds of each execution of instructions in a step, by name, where they are known one by one.
+#: Seconds of each execution in a step, by instruction name, for instructions whose executions were timed separately.
 Series: TypeAlias = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An activity in which the device computes: one kernel, or all trips of a loop without collectives. ``seconds``: by
-    pace.
+    """An activity in which the device computes: one kernel, or all trips of a loop without collectives.
+
+    ``seconds`` holds its time at each pace.
     """
 
     name: str
@@ -33,14 +34,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The device is ready for collective number ``site`` and goes on."""
+    """An activity in which the device becomes ready for collective number ``site`` and continues."""
 
     site: int
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The device waits until the last started execution of collective number ``site`` is over."""
+    """An activity in which the device waits for the end of the last started execution of collective number ``site``."""
 
     site: int
 
@@ -77,27 +78,28 @@ class Site:
 
     @property
     def operation(self) -> HloInstruction:
-        """The collective itself, which an async-start wraps."""
+        """Return the collective, unwrapped from its async-start if there is one."""
         return wrapped(self.instruction)
 
     @property
     def kind(self) -> str:
-        """The kind of its synchronous form."""
+        """Return the opcode of the collective's synchronous form, as a text."""
         return KIND[self.operation.opcode]
 
     @property
     def bytes(self) -> int:
-        """The bytes of its result on one device."""
+        """Return the size in bytes of the result on one device."""
         return result_bytes(self.operation)
 
     @property
     def is_blocking(self) -> bool:
+        """Return whether the collective is synchronous."""
         return is_blocking(self.instruction)
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Activities of a program.
+    """Activities of a program, and its collectives by number (``sites``).
 
     branches: the branch that each conditional is assumed to take.
     notes: other assumptions, as sentences.

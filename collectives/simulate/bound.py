@@ -1,8 +1,8 @@
-"""The least seconds of a step whatever the order of its instructions: what no scheduler gets below.
+"""Lower bound of the seconds of a step for any order of its instructions, and thus for any scheduler.
 
 compute          a device runs one kernel at a time
-busiest link     and sends at its links' rates
-critical path    operands before users, collectives as on free links; a loop's trips follow one another
+busiest link     a device sends at most at the rates of its links
+critical path    operands precede users; collectives take their time on free links; a loop's trips are sequential
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ class Bound:
 
     @property
     def seconds(self) -> float:
+        """Return the largest of the limits."""
         return max(self.compute, self.path, *self.links.values(), 0.0)
 
     @property
     def what(self) -> str:
-        """The name of the binding limit."""
+        """Return the name of the largest limit: "compute", "critical path" or an exchange."""
         reasons = [
             (self.compute, "compute"),
             (self.path, "critical path"),
@@ -46,7 +47,7 @@ class Bound:
         return max(reasons, key=lambda reason: reason[0])[1]
 
     def then(self, other: Bound, times: int = 1) -> Bound:
-        """Return the bound of this followed by ``times`` times the other."""
+        """Return the bound of this computation followed by ``times`` executions of ``other``."""
         links = dict(self.links)
         for name, seconds in other.links.items():
             links[name] = links.get(name, 0.0) + times * seconds
@@ -72,12 +73,13 @@ class Bounds:
         self._known: dict[HloComputation, Bound] = {}
 
     def of(self, computation: HloComputation) -> Bound:
+        """Return the bound of one execution of ``computation``."""
         if computation not in self._known:
             self._known[computation] = self._find(computation)
         return self._known[computation]
 
     def of_instruction(self, x: HloInstruction) -> Bound:
-        """Return the bound of one execution of ``x``, callees included; its path is its own length."""
+        """Return the bound of one execution of ``x``, callees included. Its critical path is its own duration."""
         if x.opcode is Opcode.WHILE:
             condition = self.of(x.while_condition)
             trip = Bound().then(self.of(x.while_body)).then(condition)
@@ -98,9 +100,7 @@ class Bounds:
         return Bound(seconds, {}, seconds)
 
     def _find(self, computation: HloComputation) -> Bound:
-        """Return the bound of a computation: the sum of its instructions, except for the path, which is the longest
-        one.
-        """
+        """Return the bound of a computation: the sums over its instructions, and the longest path through them."""
         end: dict[HloInstruction, float] = {}
         total = Bound()
         for x in computation.instructions:

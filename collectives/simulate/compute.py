@@ -1,4 +1,4 @@
-"""Compute: a device's kernels one after the other, at a speed that changes while collectives take processors away."""
+"""Compute: the sequential execution of a device's kernels, at a speed that drops while collectives use processors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A piece of work, and when it was done."""
+    """A kernel that was executed, with its start and end in seconds."""
 
     name: str
     start: float
@@ -50,6 +50,7 @@ class Compute:
         return self.since + self.left / self.speed if self.speed > 0.0 else math.inf
 
     def left_at(self, now: float) -> float:
+        """Return the seconds of work at full speed that are left at time ``now``."""
         return max(self.left - self.speed * (now - self.since), 0.0)
 
     def set_speed(self, speed: float, now: float) -> list[Done]:
@@ -60,9 +61,9 @@ class Compute:
         return done
 
     def finish(self, now: float) -> list[Done]:
-        """Return all work left as done now, which is ``end()``."""
+        """Complete all work. Returns the work done since the last call; ``now`` must be ``end()``."""
         done = self._proceed(now)
-        while self.todo:  # what rounding has left
+        while self.todo:  # kernels of which rounding errors have left a rest
             name, _ = self.todo.popleft()
             done.append(Done(name, self.begun, now))
             self.begun = now
@@ -70,6 +71,7 @@ class Compute:
         return done
 
     def _proceed(self, now: float) -> list[Done]:
+        """Advance to time ``now`` at the present speed. Returns the kernels that were completed."""
         done = []
         can_do = self.speed * (now - self.since)
         self.left = self.left_at(now)

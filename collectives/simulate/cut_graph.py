@@ -1,8 +1,9 @@
-"""A program as one graph of what can be cut into pieces: calls, kernels and trips of loops are written out.
+"""Dataflow graph of a program whose values can be split into pieces. Calls, fusions and loop trips are expanded.
 
-Nodes are arrays. Seconds stand where a kernel's results come out of it; what is inside takes none, and says along
-which dimensions of its operands each result can be had piece by piece. Of loops of many trips only some are written
-out, one of which stands for all others: so much less must come before it and after it, which bounds may do.
+Nodes are arrays. A kernel's seconds are those of the nodes of its results. The nodes inside a fusion take no time; they
+determine along which dimensions of the operands each result can be computed piece by piece. Only some trips of a long
+loop are expanded, one of which stands for all others. This shortens the paths before and after the loop's nodes, which
+is valid because the results are lower bounds.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from spmd.ops.attrs import CollectiveAttrs, ParameterAttrs, TupleIndexAttrs
 from spmd.ops.groups import group_size
 from spmd.shape import ArrayShape, Shape, TupleShape
 
-#: Pieces that passes make of anything at most; of what goes round a ring, so many of each device's part.
+#: Largest numbers of pieces into which passes split a value, and into which they split each device's part of a value in
+#: a ring of at most LARGEST_RING devices.
 PIECES, RING_PIECES, LARGEST_RING = 8, 4, 8
-#: Nodes from which on loops are not written out any further.
+#: Number of nodes up to which loops are expanded.
 MOST_NODES = 60_000
-#: Trips of a loop that are written out in any case.
+#: Number of trips of a loop that are expanded in any case.
 LEAST_TRIPS = 3
 
 
@@ -52,7 +54,7 @@ class Node:
 
     reads: the nodes that it is computed from.
     cuts: ways to split it, with a dimension of each node that it reads.
-    seconds: of the unsplit computation.
+    seconds: time of the unsplit computation.
     """
 
     reads: tuple[int, ...]
@@ -75,7 +77,7 @@ class Task:
     times: int
 
 
-#: A value: a node, or those of a tuple's elements.
+#: A value: a node, or the values of a tuple's elements.
 Value: TypeAlias = "int | tuple[Value, ...]"
 
 COMPUTE = "compute"
@@ -100,6 +102,7 @@ class CutGraph:
         estimator: Estimator,
         branches: Mapping[HloInstruction, HloComputation],
     ) -> CutGraph:
+        """Return the graph of ``entry``, whose parameters are available at the beginning."""
         graph = CutGraph(estimator, branches, pieces=_most_pieces(entry))
         graph._run(entry, [graph._given(x.shape) for x in entry.parameters])
         return graph
@@ -109,13 +112,15 @@ class CutGraph:
         return len(self.nodes) - 1
 
     def _given(self, shape: Shape) -> Value:
+        """Add the nodes of a parameter. Returns its value."""
         if isinstance(shape, TupleShape):
             return tuple(map(self._given, shape.elements))
         return self._add(Node(()))
 
     def _run(self, computation: HloComputation, given: list[Value], timed: bool = True) -> Value:
-        """Return the root's value. ``timed``: whether instructions take time of their own, which those inside a kernel
-        do not.
+        """Add the nodes of ``computation`` on the parameters ``given``. Returns the root's value.
+
+        ``timed``: instructions take time of their own, which those inside a fusion do not.
         """
         values: dict[HloInstruction, Value] = {}
         for x in computation.instructions:
@@ -126,6 +131,7 @@ class CutGraph:
         return values[computation.root]
 
     def _value(self, x: HloInstruction, read: list[Value], timed: bool) -> Value:
+        """Add the nodes of ``x`` on the operands ``read``. Returns the value of ``x``."""
         match x.opcode:
             case Opcode.TUPLE:
                 return tuple(read)
@@ -160,6 +166,7 @@ class CutGraph:
         return made
 
     def _cuts(self, x: HloInstruction, seconds: float) -> tuple[Cut, ...]:
+        """Return the ways to split ``x`` into several pieces, which take ``seconds`` together."""
         if x not in self._known:
             counted = ((way, self._count(length_along(x, way))) for way in region_ways(x))
             self._known[x] = tuple(
@@ -168,10 +175,11 @@ class CutGraph:
         return self._known[x]
 
     def _count(self, length: int) -> int:
-        """Return the number of pieces into which a dimension of so many elements is split."""
+        """Return the number of pieces into which a dimension of ``length`` elements is split."""
         return next(n for n in range(self.pieces, 0, -1) if length % n == 0)
 
     def _each(self, shape: Shape, node: Callable[[], Node]) -> Value:
+        """Add a node for each array of ``shape``. Returns their value."""
         if isinstance(shape, TupleShape):
             return tuple(self._each(one, node) for one in shape.elements)
         return self._add(node())
@@ -195,13 +203,15 @@ class CutGraph:
         return results
 
     def _computes(self, made: Value, seconds: float) -> None:
+        """Add the task of a kernel that computes ``made``, if it takes time."""
         if seconds > 0.0:
             leaves = tuple(_leaves([made]))
             self.tasks.append(Task(leaves, ((COMPUTE, seconds),), seconds, self._times))
 
     def _collective(self, x: HloInstruction, read: list[Value]) -> Value:
-        """Return the value of a collective, one array per operand. A combined collective's seconds are divided by
-        bytes.
+        """Add a collective. Returns its value, one node per operand.
+
+        The seconds of a combined collective are divided among its operands in proportion to their bytes.
         """
         time, operation = self.estimator.collective(x), wrapped(x)
         sizes = [
@@ -220,8 +230,10 @@ class CutGraph:
     def _sent(
         self, x: HloInstruction, read: int, latency: float, sending: float, dims: tuple[int, ...]
     ) -> Node:
-        """Return the node of one array. A device has its own part of an all-gather at once, and may add its own to a
-        reduce-scatter last.
+        """Return the node of one array of a collective that takes ``latency + sending`` seconds.
+
+        The first piece of an all-gather along its dimension, the device's own part, is available at once. The device
+        may add its own part to a reduce-scatter last.
         """
         kind, attrs = KIND[x.opcode], x.attrs
         dim = attrs.dimension if isinstance(attrs, CollectiveAttrs) else None
@@ -237,7 +249,7 @@ class CutGraph:
         return Node((read,), tuple(cuts), latency + sending)
 
     def _loop(self, x: HloInstruction, state: Value) -> Value:
-        """Add the trips of a loop, up to a limit; the middle one stands for those that are left out."""
+        """Add the trips of a loop, up to a limit. Tasks of the middle trip also stand for the trips left out."""
         trips = counted_trips(x)
         self._run(x.while_condition, [state])
         before, outer, done = len(self.nodes), self._times, 0
@@ -256,7 +268,10 @@ class CutGraph:
 
 
 def _most_pieces(entry: HloComputation) -> int:
-    """Return the largest number of pieces. Products that may go round a ring with a gather or scatter are cut finer."""
+    """Return the largest number of pieces into which a value is split.
+
+    Products that may be computed in a ring with an all-gather or reduce-scatter are split into more pieces.
+    """
     assert entry.module is not None
     sizes = (
         group_size(operation) or 1

@@ -1,4 +1,4 @@
-"""SimulatedDevice: one class of devices, where it is in its program and what it has been doing so far."""
+"""SimulatedDevice: one class of devices, with its position in the program and its totals so far."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Total(Enum):
     """Time that it waited longer because other transfers shared a link, by link and collective."""
 
 
-#: Name of the resource that is busy while any transfer is under way, whatever it waits for.
+#: Name of the resource that is busy while any transfer of the device is in progress.
 ANY_LINK = "all links"
 
-#: (what, of which collective or resource, ...).
+#: Key of a total: (Total, number of the collective or name of the resource, ...).
 Key: TypeAlias = tuple[Hashable, ...]
 
 
@@ -65,7 +65,10 @@ class Execution:
 
 @dataclass(eq=False, slots=True)
 class Frame:
-    """Position of a device in one sequence of activities; ``trip``: of the loop whose body that is, counted from 0."""
+    """Position of a device in one sequence of activities.
+
+    ``index`` is the next activity. If the sequence is the body of ``loop``, ``trip`` counts the loop's trips from 0.
+    """
 
     activities: Activities
     loop: Loop | None = None
@@ -110,27 +113,32 @@ class SimulatedDevice:
         return frame.activities[frame.index] if frame.index < len(frame.activities) else None
 
     def pass_activity(self) -> None:
+        """Go to the next activity of the innermost sequence."""
         self.frames[-1].index += 1
 
     def seconds_of(self, work: Work) -> float:
-        """Return the seconds of the next execution."""
+        """Return the seconds of the next execution of ``work``, and count it."""
         number = self.executions.get(work.name, 0)
         self.executions[work.name] = number + 1
         return self.execution_of(work.name, number, work.seconds[self.pace])
 
     def execution_of(self, name: str, number: int, otherwise: float) -> float:
+        """Return the known seconds of execution ``number`` of an instruction, or ``otherwise`` if they are unknown."""
         known = self.series.get(name, ())
         return known[number] if number < len(known) else otherwise
 
     def add(self, seconds: float, *key: Hashable) -> None:
+        """Add ``seconds`` to the total ``key``."""
         self.totals[key] = self.totals.get(key, 0.0) + seconds
 
     def port(self, exchange: str) -> Port:
+        """Return the device's port of ``exchange``, which is created on first use."""
         return self.ports.setdefault(exchange, Port(exchange))
 
     def lacks(self, busy: Mapping[str, float]) -> float:
-        """Return the fraction of its processors that collectives occupy now. ``busy``: that of a port in full use, by
-        exchange.
+        """Return the fraction of the device's processors that collectives occupy now, at most 1.
+
+        ``busy`` holds, by exchange, the fraction that a fully used port occupies.
         """
         taken = sum(busy.get(name, 0.0) * port.meter.load for name, port in self.ports.items())
         return min(taken, 1.0)

@@ -1,9 +1,10 @@
-"""Classes of devices that must behave equally, of which one device each is simulated.
+"""Classes of devices that behave equally, so that one device of each class is simulated.
 
-Two devices are equivalent if no sequence of rendezvous can distinguish them. Classes begin as the paces of devices, and
-are split until stable: devices of one class meet, in every collective, devices of the same classes (colour refinement,
-the coarsest equitable partition). Groups that cover all devices evenly split nothing, so a program without permutes is
-one class on 8 devices and on 16,384; a permute along a line without its ends makes a class of each position.
+Two devices are equivalent if no sequence of rendezvous can distinguish them. The classes are computed by colour
+refinement (the coarsest equitable partition): they begin as the paces of devices and are split until, in every
+collective, the devices of one class meet devices of the same classes. Groups that cover all devices evenly cause no
+split, so that a program without permutes has one class, on 8 devices and on 16,384. A permute along an open line of
+devices makes a class of each position.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from spmd.ops.groups import device_ends, group_key, participating_groups
 
 Colors: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
-#: Most classes that are distinguished. Otherwise there is one class per pace, and all take part in every collective.
+#: Largest number of classes. If there are more, there is one class per pace, and all take part in every collective.
 MAX_CLASSES = 512
 _NO_DEVICE = -1
 
@@ -60,8 +61,9 @@ class DeviceClasses:
 def classify_devices(
     sites: Sequence[Site], partitions: int, replicas: int, paces: Sequence[int] | None = None
 ) -> DeviceClasses:
-    """Return the classes of ``partitions * replicas`` devices. ``paces``: that of each device; by default all are
-    equal.
+    """Return the classes of ``partitions * replicas`` devices with respect to the collectives ``sites``.
+
+    ``paces`` holds the pace of each device; by default all are equal.
 
     Raises ShapeError for groups or pairs with devices that do not exist.
     """
@@ -133,14 +135,17 @@ class _Groups:
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """Pairs of a permute. ``sources[d]``, ``targets[d]``: the source and the target of device d; -1 if it has none or
-    is its own.
+    """Pairs of a permute.
+
+    ``sources[d]`` and ``targets[d]`` are the source and the target of device d; ``_NO_DEVICE`` if it has none or is
+    its own.
     """
 
     sources: Colors
     targets: Colors
 
     def signatures(self, colors: Colors) -> Colors:
+        """Return, for each device, the colours of its source and its target."""
         seen = np.append(colors, _NO_DEVICE)
         return np.stack([seen[self.sources], seen[self.targets]], axis=1)
 
@@ -169,7 +174,7 @@ def _pattern(operation: HloInstruction, partitions: int, replicas: int) -> _Patt
 
 
 def _refined(colors: Colors, patterns: Sequence[_Pattern]) -> Colors:
-    """Split until no pattern tells two devices of one colour apart, or there are more colours than are simulated."""
+    """Refine ``colors`` until no pattern distinguishes devices of one colour, or there are more than MAX_CLASSES."""
     classes = 0
     while classes < colors.max(initial=0) + 1 <= MAX_CLASSES:
         classes = int(colors.max(initial=0)) + 1
@@ -186,6 +191,7 @@ def _numbered(rows: Colors) -> Colors:
 
 
 def _first_of_each(colors: Colors, classes: int) -> list[int]:
+    """Return the lowest device of each colour."""
     _, first = np.unique(colors, return_index=True)
     assert len(first) == classes
     return [int(device) for device in first]

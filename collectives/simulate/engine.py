@@ -1,7 +1,7 @@
-"""Engine: devices run their activities; a device that needs a collective waits until all members have arrived and it is
-over.
+"""Engine: the discrete-event simulation of devices that run their activities and wait for collectives.
 
-A device computes on its own, so only starts, waits and ends of a loop's trips are events, but not each kernel.
+A collective begins when all its members are ready. Kernels of a device affect no other device, so that only starts of
+collectives, waits and the ends of loop trips are events.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class _Computed:
-    """A device may have come to its next event; it has not where its speed has changed since."""
+    """Event: ``device`` reaches its next activity. It is outdated if ``version`` is not the device's present one."""
 
     device: SimulatedDevice
     version: int
@@ -31,7 +31,7 @@ class _Computed:
 
 @dataclass(frozen=True, slots=True)
 class _Over:
-    """A transfer may be over; it is not where its rate has changed since."""
+    """Event: ``transfer`` ends. It is outdated if ``version`` is not the transfer's present one."""
 
     execution: Execution
     transfer: Transfer
@@ -42,7 +42,7 @@ class _Over:
 class Engine:
     """One run of a simulation.
 
-    busy: by exchange, the fraction of a device's processors that it occupies in full use.
+    busy: by exchange, the fraction of a device's processors that transfers occupy if they fully use it.
     series: by pace, seconds of each execution.
     extrapolated: skip trips of loops once they repeat; without effect if there are series.
     """
@@ -82,14 +82,14 @@ class Engine:
                     self._finish(event.execution, event.transfer, now)
             elif event.version == event.device.compute.version:
                 self._computed(event.device, now)
-        # All devices run one program in one order, so none waits for ever.
+        # All devices run one program in one order, so that no device waits forever.
         ends = [device.end for device in self.devices if device.end is not None]
         assert len(ends) == len(self.devices)
         return max(ends) + self.timeline.skipped
 
     # ---- one device
     def _advance(self, device: SimulatedDevice, now: float) -> None:
-        """Compute until the next event."""
+        """Begin the work of ``device`` up to its next event, at time ``now``."""
         work: list[tuple[str, float]] = []
         while True:
             activity = device.activity()
@@ -112,6 +112,7 @@ class Engine:
             self._queue.put(end, _Computed(device, device.compute.version))
 
     def _computed(self, device: SimulatedDevice, now: float) -> None:
+        """Process the activity that ``device`` has reached: a start, a wait, or the end of a trip or the program."""
         if device.compute.todo:
             self._keep(device, device.compute.finish(now))
         activity = device.activity()
@@ -135,6 +136,7 @@ class Engine:
         self._advance(device, now)
 
     def _end_trip(self, device: SimulatedDevice, now: float) -> None:
+        """End a trip of the device's innermost loop, and leave the loop after the last trip."""
         frame = device.frames[-1]
         assert frame.loop is not None
         frame.index = 0
@@ -146,6 +148,7 @@ class Engine:
             device.pass_activity()
 
     def _keep(self, device: SimulatedDevice, done: list[Done]) -> None:
+        """Record kernels that ``device`` has executed."""
         for one in done:
             device.add(one.end - one.start, Total.SLOWED)
             self.timeline.add(Slice(device.number, Row.COMPUTE, one.name, one.start, one.end))
@@ -160,6 +163,7 @@ class Engine:
 
     # ---- collectives
     def _start(self, device: SimulatedDevice, site: int, now: float) -> None:
+        """Record that ``device`` is ready for its next execution of a collective, which begins with its last member."""
         turn = device.turns.get(site, 0)
         device.turns[site] = turn + 1
         device.begun[site] = None
@@ -173,6 +177,7 @@ class Engine:
                 self._begin(execution, now)
 
     def _execution(self, site: int, turn: int, rendezvous: Rendezvous) -> Execution:
+        """Return the execution number ``turn`` of a collective, which is created on first use."""
         known = self._executions.setdefault((site, turn), {})
         if rendezvous.numbers not in known:
             known[rendezvous.numbers] = Execution(site, turn, rendezvous.numbers)
@@ -196,6 +201,7 @@ class Engine:
             self._transfer(own, now)
 
     def _transfer(self, execution: Execution, now: float) -> None:
+        """Begin the transfer of ``execution`` on the ports of its devices."""
         devices = [self.devices[number] for number in execution.numbers]
         time = self.program.sites[execution.site].times[devices[0].pace]
         seconds = self._seconds(execution, devices[0])
@@ -217,6 +223,7 @@ class Engine:
         return device.execution_of(site.name, execution.turn, site.times[device.pace].seconds)
 
     def _finish(self, execution: Execution, transfer: Transfer, now: float) -> None:
+        """End the transfer of ``execution``, and resume the devices that wait for it."""
         execution.over = now
         del self._of_transfer[transfer]
         self._forget(execution)
@@ -243,6 +250,7 @@ class Engine:
                 self._set_speed(self.devices[number], now)
 
     def _forget(self, execution: Execution) -> None:
+        """Remove ``execution`` from the table of executions that are not over."""
         known = self._executions[execution.site, execution.turn]
         del known[execution.numbers]
         if not known:
@@ -254,6 +262,7 @@ class Engine:
 
     # ---- waiting
     def _resume(self, device: SimulatedDevice, execution: Execution, now: float) -> None:
+        """End the wait of ``device`` for ``execution``."""
         assert device.stopped is not None
         since, before = device.stopped
         device.stopped = None

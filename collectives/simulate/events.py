@@ -1,4 +1,4 @@
-"""EventQueue: what happens next."""
+"""EventQueue: the pending events of a simulation, ordered by time."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ Event = TypeVar("Event")
 
 
 class EventQueue(Generic[Event]):
-    """Events by time; those of one time in the order in which they were put in."""
+    """A priority queue of events by time. Events of equal times leave it in the order in which they were added."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Event]] = []
         self._count = 0
 
     def put(self, at: float, event: Event) -> None:
+        """Add ``event`` at time ``at``, in seconds."""
         heapq.heappush(self._heap, (at, self._count, event))
         self._count += 1
 
     def pop(self) -> tuple[float, Event]:
-        """Return the next event and its time. Raises IndexError if none is left."""
+        """Remove the next event. Returns its time and the event. Raises IndexError if the queue is empty."""
         at, _, event = heapq.heappop(self._heap)
         return at, event
 

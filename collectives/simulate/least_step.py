@@ -1,16 +1,16 @@
-"""The least seconds of a step whose kernels and collectives are cut into pieces: no cutting and no order gets below.
+"""Lower bound of the seconds of a step whose kernels and collectives may be split into pieces and reordered.
 
-What depends on what leaves gaps that min(compute, communication) knows nothing of: a gradient is not sent before it is
-computed. Of every kernel and collective this finds
+Dependencies cause idle times that max(compute, communication) does not include: a gradient cannot be sent before it is
+computed. For each kernel and collective this module computes
 
-    head    how long it takes until its first piece can begin
-    tail    how long what needs its last piece takes after that
+    head    the seconds until its first piece can begin
+    tail    the seconds that its dependents take after its last piece
 
-and of each resource when it can be done at the earliest (one_machine.py). A piece is ``pieces``-th of what it is of.
-It needs the pieces of operands that are cut along the same dimension, and all of the others: so along chains of
-instructions that agree on a dimension pieces go through one after the other, and a product that sums over that
-dimension, or reads all of it, ends the chain. Each instruction may be cut in its best way for each of its readers, and
-pieces cost nothing beyond their part: what passes can do is no better.
+and then, for each resource, the earliest time at which all its work can be complete (one_machine.py). A split node has
+equal pieces. A piece needs the corresponding pieces of operands that are split along the same dimension, and the whole
+of other operands. Pieces therefore flow through a chain of instructions that can be split along one dimension; a
+product that sums over that dimension, or reads all of it, ends the chain. The bound assumes that each instruction is
+split in the best way for each of its readers and that splitting has no cost, so that no pass can do better.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LeastStep:
     """Lower bound of the seconds of a step, for any order of the program's pieces.
 
     what: the resource that limits it, or "critical path".
-    idle: seconds of it in which that resource (for a path, the busiest resource) is idle.
+    idle: seconds of the step in which that resource (for a path, the busiest resource) is idle.
     waiting: seconds of the step if nothing overlaps.
     pieces: largest number of pieces of a node.
     """
@@ -47,6 +47,7 @@ class LeastStep:
 
     @property
     def hideable(self) -> float:
+        """Return the most seconds that overlap can save, compared with a step in which nothing overlaps."""
         return max(self.waiting - self.seconds, 0.0)
 
 
@@ -57,7 +58,9 @@ def least_step(
 ) -> LeastStep:
     """Return the least step of a scheduled ``module`` whose collectives are unsplit.
 
-    busy: by exchange, the fraction of the processors that it occupies in use. Raises as ``program_of`` does.
+    busy: by exchange, the fraction of the processors that transfers occupy if they fully use it.
+
+    Raises UnsupportedError and CostError as ``program_of`` does.
     """
     asked = RememberedEstimator(estimator)
     graph = CutGraph.of(module.entry, asked, program_of(module, [asked]).branches)
@@ -117,6 +120,7 @@ class EarliestTimes:
         self.first.append({dim: at for dim, at in first.items() if at < end})
 
     def _ready(self, node: int, dim: int | None) -> float:
+        """Return when the first piece of ``node`` along ``dim`` can be complete; if None, when all of it can."""
         return self.end[node] if dim is None else self.first[node].get(dim, self.end[node])
 
 

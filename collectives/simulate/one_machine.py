@@ -1,4 +1,7 @@
-"""When one resource can be done with its jobs at the earliest: Jackson's preemptive schedule."""
+"""Earliest time at which one resource can complete its jobs: the preemptive schedule of J. R. Jackson.
+
+In the notation of scheduling theory this is 1 | r_j, pmtn | L_max, with heads and tails as release and delivery times.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job of ``seconds`` that cannot begin before ``head``, and after whose end at least ``tail``
-    more seconds pass.
-    """
+    """A job of ``seconds`` that cannot begin before time ``head``. At least ``tail`` seconds pass after its end."""
 
     head: float
     seconds: float
@@ -20,10 +21,11 @@ class Job:
 
 
 def least_end(jobs: Iterable[Job]) -> float:
-    """Return the largest lower bound: the maximum, over all sets of jobs, of the least head + all seconds + the least
-    tail.
+    """Return the least possible end, tails included, of ``jobs`` on one machine with preemption.
 
-    It is the end of the preemptive schedule in which the job with the longest tail goes first; n log n for n jobs.
+    It is the end of the schedule in which, at any time, the available job with the longest tail runs. It equals the
+    maximum, over all subsets of jobs, of the least head + the sum of seconds + the least tail. The time is O(n log n)
+    for n jobs.
     """
     coming = sorted(jobs, key=lambda job: job.head)
     waiting: list[tuple[float, float]] = []

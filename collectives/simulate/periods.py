@@ -1,9 +1,9 @@
 """Periods: once a loop's trips repeat, the remaining ones are skipped.
 
-Nothing that devices do depends on what time it is. So when, at the end of a trip, everything is as it was at the end
-of an earlier one (the position of each device, the remaining work of transfers, the begin of waits, all relative to
-now), the events in between repeat until the first device has no trip left. They are counted that many times, and so
-are the devices' trips. The clock does not advance meanwhile, and ``Timeline.skips`` states for how long.
+The behaviour of devices does not depend on absolute time. If the state at the end of a trip equals the state at the end
+of an earlier trip (the position of each device, the remaining work of transfers and the begins of waits, all relative
+to now), the events in between repeat until the first device has no trip left. The totals and trip counters are then
+advanced by that number of repetitions. The simulated clock does not advance; ``Timeline.skips`` records the time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collectives.simulate.device import Execution, Frame, Key, SimulatedDevice
 from collectives.simulate.timeline import Skip, Timeline
 from spmd.lazy_dataclass import dataclass
 
-#: Trips after which the same state may come again.
+#: Largest number of trips after which a repetition of the state is recognized.
 LONGEST_PERIOD = 4
-#: Times this close, as a part of the period, are equal: what sums of floating-point numbers differ by.
+#: Difference of equal times, as a fraction of the period: sums of floating-point numbers are not exact.
 CLOSE = 1e-9
 
-#: The frames around a loop: where each of them is.
+#: Identity of one execution of a loop: the (activities, index, trip) of each frame outside the loop.
 _Around: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
@@ -31,7 +31,7 @@ class _State:
     """State of the simulation at the end of a trip, ``clock`` seconds into the step.
 
     discrete, times: figures that are equal if the state repeats (``times`` up to rounding).
-    totals, busy: of each device, up to now.
+    totals, busy: totals and busy seconds of each device, up to ``clock``.
     """
 
     clock: float
@@ -43,7 +43,7 @@ class _State:
 
 
 class Periods:
-    """Observer that the engine calls when a trip ends."""
+    """Detector of repeating states, which the engine calls at the end of each trip of a loop."""
 
     def __init__(
         self,
@@ -57,8 +57,9 @@ class Periods:
         self._seen: dict[_Around, deque[_State]] = {}
 
     def end_of_trip(self, device: SimulatedDevice, now: float) -> None:
-        """Record that ``device`` is at the end of a trip of its innermost loop. If the state repeats, further trips are
-        skipped.
+        """Record that ``device`` is at the end of a trip of its innermost loop at time ``now``.
+
+        If the state repeats, as many of the remaining trips as possible are skipped on all devices.
         """
         depth = len(device.frames) - 1
         around = _around(device.frames, depth)
@@ -124,6 +125,7 @@ class Periods:
     def _skip(
         self, earlier: _State, state: _State, frames: Sequence[Frame], left: int, now: float
     ) -> None:
+        """Repeat the change from ``earlier`` to ``state`` as often as ``left`` trips allow, in totals and trips."""
         times = left // (state.trip - earlier.trip)
         if not times:
             return
@@ -150,6 +152,7 @@ def _around(frames: Sequence[Frame], depth: int) -> _Around:
 
 
 def _states_match(earlier: _State, state: _State) -> bool:
+    """Return whether two states are equal, times up to rounding."""
     if earlier.discrete != state.discrete or len(earlier.times) != len(state.times):
         return False
     close = CLOSE * (state.clock - earlier.clock)

@@ -1,10 +1,10 @@
-"""Ports: the links of each device, whose bandwidth the transfers on them share.
+"""Ports: the links of each device, whose bandwidth concurrent transfers share.
 
-A transfer that is alone goes on at rate 1 and is over after the seconds that its collective takes on free links;
-meanwhile it keeps a port busy for a part of the time, its *use* of the port. Where uses of a port add up to more than
-1, its transfers go on more slowly: all at one rate, except those that another port holds back even more (max-min fair
-sharing). Rates change when a transfer begins or ends, and only among those that share ports with it, directly or
-through others.
+A transfer that is alone proceeds at rate 1 and takes the seconds of its collective on free links. It keeps a port busy
+for a fraction of that time, its *use* of the port. If the uses of a port by its transfers add up to more than 1, the
+transfers slow down to one common rate, except those that another port slows down even more (max-min fair sharing).
+Rates change when a transfer begins or ends, and only those of transfers that share ports with it, directly or through
+other transfers.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ class Transfer:
         return self.since + self.left / self.rate
 
     def left_at(self, now: float) -> float:
+        """Return the seconds at rate 1 that are left at time ``now``."""
         return max(self.left - self.rate * (now - self.since), 0.0)
 
     def proceed(self, now: float) -> None:
-        """Take what it has done since ``since`` off what is left."""
+        """Advance the transfer to time ``now`` at its present rate, and attribute the delay to what limits the rate."""
         gone = now - self.since
         if gone > 0.0:
             self.left = self.left_at(now)
@@ -72,15 +73,17 @@ class Meter:
     since: float = 0.0
 
     def until(self, now: float) -> float:
+        """Return the busy seconds until ``now``."""
         return self.busy + self.load * (now - self.since)
 
     def set(self, load: float, now: float) -> None:
+        """Change the load from ``now`` on."""
         self.busy, self.since, self.load = self.until(now), now, load
 
 
 @dataclass(eq=False, slots=True)
 class Port:
-    """One circle of links of one device, with the transfers on it."""
+    """The links of one device to one exchange, with the transfers that use them."""
 
     exchange: str
     transfers: dict[Transfer, None] = field(default_factory=dict)
@@ -88,7 +91,7 @@ class Port:
 
 
 def begin(transfer: Transfer, now: float) -> list[Transfer]:
-    """Put it on its ports; returns the transfers whose rates are new, this one among them."""
+    """Add ``transfer`` to its ports at time ``now``. Returns the transfers with new rates, including ``transfer``."""
     transfer.since = now
     for port in transfer.uses:
         port.transfers[transfer] = None
@@ -96,7 +99,7 @@ def begin(transfer: Transfer, now: float) -> list[Transfer]:
 
 
 def finish(transfer: Transfer, now: float) -> list[Transfer]:
-    """Take it off its ports; returns the transfers whose rates are new."""
+    """Remove ``transfer`` from its ports at time ``now``. Returns the transfers whose rates changed."""
     transfer.proceed(now)
     for port in transfer.uses:
         del port.transfers[transfer]
@@ -125,6 +128,7 @@ def _settle(first: Iterable[Transfer], ports: Iterable[Port], now: float) -> lis
 def _component(
     first: Iterable[Transfer], ports: Iterable[Port]
 ) -> tuple[dict[Transfer, None], dict[Port, None]]:
+    """Return ``first`` and all transfers that share ports with ``ports``, transitively, and the ports that they use."""
     transfers = dict.fromkeys(first)
     around = dict.fromkeys(ports)
     stack = list(around)
@@ -139,10 +143,10 @@ def _component(
 
 
 def fair_rates(transfers: Iterable[Transfer]) -> dict[Transfer, tuple[float, LimitedBy]]:
-    """Return the rate of each transfer, at most 1, and what limits it: the port, with the keys of the others on it.
+    """Return the rate of each transfer, at most 1, and its limit: the full port's exchange and other transfers.
 
-    The rates are max-min fair: all rise together until a port is full; its transfers stay at that rate and the others
-    go on rising.
+    The rates are max-min fair, computed by progressive filling (D. Bertsekas, R. Gallager, Data Networks, 1992): all
+    rates rise together until a port is full; its transfers keep that rate while the other rates continue to rise.
     """
     rising = dict.fromkeys(transfers)
     found: dict[Transfer, tuple[float, LimitedBy]] = {}
@@ -164,6 +168,7 @@ def fair_rates(transfers: Iterable[Transfer]) -> dict[Transfer, tuple[float, Lim
 
 
 def _others(transfer: Transfer, full: Port | None) -> LimitedBy:
+    """Return the exchange of the port ``full`` with each other transfer on it; empty if ``full`` is None."""
     if full is None:
         return ()
     return tuple((full.exchange, one.key) for one in full.transfers if one is not transfer)

@@ -1,13 +1,13 @@
-"""Conversion of a scheduled module to activities: control flow is entered, kernels and collectives get their seconds.
+"""Conversion of a scheduled module to activities: kernels and collectives with their seconds, and loops.
 
     while         a Loop with the trips of its induction variable; one trip, with a note, if their number is unknown
-    conditional   the slowest branch, as the one that is taken is unknown
+    conditional   the slowest branch, because the branch that is taken is unknown
     call          its computation
 
-A computation without collectives is the same however busy the links are: a loop over one is a single piece of work,
-and so is a call of one that calls others; of one that calls none, its activities stand where it is called. One with
-collectives is a Loop wherever it is run, of one trip where that is once. So activities do not multiply where
-computations that call others are run many times.
+The time of a computation without collectives does not depend on the links. A while loop over such a computation is one
+piece of work, and so is a call of it if it calls others; if it calls none, a call is replaced by its activities. A
+computation with collectives becomes a Loop wherever it is executed, of one trip if it is executed once. The number of
+activities therefore stays small if computations that call others are executed many times.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
 from spmd.hlo.opcode_roles import CALLERS, wrapped
 
-#: Transfers that no estimator tells the time of: they are with a host or another program.
+#: Transfers with the host or another program, whose time no estimator knows.
 _REFUSED = frozenset(
     {
         Opcode.SEND,
@@ -44,8 +44,10 @@ _REFUSED = frozenset(
 
 
 def program_of(module: HloModule, estimators: Sequence[Estimator]) -> Program:
-    """Return the activities of ``module``, with seconds of each estimator. Raises UnsupportedError if it is
-    not scheduled.
+    """Return the activities of ``module``, with the seconds of each of ``estimators``.
+
+    Raises UnsupportedError if the module is not scheduled or contains transfers with the host or another program, and
+    CostError if an estimator does not know an instruction.
     """
     if module.stage < Stage.SCHEDULED:
         raise UnsupportedError(
@@ -57,7 +59,7 @@ def program_of(module: HloModule, estimators: Sequence[Estimator]) -> Program:
 
 
 class _ProgramReader:
-    """Each computation is read once, however often it is called."""
+    """Converter of computations to activities. Each computation is converted once, however often it is called."""
 
     def __init__(self, estimators: Sequence[Estimator]) -> None:
         self.sites: list[Site] = []
@@ -69,6 +71,7 @@ class _ProgramReader:
         self._alone: dict[HloComputation, float] = {}
 
     def of(self, computation: HloComputation) -> Activities:
+        """Return the activities of one execution of ``computation``."""
         if computation not in self._known:
             activities: list[Activity] = []
             seconds = 0.0
@@ -80,6 +83,7 @@ class _ProgramReader:
         return self._known[computation]
 
     def _activities(self, x: HloInstruction) -> Iterator[Activity]:
+        """Yield the activities of one execution of ``x``."""
         if x.opcode is Opcode.WHILE:
             yield from self._loop(x)
         elif x.opcode is Opcode.CONDITIONAL:
@@ -120,6 +124,7 @@ class _ProgramReader:
         yield from self._repeated(loop.name, around, trips)
 
     def _once(self, name: str, computation: HloComputation) -> Iterator[Activity]:
+        """Yield the activities of one execution of ``computation`` by the instruction ``name``."""
         activities = self.of(computation)
         is_leaf = not any(computation.with_opcode(*CALLERS))
         if is_leaf and all(isinstance(activity, Work) for activity in activities):
@@ -128,6 +133,7 @@ class _ProgramReader:
             yield from self._repeated(name, activities, 1)
 
     def _repeated(self, name: str, activities: Activities, times: int) -> Iterator[Activity]:
+        """Yield ``times`` executions of ``activities``: one piece of work, or a Loop if they contain collectives."""
         work = [activity.seconds for activity in activities if isinstance(activity, Work)]
         if len(work) < len(activities):
             if times:
@@ -150,7 +156,7 @@ class _ProgramReader:
         yield from self._once(conditional.name, self.branches[conditional])
 
     def _seconds(self, activity: Activity, x: HloInstruction) -> float:
-        """Return the seconds at the slowest pace with nothing hidden; ``activity``: one of ``x``."""
+        """Return the seconds of ``activity``, one of those of ``x``, at the slowest pace and without overlap."""
         if isinstance(activity, Work):
             return max(activity.seconds)
         if isinstance(activity, Start):

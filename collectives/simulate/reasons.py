@@ -1,4 +1,4 @@
-"""Why a device stands still for a collective: causes with their seconds, and words for the largest."""
+"""Causes of a device's waits for a collective, in seconds, and a text of the largest cause."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from spmd.lazy_dataclass import dataclass
 #: The last producer of a collective's operands and the first user of its result, in its computation's schedule.
 Neighbours: TypeAlias = tuple[HloInstruction | None, HloInstruction | None]
 
-#: Less than this part of what is exposed is rounding.
+#: Fraction of the exposed time below which a cause is attributed to rounding.
 _SLIGHT = 2e-5
 _UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 
 class Cause(Enum):
+    """Cause of the exposed time of a collective."""
+
     LATE_PEER = "late peer"
     """Another member was not ready."""
     CONTENTION = "contention"
@@ -38,12 +40,14 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Sums over a step of one device.
+    """Figures of one collective on one device, from which causes are derived.
 
+    exposed: seconds of a step for which the device waits.
+    executions: number of executions in a step.
     alone: seconds of one execution on free links.
-    independent: seconds of work that may overlap one execution.
+    independent: seconds of work that may overlap one execution, by dataflow.
     work: seconds of all work in its computation.
-    links: by exchange that it uses, the seconds for which its computation keeps it busy.
+    links: by exchange that the collective uses, the seconds for which its computation keeps the exchange busy.
     limited: seconds of one execution that are exposed because of a memory limit.
     late: seconds of waiting, by the device that was late.
     contended: seconds of waiting, by (exchange, other collective).
@@ -83,6 +87,7 @@ def causes_of(site: Site, waiting: Waiting) -> tuple[tuple[Cause, float], ...]:
 
 
 def _avoidable(site: Site, waiting: Waiting) -> Cause:
+    """Return the cause of exposed time that neither dataflow nor the memory limit explains."""
     if site.is_blocking:
         return Cause.BLOCKING
     return Cause.LINKS if max(waiting.links.values(), default=0.0) > waiting.work else Cause.ORDER
@@ -123,6 +128,7 @@ def why(
 
 
 def _between(start: HloInstruction, around: Neighbours) -> str:
+    """Return a text of the instructions between which ``start`` is scheduled by dataflow."""
     made, needed = around
     assert start.parent is not None
     by = f"{made.name} makes its operand" if made else f"its operand comes into {start.parent.name}"
@@ -135,8 +141,10 @@ def neighbours(
     seconds: Callable[[HloInstruction], float],
     position: Callable[[HloInstruction], int],
 ) -> Neighbours:
-    """Return the last instruction that the collective waits for and the first that waits for it. ``seconds``: of an
-    instruction, with its callees; ``position``: in its computation's schedule.
+    """Return the last producer of the operands of ``start`` and the first user of its result, in schedule order.
+
+    Instructions that take no time are looked through. Either result is None if there is no such instruction.
+    ``seconds`` returns the time of an instruction with its callees, ``position`` its index in the schedule.
     """
     dones = [user for user in start.users if is_done(user)]
     end = dones[0] if dones else start

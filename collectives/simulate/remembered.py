@@ -1,4 +1,4 @@
-"""RememberedEstimator: each instruction is estimated once, however many parts of a simulation ask."""
+"""RememberedEstimator: a cache of estimates, so that all parts of a simulation estimate each instruction once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class RememberedEstimator:
-    """An Estimator that asks ``asked`` once for each instruction; the module must not change meanwhile."""
+    """An Estimator that caches the estimates of ``asked``. The module must not be changed while it is in use."""
 
     asked: Estimator
     _computed: dict[HloInstruction, float] = field(default_factory=dict)

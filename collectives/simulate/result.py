@@ -1,4 +1,4 @@
-"""Result of a simulation: of the step, of each collective, of each resource."""
+"""Result of a simulation: figures of the step, of each collective and of each resource."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ResourceUse:
 
     @property
     def share(self) -> float:
-        """The hidden fraction of what could be hidden."""
+        """Return ``hidden / hideable``; 1 if nothing can be hidden."""
         return min(self.hidden / self.hideable, 1.0) if self.hideable > 0.0 else 1.0
 
 
@@ -66,15 +66,15 @@ class Simulation:
     """Result of a simulated step. Figures are those of ``device``, one of the devices that end last; times are in
     seconds.
 
-    seconds: of the step: compute + slowed + exposed, and the device's delay at the beginning.
-    compute: kernels at full speed.
+    seconds: duration of the step: compute + slowed + exposed + the device's delay at the beginning.
+    compute: time of kernels at full speed.
     slowed: additional time of kernels because collectives occupy processors.
-    exposed: the device waits for a collective.
-    communication: some collective is in flight.
+    exposed: time for which the device waits for collectives.
+    communication: time for which some collective is in flight.
     bound: lower bound for any order of the same instructions.
     least: lower bound for any order of the program's pieces, and the time of the program without overlap; None if
       unknown.
-    peak_bytes: live bytes, including parameters, constants and results.
+    peak_bytes: largest number of live bytes, including parameters, constants and results.
     class_size: number of devices that do the same as ``device``, of all ``devices``.
     classes: number of device classes.
     notes: assumptions, as sentences.

@@ -1,6 +1,8 @@
-"""Simulate a scheduled module: what its step takes on a described machine, and what for. Read this first.
+"""Simulation of one step of a scheduled module on a described machine: its time and the causes of its waits.
 
-module ── program ──► activities ── fold ──► classes of devices ── engine ──► totals and timeline ── here ──► Simulation
+This module is the entry point of the folder:
+
+module ─ program.py ─► activities ─ device_classes.py ─► classes ─ engine.py ─► totals, timeline ─ here ─► Simulation
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class SimulationOptions:
     paces: the index of each device's estimator; by default 0.
     begins: when the devices of each pace begin, in seconds; by default all at 0.
     series: by pace, the seconds of each execution of collectives, where they differ between executions.
-    busy: by exchange, the fraction of a device's processors that it takes away from kernels in full use.
+    busy: by exchange, the fraction of a device's processors that transfers take from kernels if they fully use it.
     limited: by collective, the seconds of one execution that are exposed because of its scheduler's memory limit.
     extrapolated: count repeating trips of loops instead of simulating them.
     timeline: record the timeline.
@@ -59,9 +61,10 @@ def simulate(
 ) -> Simulation:
     """Simulate one step of ``module`` on ``num_partitions * replica_count`` devices.
 
-    ``estimators``: one, or one for each pace of devices. Raises UnsupportedError for a module that is not scheduled or
-    has transfers that are not described, CostError if an estimator does not know an instruction, and ShapeError for
-    groups with devices that do not exist.
+    ``estimators`` holds one estimator for each pace of devices (``SimulationOptions.paces``).
+
+    Raises UnsupportedError for a module that is not scheduled or has transfers with the host or another program,
+    CostError if an estimator does not know an instruction, and ShapeError for groups with devices that do not exist.
     """
     options = options or SimulationOptions()
     asked = tuple(RememberedEstimator(one) for one in estimators)
@@ -202,6 +205,7 @@ def _absent(
 
 
 def _length(bounds: Bounds) -> Callable[[HloInstruction], float]:
+    """Return a function that returns the seconds of one execution of an instruction, callees included."""
     return lambda x: bounds.of_instruction(x).path
 
 

@@ -1,4 +1,4 @@
-"""Timeline: what the simulated devices did when, with the trips of loops that were not gone through left out."""
+"""Timeline: the activities of the simulated devices over time, without the loop trips that were skipped."""
 
 from __future__ import annotations
 
@@ -57,16 +57,19 @@ class Timeline:
     skips: list[Skip] = field(default_factory=list)
 
     def add(self, one: Slice) -> None:
+        """Record a slice, unless it is empty or slices are not recorded."""
         if self.wanted and one.end > one.start:
             self.slices.append(one)
 
     @property
     def skipped(self) -> float:
+        """Return the total seconds of skipped trips."""
         return sum(skip.seconds for skip in self.skips)
 
     def of(self, device: int) -> list[Slice]:
-        """Return the slices of one class at the times of the entire step. A skip is one slice of computation, instead
-        of slices in all rows.
+        """Return the slices of one device class, sorted by time, at the times of the entire step.
+
+        Skipped trips of a loop are shown as one slice in the row of computation.
         """
         at = [skip.at for skip in self.skips]
         before = [0.0]

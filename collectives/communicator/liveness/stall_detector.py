@@ -1,7 +1,7 @@
-"""Waiting for late ranks: it goes on as long as they, or the ranks for which they wait, make progress.
+"""Detection of stalls: a wait continues while the late ranks, or the ranks for which these wait, make progress.
 
-A rank that computes for an hour is not lost: its time on the processor grows, or it stands in the system's queue for a
-core. One that is stopped, or hangs, shows no sign of life, and one that is dead or has ended its program never comes.
+A rank that computes for an hour makes progress: its CPU time grows, or it is in the system's queue for a core. A rank
+that is stopped or hangs makes none, and a rank that is dead or has ended its program will never arrive.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from collectives.communicator.liveness.status_table import RankState, StatusTabl
 
 _POLL_SECONDS = 0.25
 _FIRST_POLL_SECONDS = 0.02
-"""Until peers' processes are looked at, which opens files: ranks that share a core wait for some milliseconds."""
+"""Delay of the first check, which opens files: waits of some milliseconds are common if ranks share a core."""
 _ASLEEP_SECONDS = 2.0
 
-#: A launcher that sees a rank die ends the job within this time, with a better message; else the peers do.
+#: Seconds after which a wait for a dead rank ends. A launcher that sees the rank die ends the job earlier, with a
+#: better message.
 _DEATH_SECONDS = 4.0
 
-#: What a rank sent before it ended its program may be a little late.
+#: Seconds after which a wait for a rank that has ended its program ends: its last messages may still be on their way.
 _LEFT_SECONDS = 1.0
 
 
 class StallDetector:
-    """One wait of this rank. ``poll`` is called again and again, and answers False when there is no more hope.
+    """Detector of a stall during one wait of this rank. The caller polls until ``poll`` returns False or the wait ends.
 
-    Then ``late`` are the ranks that have not come, ``culprits`` those that hold them up (they themselves, or the last
-    in a chain of waiting; the stopped and the dead, where there are any), and ``gone`` culprits that never come.
+    After a poll, ``late`` are the ranks that have not arrived. ``culprits`` are the ranks that hold up the wait: the
+    ends of the chains in which late ranks wait for other ranks, and of these only the dead and stopped ranks if there
+    are any. ``gone`` are the culprits that will never arrive.
     """
 
     def __init__(
@@ -38,10 +40,12 @@ class StallDetector:
         others: Sequence[int],
         waits_for: int | None = None,
     ) -> None:
-        """``find_late``: the ranks that have certainly not arrived; empty if none is known.
+        """Create a detector on the node's table ``status``.
 
-        waits_for: what the status table shows, instead of the first rank that is late.
-        others: the ranks that this one may wait for, if none is known to be late.
+        ``find_late`` returns the ranks that have certainly not arrived; an empty sequence if none is known.
+        ``timeout_seconds`` is the time without progress after which the wait is given up. ``others`` are the ranks for
+        which this rank may be waiting; they count as late while none is known to be. ``waits_for`` is the rank that the
+        status table shows as awaited; by default the first late rank.
         """
         self._status = status
         self._find_late = find_late
@@ -52,17 +56,18 @@ class StallDetector:
         self._progress = time.monotonic()
         self._next = self._progress + min(_FIRST_POLL_SECONDS, self._pause)
         self._signs: dict[int, tuple[object, ...]] = {}
-        #: Since when it is known that a rank does not come.
+        #: By rank, the time at which it was found to be dead or to have ended its program.
         self._gone: dict[int, float] = {}
         self.late: tuple[int, ...] = ()
         self.culprits: tuple[int, ...] = ()
         self.gone: tuple[int, ...] = ()
 
     def poll(self) -> bool:
+        """Check the late ranks, at intervals. Returns whether the caller should continue to wait."""
         now = time.monotonic()
         if now < self._next:
             return True
-        if now > self._next + _ASLEEP_SECONDS:  # a job that was suspended: no rank made progress
+        if now > self._next + _ASLEEP_SECONDS:  # the job was suspended, so no rank made progress
             self._progress = now
         self._next = now + self._pause
         certain = tuple(self._find_late())
@@ -81,11 +86,15 @@ class StallDetector:
         return now - self._progress <= self._timeout
 
     def _blocking_ranks(self, late: Sequence[int]) -> tuple[int, ...]:
-        """Return the ends of the wait chains: ranks that wait for no rank, or cannot; all ranks of a cycle."""
+        """Return the ranks at the ends of the chains in which ranks wait for ranks, beginning at the ``late`` ones.
+
+        A chain ends at a rank that waits for no rank, or that is dead or stopped. If all chains run into cycles, all
+        ranks of the chains are returned.
+        """
         seen: dict[int, None] = {}
         ends = []
         chain = list(late)
-        for rank in chain:  # which grows
+        for rank in chain:  # the list grows during the iteration
             if rank in seen:
                 continue
             seen[rank] = None
@@ -96,14 +105,19 @@ class StallDetector:
         return tuple(ends or seen)
 
     def _is_in_trouble(self, rank: int) -> bool:
+        """Return whether the process of ``rank`` is known to be dead or stopped."""
         process = self._status.process(rank)
         return process is not None and bool(process.trouble())
 
     def _is_gone(self, rank: int, is_late: bool, now: float) -> bool:
+        """Return whether ``rank`` will never arrive: it is dead, or has ended its program and is certainly late.
+
+        The result is False during a grace period after this was first found.
+        """
         has_left = self._status.rank_state(rank) is RankState.LEFT
         process = self._status.process(rank)
         if has_left and not is_late:
-            return False  # it has come, and its messages are under way
+            return False  # it has arrived, and its messages are on their way
         if not has_left and (process is None or not process.is_dead()):
             return False
         grace_seconds = _LEFT_SECONDS if has_left else _DEATH_SECONDS

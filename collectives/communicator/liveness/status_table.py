@@ -1,7 +1,8 @@
-"""Status table in shared memory: the position of each rank of a node, for peers whose wait for it times out.
+"""Status table in shared memory: the state and position of each rank of a node, for the ranks that wait for it.
 
-A row holds a note (when and what, for a reader) and words for programs: which process it is, whether it waits and for
-whom, and its position in the program that it runs, which the executor writes with one store for each thunk.
+A row holds a note (a time and a text for the reader of an error message) and words: the identity of the rank's process,
+the rank's state, the rank for which it waits, and its position in the program that it runs. The executor updates the
+position with one store per thunk. PyTorch's flight recorder serves a similar purpose.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ _NOTE = struct.Struct(f"=d{_TEXT_BYTES}s")
 _FIELD_COUNT = 16
 ROW_BYTES = _NOTE.size + 8 * _FIELD_COUNT
 
-#: Fields of a position: number of the program (0: none yet), steps begun, number of the thunk in the order of
-#: ``traverse``, and of the one that started a collective last.
+#: Fields of a position: number of the program (0: none yet), number of steps begun, number of the present thunk in the
+#: order of ``traverse``, and number of the thunk that started the last collective.
 PROGRAM, STEP, THUNK, STARTED = range(4)
 NO_THUNK = -1
-"""In THUNK, between steps; in STARTED, where a note says more."""
+"""Value of THUNK between steps, and of STARTED if the last note is more recent than the last collective."""
 
 _PROCESS = slice(4, 7)
 _STATE, _WAITS_FOR, _BARRIERS = range(7, 10)
 
 NO_RANK, ALL_RANKS = -1, -2
-"""Instead of the rank that is waited for."""
+"""Values in place of an awaited rank: the rank waits for no rank, or for all ranks."""
 
 
 class RankState(IntEnum):
@@ -39,34 +40,34 @@ class RankState(IntEnum):
 
     RUNNING = 0
     LEFT = 1
-    """It has ended its program, and communicates no more."""
+    """The rank has ended its program and no longer communicates."""
     ENDING = 2
-    """It received SIGTERM."""
+    """The process received SIGTERM."""
     FAILED = 3
-    """It says why the job ends."""
+    """The rank reports why the job ends."""
 
 
 class Explains(Protocol):
-    """A loaded program, which can say what its thunks are."""
+    """A loaded program that can describe its thunks by number."""
 
     def explain(self, thunk: int) -> str:
-        """The thunk, its HLO instruction and where that comes from."""
+        """Describe a thunk: its kind, its HLO instruction and the instruction's source."""
         ...
 
     def name_of(self, thunk: int) -> str:
-        """Its instruction's."""
+        """Return the name of the HLO instruction of ``thunk``."""
         ...
 
 
 def private_position() -> memoryview:
-    """Return a position outside shared memory, which no other rank reads."""
+    """Return the fields of a position in private memory, which no other rank can read."""
     fields = memoryview(bytearray(8 * (STARTED + 1))).cast("q")
     fields[STARTED] = NO_THUNK
     return fields
 
 
 def describe_position(fields: memoryview, program: Explains | None) -> list[str]:
-    """Describe the position ``fields`` in ``program``; an empty list if it is unknown."""
+    """Return a list with a text of the position ``fields`` in ``program``; an empty list if it is unknown."""
     number, step, thunk = fields[PROGRAM], fields[STEP], fields[THUNK]
     if number == 0 or step == 0:
         return []
@@ -77,7 +78,7 @@ def describe_position(fields: memoryview, program: Explains | None) -> list[str]
 
 
 def started_last(fields: memoryview, program: Explains | None) -> str | None:
-    """The collective that native code has started since the last note, if any."""
+    """Return a text of the collective that native code has started since the last note; None if there is none."""
     thunk = fields[STARTED]
     if fields[PROGRAM] == 0 or thunk == NO_THUNK:
         return None
@@ -85,13 +86,14 @@ def started_last(fields: memoryview, program: Explains | None) -> str | None:
 
 
 class StatusTable:
-    """One row per rank of this node, written by its rank alone.
+    """A table with one row per rank of this node. Each row is written by its rank alone.
 
-    A reader may see half a note, which serves a message well enough; words are whole.
+    Readers do not synchronize with the writer: they may see a partly written note, which is acceptable in an error
+    message, but words are read and written atomically.
     """
 
     def __init__(self, rank: int, rows: Mapping[int, Array]) -> None:
-        """``rows``: by rank, ROW_BYTES bytes of memory that the node shares; zeros at first."""
+        """Create the table of ``rank``. ``rows`` holds ROW_BYTES bytes of shared memory, initially zero, per rank."""
         self._rank = rank
         self._rows = rows
         self._own = rows[rank].data
@@ -111,7 +113,7 @@ class StatusTable:
         self.prepared(text)()
 
     def prepared(self, text: str) -> Callable[[], None]:
-        """A note that costs little to leave, again and again."""
+        """Return a function that writes the note ``text``. Repeated calls are cheap, since the text is encoded once."""
         data = text.encode()[:_TEXT_BYTES]
         row, pack, now, position = self._own, _NOTE.pack_into, time.monotonic, self.position
 
@@ -122,13 +124,16 @@ class StatusTable:
         return leave
 
     def register_program(self, program: Explains) -> int:
-        """The number of a program that is loaded; the same on all ranks, which load the same ones in one order."""
+        """Return a number for a loaded program, by which peers can look it up. Only a weak reference is kept.
+
+        The number is equal on all ranks, because all ranks load the same programs in the same order.
+        """
         self._enrolled += 1
         self._programs[self._enrolled] = program
         return self._enrolled
 
     def waits_for(self, rank: int) -> None:
-        """This rank waits for ``rank``, or for NO_RANK."""
+        """Record that this rank waits for ``rank``, for ALL_RANKS, or for NO_RANK."""
         self._fields[self._rank][_WAITS_FOR] = rank
 
     def meets_all(self) -> None:
@@ -136,12 +141,13 @@ class StatusTable:
         self._fields[self._rank][_BARRIERS] += 1
 
     def set_rank_state(self, state: RankState) -> None:
+        """Record the state of this rank."""
         self._fields[self._rank][_STATE] = state
 
     # ---- any rank
     @property
     def ranks(self) -> Sequence[int]:
-        """Those of this node."""
+        """Return the ranks on this node."""
         return tuple(self._rows)
 
     def process(self, rank: int) -> ProcessId | None:
@@ -152,6 +158,7 @@ class StatusTable:
         )
 
     def rank_state(self, rank: int) -> RankState:
+        """Return the state of ``rank``; RUNNING for a rank of another node, whose state is unknown."""
         fields = self._fields.get(rank)
         return RankState(fields[_STATE]) if fields is not None else RankState.RUNNING
 
@@ -179,7 +186,7 @@ class StatusTable:
         return (bytes(self._rows[rank].data), computed)
 
     def is_at_work(self, rank: int) -> bool:
-        """Return whether ``rank`` waits for no rank and computes, or would if it had a core."""
+        """Return whether ``rank`` waits for no rank and its first thread is running or runnable."""
         fields, process = self._fields.get(rank), self.process(rank)
         if fields is None or process is None or fields[_WAITS_FOR] != NO_RANK:
             return False

@@ -1,10 +1,10 @@
-"""Devices of one process.
+"""Communicators of devices that are threads of one process.
 
-With an engine, collectives are native actions over the devices' memory (``process_memory.py``). Without one, and for
-reductions that it has no code for, they are rendezvous (``rendezvous.py``).
+With an engine, collectives are native actions over the devices' memory (``process_memory.py``). Without an engine, and
+for reductions for which the engine has no code, they are rendezvous in Python (``rendezvous.py``).
 
-A wait ends with an error as soon as the rendezvous cannot complete: when another rank failed or ended its program, and
-otherwise after a timeout that names who did not come.
+A wait raises an error as soon as the collective cannot complete, because another rank has failed or has ended its
+program, and otherwise after a timeout. The error names the ranks that are missing.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from spmd.errors import CollectiveTimeoutError, RunError
 from spmd.lazy_dataclass import dataclass
 
 _SPINS, _SPINS_OVERSUBSCRIBED = 500, 10
-"""Looks for a late member before the core is given up: where every device has a core, and where they take turns."""
+"""Number of polls before a waiting thread yields its core, if each device has a core and if devices share cores."""
 
 
 class LoopbackWorld:
-    """All devices of one process. Thread-safe."""
+    """The world of all devices of one process. It is thread-safe."""
 
     def __init__(
         self,
@@ -52,7 +52,11 @@ class LoopbackWorld:
         timeout_seconds: float = 300.0,
         engine: CollectiveEngine | None = None,
     ) -> None:
-        """``engine`` runs collectives over the devices' memory, if there is one."""
+        """Create a world of ``size`` devices.
+
+        ``timeout_seconds`` is the time for which a rank waits for others. ``engine`` runs collectives over the devices'
+        memory; without an engine they run in Python.
+        """
         self.size = size
         self.timeout_seconds = timeout_seconds
         self.spins = _SPINS if size <= (os.cpu_count() or 1) else _SPINS_OVERSUBSCRIBED
@@ -68,32 +72,36 @@ class LoopbackWorld:
 
     @cached_property
     def cores(self) -> int:
-        """The number of this process's cores for each device (>= 1)."""
+        """Return the number of cores of this process for each device (>= 1)."""
         return max(1, len(os.sched_getaffinity(0)) // self.size)
 
     def communicator(self, rank: int) -> LoopbackCommunicator:
+        """Return the communicator of ``rank``. Raises RunError if there is no such rank."""
         if not 0 <= rank < self.size:
             raise RunError(f"rank {rank} does not exist in a world of {self.size}")
         return self._ends[rank]
 
     def abort(self, rank: int, error: BaseException) -> None:
-        """``rank`` failed: every wait, now or later, raises PeerFailedError. The first failure stands."""
+        """Record that ``rank`` failed with ``error``. Only the first failure is recorded.
+
+        All present and future waits raise PeerFailedError.
+        """
         with self._lock:
             if self._failure is None:
                 self._failure = PeerFailedError(f"rank {rank} failed: {error}", rank)
 
     def raise_if_failed(self) -> None:
-        """PeerFailedError where a rank has failed."""
+        """Raise PeerFailedError if a rank has failed."""
         if self._failure is not None:
             raise PeerFailedError(str(self._failure), self._failure.rank)
 
     def leave(self, rank: int) -> None:
-        """Record that ``rank`` ended its program. Ranks that wait for it raise an error."""
+        """Record that ``rank`` ended its program. Ranks that wait for ``rank`` raise CollectiveTimeoutError."""
         with self._lock:
             self._left[rank] = "ended its program"
 
     def rejoin(self) -> None:
-        """Every rank begins a program anew."""
+        """Forget which ranks ended their programs. Call it before the ranks begin a new program."""
         with self._lock:
             self._left.clear()
 
@@ -101,8 +109,11 @@ class LoopbackWorld:
         self._notes[rank] = text
 
     def allocate_shared(self, rank: int, num_bytes: int, group: Group) -> Array:
-        """Return the memory that the first member of ``group`` to call has made. It is kept here until all members have
-        it."""
+        """Return memory that all members of ``group`` share (``Communicator.allocate_shared``).
+
+        The first member to call allocates it. The world refers to it until all members have called. Raises RunError if
+        members ask for different sizes.
+        """
         with self._lock:
             key = (self._calls[rank], group)
             self._calls[rank] += 1
@@ -118,7 +129,10 @@ class LoopbackWorld:
     def require_hope(
         self, rank: int, name: str, group: Group, missing: Sequence[int], seconds_left: float
     ) -> None:
-        """CollectiveTimeoutError where ``rank`` waits in vain: a missing one has left, or no time is left."""
+        """Raise CollectiveTimeoutError if one of the ``missing`` ranks has ended its program or no time is left.
+
+        ``rank`` is the rank that waits, in the collective ``name`` of ``group``.
+        """
         gone = [member for member in missing if member in self._left]
         if not gone and seconds_left > 0:
             return
@@ -132,7 +146,7 @@ class LoopbackWorld:
         )
 
     def _last_position(self, rank: int) -> str:
-        """Why it does not come, or what it said or started last and where it is in its program."""
+        """Describe that ``rank`` ended its program, or its last note or collective and its position in the program."""
         if rank in self._left:
             return self._left[rank]
         end = self.communicator(rank)
@@ -142,7 +156,7 @@ class LoopbackWorld:
 
 @dataclass(frozen=True)
 class LoopbackCommunicator:
-    """One rank's end of a LoopbackWorld (a Communicator)."""
+    """The Communicator of one rank of a LoopbackWorld."""
 
     world: LoopbackWorld
     rank: int
@@ -181,7 +195,7 @@ class LoopbackCommunicator:
         )
 
     def connect(self) -> None:
-        """Nothing to join: what has been bound is linked when its last member has bound it."""
+        """Do nothing: a collective is linked when its last member binds it."""
 
     def note(self, text: str) -> None:
         self.world.note(self.rank, text)
@@ -196,14 +210,18 @@ class LoopbackCommunicator:
 
     @property
     def program(self) -> Explains | None:
-        """The one that it runs."""
+        """Return the program that the rank runs; None if there is none or it no longer exists."""
         number = self.position[PROGRAM]
         return self._programs[number - 1]() if number else None
 
     def wait_until(
         self, done: Callable[[], bool], what: str, group: Group, late: Callable[[], Sequence[int]]
     ) -> None:
-        """PeerFailedError, besides, when a rank of the world has failed."""
+        """Poll ``done`` until it returns True (``WaitingWorld.wait_until``).
+
+        Raises CollectiveTimeoutError if a late rank has ended its program or the timeout expires, and PeerFailedError
+        if a rank of the world has failed.
+        """
         self.note(f"waits in {what}")
         world, deadline = self.world, time.monotonic() + self.world.timeout_seconds
 
@@ -223,7 +241,7 @@ class LoopbackCommunicator:
         self.all_gather_bytes(b"")
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
-        # Few programs of a process exchange bytes; others import the kinds that they have.
+        # Imported on use: few programs of one process exchange bytes.
         from collectives.communicator.kinds.all_gather import AllGather
 
         everyone = AllGather(tuple(range(self.size)), dimension=0)

@@ -1,7 +1,7 @@
-"""Collectives between devices of one process, over the memory that they have anyway.
+"""Collectives among the devices of one process, over the address space that the devices share.
 
-A collective is linked when its last member has bound it: any member's arrays are everyone's. What actions do is what
-they do between the ranks of a node (``shared_protocols.py``); there are no windows, and nothing goes by messages.
+A collective is linked when its last member has bound it, since the arrays of all members are then known. The actions
+are those of the ranks of a node (``shared_protocols.py``), without windows and without messages.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 
 _SLOT_BYTES = 4096
-"""Up to this many bytes of operands go through slots: a copy costs less than a second barrier."""
+"""Operands of up to this many bytes use slots: a copy costs less than a second barrier."""
 
 Key: TypeAlias = tuple[str, Group, int]
-"""Instruction name, group, and how often the member has bound that before."""
+"""Instruction name, group, and number of earlier bindings of both by the member."""
 
 
 class MemberCollective(NativeCollective):
-    """A NativeCollective that waits with its first use until all members have bound it."""
+    """A NativeCollective whose first use waits until all members have bound it."""
 
     bound: Bound
 
@@ -64,17 +64,18 @@ class MemberCollective(NativeCollective):
 
 @dataclass
 class Bound:
-    """A collective's members, as far as they have bound it."""
+    """The members of ``group`` that have bound a collective so far, by rank."""
 
     group: Group
     members: dict[int, MemberCollective] = field(default_factory=dict)
 
     def absent(self) -> list[int]:
+        """Return the ranks that have not bound the collective yet."""
         return [rank for rank in self.group if rank not in self.members]
 
 
 class ProcessMemory:
-    """All collectives of a process. Thread-safe."""
+    """The native collectives among the devices of one process. It is thread-safe."""
 
     def __init__(self, size: int, engine: CollectiveEngine, spins: int) -> None:
         self._engine = engine
@@ -90,7 +91,11 @@ class ProcessMemory:
     def bind(
         self, world: WaitingWorld, collective: Collective, name: str, buffers: Buffers
     ) -> NativeCollective:
-        """``world``: the member's. RunError where members bind different things."""
+        """Bind a collective for one member, whose communicator is ``world``.
+
+        The last member to bind loads the actions of all members. Raises RunError if members have bound different
+        collectives, or arrays of different shapes or types.
+        """
         own = MemberCollective(world, collective, name, buffers, self._spins)
         group, rank = collective.group, world.rank
         with self._lock:
@@ -105,10 +110,11 @@ class ProcessMemory:
         return own
 
     def _link(self, members: list[MemberCollective]) -> None:
+        """Load the actions of all ``members``, which are in group order and have all bound the collective."""
         _require_consistency(members)
         through_slots = _go_through_slots(members)
         slot_bytes = members[0].buffers.operand_bytes if through_slots else 0
-        # One piece of memory, in which the slots of members lie at equal distances, as ``join_copies`` wants them.
+        # One allocation, in which the slots of members lie at equal distances, so that ``join_copies`` can join reads.
         stride = MEMORY_ALIGNMENT + aligned(2 * slot_bytes)
         control = private_memory(len(members) * stride)
         (start,) = addresses_of([control])
@@ -134,7 +140,10 @@ class ProcessMemory:
 
 
 def _go_through_slots(members: list[MemberCollective]) -> bool:
-    """In place what is large, where that can be; a slot may be of any size."""
+    """Return whether the collective uses slots: if its operands are small or it cannot run in place.
+
+    Slots may have any size here, since there are no messages to fall back to.
+    """
     first = members[0]
     if len(members) == 1 or first.collective.data_dependent:
         return False
@@ -144,13 +153,15 @@ def _go_through_slots(members: list[MemberCollective]) -> bool:
 
 
 def _memory_of(buffers: Buffers, start: int, slot_bytes: int, through_slots: bool) -> MemberMemory:
-    """Return the memory of a member whose counter is at address ``start``, before its slots."""
+    """Return the memory of a member whose counter is at address ``start``, followed by its slots."""
     slot = start + MEMORY_ALIGNMENT
     slots = (slot, slot + slot_bytes) if through_slots else ()
     return MemberMemory(start, addresses_of(buffers.operands), addresses_of(buffers.results), slots)
 
 
 def _require_consistency(members: list[MemberCollective]) -> None:
+    """Raise RunError unless all members have bound equal collectives and arrays of equal shapes and types."""
+
     def bound(member: MemberCollective) -> object:
         arrays = (*member.buffers.operands, *member.buffers.results)
         return member.collective, [(array.shape, array.dtype) for array in arrays]

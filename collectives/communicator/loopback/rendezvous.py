@@ -1,7 +1,7 @@
-"""Collectives between devices of one process as rendezvous, in Python alone.
+"""Collectives among the devices of one process as rendezvous, in Python.
 
-Starting one leaves a copy of the operands in the rendezvous; the last member to come combines them; waiting takes
-one's own results.
+``start`` leaves a copy of the member's operands in the rendezvous, the last member to arrive combines the operands of
+all, and ``wait`` writes the member's results. XLA's Rendezvous serves the same purpose among its CPU devices.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 
 RendezvousKey = tuple[str, Group, int]
-"""Instruction name, group, and how often the group has met there before."""
+"""Instruction name, group, and number of earlier rendezvous of both."""
 
 
 @dataclass
 class _Rendezvous:
-    """Operands left so far, by rank, and what came of them once all were there."""
+    """One rendezvous: the operands of the ranks that have arrived.
+
+    ``combined`` is None until all members have arrived. ``taken`` is the number of members that have taken the result.
+    """
 
     group: Group
     arrived: dict[int, list[Array]] = field(default_factory=dict)
@@ -32,10 +35,10 @@ class _Rendezvous:
 
 
 class RendezvousTable:
-    """All rendezvous of a world. Thread-safe: one lock for the bookkeeping, none while combining.
+    """The rendezvous of a world. It is thread-safe; a lock protects the table, but not the combining of operands.
 
-    Invariants: a rendezvous exists from its first arrival until its last member took the results or the world failed;
-    every member of a group calls the same collectives on it in the same order.
+    A rendezvous exists from its first arrival until its last member has taken the results or the world has failed. The
+    members of a group must start the group's collectives in the same order.
     """
 
     def __init__(self, size: int) -> None:
@@ -44,12 +47,13 @@ class RendezvousTable:
         self._visits: list[Counter[tuple[str, Group]]] = [Counter() for _ in range(size)]
 
     def __len__(self) -> int:
+        """Return the number of rendezvous that exist."""
         return len(self._open)
 
     def arrive(
         self, rank: int, name: str, collective: Collective, operands: Sequence[Array]
     ) -> RendezvousKey:
-        """Leave copies of the operands; the last to come combines them."""
+        """Leave copies of the operands of ``rank``. The last member combines them. Returns the rendezvous' key."""
         group = collective.group
         copies = [operand.copy() for operand in operands]
         with self._lock:
@@ -65,16 +69,21 @@ class RendezvousTable:
         return key
 
     def is_complete(self, key: RendezvousKey) -> bool:
+        """Return whether all members have arrived and their operands are combined."""
         with self._lock:
             return self._open[key].combined is not None
 
     def missing(self, key: RendezvousKey) -> list[int]:
+        """Return the ranks that have not arrived."""
         with self._lock:
             rendezvous = self._open[key]
             return [rank for rank in rendezvous.group if rank not in rendezvous.arrived]
 
     def collect(self, key: RendezvousKey) -> Members:
-        """Return the result of a complete rendezvous, once for each member."""
+        """Return the combined operands of a complete rendezvous.
+
+        Each member must call it once; the last call removes the rendezvous.
+        """
         with self._lock:
             rendezvous = self._open[key]
             rendezvous.taken += 1
@@ -85,7 +94,7 @@ class RendezvousTable:
 
 
 class RendezvousCollective:
-    """One rank's part in a rendezvous that takes place any number of times (a BoundCollective)."""
+    """A BoundCollective that has a rendezvous in each run."""
 
     def __init__(
         self,
@@ -103,7 +112,7 @@ class RendezvousCollective:
         self.name = name
         self._operands = operands
         self._results = results
-        #: The rendezvous under way, until its results have been taken.
+        #: Key of the rendezvous of the present run; None between runs.
         self._key: RendezvousKey | None = None
 
     @property
@@ -112,10 +121,11 @@ class RendezvousCollective:
 
     @property
     def run(self) -> object:
-        """A value that differs from run to run."""
+        """Return a value that differs from run to run; None between runs."""
         return self._key
 
     def missing(self) -> list[int]:
+        """Return the ranks that have not yet started the present run; an empty list between runs."""
         return [] if self._key is None else self._rendezvous_table.missing(self._key)
 
     def start(self) -> None:

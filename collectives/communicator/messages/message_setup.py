@@ -1,7 +1,7 @@
-"""Collectives that native code carries by messages: from the actions on their arrays to the program that is loaded.
+"""Set-up of collectives by messages that native code runs: their actions become programs, which the engine loads.
 
-Groups with two levels need memory of their nodes besides: staging for each collective, and counters for the meetings of
-its members there.
+A hierarchical collective (``hierarchical.algorithms``) also needs shared memory on each node: staging for each member,
+and a counter for the barriers of the members on the node.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 
 OpenWindow: TypeAlias = Callable[[int], tuple[SharedWindow, Array]]
-"""Memory that the node shares, so many bytes of this rank: every rank of the world calls it. RunError on all alike."""
+"""Function that opens a window with the given bytes of this rank. Every rank calls it; RunError is raised on all."""
 
 
 class Prepares(Protocol):
-    """The messages of one collective."""
+    """A channel that creates the messages of one collective."""
 
     def prepare(self, exchange: Exchange) -> Messages:
-        """Requests for an exchange, which may be started any number of times."""
+        """Return the requests of ``exchange``, which may be started any number of times."""
         ...
 
 
 @dataclass(frozen=True)
 class _Bound:
-    """A collective before it is connected. ``number``: how many were bound before it, on every rank.
+    """A collective that is bound but not yet connected.
 
-    algorithm: in two levels. last: actions at the end of each run.
+    ``number`` counts the collectives that the ranks bind, and is equal on all members of the group. ``algorithm`` is
+    the hierarchical algorithm; None if messages alone carry the collective. ``last`` are copies at the end of each run.
     """
 
     native: NativeCollective
@@ -60,7 +61,7 @@ class _Bound:
 
 @dataclass(frozen=True)
 class _Program:
-    """``keep``: the memory that ``native`` addresses."""
+    """The program of one collective. ``keep`` holds the memory that ``native`` addresses."""
 
     bound: _Bound
     native: CollectiveProgram
@@ -68,10 +69,10 @@ class _Program:
 
 
 class MessageSetup:
-    """One rank's part in it. All ranks of the world make the same calls.
+    """One rank's part of the set-up. All ranks of the world must make the same calls.
 
-    A rank's memory, for each collective in two levels: a line with the counter by which its local members see how far
-    it is, and staging.
+    Each rank exposes memory to its node for each hierarchical collective: a cache line with the counter of its signals,
+    followed by its staging.
     """
 
     def __init__(
@@ -83,9 +84,11 @@ class MessageSetup:
         open_window: OpenWindow | None,
         notify: Callable[[str], None],
     ) -> None:
-        """``engine``: what runs actions; without one, nothing is native. ``notify``: called with messages for the user.
+        """Create the set-up of ``rank``. ``exchange`` gathers bytes from all ranks.
 
-        open_window: None where ranks do not share memory, and no collective has two levels.
+        ``engine`` runs the actions; without an engine no collective is native. ``open_window`` opens memory that the
+        ranks of a node share; if it is None, no collective is hierarchical. ``notify`` is called with messages for the
+        user.
         """
         self._exchange = exchange
         self._nodes = nodes
@@ -97,7 +100,10 @@ class MessageSetup:
         self._bound: list[_Bound] = []
 
     def count(self) -> None:
-        """Some collective is bound, of this rank or of others alone."""
+        """Count one more bound collective, by whichever transport.
+
+        All ranks must call it for each collective, so that the members of a group number their collectives alike.
+        """
         self._count += 1
 
     def can_carry(self, collective: Collective, buffers: Buffers) -> bool:
@@ -107,7 +113,10 @@ class MessageSetup:
         return collective.has_code(self._engine, buffers.operands)
 
     def bind(self, native: NativeCollective, channel: Prepares, last: Sequence[Copy]) -> None:
-        """``native`` gets its actions in ``connect``; ``last``: what is to be done at the end of each run."""
+        """Bind ``native``, whose program ``connect`` will load.
+
+        ``channel`` creates its messages. ``last`` are copies to perform at the end of each run.
+        """
         nodes = self._nodes.of_group(native.group)
         algorithm = None
         if self._open_window is not None and nodes.is_hierarchical:
@@ -115,7 +124,10 @@ class MessageSetup:
         self._bound.append(_Bound(native, channel, self._count, algorithm, last))
 
     def connect(self) -> None:
-        """Make ready what was bound since the last time."""
+        """Load the programs of the collectives that were bound since the last call. Every rank must call it.
+
+        If no memory can be shared, hierarchical collectives fall back to messages alone, and the user is notified.
+        """
         bound, self._bound = self._bound, []
         programs = self._in_two_levels([one for one in bound if one.algorithm is not None])
         programs += map(self._by_messages_alone, (one for one in bound if one.algorithm is None))
@@ -125,12 +137,17 @@ class MessageSetup:
                 program.bound.native.load(actions, program.keep)
 
     def _by_messages_alone(self, one: _Bound) -> _Program:
+        """Return the program of a collective that uses no shared memory."""
         buffers = one.buffers
         alone = one.collective.message_actions(self._rank, buffers.operands, buffers.results)
         actions = (*alone, *one.last)
         return _Program(one, native_program(actions, one.channel.prepare), actions)
 
     def _in_two_levels(self, bound: Sequence[_Bound]) -> list[_Program]:
+        """Return the programs of the hierarchical collectives ``bound``, for which a window is opened.
+
+        Every rank must call it, with an empty sequence if it has bound no such collective.
+        """
         if self._open_window is None:
             return []
         offsets, total = {}, 0
@@ -156,7 +173,11 @@ class MessageSetup:
     def _hierarchical(
         self, one: _Bound, window: SharedWindow, starts: dict[int, int], own: Array
     ) -> _Program:
-        """``starts``: where the collective's memory lies in each rank's segment; ``own`` is this rank's."""
+        """Return the program of a hierarchical collective.
+
+        ``starts`` holds, by rank of this node, the offset in bytes of the collective's memory in that rank's segment of
+        ``window``. ``own`` is this rank's segment.
+        """
         group = one.collective.group
         members = {rank: group.index(rank) for rank in self._nodes.own.ranks if rank in group}
         staging = {}
@@ -173,7 +194,7 @@ class MessageSetup:
         return _Program(one, native, (*actions, own))
 
     def _bytes_of(self, one: _Bound, rank: int) -> int:
-        """The counter's line and the staging of ``rank`` in a collective."""
+        """Return the bytes that ``rank`` exposes for a hierarchical collective: counter line and staging."""
         assert one.algorithm is not None
         member = one.collective.group.index(rank)
         return MEMORY_ALIGNMENT + aligned(one.algorithm.staging_bytes(member))

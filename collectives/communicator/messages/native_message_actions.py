@@ -1,4 +1,4 @@
-"""Actions on arrays (``array_actions``) as actions that native code runs (``shared_actions``)."""
+"""Lowering of actions on arrays (``array_actions``) to actions that native code runs (``shared_actions``)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ Prepare: TypeAlias = Callable[[Exchange], Messages]
 
 @dataclass(frozen=True)
 class LocalMembers:
-    """By whose counters members on one node tell each other how far they are; ``ranks`` without this one."""
+    """Counters by which the members on one node signal each other.
+
+    ``counter`` is the address of this member's counter. ``ranks`` are the other members on the node, and ``counters``
+    the addresses of their counters.
+    """
 
     counter: int
     ranks: Group
@@ -49,7 +53,11 @@ def native_program(
     local_members: LocalMembers | None = None,
     barriers: int = 0,
 ) -> CollectiveProgram:
-    """``prepare`` makes requests of an exchange. ``barriers`` in a run, which need ``local_members``."""
+    """Return the native program of ``actions``.
+
+    ``prepare`` creates the requests of an exchange. ``barriers`` is the number of local barriers in a run, for which
+    ``local_members`` is required.
+    """
     native = tuple(
         itertools.chain.from_iterable(_lower(action, prepare, local_members) for action in actions)
     )
@@ -59,6 +67,7 @@ def native_program(
 def _lower(
     action: ArrayAction, prepare: Prepare, local_members: LocalMembers | None
 ) -> Iterator[CollectiveAction]:
+    """Yield the native actions of ``action``, which must not be deferred."""
     assert not isinstance(action, Deferred), "what the data decides is for Python"
     if isinstance(action, Copy):
         yield from _copy(action.source, action.target)
@@ -77,6 +86,7 @@ def _lower(
 
 
 def _meet(barrier: LocalBarrier, local_members: LocalMembers | None) -> Iterator[CollectiveAction]:
+    """Yield a barrier of the members on this node: a signal, and a wait for the signals of the others."""
     assert local_members is not None, "only collectives in two levels have local barriers"
     yield Signal(local_members.counter, barrier.number)
     if local_members.ranks:
@@ -84,7 +94,7 @@ def _meet(barrier: LocalBarrier, local_members: LocalMembers | None) -> Iterator
 
 
 def _reduce(action: Reduce) -> Iterator[CollectiveAction]:
-    """A prefix of a type in which its values are combined is a value like any other."""
+    """Yield the reduction of ``action``, or a copy if it has one value. A prefix may be in the accumulator type."""
     values, target = action.values, action.target
     if len(values) == 1:
         yield from _copy(values[0].reshape(-1), target.reshape(-1))
@@ -105,7 +115,11 @@ def _reduce(action: Reduce) -> Iterator[CollectiveAction]:
 
 
 def _copy(source: Array, target: Array) -> Iterator[CollectiveAction]:
-    """Rows as long as they lie without gaps on both sides; of further dimensions the longest are rows of one action."""
+    """Yield the copy of ``source`` to ``target``, which have one shape and any strides.
+
+    A row is the longest run of bytes that is contiguous in both arrays. The longest of the other dimensions counts the
+    rows of one action; each combination of indices of the remaining dimensions has an action of its own.
+    """
     row, outer = _rows_of(source, target)
     is_same = starts_at(source) == starts_at(target) and all(a == b for _, a, b in outer)
     if is_same or not source.size:
@@ -121,7 +135,10 @@ def _copy(source: Array, target: Array) -> Iterator[CollectiveAction]:
 
 
 def _rows_of(source: Array, target: Array) -> tuple[int, list[tuple[int, int, int]]]:
-    """Bytes of a row; of each dimension of rows how many there are, and how far apart on either side."""
+    """Return the bytes of a contiguous row, and (size, source stride, target stride) of each outer dimension.
+
+    Strides are in bytes. Dimensions that can be traversed as one are merged; the innermost comes first.
+    """
     row, outer = source.itemsize, list[tuple[int, int, int]]()
     shape = zip(source.shape, source.strides, target.strides, strict=True)
     for size, here, there in reversed([dimension for dimension in shape if dimension[0] != 1]):

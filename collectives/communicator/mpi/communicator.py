@@ -1,6 +1,6 @@
-"""Devices as MPI ranks.
+"""Communicator whose devices are MPI ranks.
 
-Only mpi4py's upper-case methods are used: bytes and arrays cross ranks, never pickled objects.
+Only the upper-case methods of mpi4py are used, which send bytes and arrays and never pickled objects.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from collectives.communicator.wait_context import InFlightSet, ask_while, poll_u
 from spmd.errors import CollectiveTimeoutError, RunError
 
 _START_SECONDS = 120.0
-"""Least time for ranks to come together before the status table shows their progress."""
+"""Least timeout of waits during start-up, while no status table shows the progress of ranks."""
 
 _BARRIER_TAG = 1
-"""On the world's communicator, where groups that are new come together."""
+"""Tag of the messages by which the members of a new group wait for each other."""
 
 
 class MpiCommunicator:
-    """This process's end of an MPI world (a Communicator). Created and closed by all ranks together."""
+    """The Communicator of one MPI rank. All ranks create it together and close it together."""
 
     def __init__(
         self,
@@ -60,15 +60,19 @@ class MpiCommunicator:
         slot_bytes: int | None = None,
         binds_ranks: bool = True,
     ) -> None:
-        """``world``: all ranks, by default those of the job.
+        """Create the communicator of this rank. All ranks of ``world`` must call it.
 
-        engine: what runs collectives over the memory of a node; without one, messages carry all.
-        node_id: ranks with the same one share memory; by default those of one host and boot.
-        memory_providers: where shared memory may come from, the best first.
-        notify: called on the first rank of a node with messages for the user about that.
-        slot_bytes: up to this many bytes of operands are copied for the peers, larger ones read where they lie; by
-        default as the node's cores suggest.
-        binds_ranks: have each rank keep to cores of its own if there are enough.
+        world: communicator of all ranks; by default MPI_COMM_WORLD. It is duplicated.
+        timeout_seconds: time for which a rank waits for ranks that make no progress.
+        engine: runs collectives in native code; without an engine, Python carries all collectives by messages.
+        node_id: ranks with equal ids share memory; by default an id of the host and its boot.
+        memory_providers: sources of shared memory, in order of preference.
+        notify: called on the first rank of each node with messages for the user about shared memory.
+        slot_bytes: operands of up to this many bytes in total are copied to slots, larger ones are read in place. The
+        default depends on whether ranks share cores.
+        binds_ranks: let ``keep_to_own_cores`` bind the rank to cores of its own.
+
+        Raises CollectiveTimeoutError if not all ranks start in time.
         """
         self._binds_ranks = binds_ranks
         #: Until the status table exists, no rank sees the progress of the others.
@@ -85,7 +89,7 @@ class MpiCommunicator:
         self._status = StatusTable(self.rank, {self.rank: private_memory(ROW_BYTES)})
         nodes = find_nodes(self.all_gather_bytes, self.rank, node_id or default_node_id())
         self.nodes, node = nodes, nodes.own
-        #: That each rank has for itself, at least 1.
+        #: Number of cores that each rank can use alone, at least 1.
         self.cores = nodes.cores_of_each
         self.traffic = Traffic(nodes, self.rank)
         if self.rank != node.ranks[0]:
@@ -100,7 +104,8 @@ class MpiCommunicator:
             slot_bytes,
         )
         try:
-            window, _own = self._memory.open(ROW_BYTES + BARRIER_BYTES)  # held until the rows are
+            # ``_own`` keeps the mapping until the rows do.
+            window, _own = self._memory.open(ROW_BYTES + BARRIER_BYTES)
         except RunError as error:
             self._memory.disable_shared_memory()
             shared = None
@@ -177,16 +182,16 @@ class MpiCommunicator:
         return self._status.register_program(program)
 
     def set_rank_state(self, state: RankState) -> None:
-        """Tell the peers that this rank leaves them."""
+        """Publish the state of this rank's process in the node's status table."""
         self._status.set_rank_state(state)
 
     def has_failed_peer(self) -> bool:
-        """Some other rank of the node has said why the job ends."""
+        """Return whether another rank of this node has recorded that it reports why the job ends."""
         others = (rank for rank in self._status.ranks if rank != self.rank)
         return any(self._status.rank_state(rank) is RankState.FAILED for rank in others)
 
     def lost_peers(self) -> dict[int, str]:
-        """Ranks of this node whose processes ended while they were running, and where that was."""
+        """Return the ranks of this node whose processes ended while they were running, with their last positions."""
         return {
             rank: self._status.last_position(rank)
             for rank in self._status.ranks
@@ -198,7 +203,7 @@ class MpiCommunicator:
     def keep_to_own_cores(self) -> None:
         cores = self._memory.node.own_cores
         if cores and self._binds_ranks:
-            with contextlib.suppress(OSError):  # a sandbox forbids it
+            with contextlib.suppress(OSError):  # a sandbox may forbid it
                 os.sched_setaffinity(0, cores)
 
     def barrier(self) -> None:
@@ -209,13 +214,16 @@ class MpiCommunicator:
             self._pass(self._node_barrier, "a barrier among all ranks", "finish", "")
 
     def _pass(self, node_barrier: NodeBarrier, what: str, verb: str, lack: str) -> None:
-        """Come to ``node_barrier`` and wait there as long as there is hope; the rest is for messages."""
+        """Pass ``node_barrier``. Raises CollectiveTimeoutError if the other ranks stall.
+
+        ``what``, ``verb`` and ``lack`` are texts of the error (``_watch_for_stalls``).
+        """
         if node_barrier.enter():
             return
         others = [rank for rank in range(self.size) if rank != self.rank]
 
         def through() -> bool:
-            self._world.Iprobe()  # lets messages go on
+            self._world.Iprobe()  # has MPI progress pending messages
             return node_barrier.wait()
 
         detector = StallDetector(self._status, node_barrier.late, self.timeout_seconds, others)
@@ -242,9 +250,10 @@ class MpiCommunicator:
         return bytes(buffer)
 
     def final_barrier(self, seconds: float) -> None:
-        """Return when every rank has called it. CollectiveTimeoutError after ``seconds``, whatever the others do.
+        """Wait until every rank has called this method, for ``seconds`` at most.
 
-        After that the ranks are no longer in step: all that is left to them is to end.
+        Raises CollectiveTimeoutError after that time even if the other ranks make progress. The ranks are then no
+        longer synchronized, so the process can only end.
         """
         self._status.meets_all()
         if poll_until(self._world.Ibarrier().Test, seconds):
@@ -256,11 +265,14 @@ class MpiCommunicator:
         )
 
     def abort(self, exit_code: int) -> None:
-        """End every process of the job now; the launcher exits with ``exit_code`` (non-zero)."""
+        """End every process of the job now (MPI_Abort). The launcher exits with ``exit_code``, which must not be 0."""
         self._world.Abort(exit_code)
 
     def close(self) -> None:
-        """Free what was made, in the order of making; every rank calls it, with nothing in flight."""
+        """Free the MPI communicators, in the order in which they were created.
+
+        Every rank must call it, and no collective may be in flight.
+        """
         for link in self._groups.values():
             link.comm.Free()
         self._groups.clear()
@@ -270,13 +282,17 @@ class MpiCommunicator:
         return "; ".join(f"rank {rank} {self._status.last_position(rank)}" for rank in ranks[:8])
 
     def _gather_lengths(self, data: bytes) -> Array:
+        """Return the lengths of the ``data`` of all ranks."""
         lengths = np.empty(self.size, np.int64)
         request = self._world.Iallgather(np.array([len(data)], np.int64), lengths)
         self._complete(request, "an exchange of sizes")
         return lengths
 
     def _complete(self, request: MPI.Request, what: str) -> None:
-        """Wait for a request among all ranks. CollectiveTimeoutError says where the others were last seen."""
+        """Wait for ``request``, a nonblocking collective of all ranks that ``what`` describes.
+
+        Raises CollectiveTimeoutError, with the last positions of the ranks that hold it up, if they stall.
+        """
         self._status.meets_all()
         if request.Test():
             return
@@ -287,7 +303,10 @@ class MpiCommunicator:
         self._watch_for_stalls(detector, request.Test, f"{what} among all ranks", "finish", "")
 
     def _await_members(self, group: Group) -> None:
-        """Return when every member has come to this call: creating a communicator would wait for it without end."""
+        """Wait until every member of ``group`` has called this method.
+
+        MPI_Comm_create_group would wait for a missing member forever; this wait raises CollectiveTimeoutError.
+        """
         others = [rank for rank in group if rank != self.rank]
         token = np.zeros(1, np.uint8)
         arrivals = {
@@ -321,8 +340,11 @@ class MpiCommunicator:
         lack: str,
         wait_while: Callable[[Callable[[], bool], Callable[[], bool]], bool] = poll_while,
     ) -> None:
-        """Wait until ``done`` or a stall. ``verb``, ``lack``: text of the error, before the group and the missing
-        ranks."""
+        """Wait until ``done`` returns True. Raises CollectiveTimeoutError if ``detector`` finds a stall.
+
+        The error says that ``what`` cannot, or did not, ``verb``. Unless ``lack`` is empty, the late ranks follow it.
+        ``wait_while`` calls ``done`` repeatedly for as long as the detector's ``poll`` returns True.
+        """
         try:
             came = wait_while(done, detector.poll)
         finally:
@@ -339,10 +361,11 @@ class MpiCommunicator:
         )
 
     def _link(self, group: Group) -> GroupLink:
+        """Return the MPI communicator of ``group``, which its members create together on first use."""
         link = self._groups.get(group)
         if link is None:
             self._await_members(group)
-            # Collective over the group alone; ranks meet its members in program order.
+            # Only the members take part in the creation, and all of them create groups in program order.
             members = self._world.Get_group().Incl(group)
             link = GroupLink(self._world.Create_group(members), group, self.traffic)
             members.Free()
@@ -351,12 +374,12 @@ class MpiCommunicator:
 
 
 def end_all_ranks(exit_code: int) -> None:
-    """End every process of the job, before there is a communicator of ours."""
+    """End every process of the job (MPI_Abort). It serves while there is no MpiCommunicator yet."""
     MPI.COMM_WORLD.Abort(exit_code)
 
 
 def _discard(_: str) -> None:
-    """Another rank of the node tells it."""
+    """Do nothing: the first rank of the node notifies the user."""
 
 
 def _split_bytes(joined: bytearray, lengths: Array) -> list[bytes]:

@@ -1,9 +1,10 @@
 """Collectives as nonblocking messages between MPI ranks, on one communicator per group.
 
-Each collective has tags of its own: several may be in flight and finish in any order, and its runs, like its exchanges,
-arrive one after the other, as MPI delivers what two ranks send each other under one tag. The requests of one exchange
-MPI may start in any order: what one member sends another at once has a tag for each message. Native code carries most
-of them (``native_collective``, with requests from here), and ``MessageCollective`` what Python must decide or reduce.
+Each collective has tags of its own, so that several may be in flight and finish in any order. MPI delivers the messages
+of one tag between two ranks in order, which keeps apart the runs of a collective and the exchanges of a run. MPI may
+start the requests of one exchange in any order, so several messages from one member to another in one exchange have
+different tags. Native code runs most collectives (``native_collective``, with requests from this module);
+``MessageCollective`` runs those whose decisions or reductions need Python.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 
 _LEAST_TAGS = 32767
-"""That MPI promises."""
+"""Least value of MPI_TAG_UB that the MPI standard guarantees."""
 
 
 @dataclass
@@ -39,15 +40,16 @@ class Traffic:
 
     nodes: Nodes
     rank: int
-    #: Bytes, messages. Native code adds to them.
+    #: Bytes and messages sent. Native code adds to both words.
     sent: Array = field(default_factory=lambda: np.zeros(2, np.int64))
 
     @property
     def bytes_between_nodes(self) -> int:
+        """Return the bytes that this rank has sent to ranks of other nodes."""
         return int(self.sent[0])
 
     def crossing(self, group: Group, sends: Sequence[Message]) -> tuple[int, int]:
-        """Bytes and messages that these bring to other nodes."""
+        """Return the bytes and the number of those ``sends``, to members of ``group``, that go to other nodes."""
         number_of = self.nodes.number_of
         sizes = [
             array.nbytes
@@ -58,7 +60,7 @@ class Traffic:
 
 
 class GroupLink:
-    """A group's communicator, in which member i has rank i, and the tags that collectives on it have taken."""
+    """The MPI communicator of a group, in which member i has rank i, and the allocation of its message tags."""
 
     def __init__(self, comm: MPI.Intracomm, group: Group, traffic: Traffic) -> None:
         self.comm = comm
@@ -68,13 +70,16 @@ class GroupLink:
         self._tags = int(comm.Get_attr(MPI.TAG_UB) or _LEAST_TAGS)
 
     def channel(self, messages: int) -> Channel:
-        """For the next collective, the same on every member. messages: the most that one sends another at once."""
+        """Reserve tags for the next collective and return its channel. All members must call it in the same order.
+
+        ``messages`` is the number of tags: the largest number of messages between two members in one exchange.
+        """
         first = self._taken
         self._taken += messages
         return Channel(self, first)
 
     def tagged(self, messages: Sequence[Message], first: int) -> Iterator[TaggedMessage]:
-        """With the tags from ``first`` on, for each member anew."""
+        """Yield the messages with their tags, which count from ``first`` separately for each member."""
         before: Counter[int] = Counter()
         for member, array in messages:
             yield member, array, (first + before[member]) % self._tags
@@ -83,7 +88,7 @@ class GroupLink:
 
 @dataclass(frozen=True)
 class Channel:
-    """The messages of one collective. ``first``: its first tag."""
+    """The channel of one collective. Its messages have tags from ``first`` on."""
 
     link: GroupLink
     first: int
@@ -93,7 +98,7 @@ class Channel:
         return self.link.group
 
     def prepare(self, exchange: Exchange) -> PersistentMessages:
-        """Requests for native code."""
+        """Return persistent requests of ``exchange`` for native code."""
         traffic = self.link.traffic
         crossing = traffic.crossing(self.group, exchange.sends)
         receives, sends = (
@@ -105,7 +110,7 @@ class Channel:
         )
 
     def post(self, exchange: Exchange) -> PostedExchange:
-        """Begin an exchange, receives first."""
+        """Post the receives, then the sends, of ``exchange``, and count the bytes that go to other nodes."""
         comm = self.link.comm
         receives = [
             (self.group[member], comm.Irecv([bytes_of(array), MPI.BYTE], member, tag))
@@ -121,22 +126,23 @@ class Channel:
 
 @dataclass(frozen=True)
 class PostedExchange:
-    """Messages under way. ``requests``: with the rank at the other end."""
+    """An exchange in progress. Each entry of ``requests`` is the rank at the other end and the request."""
 
     requests: Sequence[tuple[int, MPI.Request]]
 
     def poll(self) -> bool:
+        """Return whether all requests are complete."""
         return bool(MPI.Request.Testall([one for _, one in self.requests]))
 
     def late(self) -> list[int]:
-        """The ranks that have not sent yet, or have not received a message too long for an eager send."""
+        """Return the ranks from which a message, or to which a message too long for an eager send, is incomplete."""
         return list(dict.fromkeys(rank for rank, one in self.requests if not one.Test()))
 
 
 class MessageCollective:
-    """A collective whose actions Python carries out, by messages alone (BoundCollective).
+    """A BoundCollective whose actions run in Python, by messages alone.
 
-    In a run: the exchange it waits for, and those still to come.
+    During a run it holds the exchange in progress and an iterator over the remaining ones.
     """
 
     def __init__(
@@ -160,7 +166,7 @@ class MessageCollective:
         self._advance()
 
     def poll(self) -> bool:
-        """Go on as far as messages have come; True when the results are complete."""
+        """Advance the run as far as messages have arrived. Returns whether the results are complete."""
         while self._current is not None:
             if not self._current.poll():
                 return False
@@ -181,6 +187,7 @@ class MessageCollective:
         self.wait()
 
     def _finish_if_complete(self) -> bool:
+        """Advance the run, and end it if it is complete. Returns whether it is."""
         if not self.poll():
             return False
         if self._running:
@@ -189,7 +196,7 @@ class MessageCollective:
         return True
 
     def _advance(self) -> None:
-        """To the next exchange."""
+        """Perform the local actions up to the next exchange, and post that exchange if there is one."""
         due = next(self._due, None)
         assert not isinstance(due, LocalBarrier), "collectives in two levels are native"
         self._current = None if due is None else self._channel.post(due)

@@ -1,6 +1,6 @@
-"""Persistent MPI requests, and the MPI library's functions for native code that starts and tests them.
+"""Persistent MPI requests, and the addresses of the MPI functions with which native code starts and tests them.
 
-A request handle is an int in MPICH and a pointer in Open MPI: native code sees an array of so many bytes each.
+A request handle is an int in MPICH and a pointer in Open MPI; native code treats handles as an array of byte blocks.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from mpi4py import MPI
 from collectives.communicator.group import Array, Group
 
 TaggedMessage: TypeAlias = tuple[int, Array, int]
-"""The member at the other end, the bytes, and MPI's tag."""
+"""Member at the other end, array to send or receive, and MPI tag."""
 
 
 class PersistentMessages:
-    """The messages of one exchange (Messages), on the communicator of a group."""
+    """Persistent requests for the messages of one exchange (``shared_actions.Messages``)."""
 
     def __init__(
         self,
@@ -32,7 +32,11 @@ class PersistentMessages:
         sent: Array,
         crossing: tuple[int, int],
     ) -> None:
-        """``sent``: two words, see ``Messages``; the messages' arrays must live as long as this is used."""
+        """Create the requests on ``comm``, the communicator of ``group``.
+
+        ``sent`` are the two words that count the bytes and messages to other nodes, and ``crossing`` the numbers that a
+        run adds (``Messages``). The arrays of the messages must not be freed while the requests are in use.
+        """
         self._requests = [
             (group[member], comm.Recv_init([bytes_of(array), MPI.BYTE], member, tag))
             for member, array, tag in receives
@@ -76,7 +80,7 @@ class PersistentMessages:
         return int(self._sent.ctypes.data)
 
     def late(self) -> list[int]:
-        """The ranks that have not sent yet, or have not received a message too long for an eager send."""
+        """Return the ranks from which a message, or to which a message too long for an eager send, is incomplete."""
         return list(dict.fromkeys(rank for rank, one in self._requests if not one.Get_status()))
 
     def failure(self) -> str:
@@ -89,16 +93,17 @@ class PersistentMessages:
 
 
 def bytes_of(array: Array) -> Array:
-    """The array's memory as bytes: MPI need not know bf16."""
+    """Return the memory of a contiguous ``array`` as bytes, since MPI has no type for bf16."""
     return array.reshape(-1).view(np.uint8)
 
 
 def _handle(request: MPI.Request) -> bytes:
+    """Return the bytes of the C handle of ``request``."""
     return ctypes.string_at(MPI._addressof(request), MPI._sizeof(request))
 
 
 def _error_of(status: Array) -> int:
-    """``status``: its bytes, as the library wrote them."""
+    """Return the error code of an MPI status. ``status`` holds its bytes as the MPI library wrote them."""
     found = MPI.Status()
     ctypes.memmove(MPI._addressof(found), status.ctypes.data, status.nbytes)
     return int(found.Get_error())
@@ -113,10 +118,11 @@ def _function(name: str) -> int:
 
 
 _GIVEN_UP: list[tuple[MPI.Request, Sequence[Array]]] = []
-"""Requests of runs that were given up, and memory that MPI may still write to or read from: kept until the end."""
+"""Incomplete requests of abandoned runs, with arrays that MPI may still access. They are never freed."""
 
 
 def _free(requests: Sequence[MPI.Request], arrays: Sequence[Array]) -> None:
+    """Free the complete requests, and keep the others alive with the ``arrays`` that MPI may still access."""
     if not MPI.Is_finalized():
         for request in requests:
             if request.Get_status():

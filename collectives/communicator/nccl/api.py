@@ -1,8 +1,8 @@
-"""NCCL's functions under typed names: the one place that knows its library.
+"""Typed bindings of NCCL, called by ctypes in the library that CuPy loads.
 
-They are called in the library itself, the one that CuPy loads. CuPy's ``NcclCommunicator`` (14.2) has no communicators
-that are made while the caller goes on (``blocking = 0``), takes ``ncclInProgress`` for an error, and has neither
-``ncclCommFinalize`` nor a limit of CTAs: with it, a rank whose peer fails during the start waits without end.
+CuPy's own binding ``NcclCommunicator`` (14.2) does not suffice: it has no nonblocking communicators (``blocking = 0``),
+takes ``ncclInProgress`` for an error, and has neither ``ncclCommFinalize`` nor a limit of CTAs. With it, a rank whose
+peer fails during start-up would wait forever.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_COLOR = -1
 
 
 class NcclResult(IntEnum):
-    """ncclResult_t."""
+    """Result code of an NCCL function (ncclResult_t)."""
 
     SUCCESS = 0
     UNHANDLED_CUDA_ERROR = 1
@@ -36,28 +36,34 @@ class NcclResult(IntEnum):
 
 @dataclass
 class NcclComm:
-    """One rank's end of an NCCL communicator. ``address`` is 0 where there is none, or none any more.
+    """Handle of one rank's NCCL communicator (ncclComm_t).
 
-    NCCL writes the address when it has made the communicator, which may be after the call that asked for it.
+    NCCL writes the handle to ``cell`` when it has created the communicator. In nonblocking mode this may be after the
+    function that creates it has returned.
     """
 
     cell: ctypes.c_void_p = field(default_factory=ctypes.c_void_p)
 
     @property
     def address(self) -> int:
+        """Return the handle; 0 if the communicator is not yet created or was destroyed."""
         return self.cell.value or 0
 
 
 @dataclass(frozen=True)
 class CommConfig:
-    """``blocking``: calls come back when they are done. max_ctas: of the GPU, for a collective; None: NCCL's choice."""
+    """Configuration of a communicator (ncclConfig_t).
+
+    ``blocking``: functions return only when they are complete. ``max_ctas``: the largest number of CTAs (thread blocks)
+    that a collective may use on the GPU; None leaves the choice to NCCL.
+    """
 
     blocking: bool = True
     max_ctas: int | None = None
 
 
 class NcclError(RunError):
-    """A function of NCCL that failed."""
+    """The failure of an NCCL function. ``result`` is its result code."""
 
     def __init__(self, function: str, result: int, text: str) -> None:
         super().__init__(f"{function}: {text}")
@@ -65,76 +71,105 @@ class NcclError(RunError):
 
 
 class NcclApi(Protocol):
-    """NCCL, as it is used here. Each may raise NcclError. Communicators are made, and ended, without waiting.
+    """The functions of NCCL that collectives use. Each may raise NcclError.
 
-    Collectives take addresses, counts of elements, and a stream; ``peer`` and ``root`` are ranks of the communicator.
+    Collectives are enqueued on ``stream``. ``send`` and ``receive`` are addresses on the GPU, ``count`` is a number of
+    elements of type ``kind``, and ``peer`` and ``root`` are ranks of the communicator.
     """
 
     def version(self) -> int:
-        """Major, minor, patch: 2.30.4 is 23004."""
+        """Return the version of NCCL as one number: 2.30.4 is 23004."""
         ...
 
-    def unique_id(self) -> bytes: ...
+    def unique_id(self) -> bytes:
+        """Return a new id of UNIQUE_ID_BYTES bytes, with which ranks create a communicator (ncclGetUniqueId)."""
+        ...
 
     def init_rank(self, size: int, unique_id: bytes, rank: int, config: CommConfig) -> NcclComm:
-        """Begin: ``async_error`` is IN_PROGRESS until it is made, or cannot be."""
+        """Begin to create the communicator of ``size`` ranks (ncclCommInitRankConfig).
+
+        If ``config`` is nonblocking, ``async_error`` returns IN_PROGRESS until the creation succeeds or fails.
+        """
         ...
 
     def split(self, parent: NcclComm, color: int, key: int, config: CommConfig) -> NcclComm:
-        """Begin: ``parent``'s ``async_error`` is IN_PROGRESS until then. With NO_COLOR there will be none."""
+        """Begin to create communicators of the ranks of ``parent`` with equal ``color``, by ``key`` (ncclCommSplit).
+
+        If ``parent`` is nonblocking, ``async_error`` of ``parent`` returns IN_PROGRESS until the split is complete. A
+        rank with color NO_COLOR gets no communicator: the address of its result stays 0.
+        """
         ...
 
-    def async_error(self, comm: NcclComm) -> NcclResult: ...
+    def async_error(self, comm: NcclComm) -> NcclResult:
+        """Return the asynchronous state of ``comm`` (ncclCommGetAsyncError)."""
+        ...
 
     def describe(self, comm: NcclComm | None, result: NcclResult) -> str:
-        """``result`` in words, with what NCCL says besides."""
+        """Return the text of ``result``, followed by NCCL's last error message if there is one."""
         ...
 
     def all_reduce(
         self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, operation: NcclOperation, stream: int
-    ) -> None: ...  # fmt: skip
+    ) -> None:  # fmt: skip
+        """Enqueue ncclAllReduce."""
+        ...
 
     def all_gather(
         self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, stream: int
     ) -> None:
-        """``count`` of ``send``."""
+        """Enqueue ncclAllGather. ``count`` is the number of elements that each rank sends."""
         ...
 
     def reduce_scatter(
         self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, operation: NcclOperation, stream: int
     ) -> None:  # fmt: skip
-        """``count`` of ``receive``."""
+        """Enqueue ncclReduceScatter. ``count`` is the number of elements that each rank receives."""
         ...
 
     def broadcast(
         self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, root: int, stream: int
-    ) -> None: ...  # fmt: skip
+    ) -> None:  # fmt: skip
+        """Enqueue ncclBroadcast. ``send`` is used only on rank ``root``."""
+        ...
 
     def send(
         self, comm: NcclComm, send: int, count: int, kind: NcclType, peer: int, stream: int
-    ) -> None: ...
+    ) -> None:
+        """Enqueue ncclSend to rank ``peer``."""
+        ...
 
     def receive(
         self, comm: NcclComm, receive: int, count: int, kind: NcclType, peer: int, stream: int
-    ) -> None: ...
-
-    def group_start(self) -> None: ...
-
-    def group_end(self) -> None: ...
-
-    def finalize(self, comm: NcclComm) -> None:
-        """Begin: ``async_error`` is IN_PROGRESS until all ranks have."""
+    ) -> None:
+        """Enqueue ncclRecv from rank ``peer``."""
         ...
 
-    def destroy(self, comm: NcclComm) -> None: ...
+    def group_start(self) -> None:
+        """Begin a group of calls, which NCCL launches together (ncclGroupStart)."""
+        ...
+
+    def group_end(self) -> None:
+        """End the group of calls and launch it (ncclGroupEnd)."""
+        ...
+
+    def finalize(self, comm: NcclComm) -> None:
+        """Begin to flush the work of ``comm`` on all ranks (ncclCommFinalize), before ``destroy``.
+
+        If ``comm`` is nonblocking, ``async_error`` returns IN_PROGRESS until all ranks have finalized it.
+        """
+        ...
+
+    def destroy(self, comm: NcclComm) -> None:
+        """Free ``comm`` (ncclCommDestroy)."""
+        ...
 
     def abort(self, comm: NcclComm) -> None:
-        """End what is under way, on the GPU too; from any thread."""
+        """Free ``comm`` and stop its work, on the GPU as well (ncclCommAbort). Any thread may call it."""
         ...
 
 
 class _Config(ctypes.Structure):
-    """ncclConfig_t as of 2.18: newer libraries take the rest for undefined."""
+    """ncclConfig_t of NCCL 2.18. Newer libraries treat the fields that they have in addition as undefined."""
 
     _fields_ = (
         ("size", ctypes.c_size_t),
@@ -195,7 +230,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 
 def load_nccl() -> NcclLibrary:
-    """The library that CuPy loads. RunError, readable, where there is none."""
+    """Load NCCL, by CuPy. Raises RunError, with a hint for the user, if CuPy or NCCL is missing."""
     try:
         import cupy  # noqa: F401 - it finds NCCL's wheel and loads it
         from cupy.cuda import nccl
@@ -210,9 +245,10 @@ def load_nccl() -> NcclLibrary:
 
 
 class NcclLibrary:
-    """NcclApi of a library. Functions let other threads run while they do."""
+    """The NcclApi of a loaded library. Calls release Python's GIL."""
 
     def __init__(self, library: Any) -> None:
+        """Declare the functions of ``library`` (ctypes.CDLL). Raises RunError if it is older than NCCL 2.18."""
         self._functions: dict[str, Any] = {}
         for name, arguments in _SIGNATURES.items():
             function = getattr(library, name)
@@ -309,18 +345,21 @@ class NcclLibrary:
         self._end("ncclCommAbort", comm)
 
     def _end(self, function: str, comm: NcclComm) -> None:
+        """Clear the handle of ``comm`` and call ``function``, which frees the communicator, if there was one."""
         address, comm.cell.value = comm.address, None
         if address:
             self._call(function, address)
 
     def _call(self, function: str, *arguments: object) -> None:
+        """Call ``function``. Raises NcclError unless its result is SUCCESS or IN_PROGRESS."""
         result = self._functions[function](*arguments)
         if result not in (NcclResult.SUCCESS, NcclResult.IN_PROGRESS):
             raise NcclError(function, result, self.describe(None, _known(result)))
 
 
 def _known(result: int) -> NcclResult:
+    """Return the NcclResult of a result code; INTERNAL_ERROR for codes without a name here."""
     try:
         return NcclResult(result)
-    except ValueError:  # of a newer library
+    except ValueError:  # a code of a newer library
         return NcclResult.INTERNAL_ERROR

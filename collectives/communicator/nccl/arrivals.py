@@ -1,7 +1,7 @@
-"""Counts of the collectives that each rank has enqueued, by group, visible among the ranks of a node.
+"""Counts of the collectives that each rank has enqueued, by group, in memory that all ranks share if possible.
 
-A rank counts when it puts a collective on its stream. One whose count is behind has certainly not come: that is whom a
-message names when the others wait in vain.
+A rank increments its count when it enqueues a collective on its stream. A rank whose count is lower has certainly not
+arrived, so that the error message of a wait that times out can name it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from collectives.communicator.interface import Communicator
 
 
 class Arrivals:
-    """Counts of some groups, in memory that all ranks share, where they do. Made by all ranks together."""
+    """Counts of some groups.
+
+    All ranks must create them together, with the same ``groups``. Ranks whose counts are not visible to this rank,
+    because they do not share memory, are never reported as missing.
+    """
 
     def __init__(self, host: Communicator, groups: Sequence[Group]) -> None:
         everyone = tuple(range(host.size))
@@ -28,12 +32,12 @@ class Arrivals:
         self._seen = [rank for rank in everyone if self._counts[0, rank]]
 
     def arrive(self, group: Group) -> int:
-        """This rank comes to the next collective of ``group``: how many that makes."""
+        """Count the next collective of ``group`` on this rank. Returns the number of collectives so far."""
         row = self._rows[group]
         self._counts[row, self._rank] += 1
         return int(self._counts[row, self._rank])
 
     def missing(self, group: Group, count: int) -> list[int]:
-        """Those of ``group`` that have certainly come less than ``count`` times."""
+        """Return the ranks of ``group`` that have certainly enqueued fewer than ``count`` of its collectives."""
         row = self._counts[self._rows[group]]
         return [rank for rank in group if rank in self._seen and row[rank] < count]

@@ -1,7 +1,8 @@
-"""Devices as GPUs that meet through NCCL.
+"""Communicator whose devices are GPUs, by NCCL.
 
-All collectives of a rank are issued by one thread and follow each other on its GPU, on whatever streams they are: so
-their order is the program's on every rank, and no two of them hold on to two GPUs, each waiting for the other.
+One thread issues all collectives of a rank, and they run on its GPU one after the other, whatever their streams. Their
+order is therefore the order of the program on every rank, which excludes deadlocks in which two collectives each occupy
+one GPU and wait for another.
 """
 
 from __future__ import annotations
@@ -32,23 +33,26 @@ from spmd.errors import CollectiveTimeoutError, RunError
 from spmd.lazy_dataclass import dataclass
 
 _TURNS = 4
-"""Runs of one collective on a stream at most that have not ended."""
+"""Largest number of runs of one collective that are in flight."""
 
 
 class Turns:
-    """Events before and after a collective, for some runs of it that have not ended."""
+    """Pairs of events before and after a collective. Successive runs use _TURNS pairs in turn."""
 
     def __init__(self, memory: DeviceMemory) -> None:
         self._pairs = itertools.cycle([(memory.event(), memory.event()) for _ in range(_TURNS)])
 
     def next(self) -> tuple[DeviceEvent, DeviceEvent]:
-        """For one more, in the place of the one that was so many before."""
+        """Return the events for the next run. ``InFlightCollectives.begin`` waits for the earlier run with them."""
         return next(self._pairs)
 
 
 @dataclass(eq=False)
 class NcclCollective:
-    """A collective on arrays of a GPU, bound once. ``connect`` gives it its actions and its clique."""
+    """A collective that is bound to arrays of a GPU.
+
+    ``NcclCommunicator.connect`` sets ``actions`` and ``comm``; ``comm`` is None for a group of one rank.
+    """
 
     world: NcclCommunicator
     collective: Collective
@@ -64,21 +68,22 @@ class NcclCollective:
         return self.collective.group
 
     def enqueue(self, stream: int) -> None:
-        """Put it on ``stream``, or into the graph that is captured there; without waiting for anything.
+        """Enqueue the collective on ``stream``, or add it to the CUDA graph that is being captured there.
 
-        RunError where something before it has failed.
+        Raises RunError if NCCL has failed, and CollectiveTimeoutError if too many collectives are in flight and the
+        oldest does not end.
         """
         self.world.enqueue(self, stream)
 
     @property
     def consistency_key(self) -> list[object]:
-        """The values that must be equal on all members of the group."""
+        """Return the values that must be equal on all members of the group."""
         shapes = [[str(one.dtype), one.shape] for one in (*self.operands, *self.results)]
         return [self.name, repr(self.collective), shapes]
 
 
 class NcclCommunicator:
-    """Made and closed by all ranks together."""
+    """The communicator of one rank's GPU. All ranks must create it together and close it together."""
 
     def __init__(
         self,
@@ -90,9 +95,12 @@ class NcclCommunicator:
         max_ctas: int | None = None,
         give_up: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """RunError, on every rank, where NCCL cannot be started on one.
+        """Create the communicator. ``host`` is the communicator among the ranks' processes.
 
-        max_ctas: of the GPU, that a collective may take. give_up: ends this process.
+        ``timeout_seconds`` limits waits for peers that make no progress. ``max_ctas`` is the largest number of CTAs
+        that a collective may use; None leaves the choice to NCCL. ``give_up`` must end this process with the given
+        message; it is called if NCCL does not return after an abort. Raises RunError on every rank if NCCL cannot be
+        started on one.
         """
         self.host = host
         self._api = api
@@ -125,11 +133,11 @@ class NcclCommunicator:
 
     @property
     def way(self) -> str:
-        """The transport of collectives, as a text."""
+        """Return the name and version of the transport of collectives."""
         return f"NCCL {version_text(self._version)}"
 
     def cannot(self, collective: Collective, dtypes: Sequence[np.dtype[Any]]) -> str | None:
-        """Why NCCL does not do this on operands of these types, the same on all ranks; None where it does."""
+        """Return why NCCL cannot run ``collective`` on operands of ``dtypes``, equal on all ranks; None if it can."""
         return collective.nccl_obstacle(dtypes, self._version)
 
     def bind(
@@ -139,8 +147,10 @@ class NcclCommunicator:
         operands: Sequence[DeviceArray],
         results: Sequence[DeviceArray],
     ) -> NcclCollective:
-        """Bind a collective, as ``Communicator.bind``, which states what may overlap. Raises RunError if NCCL cannot do
-        it."""
+        """Bind a collective to arrays of the GPU, which may overlap as for ``Communicator.bind``.
+
+        Raises RunError if NCCL cannot run the collective.
+        """
         require_in(self.rank, collective.group, name)
         reason = self.cannot(collective, [operand.dtype for operand in operands])
         if reason is not None:
@@ -151,9 +161,10 @@ class NcclCommunicator:
         return bound
 
     def connect(self) -> None:
-        """Join what was bound since the last time: ranks tell each other their groups, and split them off in one order.
+        """Make the collectives that were bound since the last call ready. Every rank must call it.
 
-        RunError, on every rank alike, where ranks differ, or NCCL fails on one.
+        The ranks exchange their groups and create communicators of the new ones in one order. Raises RunError on every
+        rank if the members of a group have bound different collectives or NCCL fails on one rank.
         """
         groups = self._agreed_groups()
         self._cliques.add(groups)
@@ -168,6 +179,7 @@ class NcclCommunicator:
         self._new.clear()
 
     def enqueue(self, bound: NcclCollective, stream: int) -> None:
+        """Enqueue ``bound`` on ``stream`` (``NcclCollective.enqueue``)."""
         if self._memory.is_capturing(stream):
             self._captured.append(bound)
             self._put(bound, stream)
@@ -175,26 +187,30 @@ class NcclCommunicator:
             self._launch((bound,), stream, lambda: self._put(bound, stream))
 
     def captured(self) -> tuple[NcclCollective, ...]:
-        """Return the collectives captured into graphs since the last call, in order."""
+        """Return the collectives that were captured into CUDA graphs since the last call, in order."""
         captured, self._captured = tuple(self._captured), []
         return captured
 
     def replay(
         self, captured: Sequence[NcclCollective], stream: int, launch: Callable[[], None]
     ) -> None:
-        """``launch`` on ``stream`` a graph that holds ``captured``."""
+        """Call ``launch``, which launches on ``stream`` a CUDA graph that contains the collectives ``captured``."""
         if captured:
             self._launch(captured, stream, launch)
         else:
             launch()
 
     def raise_if_failed(self) -> None:
-        """RunError where NCCL has found something wrong since; returns at once."""
+        """Raise RunError if a failure of NCCL is recorded. It does not block."""
         self._watch.raise_if_failed()
 
     def _launch(
         self, collectives: Sequence[NcclCollective], stream: int, launch: Callable[[], None]
     ) -> None:
+        """Call ``launch``, which enqueues ``collectives`` on ``stream``, and record them as in flight.
+
+        Events are recorded on the stream before and after the work. Raises RunError if NCCL has failed.
+        """
         self._watch.raise_if_failed()
         self._require_one_issuer()
         started = self._async_collective(collectives)
@@ -209,7 +225,7 @@ class NcclCommunicator:
         self._note(started.name)()
 
     def _follow(self, stream: int) -> None:
-        """Make later work on ``stream`` wait for the previous collective if that is on another stream."""
+        """Have later work on ``stream`` wait for the previous collective if that is on another stream."""
         if self._last is not None and self._last[1] != stream:
             self._last[0].hold_up(stream)
 
@@ -217,9 +233,10 @@ class NcclCommunicator:
         enqueue(bound.actions, self._api, bound.comm, self._memory, stream)
 
     def wait(self, stream: int) -> None:
-        """Until all that is on ``stream`` by now is done: how a host that has NCCL's work on its GPU waits for it.
+        """Wait until all work that is now on ``stream`` is done.
 
-        CollectiveTimeoutError names who is missing in which collective, RunError what NCCL found wrong.
+        Raises CollectiveTimeoutError, with the collective and the missing ranks, if ranks do not arrive, and RunError
+        if NCCL fails. A wait by CUDA itself would block without limit if a peer is missing.
         """
         self._end.record(stream)
         with self._aborting():
@@ -227,7 +244,7 @@ class NcclCommunicator:
 
     @contextmanager
     def _aborting(self) -> Iterator[None]:
-        """Release the waiting work on the GPU if a wait is given up, before the process ends."""
+        """Return a context that aborts NCCL if a wait in it times out, so that the GPU's waiting work ends first."""
         try:
             yield
         except CollectiveTimeoutError as error:
@@ -236,21 +253,25 @@ class NcclCommunicator:
             raise
 
     def leave(self) -> None:
-        """Stop the watchdog of NCCL; call it before the process ends."""
+        """Stop the watchdog thread. It must be called before the process ends."""
         self._watch.stop()
 
     def close(self) -> None:
-        """By every rank after its last step, with nothing in flight."""
+        """Destroy the communicators. Every rank must call it, and no collective may be in flight."""
         self._watch.stop()
         self._cliques.close()
 
     def _plan(self, bound: NcclCollective, scratch: int) -> tuple[DeviceActions, int]:
+        """Return the actions of ``bound`` with scratch memory at address ``scratch``, and its size in bytes."""
         return plan_actions(
             bound.collective, self.rank, bound.operands, bound.results, self._version, scratch
         )
 
     def _agreed_groups(self) -> list[Group]:
-        """All ranks' groups of more than one, in one order. RunError on every rank where members bound other things."""
+        """Return the groups of several ranks in which any rank has bound new collectives, sorted.
+
+        Raises RunError, on every rank, if the members of a group have bound different collectives.
+        """
         own: dict[Group, list[object]] = {}
         for bound in self._new:
             if len(bound.group) > 1:
@@ -272,6 +293,7 @@ class NcclCommunicator:
         return sorted(groups)
 
     def _async_collective(self, collectives: Sequence[NcclCollective]) -> AsyncCollective:
+        """Count the arrival of this rank, and return ``collectives`` (several: of one CUDA graph) as one in flight."""
         counts: dict[Group, int] = {}
         for bound in collectives:
             if len(bound.group) > 1:
@@ -299,6 +321,7 @@ class NcclCommunicator:
         return self._notes[name]
 
     def _require_one_issuer(self) -> None:
+        """Raise RunError unless the calling thread has issued all collectives so far."""
         if self._issuer is None:
             self._issuer = threading.get_ident()
         if self._issuer != threading.get_ident():

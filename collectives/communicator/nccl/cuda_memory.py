@@ -1,6 +1,6 @@
-"""A GPU's memory for collectives, through CuPy's names for the CUDA runtime: addresses and streams are integers.
+"""GPU memory and events for collectives, by CuPy's bindings of the CUDA runtime. Addresses and streams are integers.
 
-Made and used by the thread that has made the GPU its own (``cudaSetDevice``).
+Objects must be created and used by a thread whose current device is the GPU (``cudaSetDevice``).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from cupy.cuda import memory, runtime
 from spmd.errors import RunError
 
 _NOT_READY = 600
-"""cudaErrorNotReady."""
+"""Value of cudaErrorNotReady."""
 
 
 class CudaEvent:
-    """A DeviceEvent."""
+    """A DeviceEvent: a CUDA event without timing."""
 
     def __init__(self) -> None:
         self._event = runtime.eventCreateWithFlags(runtime.eventDisableTiming)
@@ -31,21 +31,22 @@ class CudaEvent:
         runtime.streamWaitEvent(stream, self._event)
 
     def is_done(self) -> bool:
-        status = runtime.eventQuery(self._event)  # which does not raise
+        status = runtime.eventQuery(self._event)  # returns errors, raises none
         if status not in (0, _NOT_READY):
             raise RunError(f"the GPU failed: {runtime.CUDARuntimeError(status)}")
         return bool(status == 0)
 
 
 class CudaMemory:
-    """DeviceMemory of the GPU that the calling thread uses."""
+    """The DeviceMemory of the calling thread's current GPU."""
 
     def __init__(self) -> None:
         self._blocks: list[Any] = []
 
     def allocate(self, num_bytes: int) -> int:
         try:
-            block = memory.Memory(num_bytes)  # not from the pool: it stays as long as the program
+            # Not from CuPy's pool, since the memory lives as long as the program.
+            block = memory.Memory(num_bytes)
         except (memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
             raise RunError(f"{num_bytes:,} bytes of a GPU for collectives: {error}") from error
         self._blocks.append(block)

@@ -1,4 +1,4 @@
-"""Enqueue the actions of a collective (``device_actions``) on a stream: copies on the GPU, and calls of NCCL."""
+"""Enqueueing of a collective's actions (``device_actions``) on a stream: copies on the GPU and calls of NCCL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from collectives.communicator.nccl.interface import DeviceMemory
 def enqueue(
     actions: DeviceActions, api: NcclApi, comm: NcclComm | None, memory: DeviceMemory, stream: int
 ) -> None:
-    """Put ``actions`` on ``stream``. ``comm`` is None if they call no function of NCCL."""
+    """Enqueue ``actions`` on ``stream``. ``comm`` may be None if the actions contain no call of NCCL."""
     for action in actions.before:
         _enqueue_local(action, memory, stream)
     if actions.calls:
@@ -52,7 +52,7 @@ def _enqueue_local(action: LocalAction, memory: DeviceMemory, stream: int) -> No
 
 
 def _call(call: NcclCall, api: NcclApi, comm: NcclComm, stream: int) -> None:
-    """Call one function of NCCL. All but reductions move bytes."""
+    """Call one function of NCCL. Elements are sent as bytes, except in reductions."""
     match call:
         case AllReduceCall(send, receive, count, kind, operation):
             api.all_reduce(comm, send, receive, count, kind, operation, stream)

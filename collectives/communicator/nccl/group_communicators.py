@@ -1,8 +1,9 @@
-"""Communicators of NCCL, one for each group of ranks that meets, made before the first step, by all ranks in one order.
+"""NCCL communicators, one for each group of ranks. All ranks create them in one order, before the first step.
 
-The world's is made first, in such a way that no call waits (``blocking = 0``), and only serves to split the others off:
-these launch their work when they are called, which CUDA graphs can hold. Between two looks at NCCL the ranks tell each
-other how far they are, so that all end as soon as one cannot go on, and know which one and why.
+The communicator of all ranks is created first, as a nonblocking one (``blocking = 0``), and serves only to split off
+the others. The others are blocking: a call launches its work before it returns, so that a CUDA graph can capture it.
+While NCCL creates communicators, the ranks exchange their progress: if one rank fails, all ranks raise an error that
+names that rank and the cause.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from spmd.errors import RunError
 
 _LOOK_SECONDS = 0.001
 _TELL_SECONDS = 0.2
-"""For which a rank looks at NCCL before it hears from the others again."""
+"""Time for which a rank polls NCCL before the ranks exchange their progress again."""
 
 
 def rounds_of(groups: Sequence[Group]) -> list[list[Group]]:
-    """``groups`` in as few rounds as a greedy choice finds, of groups without a common rank: one split makes a round.
+    """Partition ``groups`` greedily into rounds of disjoint groups. One ncclCommSplit creates the groups of a round.
 
     {0,1} {0,2} {1,3} {2,3}  =>  [{0,1} {2,3}]  [{0,2} {1,3}]
     """
@@ -47,21 +48,29 @@ def rounds_of(groups: Sequence[Group]) -> list[list[Group]]:
 
 
 class Cliques:
-    """This rank's ends of all cliques. Made, added to and closed by all ranks together."""
+    """The communicators of one rank, by group. XLA calls the ranks of an NCCL communicator a clique.
+
+    All ranks must create, extend and close the cliques together.
+    """
 
     def __init__(
         self, api: NcclApi, host: Communicator, config: CommConfig, timeout_seconds: float
     ) -> None:
-        """``config`` of the cliques. RunError on every rank where one cannot begin, with its cause."""
+        """Create the communicator of all ranks of ``host``.
+
+        ``config`` configures the communicators that ``add`` creates. ``timeout_seconds`` limits each creation. Raises
+        RunError on every rank, with the cause, if NCCL fails on one or does not finish in time.
+        """
         self._api = api
         self._host = host
         self._config = config
         self._timeout = timeout_seconds
         self._of: dict[Group, NcclComm] = {}
-        self._known: dict[Group, None] = {}  # of all ranks
-        self._ending = threading.Lock()  # a communicator that is ended is not looked at
+        self._known: dict[Group, None] = {}  # groups of all ranks that were added
+        #: Held while communicators are aborted and while the state of one is read.
+        self._ending = threading.Lock()
         self._parent = NcclComm()
-        self._begun: list[NcclComm] = []  # NCCL writes their addresses when it pleases
+        self._begun: list[NcclComm] = []  # kept alive: NCCL writes their addresses at a later time
         unique = self._agreed_id()
         making = CommConfig(blocking=False, max_ctas=config.max_ctas)
         what = f"NCCL's communicator of {host.size} ranks"
@@ -72,24 +81,29 @@ class Cliques:
         self._run_on_all_ranks(what, begin, lambda: self._parent)
 
     def __getitem__(self, group: Group) -> NcclComm:
-        """Return the communicator whose ranks are those of ``group`` in this order."""
+        """Return the communicator in which the i-th rank of ``group`` has rank i."""
         return self._of[group]
 
     @property
     def comms(self) -> list[NcclComm]:
-        """The communicators that have been created."""
+        """Return the communicators of this rank, that of all ranks first."""
         return [self._parent, *self._of.values()]
 
     def states(self) -> Iterator[tuple[NcclComm, NcclResult]]:
-        """Yield the communicators that have not been ended and NCCL's asynchronous state of each. Any thread may call
-        it."""
+        """Yield the communicator of each group with its asynchronous state, SUCCESS after an abort.
+
+        Any thread may call it.
+        """
         for comm in tuple(self._of.values()):
             with self._ending:
                 state = self._api.async_error(comm) if comm.address else NcclResult.SUCCESS
             yield comm, state
 
     def add(self, groups: Sequence[Group]) -> None:
-        """Split off those of ``groups``, of all ranks, that are new. The same order on every rank."""
+        """Create communicators of the new ones of ``groups``, which are the groups of all ranks in one order.
+
+        Raises RunError on every rank if NCCL fails on one or does not finish in time.
+        """
         new = [group for group in groups if group not in self._known]
         for number, chosen in enumerate(rounds_of(new)):
             rank = self._host.rank
@@ -111,14 +125,14 @@ class Cliques:
             self._known.update(dict.fromkeys(chosen))
 
     def abort(self) -> None:
-        """End all that is under way here; from any thread."""
+        """Abort all communicators, with their work on the GPU. Any thread may call it."""
         with self._ending:
             for comm in self.comms:
                 if comm.address:
                     self._api.abort(comm)
 
     def close(self) -> None:
-        """Every rank, with nothing in flight."""
+        """Destroy the communicators. Every rank must call it, and no collective may be in flight."""
         for comm in self._of.values():
             self._api.destroy(comm)
         self._of.clear()
@@ -130,7 +144,7 @@ class Cliques:
         self._api.destroy(self._parent)
 
     def _agreed_id(self) -> bytes:
-        """Rank 0's, or its error on every rank."""
+        """Return NCCL's unique id, which rank 0 creates. Raises RunError on every rank if rank 0 fails."""
         payload = b""
         if self._host.rank == 0:
             try:
@@ -145,7 +159,11 @@ class Cliques:
     def _run_on_all_ranks(
         self, what: str, begin: Callable[[], None], comm: Callable[[], NcclComm]
     ) -> None:
-        """``begin`` on every rank, and wait until it is done on every one. RunError on all where it fails on one."""
+        """Call ``begin`` and wait until the operation that it starts is complete on every rank.
+
+        ``comm`` returns the communicator whose asynchronous state tells the progress, and ``what`` describes the
+        operation. Raises RunError on every rank if it fails on one or does not finish in time.
+        """
         trouble = ""
         try:
             begin()
@@ -166,7 +184,7 @@ class Cliques:
                 return
 
     def _look(self, comm: NcclComm) -> NcclResult:
-        """Return the state of ``comm``; if it is in progress, after a short wait."""
+        """Return the asynchronous state of ``comm``, after a wait of up to _TELL_SECONDS while it is in progress."""
         end = time.monotonic() + _TELL_SECONDS
         while True:
             state = self._api.async_error(comm)
@@ -175,6 +193,11 @@ class Cliques:
             time.sleep(_LOOK_SECONDS)
 
     def _all_done(self, what: str, trouble: str, done: bool, is_late: bool) -> bool:
+        """Exchange the progress of all ranks. Returns whether all are done.
+
+        ``trouble`` is this rank's error, or empty. Aborts the communicators and raises RunError on every rank if one
+        has failed, or if one is late while some are not done.
+        """
         payload = json.dumps([trouble, done, is_late]).encode()
         everyone = [json.loads(data) for data in self._host.all_gather_bytes(payload)]
         failed = {rank: text for rank, (text, _, _) in enumerate(everyone) if text}
@@ -191,6 +214,7 @@ class Cliques:
         raise RunError(f"{what}: {ranks} did not finish within {self._timeout:g} s")
 
     def _require_made(self, comm: NcclComm, group: Group) -> None:
+        """Raise RunError if NCCL has not created ``comm``, the communicator of ``group``."""
         if not comm.address:
             raise RunError(f"NCCL made no communicator of {describe_group(group)}")
 

@@ -1,4 +1,4 @@
-"""The collectives that are on a GPU's stream and have not ended, and how a host waits for them."""
+"""Collectives that are enqueued on a GPU's stream and have not ended, and the host's waits for them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from collectives.communicator.wait_context import poll_while
 from spmd.lazy_dataclass import dataclass
 
 _SPIN_SECONDS = 200e-6
-"""For which a host asks its GPU again and again: whoever reads one number back wants it at once."""
+"""Time for which the host polls its GPU without sleeping, so that short waits have low latency."""
 
 RUN_AHEAD = 16
-"""Collectives on a stream at most that have not ended."""
+"""Largest number of collectives in flight."""
 
 _SIGN_SECONDS = 0.5
-"""After which a rank whose GPU computes says so to its peers, which take that for a sign of life."""
+"""Interval of the notes by which a rank whose GPU computes shows progress to its peers."""
 
 
 @dataclass(frozen=True)
 class AsyncCollective:
-    """``group`` meets in ``name``. reached, ended: events on the stream before and after it.
+    """A collective in flight, or the collectives of a CUDA graph, among the ranks of ``group``.
 
-    late: the members that have certainly not come.
+    ``reached`` and ``ended`` are events on the stream before and after the collective. ``late`` returns the members
+    that have certainly not arrived.
     """
 
     name: str
@@ -38,16 +39,20 @@ class AsyncCollective:
 
 @dataclass
 class InFlightCollectives:
-    """Those of one rank, in the order in which they follow each other on its stream."""
+    """The collectives of one rank that are in flight, in the order of its streams.
+
+    ``raise_if_failed`` must raise an error if NCCL has failed.
+    """
 
     host: HostCommunicator
     raise_if_failed: Callable[[], None] = lambda: None
     _pending: deque[AsyncCollective] = field(default_factory=deque)
 
     def begin(self, collective: AsyncCollective) -> None:
-        """It is about to be put on the stream. Waits as ``wait`` does where too many are, or one that has its events.
+        """Add a collective that is about to be enqueued.
 
-        A GPU's queue is short: a host that runs far ahead of a GPU whose peer hangs would stand in a launch, unheard.
+        Waits as ``wait`` does while RUN_AHEAD collectives are in flight, or one that uses the same events. The queue of
+        a GPU is short: if a peer hangs, a host that runs far ahead would block in a launch, where it cannot report it.
         """
         self.oldest()
         while len(self._pending) >= RUN_AHEAD or any(
@@ -58,19 +63,26 @@ class InFlightCollectives:
         self._pending.append(collective)
 
     def oldest(self) -> AsyncCollective | None:
-        """Return the oldest collective that is in flight, and drop those that have ended."""
+        """Remove the collectives that have ended, and return the oldest one in flight; None if there is none."""
         while self._pending and self._pending[0].ended.is_done():
             self._pending.popleft()
         return self._pending[0] if self._pending else None
 
     def oldest_known(self) -> str:
-        """The first that has not been found ended, with its group; for any thread, so the GPU is not asked."""
+        """Return a text of the oldest collective that is not known to have ended.
+
+        Any thread may call it: it does not query the GPU.
+        """
         for collective in tuple(self._pending):
             return f"{collective.name}: group {describe_group(collective.group)}"
         return "between collectives"
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """Until ``done``. CollectiveTimeoutError where a collective before that does not end."""
+        """Wait until ``done`` returns True.
+
+        Raises CollectiveTimeoutError if a collective in flight does not end because members are missing, and the error
+        of ``raise_if_failed`` if NCCL has failed.
+        """
         soon = time.monotonic() + _SPIN_SECONDS
         while not done() and time.monotonic() < soon:
             pass
@@ -84,11 +96,15 @@ class InFlightCollectives:
         self.raise_if_failed()
 
     def _settle(self, collective: AsyncCollective) -> None:
+        """Wait until the GPU reaches ``collective``, then until ``collective`` ends."""
         self._compute(collective.reached.is_done, f"its GPU, to come to {collective.name}")
         self._meet(collective)
 
     def _compute(self, done: Callable[[], bool], what: str) -> None:
-        """This GPU is at work, for as long as it likes: no peer holds it up."""
+        """Wait for ``done`` without a time limit, since this GPU computes and waits for no peer.
+
+        A note is written at intervals, so that the peers see progress.
+        """
         next_sign = time.monotonic() + _SIGN_SECONDS
 
         def has_hope() -> bool:
@@ -102,6 +118,7 @@ class InFlightCollectives:
         poll_while(done, has_hope)
 
     def _meet(self, collective: AsyncCollective) -> None:
+        """Wait until ``collective``, which the GPU has reached, ends. Raises CollectiveTimeoutError if peers stall."""
         if collective.ended.is_done():
             return
 

@@ -1,7 +1,6 @@
-"""Interfaces of collectives among GPUs: what they are bound to, and what they need of a GPU and of the processes'
-communicator.
+"""Interfaces that collectives among GPUs require of a GPU and of the communicator among the processes.
 
-Nothing here knows CUDA: addresses and streams are integers.
+They do not depend on CUDA: addresses and streams are integers.
 """
 
 from __future__ import annotations
@@ -13,16 +12,18 @@ from collectives.communicator.wait_context import WaitingWorld
 
 
 class HostCommunicator(Communicator, WaitingWorld, Protocol):
-    """Communicator among processes, as collectives among GPUs need it."""
+    """A communicator among processes with the waiting functions that collectives among GPUs need."""
 
 
 class DeviceEvent(Protocol):
-    """A place on a stream, which may be recorded again and again."""
+    """An event that marks a point on a stream. It may be recorded any number of times."""
 
-    def record(self, stream: int) -> None: ...
+    def record(self, stream: int) -> None:
+        """Mark the present end of the work on ``stream``."""
+        ...
 
     def hold_up(self, stream: int) -> None:
-        """Make later work on ``stream`` wait for this event."""
+        """Have work that is enqueued on ``stream`` from now on wait for this event."""
         ...
 
     def is_done(self) -> bool:
@@ -33,19 +34,23 @@ class DeviceEvent(Protocol):
 
 
 class DeviceMemory(Protocol):
-    """One GPU's memory, as collectives use it. Copies only put work on a stream."""
+    """The memory of one GPU. Copies are enqueued on a stream and do not block. Sizes are in bytes."""
 
     def allocate(self, num_bytes: int) -> int:
-        """Address of memory on the GPU, aligned to 256 bytes, that lives as long as this object."""
+        """Return the address of new memory, aligned to 256 bytes, which is freed with this object. Raises RunError."""
         ...
 
-    def event(self) -> DeviceEvent: ...
+    def event(self) -> DeviceEvent:
+        """Return a new event."""
+        ...
 
     def is_capturing(self, stream: int) -> bool:
         """Return whether work on ``stream`` becomes part of a CUDA graph instead of running."""
         ...
 
-    def copy(self, target: int, source: int, num_bytes: int, stream: int) -> None: ...
+    def copy(self, target: int, source: int, num_bytes: int, stream: int) -> None:
+        """Enqueue a copy of ``num_bytes`` bytes from ``source`` to ``target``."""
+        ...
 
     def copy_rows(
         self,
@@ -57,7 +62,9 @@ class DeviceMemory(Protocol):
         rows: int,
         stream: int,
     ) -> None:
-        """``rows`` rows of ``row_bytes`` bytes; pitches are the bytes from one row's begin to the next one's."""
+        """Enqueue a copy of ``rows`` rows of ``row_bytes`` bytes. A pitch is the distance of the starts of two rows."""
         ...
 
-    def zero(self, target: int, num_bytes: int, stream: int) -> None: ...
+    def zero(self, target: int, num_bytes: int, stream: int) -> None:
+        """Enqueue the clearing of ``num_bytes`` bytes at ``target``."""
+        ...

@@ -1,4 +1,4 @@
-"""Actions of one rank for a collective among GPUs, and the scratch that they use."""
+"""Planning of the actions of one rank for a collective among GPUs, and of their scratch memory."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def plan_actions(
     version: int,
     scratch: int = 0,
 ) -> tuple[DeviceActions, int]:
-    """Return the actions of ``rank``, and the bytes of scratch, from ``scratch`` on, that they use.
+    """Return the actions of ``rank`` and the number of bytes of scratch that they use.
 
-    ``Collective.nccl_obstacle`` is None.
+    ``scratch`` is the address of the scratch memory on the GPU. ``version`` is NCCL's version; the collective's
+    ``nccl_obstacle`` must be None for it.
     """
     group = collective.group
     builder = DeviceActionBuilder(group.index(rank), len(group), scratch)
@@ -41,6 +42,7 @@ def plan_actions(
 
 
 def _copy_alone(builder: DeviceActionBuilder, buffers: DeviceBuffers) -> None:
+    """Add copies of the operands to the results, by scratch if a result overwrites an operand that is still needed."""
     for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True)):
         if operand.pointer != result.pointer and operand.nbytes:
             aside = buffers.is_lost(k, in_place=False)

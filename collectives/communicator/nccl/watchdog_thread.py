@@ -1,7 +1,7 @@
-"""A thread that looks after NCCL: errors that it finds later, calls of it that do not come back, and how all that ends.
+"""Watchdog of NCCL: a thread that detects asynchronous errors and calls that do not return, and aborts communicators.
 
-The thread that issues work may itself stand in a call of NCCL or CUDA that waits for a peer; so the one that looks is
-another. It sleeps between looks, and looks are calls that do not wait.
+The watchdog needs a thread of its own because the thread that issues work may be blocked in a call of NCCL or CUDA that
+waits for a peer. It polls at intervals, with calls that do not block.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ PERIOD_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 
 ESCALATION_SECONDS = 20.0
-"""For NCCL to let go of what was aborted; then the process ends."""
+"""Time after an abort for NCCL to return from its calls. The process ends if it does not."""
 
 
 class NcclWatch:
-    """oldest: what is in flight. give_up: ends this process with a message, where NCCL does not let go of a thread."""
+    """The watchdog thread of one rank, and the failure that it or another thread has recorded."""
 
     def __init__(
         self,
@@ -35,6 +35,12 @@ class NcclWatch:
         give_up: Callable[[str], None],
         oldest: Callable[[], str],
     ) -> None:
+        """Start the thread, which watches the communicators of ``cliques``.
+
+        ``prefix`` begins each message. ``timeout_seconds`` is the time that one call of NCCL may take. ``oldest``
+        returns a text of the oldest collective in flight. ``give_up`` must end this process with a message; it is
+        called if a thread is still blocked in NCCL ESCALATION_SECONDS after an abort.
+        """
         self._api = api
         self._cliques = cliques
         self._prefix = prefix
@@ -50,13 +56,20 @@ class NcclWatch:
         self._thread.start()
 
     def raise_if_failed(self) -> None:
+        """Raise RunError if a failure is recorded.
+
+        Only the thread that issues work may call it, since it also cancels the escalation (``settle``).
+        """
         if self._failure is not None:
             self.settle()
             raise RunError(self._failure)
 
     @contextmanager
     def calling(self, what: str) -> Iterator[None]:
-        """NCCL is called for ``what``. What it raises after a failure is that failure."""
+        """Return a context in which this thread calls NCCL for ``what``, watched for calls that do not return.
+
+        An NcclError in the context is recorded as a failure; RunError with the first recorded failure is raised.
+        """
         self._call = (what, time.monotonic())
         try:
             yield
@@ -67,7 +80,10 @@ class NcclWatch:
             self._call = None
 
     def fail(self, text: str) -> None:
-        """Abort NCCL's communicators; ``text`` is why, unless there was a reason before. From any thread."""
+        """Record the failure ``text`` and abort the communicators. Only the first call has an effect.
+
+        Any thread may call it.
+        """
         with self._lock:
             if self._failure is not None:
                 return
@@ -81,20 +97,24 @@ class NcclWatch:
             self._escalation.start()
         try:
             self._cliques.abort()
-        except NcclError:  # it has said enough
+        except NcclError:  # the first failure is the one to report
             return
 
     def settle(self) -> None:
-        """The thread that issues work has got away from NCCL."""
+        """Cancel the escalation. The thread that issues work calls it once it is no longer blocked in NCCL."""
         if self._escalation is not None:
             self._escalation.cancel()
 
     def stop(self) -> None:
-        """Before communicators are destroyed. The thread may stand in an abort that does not come back."""
+        """Stop the thread. It must be called before communicators are destroyed.
+
+        The wait for the thread is limited, because an abort of NCCL may never return.
+        """
         self._ends.set()
         self._thread.join(_STOP_SECONDS)
 
     def _look_on(self) -> None:
+        """Poll until the watchdog is stopped or a failure is recorded (the body of the thread)."""
         while not self._ends.wait(PERIOD_SECONDS) and self._failure is None:
             self._look_at_comms()
             call = self._call
@@ -102,6 +122,7 @@ class NcclWatch:
                 self.fail(f"{call[0]}: NCCL's call has not come back for {self._timeout:g} s")
 
     def _look_at_comms(self) -> None:
+        """Record a failure if the asynchronous state of a communicator is an error."""
         try:
             for comm, state in self._cliques.states():
                 if state not in (NcclResult.SUCCESS, NcclResult.IN_PROGRESS):

@@ -1,11 +1,12 @@
-"""A barrier of the ranks of one node: ranks that arrive early sleep in the kernel until the last one arrives.
+"""Barrier among the ranks of one node: ranks that arrive early sleep in the kernel until the last one arrives.
 
-On cores that ranks have to share, a rank that sleeps takes no time from the rank it waits for.
+If ranks share cores, a sleeping rank takes no time from the ranks for which it waits.
 
     rank 0 arrives ─ sleeps ────────────────┐
     rank 1 arrives, the last ─ wakes rank 0 ┘ both go on
 
-Each member's cache line counts its arrivals, from which the others see which member is late. Words only grow.
+Each member counts its arrivals in a cache line of its own, from which the others see which member is late. Counters are
+never reset.
 """
 
 from __future__ import annotations
@@ -21,17 +22,21 @@ from collectives.communicator.group import Array, Group
 if TYPE_CHECKING:
     from collectives.communicator.node.shared_window import SharedWindow
 
-#: Each member has a line of its own arrivals. The first member also holds the arrivals of all, and the word at which
-#: members sleep, which is followed by the number of those that may sleep there.
+#: Size in bytes of a member's part of the barrier: cache lines at the offsets ``_OWN``, ``_COME`` and ``_OPENED``. The
+#: first counts the member's own arrivals. The other two are used only in the first member's part: one counts the
+#: arrivals of all members; one holds the futex word at which members sleep, and the number of those that may sleep.
 BARRIER_BYTES = 3 * MEMORY_ALIGNMENT
 _OWN, _COME, _OPENED = range(0, BARRIER_BYTES, MEMORY_ALIGNMENT)
 
 _SPIN_LIMIT = 2000
-"""Looks before a member sleeps, some 100 us, where everyone has a core: to wake a core that idles takes longer."""
+"""Number of polls, about 100 us, before a member with a core of its own sleeps: waking an idle core takes longer."""
 
 
 class NodeBarrier:
-    """This rank's side of a barrier. Each passage: ``enter``, then ``wait`` until that returns True."""
+    """One rank's side of a barrier that is passed any number of times.
+
+    To pass the barrier, call ``enter``; unless it returns True, call ``wait`` until that returns True.
+    """
 
     def __init__(
         self,
@@ -43,7 +48,11 @@ class NodeBarrier:
         offset: int = 0,
         has_cores: bool,
     ) -> None:
-        """``offset``: where BARRIER_BYTES of zeros lie in every member's segment. has_cores: one for each member."""
+        """Create the barrier of ``members`` in ``window``, of which ``rank`` is one.
+
+        ``offset`` is the offset of BARRIER_BYTES bytes, initially zero, in every member's segment. ``has_cores`` tells
+        whether each member has a core of its own, so that a member may poll before it sleeps.
+        """
         first = members[0]
         self._lines = {member: window.address(member, offset + _OWN) for member in members}
         self._node_barrier = engine.node_barrier(
@@ -58,14 +67,18 @@ class NodeBarrier:
         self._keep: Sequence[Array] = [window.segment(rank, offset + BARRIER_BYTES)]
 
     def enter(self) -> bool:
+        """Arrive at the next passage, then wait as ``wait`` does. Returns whether all members have arrived."""
         return not self._node_barrier.enter()
 
     def wait(self) -> bool:
-        """Some tenth of a second at most, so that the caller can watch the others."""
+        """Wait again for the other members, for about a tenth of a second at most.
+
+        Returns whether all members have arrived. The time is limited so that the caller can check the other ranks.
+        """
         return not self._node_barrier.wait()
 
     def late(self) -> list[int]:
-        """Return the members that have not come to the passage at which this one is."""
+        """Return the members that have not yet arrived at the passage that this rank has entered."""
         number = self._node_barrier.number
         return [
             member

@@ -1,7 +1,7 @@
-"""Data that a rank of a node sends its peers about the collectives that it has bound: a digest, and array offsets.
+"""Records that the ranks of a node exchange about the collectives that they have bound: digests and array offsets.
 
-The offset of an array may differ from rank to rank: an operand of an all-gather may lie in its result as this rank's
-own part, and other collectives may read or write it there. So members exchange offsets, and compare all else.
+The members of a group require equal digests. Offsets of arrays are exchanged but not compared, because they may differ
+from rank to rank: an operand of an all-gather, for example, may be this rank's own tile of the result.
 """
 
 from __future__ import annotations
@@ -28,18 +28,22 @@ _OFFSET = struct.Struct("<q")
 
 @dataclass(frozen=True)
 class WindowOffset:
-    """Position of an array in shared memory: ``first`` bytes behind the start of this rank's segment of ``window``."""
+    """Offset of an array in shared memory: ``first`` bytes after the start of this rank's segment of ``window``."""
 
     window: SharedWindow
     first: int
 
 
 WindowOffsets: TypeAlias = Sequence[WindowOffset | None]
-"""None for an array in no window, and for an empty one."""
+"""Offsets of arrays; None for an array in no window and for an empty array."""
 
 
 class Protocol(Enum):
-    """Way in which the members of a group reach each other's operands."""
+    """Protocol by which the members of a group reach each other's operands.
+
+    ``ALONE``: the group has one member. ``SLOTS`` and ``IN_PLACE``: the protocols of ``shared_protocols``.
+    ``MESSAGES``: the operands are sent as messages.
+    """
 
     ALONE = "alone"
     SLOTS = "slots"
@@ -49,21 +53,25 @@ class Protocol(Enum):
 
 @dataclass(frozen=True)
 class Binding:
-    """One bound collective as ``connect`` sees it."""
+    """One bound collective, as ``NodeMemory.connect`` needs it.
+
+    ``shared`` is the collective that runs over shared memory; None if messages carry it. ``operands`` and ``results``
+    are the offsets of the arrays that lie in a window: of all arrays if the protocol is ``IN_PLACE``, of shared results
+    if it is ``SLOTS``. Otherwise the sequences are empty.
+    """
 
     name: str
     group: Group
     digest: bytes
     shared: NativeCollective | None = None
-    #: Bytes of one of its two slots; 0 where it has none.
+    #: Size in bytes of each of the two slots; 0 if the protocol uses no slots.
     slot_bytes: int = 0
-    #: Where it works in place.
     operands: WindowOffsets = ()
     results: WindowOffsets = ()
 
     @property
     def control_bytes(self) -> int:
-        """The counter's line, and the slots."""
+        """Return the size in bytes of the counter's cache line and two slots; 0 if messages carry the collective."""
         return MEMORY_ALIGNMENT + 2 * self.slot_bytes if self.shared else 0
 
 
@@ -71,8 +79,8 @@ class Binding:
 class BoundRecord:
     """One binding as the other members of its group receive it.
 
-    ``control``: offset in bytes of its counter in the rank's control memory. ``offsets``: those of its operands and
-    results in their windows, 0 for an array in no window.
+    ``control`` is the offset in bytes of the binding's counter in the sender's control memory. ``offsets`` are the
+    offsets in bytes of its operands, then of its results, in the sender's segments; 0 for an array in no window.
     """
 
     digest: bytes
@@ -82,14 +90,17 @@ class BoundRecord:
 
 @dataclass(frozen=True)
 class BoundRecords:
-    """All bindings of one rank in their order, and ``control_bytes``: the size of the control memory they need."""
+    """The records of all bindings of one rank, in the order in which they were bound.
+
+    ``control_bytes`` is the size in bytes of the control memory that the bindings need together.
+    """
 
     control_bytes: int
     records: tuple[BoundRecord, ...]
 
     @staticmethod
     def of(bindings: Sequence[Binding]) -> BoundRecords:
-        """Lay out the control memory of ``bindings``, one behind the other."""
+        """Return the records of ``bindings``, whose control memory is laid out consecutively in the given order."""
         controls = [0, *itertools.accumulate(binding.control_bytes for binding in bindings)]
         records = tuple(
             BoundRecord(binding.digest, control, _offsets(binding))
@@ -98,7 +109,7 @@ class BoundRecords:
         return BoundRecords(controls[-1], records)
 
     def encode(self) -> bytes:
-        """Return a header, a fixed-size record for each binding, and the offsets of all of them."""
+        """Serialize the records: a header, one record of fixed size per binding, then the offsets of all bindings."""
         offsets = [offset for record in self.records for offset in record.offsets]
         return b"".join(
             [
@@ -110,7 +121,7 @@ class BoundRecords:
 
     @staticmethod
     def decode(data: bytes) -> BoundRecords:
-        """Read what ``encode`` of another rank wrote."""
+        """Deserialize records that ``encode`` wrote, usually on another rank."""
         control_bytes, count = _HEADER.unpack_from(data)
         end = _HEADER.size + count * _RECORD.size
         offsets = (offset for (offset,) in _OFFSET.iter_unpack(data[end:]))
@@ -133,10 +144,12 @@ def binding_digest(
     buffers: Buffers,
     window_offsets: tuple[WindowOffsets, WindowOffsets],
 ) -> bytes:
-    """Return a digest that is equal for two members only if they carry the collective out by the same actions.
+    """Return a 16-byte digest of a binding. Members whose digests are equal run the collective by matching actions.
 
-    It covers the windows in which arrays lie and how results overlap operands, but offsets only of results that members
-    hold together. ``index``: of this rank in the group.
+    The digest covers the collective, its ``name`` and ``protocol``, the shapes and types of the arrays, the windows in
+    which they lie and the pairs of operands and results that overlap. Offsets are included only for results in memory
+    that several members share, since all of these must use one offset. ``index`` is this rank's index in the group.
+    ``window_offsets`` are those of the operands and those of the results.
     """
     arrays = [(array.shape, array.dtype.name) for array in (*buffers.operands, *buffers.results)]
     windows = [entry and entry.window.number for entry in (*window_offsets[0], *window_offsets[1])]

@@ -1,4 +1,4 @@
-"""Nodes: ranks that share a machine's memory, their cores, and the nodes of the other ranks."""
+"""Nodes of a world: the ranks that share memory, and the cores on which they run."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from collectives.communicator.hierarchical.algorithms import GroupNodes
 from spmd.lazy_dataclass import dataclass
 
 ByteExchange: TypeAlias = Callable[[bytes], list[bytes]]
-"""What every rank passes, in rank order, on every rank: a communicator's ``all_gather_bytes``."""
+"""Function that gathers bytes from all ranks and returns them in rank order (``Communicator.all_gather_bytes``)."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """The ranks of one node, ascending, and the number of cores that at least one of them may run on.
+    """One node: its ranks in ascending order, and the number of cores on which at least one of them may run.
 
-    own_cores: an equal share of the cores for this rank, of which no other rank has a part. It is empty if there are
-    fewer cores than ranks, and if the launcher has bound a rank to some of the cores.
+    ``own_cores`` are the cores reserved for this rank, an equal share of the node's cores. The shares of ranks are
+    disjoint. ``own_cores`` is empty if there are fewer cores than ranks or if the launcher has bound a rank to a subset
+    of the cores.
     """
 
     ranks: Group
@@ -33,12 +34,15 @@ class Node:
 
     @property
     def is_oversubscribed(self) -> bool:
-        """Return whether ranks have to take turns on the cores."""
+        """Return whether the node has more ranks than cores."""
         return len(self.ranks) > self.cores
 
 
 def default_node_id() -> str:
-    """Host name and boot: two containers of one host have two names, a rebooted host is another node."""
+    """Return an identifier of this node: the host name and the boot id.
+
+    Two containers of one host have different host names, and a host that was rebooted is a different node.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -48,9 +52,11 @@ def default_node_id() -> str:
 
 @dataclass(frozen=True)
 class Nodes:
-    """All nodes of a world. ``own``: that of this rank; ``number_of``: the node of each rank, as its first rank.
+    """All nodes of a world.
 
-    cores_of_each: that every rank has for itself, at least 1; ranks that may run on the same cores have equal parts.
+    ``own`` is the node of this rank. ``number_of`` holds, for each rank, the number of its node: the lowest rank on it.
+    ``cores_of_each`` is the number of cores that every rank can use alone (>= 1), equal on all ranks: the smallest
+    share of any rank, where ranks that may run on the same core have equal shares of it.
     """
 
     own: Node
@@ -59,11 +65,15 @@ class Nodes:
 
     @property
     def count(self) -> int:
+        """Return the number of nodes."""
         return len(set(self.number_of))
 
     @property
     def devices_of_each(self) -> int | None:
-        """The most consecutive ranks of which all blocks, from rank 0 on, lie on one node each; None on one node."""
+        """Return the largest n such that each block of n consecutive ranks lies on one node.
+
+        The blocks begin at the multiples of n, and n divides the number of ranks. Returns None if there is one node.
+        """
         if self.count == 1:
             return None
         size = len(self.number_of)
@@ -75,7 +85,7 @@ class Nodes:
         )
 
     def of_group(self, group: Group) -> GroupNodes:
-        """Return the nodes of the members of ``group``."""
+        """Return the members of ``group``, by index, on each of its nodes."""
         members: dict[int, list[int]] = {}
         for index, rank in enumerate(group):
             members.setdefault(self.number_of[rank], []).append(index)
@@ -83,7 +93,10 @@ class Nodes:
 
 
 def find_nodes(exchange: ByteExchange, rank: int, node_id: str) -> Nodes:
-    """Ranks that pass the same identity are on one node; ``rank`` is this one."""
+    """Return the nodes of the world. Every rank must call this function; ranks with equal ``node_id`` are on one node.
+
+    ``exchange`` gathers bytes from all ranks, and ``rank`` is the calling rank.
+    """
     own_info = {"node": node_id, "cores": sorted(os.sched_getaffinity(0))}
     everyone = [json.loads(data) for data in exchange(json.dumps(own_info).encode())]
     identities = [str(other["node"]) for other in everyone]
@@ -102,6 +115,6 @@ def find_nodes(exchange: ByteExchange, rank: int, node_id: str) -> Nodes:
 
 
 def _share(cores: Sequence[int], index: int, count: int) -> tuple[int, ...]:
-    """Part ``index`` of ``count`` equal ones; empty where there are too few."""
+    """Return part ``index`` of ``cores`` divided into ``count`` parts; empty if there are fewer cores than parts."""
     first, end = (len(cores) * i // count for i in (index, index + 1))
     return tuple(cores[first:end]) if count <= len(cores) else ()

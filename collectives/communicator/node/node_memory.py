@@ -1,4 +1,4 @@
-"""Memory that the ranks of a node share, and the collectives that work on it in place."""
+"""Shared memory of the ranks of a node, and the collectives that run over it."""
 
 from __future__ import annotations
 
@@ -47,20 +47,21 @@ from spmd.errors import RunError
 
 _SLOT_BYTES = 1024
 _SLOT_BYTES_OVERSUBSCRIBED = 4096
-"""Up to this many bytes of operands go through slots: a barrier costs more than a copy, most if ranks share cores."""
+"""Operands of up to this many bytes use slots: a barrier costs more than a copy, especially if ranks share cores."""
 
 _SPINS = 500
-"""Looks at a late member's counter before the core is given up, some 30 us, where every rank has a core."""
+"""Number of polls of a late member's counter, about 30 us, before a rank with a core of its own yields the core."""
 _SPINS_OVERSUBSCRIBED = 10
 
 ByMessages: TypeAlias = Callable[[Buffers, Sequence[Copy]], BoundCollective]
 
 
 class NodeMemory:
-    """One rank's part in the shared memory of its node. All ranks of the world make the same calls.
+    """One rank's view of the shared memory of its node. All ranks of the world must make the same calls.
 
-    Groups within the node work in place on arrays from ``allocate``; small operands may lie anywhere. What is left, the
-    caller carries by messages: groups that span nodes, large operands elsewhere, reductions the engine has no code for.
+    Collectives of groups within the node run in place on arrays from ``allocate``; small operands may lie anywhere. The
+    caller provides messages for the other collectives: those of groups that span nodes, those with large operands
+    outside shared memory, and reductions for which the engine has no code.
     """
 
     def __init__(
@@ -73,9 +74,12 @@ class NodeMemory:
         notify: Callable[[str], None] = lambda _: None,
         slot_bytes: int | None = None,
     ) -> None:
-        """``notify``: called once if the machine's memory could not be shared in the first of ``providers``.
+        """Create the memory of the rank of ``world`` on ``node``. ``exchange`` gathers bytes from all ranks.
 
-        Without an engine everything is carried by messages.
+        ``engine`` runs the actions; without an engine, messages carry all collectives. ``providers`` are sources of
+        shared memory in order of preference. ``notify`` receives a message for the user if the preferred provider
+        failed. Operands of up to ``slot_bytes`` bytes in total go through slots; the default depends on whether ranks
+        share cores.
         """
         self.node = node
         if slot_bytes is None:
@@ -93,11 +97,15 @@ class NodeMemory:
         self._bindings: list[Binding] = []
 
     def disable_shared_memory(self) -> None:
-        """From here on everything is carried by messages."""
+        """Have messages carry all collectives that are bound from now on."""
         self._engine = None
 
     def open(self, num_bytes: int, home: int | None = None) -> tuple[SharedWindow, Array]:
-        """A new window, and this rank's ``num_bytes`` of it, in the segment of rank ``home``, by default its own."""
+        """Open a window. Every rank of the world must call it at the same time.
+
+        Returns the window and this rank's ``num_bytes`` bytes of it, which lie in the segment of rank ``home``; by
+        default the rank has its own segment. Raises RunError, on every rank, if no provider works.
+        """
         self._count += 1
         window, own = open_window(
             self._exchange, self.node, self._rank, num_bytes, self._count, self._providers, home
@@ -110,11 +118,17 @@ class NodeMemory:
         return window, own
 
     def allocate(self, num_bytes: int) -> Array:
-        """Bytes of this rank, where its peers can reach them."""
+        """Return ``num_bytes`` bytes of this rank that the ranks of its node can access (``Communicator.allocate``).
+
+        Returns private memory if shared memory is disabled.
+        """
         return self._allocate(num_bytes, None)
 
     def allocate_shared(self, num_bytes: int, group: Group) -> Array:
-        """Bytes of all of ``group`` together, in the first member's segment, if it lies within the node."""
+        """Return the memory that all members of ``group`` share (``Communicator.allocate_shared``).
+
+        It lies in the segment of the first member. If the group spans nodes, this rank gets memory of its own.
+        """
         return self._allocate(num_bytes, group[0] if set(group) <= set(self.node.ranks) else None)
 
     def _allocate(self, num_bytes: int, home: int | None) -> Array:
@@ -131,9 +145,11 @@ class NodeMemory:
         buffers: Buffers,
         by_messages: ByMessages,
     ) -> BoundCollective:
-        """A collective over shared memory where possible, else what ``by_messages`` makes, with its last actions.
+        """Bind a collective to ``buffers``: over shared memory if possible, else by ``by_messages``.
 
-        RunError where ranks would write different results to memory that they hold together.
+        ``by_messages`` is called with the buffers and with the copies that each run must perform at its end. The result
+        is ready after ``connect``. Raises RunError if members would write different results to memory that they share,
+        or if a result lies in memory that ranks outside the group share.
         """
         window_offsets = self._window_offsets(buffers)
         shared_results = self._shared_in_group(collective, name, window_offsets[1])
@@ -153,7 +169,10 @@ class NodeMemory:
         return shared
 
     def node_barrier(self, window: SharedWindow, offset: int = 0) -> NodeBarrier | None:
-        """A barrier for the node's ranks in BARRIER_BYTES of everyone's segment; None without native code."""
+        """Return a barrier of the node's ranks; None if shared memory is disabled.
+
+        The barrier occupies BARRIER_BYTES bytes at ``offset`` in each rank's segment of ``window``.
+        """
         if self._engine is None:
             return None
         has_cores = not self.node.is_oversubscribed
@@ -167,9 +186,10 @@ class NodeMemory:
         )
 
     def connect(self) -> None:
-        """Compare with the other members what was bound since the last time, and make shared collectives ready.
+        """Check the collectives bound since the last call against the other members', and load the shared ones.
 
-        RunError, on every rank of the world, where members of a group have bound different things.
+        Every rank of the world must call it. Raises RunError, on every rank, if the members of a group have bound
+        different collectives, or buffers with different layouts.
         """
         bindings, self._bindings = self._bindings, []
         own = BoundRecords.of(bindings)
@@ -194,6 +214,10 @@ class NodeMemory:
     def _require_consistency(
         self, bindings: Sequence[Binding], bound: Sequence[Sequence[BoundRecord]]
     ) -> None:
+        """Raise RunError, on every rank, unless all members of each group have bound equal collectives.
+
+        ``bound`` holds the records of all ranks.
+        """
         found = ""
         for k, binding in enumerate(bindings):
             others = [
@@ -215,9 +239,10 @@ class NodeMemory:
     def _program(
         self, binding: Binding, shared: NativeCollective, members: list[MemberMemory]
     ) -> tuple[CollectiveProgram, list[Array]]:
-        """Return the actions of this rank, and memory that it needs for them.
+        """Return the actions of this rank for ``binding`` and the staging arrays that they use.
 
-        ``members``: memory of all members of the group. Private arrays of this rank are among its own.
+        ``members`` holds the memory of all members of the group. The entry of this rank is replaced by the addresses of
+        all its arrays, those in private memory included.
         """
         collective, buffers = shared.collective, shared.buffers
         index = binding.group.index(self._rank)
@@ -235,7 +260,7 @@ class NodeMemory:
         buffers: Buffers,
         window_offsets: tuple[WindowOffsets, WindowOffsets],
     ) -> Protocol:
-        """The same for every member of the group, if all run one program."""
+        """Return the protocol of ``collective``. All members of the group choose the same if they run one program."""
         if not self._can_share(collective, buffers):
             return Protocol.MESSAGES
         if len(collective.group) == 1:
@@ -252,7 +277,10 @@ class NodeMemory:
     def _shared_in_group(
         self, collective: Collective, name: str, results: WindowOffsets
     ) -> WindowOffsets:
-        """``results``, but None for those that no two members of the group hold together."""
+        """Return ``results`` with None in place of those that no two members of the group share.
+
+        Raises RunError if ranks outside the group share a result, or if shared results would differ among members.
+        """
         group = collective.group
         for entry in filter(None, results):
             sharers = entry.window.sharers(self._rank)
@@ -269,17 +297,18 @@ class NodeMemory:
         return shared_results
 
     def _can_share(self, collective: Collective, buffers: Buffers) -> bool:
+        """Return whether the group lies within the node and the engine has code for the collective."""
         engine = self._engine
         if engine is None or not set(collective.group) <= set(self.node.ranks):
             return False
         return collective.has_code(engine, buffers.operands)
 
     def _window_offsets(self, buffers: Buffers) -> tuple[WindowOffsets, WindowOffsets]:
-        """Return the positions of operands and of results."""
+        """Return the window offsets of the operands and of the results."""
         return [*map(self._find, buffers.operands)], [*map(self._find, buffers.results)]
 
     def _find(self, array: Array) -> WindowOffset | None:
-        """The window in which ``array`` lies, and where in this rank's segment."""
+        """Return the window that contains ``array`` and its offset; None if there is none or the array is empty."""
         for window in self._windows if array.nbytes else ():
             offset = window.offset_of(array)
             if offset is not None:
@@ -290,7 +319,11 @@ class NodeMemory:
 def _member(
     binding: Binding, rank: int, control: SharedWindow, record: BoundRecord
 ) -> MemberMemory:
-    """Return the memory of member ``rank``: its arrays at the offsets it has sent, in the windows of this rank's."""
+    """Return the memory of member ``rank``, as addresses in this process.
+
+    ``control`` is the window of the control memory. The arrays lie at the offsets of ``record``, which the member has
+    sent, in the windows in which this rank's arrays lie.
+    """
     counter = control.address(rank, record.control)
     slots: tuple[int, ...] = ()
     if binding.slot_bytes:
@@ -312,10 +345,14 @@ def _by_messages(
     buffers: Buffers,
     is_shared_in_group: bool,
 ) -> BoundCollective:
-    """Members that reach memory together must not write there before all have started, which messages do not say."""
+    """Bind by messages. Results that members share are written to staging first and copied at the end of each run.
+
+    A member must not write to shared memory before all members have started, which messages alone do not guarantee.
+    Raises RunError for a rooted collective with shared results.
+    """
     if not is_shared_in_group:
         return make(buffers, ())
-    if collective.rooted:  # its root is done before the others start
+    if collective.rooted:  # the root may be done before the others start
         raise RunError(
             f"{name}: carried by messages, it cannot write to memory that ranks hold together"
         )

@@ -1,24 +1,28 @@
-"""Protocols in which a collective's actions run over memory that all members of its group reach.
+"""Protocols that run a collective's actions over memory that all members of its group can access.
 
-Two protocols. *Through slots*, for small operands: each member copies its operands to a slot of its own and signals;
-when all have, it reads everyone's slot. One barrier, and no member accesses another's buffers. Slots take turns: who
-writes a slot for run r+2 has seen every reader's signal of run r+1, which came after its reading in run r.
+*Through slots*, for small operands: each member copies its operands to a slot of its own and signals. When all members
+have signalled, each reads the slots of the others. The protocol needs one barrier, and no member accesses the buffers
+of another. Two slots alternate: a member writes a slot for run r+2 only after it has seen the signals of all readers in
+run r+1, which they gave after they had read the slot in run r.
 
-*In place*, for large ones: members meet, read each other's operands where they lie, and meet again before anyone goes
-on, so that buffers are in use exactly from start to done. In an all-reduce each member reduces one part of the
-elements, once, and writes it to everyone's result: identical bits, and 1/n of the work.
+*In place*, for large operands: members wait for each other, read each other's operands directly, and wait for each
+other again before any of them continues. The buffers are therefore in use exactly from start to done. In an all-reduce
+each member reduces one part of the elements, once, and writes it to the results of all members: the results have
+identical bits, and each member does 1/n of the work.
 
     in place, member 1 of 4:   signal 1 | await all | reduce part 1 of the operands into part 1 of all results |
                                signal 2 | await all
 
-Less moves in place where arrays lie well. In an all-to-all whose results are its operands members swap what they have
-for each other: no copies elsewhere. In such a permute each member of a route (a ring, say) moves one part of everyone's
-bytes one place on. An operand of an all-gather that lies in the result, as the member's own tile, stays there;
-a reduce-scatter's result may take the place of the operand's own part.
-*Results that members hold together*, in the very same memory, are written once: each member of an all-gather brings
-its own tile. Their addresses tell. All members meet before anyone writes there, since the others may still read what
-the memory held. Through slots everyone writes all of it, the same bits: the one barrier has shown that all have
-started, and whoever is late with that has not yet come to the next collective there.
+In place, some overlaps of operands and results save copies. If the results of an all-to-all are its operands, pairs of
+members swap their blocks. If the results of a permute are its operands, each member of a route (a ring, for example)
+moves one part of every member's bytes to the next member. An operand of an all-gather that is the member's own tile of
+the result is not copied; a result of a reduce-scatter may be the member's own part of the operand.
+
+*Shared results*, which several members hold in the same memory, are recognized by equal addresses. In place they are
+written once: each member of an all-gather writes its own tile. All members wait for each other before any of them
+writes, since the others may still read the previous contents. Through slots every member writes the entire result, with
+equal bits. This is safe: the barrier has shown that all members have started, and a member that is still writing has
+not yet started the next collective on that memory.
 """
 
 from __future__ import annotations
@@ -42,9 +46,11 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class MemberMemory:
-    """One member's memory as this process sees it. ``slots``: two, each for all its operands; empty where unused.
+    """Addresses, in this process, of the memory of one member.
 
-    ``results``: 0 for an array that no other member writes, through slots.
+    ``counter`` is the word that counts the member's signals. ``operands`` and ``results`` are the addresses of its
+    arrays. ``slots`` are the addresses of two slots, each of which holds all its operands; empty if slots are not used.
+    Through slots, the addresses of another member's arrays may be 0, because they are not accessed.
     """
 
     counter: int
@@ -60,9 +66,10 @@ def action_program(
     members: Sequence[MemberMemory],
     staging: Addresses | None = None,
 ) -> CollectiveProgram:
-    """Return the actions of member ``index``: through slots if members have some, otherwise in place.
+    """Return the actions of member ``index``: through slots if the members have slots, otherwise in place.
 
-    ``staging``: this process's own memory for each result, where ``needs_staging``.
+    ``buffers`` are the member's own arrays, and ``members`` the memory of all members in group order. ``staging`` holds
+    the address of private memory for each result; it is required if ``needs_staging`` returns True.
     """
     if len(members) == 1:
         actions = tuple(_alone(collective, buffers, members[0], staging))
@@ -75,7 +82,7 @@ def action_program(
 
 
 def needs_staging(collective: Collective, index: int, buffers: Buffers) -> bool:
-    """Return whether a result lies on an operand that is still read when member ``index`` writes it in place."""
+    """Return whether a result of member ``index`` overlaps an operand that is still read when it is written."""
     if collective.overwrites_operands(buffers):
         return False
     own = [(k, k) for k in own_tiles(collective, index, buffers)]
@@ -84,10 +91,10 @@ def needs_staging(collective: Collective, index: int, buffers: Buffers) -> bool:
 
 
 def own_tiles(collective: Collective, index: int, buffers: Buffers) -> list[int]:
-    """Return the numbers of the arrays of which member ``index`` has its own tile at its place in the whole.
+    """Return the numbers k for which operand k or result k is the own tile of member ``index`` inside the other one.
 
-    An all-gather's operand lies so in its result; a reduce-scatter's result takes the place of the part that no other
-    member reads.
+    This is the case for an operand of an all-gather that lies at the member's position in the result, and for a result
+    of a reduce-scatter that lies at the member's position in the operand, a part that no other member reads.
     """
     found = []
     for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=False)):
@@ -104,6 +111,7 @@ def own_tiles(collective: Collective, index: int, buffers: Buffers) -> list[int]
 def _alone(
     collective: Collective, buffers: Buffers, own: MemberMemory, staging: Addresses | None
 ) -> Iterator[CollectiveAction]:
+    """Yield the actions of a group of one member."""
     yield from collective.shared_transfer(Ends(0, buffers, [own.operands], staging or own.results))
     if staging is not None:
         yield from copies(staging, own.results, buffers.results)
@@ -116,6 +124,7 @@ def _through_slots(
     members: Sequence[MemberMemory],
     turn: int,
 ) -> Iterator[CollectiveAction]:
+    """Yield the actions of member ``index`` through slots. ``turn`` selects the slot, 0 or 1."""
     operands = [
         [member.slots[turn] + offset for offset in buffers.operand_offsets] for member in members
     ]
@@ -136,6 +145,7 @@ def _in_place(
     members: Sequence[MemberMemory],
     staging: Addresses | None,
 ) -> Iterator[CollectiveAction]:
+    """Yield the actions of member ``index`` in place. With ``staging``, results are copied after the last wait."""
     own = members[index]
     operands = [member.operands for member in members]
     sources, readers = collective.awaited_in_place(index, buffers)
@@ -158,6 +168,7 @@ def _in_place(
 def _await(
     collective: Collective, members: Sequence[MemberMemory], peers: Sequence[int], number: int
 ) -> Iterator[CollectiveAction]:
+    """Yield a wait for signal ``number`` of the members ``peers``, if there are any."""
     if peers:
         yield Await(
             tuple(collective.group[i] for i in peers),
@@ -167,7 +178,7 @@ def _await(
 
 
 def _holders(index: int, members: Sequence[MemberMemory]) -> list[list[int]]:
-    """Return for each result of ``index`` the members that have it in the same memory, itself included."""
+    """Return, for each result of member ``index``, the members whose result is the same memory, including ``index``."""
     own = members[index].results
     return [
         [i for i, member in enumerate(members) if member.results[k] == own[k]]
@@ -176,4 +187,5 @@ def _holders(index: int, members: Sequence[MemberMemory]) -> list[list[int]]:
 
 
 def _share_results(index: int, members: Sequence[MemberMemory]) -> bool:
+    """Return whether another member shares a result of member ``index``."""
     return any(len(sharers) > 1 for sharers in _holders(index, members))

@@ -1,14 +1,14 @@
-"""Memory that all ranks of a node map: a segment for each rank, in one mapping.
+"""Memory that all ranks of a node map: one mapping with a segment for each rank.
 
-Several ranks may live in one segment: then that memory is theirs together.
+Several ranks may share one segment, and with it the same memory.
 
-The memory is a file without a name (memfd), which the others open through /proc: so nothing is ever left behind, even
-by SIGKILL, no mount limits its size (a container's /dev/shm has 64 MB), and a rank drops its mapping when it likes, by
-itself: freeing needs no barrier, as an MPI window would. Where that cannot be opened, or memory is short, a file in
-/dev/shm or in the temporary directory takes its place; it has a name only until all have opened it.
+The memory is an unnamed file (memfd), which the other ranks open through /proc. Therefore nothing is left behind, even
+after SIGKILL; no mount limits the size (/dev/shm of a container has 64 MB); and a rank can unmap the memory on its own,
+whereas freeing an MPI window needs a barrier. If the file cannot be opened or memory is short, a file in /dev/shm or in
+the temporary directory replaces it. Such a file has a name only until all ranks have opened it.
 
-Every page is reserved at set-up, by the rank that owns it (so that it lies on that rank's NUMA node; ranks that live
-together reserve equal parts): too little room is an error message there, and never a bus error later.
+Each rank reserves the pages of its segment during set-up, so that they lie on its NUMA node; ranks that share a segment
+reserve equal parts. A shortage of memory is then an error message during set-up instead of a bus error later.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from spmd.lazy_dataclass import dataclass
 
 
 class SharedMemoryProvider(ABC):
-    """Provider of the memory of a window."""
+    """A source of shared memory for windows."""
 
     name: str
 
     @abstractmethod
     def create(self) -> tuple[int, str]:
-        """A new empty file: its descriptor, and a path by which other processes open it. OSError."""
+        """Create an empty file. Returns its descriptor and a path for other processes to open it. Raises OSError."""
 
     @abstractmethod
     def free_bytes(self) -> int:
-        """Return the bytes that may be reserved there now."""
+        """Return the number of bytes that this provider can reserve now."""
 
     @abstractmethod
     def forget(self, path: str) -> None:
-        """Everyone has opened the file: take its name away."""
+        """Remove the name ``path`` of a file that ``create`` made. All ranks must have opened it or given up."""
 
 
 class Memory(SharedMemoryProvider):
-    """Memory of the machine, limited by nothing else."""
+    """Main memory, by memfd. The machine and the container limit its size, but no mount does."""
 
     name = "memory"
 
@@ -60,7 +60,7 @@ class Memory(SharedMemoryProvider):
         return descriptor, f"/proc/{os.getpid()}/fd/{descriptor}"
 
     def free_bytes(self) -> int:
-        """Return the bytes that the kernel can give without swapping and that the container may still take."""
+        """Return the bytes that the kernel can provide without swapping and that the container's limit leaves."""
         available = Path("/proc/meminfo").read_text(encoding="ascii").partition("MemAvailable:")[2]
         free = int(available.split()[0]) * 1024
         group = Path("/sys/fs/cgroup")
@@ -72,11 +72,11 @@ class Memory(SharedMemoryProvider):
         return free if limit == "max" else min(free, int(limit) - int(used))
 
     def forget(self, path: str) -> None:
-        """It never had a name of its own."""
+        """Do nothing: a memfd has no name in a file system."""
 
 
 class Directory(SharedMemoryProvider):
-    """A file in ``path``, which is a file system in memory or on a disk."""
+    """Files in the directory ``path``, whose file system may be in memory or on a disk."""
 
     def __init__(self, path: str) -> None:
         self.name = path
@@ -93,10 +93,10 @@ class Directory(SharedMemoryProvider):
 
 
 class TemporaryDirectory(Directory):
-    """Directory of temporary files. Python finds it by writing one, so it is asked only when it is needed."""
+    """The directory of temporary files. Python finds it by writing a file, so it is determined on first use."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Do nothing: ``name`` is determined on first use."""
 
     @cached_property
     def name(self) -> str:  # type: ignore[override]
@@ -104,16 +104,18 @@ class TemporaryDirectory(Directory):
 
 
 def default_providers() -> tuple[SharedMemoryProvider, ...]:
+    """Return the providers of shared memory, in order of preference."""
     return (Memory(), Directory("/dev/shm"), TemporaryDirectory())  # noqa: S108
 
 
 @dataclass(frozen=True)
 class SharedWindow:
-    """This process's mapping of a node's segments.
+    """This process's mapping of the segments of a node's ranks.
 
-    ``starts``: where each rank's segment begins; at the same place for those that live in one. ``own``: this rank's
-    segment, zeros at first. The mapping lives as long as somebody holds an array in it; a window itself does not keep
-    it.
+    ``number`` counts the windows of a rank from 1. ``base`` is the address of the mapping in this process. ``starts``
+    maps each rank to the offset in bytes of its segment; ranks that share a segment have equal offsets. ``own_start``
+    and ``own_bytes`` are the offset and the requested size of this rank's segment. The mapping exists as long as an
+    array refers to it: a window holds only a weak reference.
     """
 
     number: int
@@ -126,29 +128,30 @@ class SharedWindow:
 
     @property
     def is_alive(self) -> bool:
+        """Return whether the memory is still mapped."""
         return self.mapping() is not None
 
     def address(self, rank: int, offset: int = 0) -> int:
-        """Return the address of byte ``offset`` of ``rank`` in this process."""
+        """Return the address, in this process, of byte ``offset`` of the segment of ``rank``."""
         return self.base + self.starts[rank] + offset
 
     def sharers(self, rank: int) -> Group:
-        """Return the ranks in ``rank``'s segment, itself included."""
+        """Return the ranks that share the segment of ``rank``, including ``rank``."""
         return tuple(r for r, start in self.starts.items() if start == self.starts[rank])
 
     def is_shared_in(self, group: Group) -> bool:
-        """Return whether two of ``group`` live in one segment."""
+        """Return whether at least two ranks of ``group`` share a segment."""
         starts = [self.starts[rank] for rank in group if rank in self.starts]
         return len(set(starts)) < len(starts)
 
     def segment(self, rank: int, num_bytes: int) -> Array:
-        """The first bytes of ``rank``'s segment."""
+        """Return the first ``num_bytes`` bytes of the segment of ``rank`` as uint8. The window must be alive."""
         mapping = self.mapping()
         assert mapping is not None, "somebody holds an array of the window"
         return np.frombuffer(mapping, np.uint8)[self.starts[rank] :][:num_bytes]
 
     def offset_of(self, array: Array) -> int | None:
-        """Return the offset of ``array`` in this rank's segment; None if it does not lie in it."""
+        """Return the offset in bytes of ``array`` in this rank's segment; None if the array is not contained in it."""
         offset = array.ctypes.data - self.base - self.own_start
         inside = self.is_alive and offset >= 0 and offset + array.nbytes <= self.own_bytes
         return offset if inside else None
@@ -163,12 +166,14 @@ def open_window(
     providers: Sequence[SharedMemoryProvider],
     home: int | None = None,
 ) -> tuple[SharedWindow, Array]:
-    """A window in the first place that serves every node, and this rank's segment of it.
+    """Open a window in memory of the first of ``providers`` that works on every node.
 
-    Every rank of the world calls it, each for as many bytes as it wants. RunError, on all alike, with every place's
-    reason where none will do.
+    Every rank of the world must call this function at the same time. Each rank chooses its own ``num_bytes``.
+    ``exchange`` gathers bytes from all ranks, and ``number`` becomes the window's number. ``home`` is the rank of this
+    node whose segment this rank shares; by default the rank has its own segment.
 
-    home: the rank of this node in whose segment this one lives; by default it has one of its own.
+    Returns the window and this rank's segment, which is filled with zeros. Raises RunError, on every rank, with the
+    reason of each provider if none works.
     """
     wanted = -(-max(num_bytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
     reasons = []
@@ -196,7 +201,7 @@ def open_window(
 
 @dataclass(frozen=True)
 class _Layout:
-    """Segments of the ranks: where each begins, and its bytes, in whole pages."""
+    """Offsets and sizes in bytes of the ranks' segments, in whole pages. ``total`` is the size of the window."""
 
     starts: dict[int, int]
     sizes: dict[int, int]
@@ -204,7 +209,7 @@ class _Layout:
 
     @staticmethod
     def of(wishes: Mapping[int, Mapping[str, str | int]]) -> _Layout:
-        """One segment after the other, each as large as the largest wish of those who live there."""
+        """Lay out the segments consecutively. Each is as large as the largest request of the ranks that share it."""
         homes = {rank: int(wish["home"]) for rank, wish in wishes.items()}
         sizes = dict.fromkeys(homes, 0)
         for rank, home in homes.items():
@@ -217,8 +222,8 @@ class _Layout:
         )
 
     def share_of(self, rank: int) -> tuple[int, int]:
-        """Return the offset and the bytes of the pages that ``rank`` reserves: an equal part of a segment that several
-        ranks share."""
+        """Return the offset and the size in bytes of the pages that ``rank`` reserves. Ranks that share a segment
+        reserve equal parts of it."""
         start, pages = self.starts[rank], self.sizes[rank] // mmap.PAGESIZE
         sharers = [other for other, begin in self.starts.items() if begin == start]
         index, count = sharers.index(rank), len(sharers)
@@ -228,7 +233,11 @@ class _Layout:
 
 @dataclass(frozen=True)
 class _SharedFile:
-    """A file that the node's first rank has made: what it tells the others, or why there is none."""
+    """The file that the first rank of the node has created for a window.
+
+    ``description`` holds the data that the other ranks need to open the file, or the error if it was not created. The
+    descriptor is None in the latter case.
+    """
 
     provider: SharedMemoryProvider
     description: dict[str, str | int]
@@ -236,6 +245,7 @@ class _SharedFile:
 
     @staticmethod
     def make(provider: SharedMemoryProvider) -> _SharedFile:
+        """Create a file from ``provider``. An error is recorded in the description instead of raised."""
         try:
             descriptor, path = provider.create()
             status = os.fstat(descriptor)
@@ -249,6 +259,7 @@ class _SharedFile:
             return _SharedFile(provider, {"error": str(error)})
 
     def withdraw(self) -> None:
+        """Remove the file's name and close this descriptor; mappings of the file stay valid."""
         if self.descriptor is not None:
             self.provider.forget(str(self.description["path"]))
             os.close(self.descriptor)
@@ -257,7 +268,7 @@ class _SharedFile:
 def _map(
     provider: SharedMemoryProvider, description: dict[str, str | int], layout: _Layout, rank: int
 ) -> tuple[mmap.mmap | None, str]:
-    """This rank's mapping of the offered file, or None and why there is none."""
+    """Map the file of ``description`` and reserve this rank's pages. Returns (mapping, "") or (None, reason)."""
     total = layout.total
     if "error" in description:
         return None, f"{provider.name}: {description['error']}"
