@@ -15,7 +15,7 @@ from spmd.errors import RunError
 
 _BLOCKED = int(RunStatus.BLOCKED)
 _TURNS = 30
-"""Looks at who is late, the core given up before each, until a wait is a long one."""
+"""Polls, each after a yield of the core, before a wait is treated as long."""
 
 
 class NativeCollective:

@@ -19,7 +19,7 @@ from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 
 Message: TypeAlias = tuple[int, Array]
-"""The member at the other end, and the bytes that go there or come from there: a C-contiguous array."""
+"""The member at the other end, and the C-contiguous array that is sent or received."""
 
 
 @dataclass(frozen=True, eq=False)

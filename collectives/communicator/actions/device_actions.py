@@ -52,7 +52,7 @@ class NcclOperation(IntEnum):
 
 
 _FLOAT8_SINCE = 22400
-"""NCCL's version from which on it has 8-bit floats."""
+"""First NCCL version with 8-bit floats."""
 
 _TYPES = {
     PrimitiveType.S8: NcclType.INT8,

@@ -39,7 +39,7 @@ from collectives.communicator.group import Array
 from spmd.lazy_dataclass import dataclass
 
 Staging: TypeAlias = Mapping[int, Array]
-"""Staging of each local member, the member itself included, as bytes; by member."""
+"""Staging of each local member, the member itself included: arrays of bytes, keyed by member."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class GroupNodes:
 
 
 ROUND_BYTES = 1 << 16
-"""Bytes that a node's link carries in the time of one more round of messages: some 10 us at 50 Gb/s."""
+"""Bytes that a node's link carries in the time of one further round of messages (about 10 us at 50 Gb/s)."""
 
 
 class HierarchicalAlgorithm(ABC):

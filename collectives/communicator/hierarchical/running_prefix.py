@@ -34,7 +34,7 @@ from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 
 CHUNK_BYTES = 1 << 18
-"""Of a member's share that goes in one message; fewer would be latency, more would leave links idle."""
+"""Bytes of a member's share that travel in one message. Smaller chunks add latency; larger ones leave links idle."""
 
 MAX_CHUNKS = 32
 

@@ -48,10 +48,10 @@ from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
 
 BATCH_BYTES = 1 << 14
-"""Up to this many bytes for each member an all-to-all is batched: a message costs more than a copy there."""
+"""All-to-alls of at most this many bytes per member are batched, since a message costs more than a copy."""
 
 _SPLIT_BYTES = 1024
-"""Least bytes of rows of which each of two members swaps one half; shorter rows are dealt out whole."""
+"""Minimum bytes of a row of which two members swap one half each; shorter rows are divided by number."""
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,9 @@ class LoopbackWorld:
         with self._lock:
             key = (self._calls[rank], group)
             self._calls[rank] += 1
-            memory, takers = self._shared.setdefault(key, (private_memory(num_bytes), set()))
+            if key not in self._shared:
+                self._shared[key] = (private_memory(num_bytes), set())
+            memory, takers = self._shared[key]
             takers.add(rank)
             if takers == set(group):
                 del self._shared[key]

@@ -12,8 +12,11 @@ from bound_collectives import run_collective
 from collective_scenarios import SCENARIOS
 from loopback_ranks import run_ranks
 
+import collectives.communicator.loopback.communicator as loopback_communicator
 from collectives.communicator.actions.engine import CollectiveEngine
 from collectives.communicator.actions.shared_actions import CollectiveProgram
+from collectives.communicator.actions.shared_buffers import private_memory
+from collectives.communicator.group import Array
 from collectives.communicator.kinds.all_gather import AllGather
 from collectives.communicator.kinds.all_reduce import AllReduce
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
@@ -77,6 +80,18 @@ def test_a_finished_group_leaves_its_memory_to_its_members() -> None:
         return comm.world._shared
 
     assert run_ranks(3, program)[0] == {}
+
+
+def test_shared_memory_is_allocated_by_one_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocated: list[int] = []
+
+    def allocate(num_bytes: int) -> Array:
+        allocated.append(num_bytes)
+        return private_memory(num_bytes)
+
+    monkeypatch.setattr(loopback_communicator, "private_memory", allocate)
+    run_ranks(3, lambda comm: comm.allocate_shared(100, (0, 1, 2)))
+    assert allocated == [100]
 
 
 def test_different_sizes_of_one_memory_are_refused() -> None:
