@@ -1,4 +1,4 @@
-"""The pass that fuses instructions into kernels, in the order of the time that each fusion saves on a machine."""
+"""Fuse instructions into kernels, in the order of the time that each fusion saves on a machine."""
 
 from __future__ import annotations
 
