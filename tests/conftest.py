@@ -18,6 +18,7 @@ from spmd.hlo import HloModule
 from spmd.passes import pipeline
 from spmd.passes.interface import HloPass, PassResult
 from spmd.verifier import verify
+from tests import time_limit
 from tests.paths import CASES, TESTS
 
 # How long an example takes says more of what else the machine does.
@@ -39,6 +40,11 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The rules of the house come first, so that one of pytest-xdist's processes reads all sources, not each of them."""
+    items.sort(key=lambda item: item.path.name != "test_house.py")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Machine code is kept for as long as the tests run, in a folder that pytest-xdist's workers inherit.
 
@@ -57,10 +63,32 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(remove)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> bool | None:
+    """One thread watches all tests: pytest-timeout would start one for each."""
+    return time_limit.begin(item, settings)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_cancel_timer() -> bool | None:
+    return time_limit.end()
+
+
 @pytest.fixture(scope="session")
 def cases() -> Path:
     """The folder of the copied corpus cases: NAME/{module.hlo, inputs.npz, expected.npz, case.json}."""
     return CASES
+
+
+@pytest.fixture
+def own_objects_alone_are_collected() -> Iterator[None]:
+    """Collections traverse what the test has made, not the millions of objects that the process holds: a second each.
+
+    For tests that compile no program, which would count the frozen objects.
+    """
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

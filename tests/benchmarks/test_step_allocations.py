@@ -53,6 +53,7 @@ def test_the_counter_sees_arrays_and_their_sizes(tmp_path: Path) -> None:
     assert int(done.stdout) == 7
 
 
+@pytest.mark.usefixtures("own_objects_alone_are_collected")
 def test_what_stays_and_what_comes_and_goes_are_told_apart() -> None:
     kept: list[Any] = []
     counted = Counted(1)

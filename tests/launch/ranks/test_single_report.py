@@ -30,6 +30,7 @@ def claimed_by_another_process(launcher: ProcessId) -> bool:
     return done.stdout.strip() == "True"
 
 
+@pytest.mark.usefixtures("own_objects_alone_are_collected")
 def test_the_first_process_of_a_job_reports_and_keeps_the_name() -> None:
     launcher = ProcessId(os.getpid(), time.monotonic_ns(), 0)
     assert claim_report(launcher)

@@ -188,6 +188,7 @@ def test_a_broadcast_by_messages_is_refused_in_memory_of_the_group() -> None:
     run_shared_memory_ranks(2, program)
 
 
+@pytest.mark.usefixtures("own_objects_alone_are_collected")
 def test_memory_of_a_dropped_array_is_not_taken_for_a_window() -> None:
     def program(comm: SharedMemoryRank) -> list[str]:
         comm.allocate(1 << 20)

@@ -107,6 +107,7 @@ def test_ranks_that_live_in_one_segment_share_it() -> None:
     ]
 
 
+@pytest.mark.usefixtures("own_objects_alone_are_collected")
 def test_memory_is_free_when_its_last_array_is() -> None:
     def program(comm: LoopbackCommunicator) -> None:
         window, own = opened(comm, 1000, Memory())

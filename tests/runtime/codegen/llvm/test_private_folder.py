@@ -131,8 +131,8 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@pytest.mark.usefixtures("own_objects_alone_are_collected")
 def test_the_descriptor_is_closed_with_the_folder(parent: Path) -> None:
-    gc.collect()  # what other tests of this process have left open is none of this one's
     before = descriptors()
     opened = PrivateFolder.open(parent / "own")
     assert descriptors() == before + 1

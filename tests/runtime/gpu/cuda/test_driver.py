@@ -128,6 +128,7 @@ def test_a_batch_by_pointers(cupy: CupyDouble, monkeypatch: pytest.MonkeyPatch) 
     assert arguments[16] == 6
 
 
+@pytest.mark.usefixtures("own_objects_alone_are_collected")
 def test_memory_beside_a_capture_of_another_device(cupy: CupyDouble) -> None:
     first, second = cuda_driver(), cuda_driver()
     assert first.captures is second.captures  # both on GPU 0
