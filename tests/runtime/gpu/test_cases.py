@@ -8,7 +8,7 @@ import pytest
 
 from launch.checks.expect import check_output, read_expected
 from launch.data.inputs import read_inputs
-from tests.runtime.gpu.compiled_cases import compiled_case
+from tests.runtime.compiled_cases import compiled_case
 from tests.runtime.gpu.doubles.engines import Doubles
 
 NAMES = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from itertools import combinations
@@ -28,6 +27,7 @@ from runtime.gpu.work import HorizontalWork, Work
 from runtime.program.thunks import Thunk
 from spmd.evaluator.evaluator import evaluate
 from spmd.text.parser import parse_module
+from tests.runtime.compiled_cases import compiled_case
 from tests.runtime.gpu.codegen.assembler import accepted, needs_assembler
 from tests.runtime.gpu.codegen.emulator import needs_contexts, run_source
 from tests.runtime.gpu.doubles.engines import devices_of
@@ -147,14 +147,12 @@ def test_timelines_have_every_kernel_by_itself() -> None:
 @pytest.mark.parametrize("name", ["gpt_dp2tp2", "mlp_fsdp8", "kv_decode_dp2tp2", "ring_attention4"])
 def test_steps_that_depend_on_each_other_keep_their_order(name: str, cases: Path) -> None:
     """Every pair is compared, slice by slice, which shares nothing with how commands are moved."""
-    folder = cases / name
-    count = json.loads((folder / "case.json").read_text())["num_partitions"]
-    executable = compile_module(parse_module((folder / "module.hlo").read_text()), count)
+    case = compiled_case(cases / name)
     plans = []
     for graphs in (False, True):
         options = GpuOptions(graphs=graphs)
-        planner = Planner(0, count, ptx_maker(HostDriver()), options=options)
-        plans.append(plan_commands(executable.program.thunks, planner))
+        planner = Planner(0, case.devices, ptx_maker(HostDriver()), options=options)
+        plans.append(plan_commands(case.compiled.program.thunks, planner))
     before, after = map(positions, plans)
     assert before.keys() == after.keys()
     moved = 0

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from launch.pipeline import compile_module
 from runtime.gpu.codegen.ptx_module import ptx_text
 from runtime.gpu.command import traverse_commands
 from runtime.gpu.commands.kernel import PtxCommand
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.ptx import ptx_maker
 from spmd.evaluator.evaluator import evaluate
-from spmd.text.parser import parse_module
+from tests.runtime.compiled_cases import compiled_case
 from tests.runtime.gpu.doubles.engines import devices_of
 from tests.runtime.gpu.doubles.host_driver import HostDriver
 from tests.runtime.programs import ALIASING, assert_same, compiled, module_of, random_inputs
@@ -30,9 +28,7 @@ def test_one_device(name: str) -> None:
 
 
 def test_a_training_step_has_ptx(cases: Path) -> None:
-    folder = cases / "gpt_dp2tp2"
-    count = json.loads((folder / "case.json").read_text())["num_partitions"]
-    executable = compile_module(parse_module((folder / "module.hlo").read_text()), count)
+    executable = compiled_case(cases / "gpt_dp2tp2").executable()
     executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
     devices = devices_of(executable).devices
     commands = [

@@ -42,7 +42,9 @@ class Assembled:
     registers: int
 
 
+@cache
 def assembled(text: str, arch: str) -> Assembled:
+    """What is said of a text: many launches have the same."""
     command = assembler()
     assert command is not None
     with tempfile.TemporaryDirectory() as folder:
