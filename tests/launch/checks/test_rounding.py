@@ -28,6 +28,20 @@ def changed(program: Program, *replacements: tuple[str, str]) -> list[Array]:
     return evaluate(parse_module(text), *program.inputs)
 
 
+#: What programs give with a noise, by their text: many verdicts ask for the same samples.
+_SAMPLES: dict[tuple[str, RoundingNoise | None], list[Array]] = {}
+
+
+def sampled(program: Program, noise: RoundingNoise | None) -> list[Array]:
+    key = program.text, noise
+    if key not in _SAMPLES:
+        tables = noise.tables() if noise else REGISTERED
+        _SAMPLES[key] = evaluate(parse_module(program.text), *program.inputs, tables=tables)
+        for value in _SAMPLES[key]:
+            value.flags.writeable = False
+    return _SAMPLES[key]
+
+
 def judged(
     program: Program,
     got: Sequence[Array],
@@ -42,7 +56,7 @@ def judged(
 
     def sample(noise: RoundingNoise | None) -> list[Array]:
         taken.append(noise)
-        return evaluate(module, *program.inputs, tables=noise.tables() if noise else REGISTERED)
+        return sampled(program, noise)
 
     want = sample(None) if want is None else want
     expected = [

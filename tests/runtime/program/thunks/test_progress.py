@@ -69,13 +69,13 @@ ENTRY main {{
   x = f32[64] parameter(0)
   a = f32[1024,1024] parameter(1)
   b = f32[512,512] parameter(2)
-  before = f32[1024,1024] dot(a, a), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  before = f32[512,512] dot(b, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
   s = f32[64] all-reduce-start(x), channel_id=1, replica_groups={{{{0,1}}}}, use_global_device_ids=true, to_apply=sum
   zero = s32[] constant(0)
 {between}
   d = f32[64] all-reduce-done(s)
-  after = f32[1024,1024] dot(before, a), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
-  ROOT o = (f32[64], f32[1024,1024], f32[]) tuple(d, after, {root})
+  after = f32[512,512] dot(before, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  ROOT o = (f32[64], f32[512,512], f32[]) tuple(d, after, {root})
 }}
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,25 @@ from spmd.shape import PrimitiveType
 
 P = PrimitiveType
 Array = np.ndarray[Any, Any]
+
+
+@lru_cache(64)
+def operand(shape: tuple[int, ...], kind: PrimitiveType, how: str) -> Array:
+    """A ``matrix`` for many products, which none of them may write to."""
+    found = matrix(shape, kind, how)
+    found.flags.writeable = False
+    return found
+
+
+@lru_cache(64)
+def product(
+    kernel: DotKernel, lhs: tuple[tuple[int, ...], str], rhs: tuple[tuple[int, ...], str]
+) -> Array:
+    """NumPy's product of two operands (their shapes, and how they lie) in the kernel's result type."""
+    wide = np.complex128 if kernel.lhs.is_complex else np.float64
+    a = operand(lhs[0], kernel.lhs, lhs[1]).astype(wide)
+    b = operand(rhs[0], kernel.rhs, rhs[1]).astype(wide)
+    return np.matmul(a, b).astype(kernel.result.numpy)
 
 
 def matrix(shape: tuple[int, ...], kind: PrimitiveType, how: str) -> Array:
@@ -43,11 +63,10 @@ def check(
 ) -> None:
     m, k, n = dims
     kernel = DotKernel(batch, m, k, n, *types, compute)
-    lhs = matrix((*batch, m, k), types[0], hows[0])
-    rhs = matrix((*batch, k, n), types[1], hows[1])
+    lhs = operand((*batch, m, k), types[0], hows[0])
+    rhs = operand((*batch, k, n), types[1], hows[1])
     out = matrix((*batch, m, n), types[2], hows[2])
-    wide = np.complex128 if types[0].is_complex else np.float64
-    want = np.matmul(lhs.astype(wide), rhs.astype(wide)).astype(types[2].numpy)
+    want = product(kernel, ((*batch, m, k), hows[0]), ((*batch, k, n), hows[1]))
     scratch = tuple(np.full(d, np.nan, compute.numpy) for d in kernel.scratch_dims())
     action = CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,), scratch))
     assert isinstance(action, NativeAction) == native

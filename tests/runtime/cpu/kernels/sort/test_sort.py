@@ -12,7 +12,7 @@ from runtime.program.records.reference import ReferenceKernel
 from runtime.program.records.sort import SortKernel
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
-from tests.runtime.programs import compiled, random_inputs
+from tests.runtime.programs import module_of, random_inputs
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 
@@ -22,7 +22,7 @@ def check(
     change: dict[int, NDArray] | None = None,
     method: Method | None = None,
 ) -> None:
-    inputs = random_inputs(compiled(text).module)
+    inputs = random_inputs(module_of(text))
     for number, array in (change or {}).items():
         inputs[number] = array
     kernels = kernels_of(assert_agrees(text, inputs=inputs))
