@@ -12,7 +12,7 @@ import spmd
 from tests.paths import ROOT
 from tests.strategies import generate
 
-SEEDS = 25
+SEEDS = 10
 
 
 def digest() -> str:

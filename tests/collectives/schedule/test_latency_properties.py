@@ -26,7 +26,7 @@ def inputs(rng: np.random.Generator, module: HloModule) -> list[list[np.ndarray]
     ]
 
 
-@pytest.mark.parametrize("seed", range(48))
+@pytest.mark.parametrize("seed", range(20))
 def test_a_schedule_can_run_and_means_the_same(seed: int) -> None:
     rng = np.random.default_rng(seed)
     module = random_program(seed, devices=int(rng.integers(2, 6)))
