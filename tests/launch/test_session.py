@@ -32,13 +32,13 @@ def run_script(ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @needs_mpi
 def test_three_donated_steps_give_the_bits_of_one_process(tmp_path: Path) -> None:
-    done = run_script(4, "train", str(tmp_path / "ranks.npz"))
+    done = run_script(2, "train", str(tmp_path / "ranks.npz"))
     assert done.returncode == 0, done.stderr
     subprocess.run(
         (sys.executable, str(PROGRAM), "train", str(tmp_path / "here.npz")), check=True, timeout=120
     )
     ranks, here = np.load(tmp_path / "ranks.npz"), np.load(tmp_path / "here.npz")
-    assert len(ranks.files) == 74
+    assert len(ranks.files) == 3
     assert {name: ranks[name].tobytes() for name in ranks.files} == {
         name: here[name].tobytes() for name in here.files
     }

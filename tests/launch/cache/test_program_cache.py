@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -231,21 +232,38 @@ def bench(folder: Path, module: Path, *launcher: str) -> dict[str, object]:
     return figures
 
 
-def test_bench_says_whether_the_program_was_compiled(tmp_path: Path) -> None:
-    folder, module = tmp_path / "c", tmp_path / "small.hlo"
+@pytest.fixture(scope="module")
+def benched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder with what one process has compiled, and the module that it compiled."""
+    path = tmp_path_factory.mktemp("benched")
+    folder, module = path / "c", path / "small.hlo"
     module.write_text(TEXT)
     assert bench(folder, module)["cached"] is False
+    return folder, module
+
+
+def copied(folder: Path, to: Path) -> Path:
+    """Return a copy of the folder, with which a test may do what it likes."""
+    shutil.copytree(folder, to)
+    return to
+
+
+def test_bench_says_whether_the_program_was_compiled(
+    benched: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, module = benched
     assert bench(folder, module)["cached"] is True
-    folder.chmod(0o770)  # others may write here
-    assert bench(folder, module)["cached"] is False
+    shared = copied(folder, tmp_path / "c")
+    shared.chmod(0o770)  # others may write here
+    assert bench(shared, module)["cached"] is False
 
 
 @needs_mpi
-def test_ranks_take_what_their_first_finds(tmp_path: Path) -> None:
-    folder, module, ranks = tmp_path / "c", tmp_path / "small.hlo", ("launch", "-n", "2", "--")
-    module.write_text(TEXT)
-    assert bench(folder, module)["cached"] is False
+def test_ranks_take_what_their_first_finds(benched: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, module = benched
+    ranks = ("launch", "-n", "2", "--")
     assert bench(folder, module, *ranks)["cached"] is True, "ranks run the program of one process"
-    for path in folder.iterdir():
+    damaged = copied(folder, tmp_path / "c")
+    for path in damaged.iterdir():
         path.write_bytes(path.read_bytes()[:-1])
-    assert bench(folder, module, *ranks)["cached"] is False
+    assert bench(damaged, module, *ranks)["cached"] is False

@@ -104,18 +104,49 @@ def test_ranks_run_a_saved_executable(executable: Path) -> None:
     assert "all 1 outputs agree on 4 MPI ranks" in done.stdout
 
 
+#: Two devices that exchange their tiles in each of forty trips.
+TURNING = """HloModule turning, num_partitions=2
+more {
+  s = (s32[], f32[4,6]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(40)
+  ROOT l = pred[] compare(i, n), direction=LT
+}
+body {
+  s = (s32[], f32[4,6]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[4,6] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  c = f32[4,6] cosine(x)
+  y = f32[4,6] reverse(c), dimensions={1}
+  ROOT t = (s32[], f32[4,6]) tuple(j, y)
+}
+ENTRY e {
+  x = f32[4,6] parameter(0), sharding={devices=[1,2]<=[2]}
+  zero = s32[] constant(0)
+  s = (s32[], f32[4,6]) tuple(zero, x)
+  w = (s32[], f32[4,6]) while(s), condition=more, body=body
+  ROOT y = f32[4,6] get-tuple-element(w), index=1, sharding={devices=[1,2]<=[2]}
+}
+"""
+
+
 @needs_mpi
 def test_a_timeline_of_all_ranks_on_one_clock(tmp_path: Path) -> None:
-    for run in (partial(spmd, *RANKS), here):
+    turning = tmp_path / "turning.hlo"
+    turning.write_text(TURNING)
+    on_ranks = partial(spmd, "launch", "-n", "2", "--")
+    for run, module, devices in ((on_ranks, turning, 2), (here, MODULE, 4)):
         file = tmp_path / "trace.json"
-        done = run("run", MODULE, "--steps", "2", "--profile", file)
+        done = run("run", module, "--steps", "2", "--profile", file)
         assert done.returncode == 0, done.stderr
         trace = json.loads(file.read_text())
         slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-        assert {event["pid"] for event in slices} == {0, 1, 2, 3}
+        assert {event["pid"] for event in slices} == set(range(devices))
         permutes = [event for event in slices if event["tid"] == 1]
         assert {event["args"]["opcode"] for event in permutes} == {"collective-permute"}
-        assert len(permutes) >= 2 * 4
+        assert len(permutes) >= 2 * devices
         # Nobody can have received (from the rank before, around the ring) what was not sent yet.
         uncertain = 2 * max(trace["otherData"]["clock_uncertainty_us"])
         for name in {event["name"] for event in permutes}:
@@ -125,10 +156,10 @@ def test_a_timeline_of_all_ranks_on_one_clock(tmp_path: Path) -> None:
                     for e in permutes
                     if (e["name"], e["pid"]) == (name, rank)
                 )
-                for rank in range(4)
+                for rank in range(devices)
             ]
             assert len({len(one) for one in flights}) == 1
-            for rank in range(4):
+            for rank in range(devices):
                 for sent, received in zip(flights[rank - 1], flights[rank], strict=True):
                     assert sent[0] <= received[1] + uncertain
         file.unlink()
@@ -173,7 +204,7 @@ def test_tiles_in_one_file_for_each_rank(tmp_path: Path) -> None:
     assert "all 1 outputs agree on 2 MPI ranks" in done.stdout, done.stderr
     done = here("run", module, "--inputs", given, "--expect", expect)
     assert "all 1 outputs agree on 2 devices of this process" in done.stdout, done.stderr
-    (tmp_path / "in.1.npz").unlink()
-    done = spmd(*ranks, "run", module, "--inputs", given)
-    assert done.returncode != 0
+    (tmp_path / "in.1.npz").unlink()  # on ranks: tests/launch/ranks/test_spmd_launch.py
+    done = here("run", module, "--inputs", given)
+    assert done.returncode == 2
     assert "in.1.npz" in done.stderr

@@ -162,15 +162,34 @@ def test_a_calibration_of_another_processor_is_not_found(
     quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A user's folder may be the same on machines that are not."""
+    monkeypatch.setattr(calibrate, "measure", lambda *_: Measurement({}, {}))
+    monkeypatch.setattr(calibrate, "described", lambda *_: machine_named())
     assert main(["calibrate"]) == 0
+    assert machine_here() is not machine_named()
     monkeypatch.setattr(calibrated, "processor_digest", lambda: "another1")
     assert machine_here() is machine_named()
+
+
+#: `spmd` with few and small measurements of a network.
+FEW_MESSAGES = """
+import sys
+from functools import partial
+from launch.__main__ import main
+from launch.cli import calibrate
+calibrate.NetworkSizes = partial(
+    calibrate.NetworkSizes,
+    messages=(1 << 10, 1 << 14), product=64, transfer_seconds=0.001, steps=2, rounds=2,
+)
+sys.exit(main())
+"""
 
 
 def ranks_calibrate(output: Path, *, nodes: bool) -> subprocess.CompletedProcess[str]:
     """nodes: each rank is told to be on one of its own."""
     told = "SPMD_NODE_ID=$OMPI_COMM_WORLD_RANK " if nodes else ""
-    line = f'{told}exec {sys.executable} -m launch calibrate -o "{output}"'
+    program = output.parent / "few_messages.py"
+    program.write_text(FEW_MESSAGES)
+    line = f'{told}exec {sys.executable} "{program}" calibrate -o "{output}"'
     job = MpiJob(2, ("sh", "-c", line))
     return subprocess.run(
         job.arguments(),

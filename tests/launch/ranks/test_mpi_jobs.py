@@ -47,13 +47,13 @@ def said_by_a_rank(errors: str) -> bool:
 
 
 def test_a_job_ends_with_the_largest_code_of_its_ranks_and_no_message() -> None:
-    outcome = run_job(4, "fine")
+    outcome = run_job(2, "fine")
     assert outcome.code == 1
     assert not said_by_a_rank(outcome.errors)
 
 
 def test_different_modules_on_two_ranks() -> None:
-    outcome = run_job(4, "different_modules")
+    outcome = run_job(3, "different_modules")
     assert outcome.code == 2
     message = "spmd: error: ranks do not have the same module: rank 1: sha256 b; the other ranks: sha256 a"
     assert outcome.errors.count(message) == 1
@@ -61,16 +61,16 @@ def test_different_modules_on_two_ranks() -> None:
 
 
 def test_a_rank_that_cannot_set_up() -> None:
-    outcome = run_job(4, "raises_in_setup")
+    outcome = run_job(3, "raises_in_setup")
     assert outcome.code == 3
-    assert outcome.errors.count("spmd: error: [rank 2/4] /data/step.hlo: no such file") == 1
+    assert outcome.errors.count("spmd: error: [rank 2/3] /data/step.hlo: no such file") == 1
     assert "Traceback" not in outcome.errors
 
 
 def test_a_rank_that_raises_while_the_others_wait() -> None:
-    outcome = run_job(4, "raises_while_running")
+    outcome = run_job(3, "raises_while_running")
     assert outcome.code == 3
-    assert "spmd: error: [rank 1/4] fusion.7: out of memory" in outcome.errors
+    assert "spmd: error: [rank 1/3] fusion.7: out of memory" in outcome.errors
     assert "Traceback" not in outcome.errors
     assert outcome.seconds < PROMPT
 
