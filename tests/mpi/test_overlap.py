@@ -20,10 +20,11 @@ pytestmark = pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("spread_comm", ["alone"], indirect=True)
 @pytest.mark.parametrize("name", cases_for(WORLD[1] if WORLD else 0))
 def test_case(name: str, spread_comm: Communicator) -> None:
-    """On links so slow that it pays to hide what there is."""
+    """On links so slow that it pays to hide what there is; the checkers of buffers and schedules look at it."""
     module = load(CASES / name / "module.hlo")
     entry = Entry.of_module(module)
-    options = CompileOptions(machine=machine_named("tcp-cluster{links=0.02,node=1}"))
+    machine = machine_named("tcp-cluster{links=0.02,node=1}")
+    options = CompileOptions(machine=machine, check=True)
     executable = compile_on_first(
         spread_comm, lambda: Compiled(compile_module(module, None, options), "")
     )
