@@ -53,7 +53,7 @@ def closed_is_open() -> AbstractContextManager[None]:
     return method(ValueSharding, "fix", fix)
 
 
-@mutant("a result's annotation is forgotten")
+@mutant("a result's annotation is forgotten", first=2)
 def outputs_forgotten() -> AbstractContextManager[None]:
     return method(EntryBinding, "_output", lambda self, slot, constraint, allowed, is_bound: slot)
 

@@ -35,7 +35,7 @@ def fft_within_tiles() -> AbstractContextManager[None]:
     return _operand_passes(Opcode.FFT)
 
 
-@mutant("rows of a matrix are factored each by itself", "cholesky")
+@mutant("rows of a matrix are factored each by itself", "cholesky", first=1)
 def cholesky_by_rows() -> AbstractContextManager[None]:
     def rule(instruction: Any) -> Any:
         builder = RuleBuilder.for_instruction(instruction)

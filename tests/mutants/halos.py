@@ -45,7 +45,7 @@ def halo_without_drift() -> AbstractContextManager[None]:
     return function(original, cut)
 
 
-@mutant("what lies outside the dimension is what nobody sends: zeros", "reduce_window", first=3)
+@mutant("what lies outside the dimension is what nobody sends: zeros", "reduce_window", first=11)
 def halo_not_filled() -> AbstractContextManager[None]:
     original = halo._received
 

@@ -89,7 +89,11 @@ def regions_do_not_lead() -> AbstractContextManager[None]:
     return function(axis_precedence._leads, lambda instruction, sharding: False)
 
 
-@mutant("free axes at the edge of a manual region stand before the manual ones", "manual_region")
+@mutant(
+    "free axes at the edge of a manual region stand before the manual ones",
+    "manual_region",
+    first=2,
+)
 def free_axes_first() -> AbstractContextManager[None]:
     original = manual_regions.ShapeConversion.rule
 

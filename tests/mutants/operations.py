@@ -57,7 +57,7 @@ def init_counted_twice() -> AbstractContextManager[None]:
     return function(generic._only_first, lambda context, value, axes, identity: value.hlo)
 
 
-@mutant("a contraction over a sharded dimension is not reduced")
+@mutant("a contraction over a sharded dimension is not reduced", first=2)
 def partial_forgotten() -> AbstractContextManager[None]:
     return function(candidates._partial, lambda rule, assignment: ((), None))
 
@@ -193,7 +193,7 @@ def sort_within_tiles() -> AbstractContextManager[None]:
     return entry(SHARDING_RULES, Opcode.SORT, lambda _: rule)
 
 
-@mutant("the owner of an element is looked for from its successor's offset on")
+@mutant("the owner of an element is looked for from its successor's offset on", first=1)
 def owner_one_tile_off() -> AbstractContextManager[None]:
     original = owner.from_offset
 
@@ -205,7 +205,7 @@ def owner_one_tile_off() -> AbstractContextManager[None]:
     return function(original, from_offset)
 
 
-@mutant("devices that do not own an element contribute what they find instead of zero")
+@mutant("devices that do not own an element contribute what they find instead of zero", first=2)
 def every_device_is_owner() -> AbstractContextManager[None]:
     def in_tile(context: Any, position: Any, tile: int) -> Any:
         b = context.builder

@@ -188,7 +188,7 @@ def padded_in_front() -> AbstractContextManager[None]:
     return function(tiles.pad_to, pad_to)
 
 
-@mutant("what is joined too large is trimmed at its low end")
+@mutant("what is joined too large is trimmed at its low end", first=2)
 def trimmed_in_front() -> AbstractContextManager[None]:
     def trim_to(b: Any, x: Any, dims: Any) -> Any:
         if x.dims == dims:
