@@ -13,8 +13,9 @@ from tests.differential.equivalence import Array, Comparison, compare
 from tests.differential.fuzz import failure
 from tests.strategies import generate
 
-#: Seeds of one `make test`; `python -m tests.differential.fuzz --through executed --count 5000` runs more.
-SEEDS = 24
+#: Of the first sixty seeds those whose programs reach fifty lines or more that none before them has reached: 98 % of
+#: what all reach. `python -m tests.differential.fuzz --through executed --count 5000` runs more.
+SEEDS = (*range(16), 17, 18, 21, 22, 24, 27, 31, 32, 35, 39, 52, 58)
 
 
 def check_devices(module: HloModule, num_devices: int, inputs: Sequence[Array]) -> Comparison:
@@ -38,10 +39,10 @@ def check_devices(module: HloModule, num_devices: int, inputs: Sequence[Array]) 
     return compare(module, inputs, wanted, got).require()
 
 
-@pytest.mark.parametrize("start", range(0, SEEDS, 8))
+@pytest.mark.parametrize("start", range(0, len(SEEDS), 7))
 def test_random_programs_run(start: int) -> None:
     failures = {}
-    for seed in range(start, start + 8):
+    for seed in SEEDS[start : start + 7]:
         program = generate(seed)
         found = failure(program.module, program.num_devices, seed, check_devices)
         if found is not None:

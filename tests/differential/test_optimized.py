@@ -29,7 +29,7 @@ def found(seeds: range) -> dict[int, str]:
 
 def test_random_programs() -> None:
     """`python -m tests.differential.fuzz --through optimized --count 20000` runs more."""
-    assert found(range(20)) == {}
+    assert found(range(40)) == {}
 
 
 def maximum_is_minimum(x: HloInstruction, b: Builder) -> HloInstruction:
@@ -38,6 +38,10 @@ def maximum_is_minimum(x: HloInstruction, b: Builder) -> HloInstruction:
 
 def test_a_wrong_identity_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(IDENTITIES, Opcode.MAXIMUM, [maximum_is_minimum])
-    failures = found(range(40))
+    failures: dict[int, str] = {}
+    for seed in range(40):
+        failures |= found(range(seed, seed + 1))
+        if len(failures) == 2:
+            break
     assert failures
     assert all(text.startswith("NotEquivalentError: output") for text in failures.values())
