@@ -14,6 +14,7 @@ from hlo_fixture import HloFixture
 from hypothesis import settings
 
 from launch.cache.cache_folder import VARIABLE, keep_objects
+from runtime.cpu.libraries.blas import set_blas_threads
 from spmd.hlo import HloModule
 from spmd.passes import pipeline
 from spmd.passes.interface import HloPass, PassResult
@@ -89,6 +90,14 @@ def own_objects_alone_are_collected() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _products_take_one_thread() -> None:
+    """Several processes run tests beside each other: threads of each that wait for their share of a product take its
+    time, up to ten times that of the product.
+    """
+    set_blas_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)

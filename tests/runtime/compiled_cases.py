@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 from launch.entry import Entry
@@ -21,23 +21,22 @@ class CompiledCase:
 
     Attributes:
         compiled: For all tests, on the processor: none may change it.
+        saved: The same as it is saved, made before threads ask for it.
     """
 
     compiled: Executable
+    saved: bytes
     devices: int
     entry: Entry
 
-    @cached_property
-    def _saved(self) -> bytes:
-        return save_bytes(self.compiled)
-
     def executable(self) -> Executable:
         """Return one of the caller's own, as it is saved and loaded again."""
-        return load_bytes(self._saved, "the case")
+        return load_bytes(self.saved, "the case")
 
 
 @cache
 def compiled_case(folder: Path) -> CompiledCase:
     devices = json.loads((folder / "case.json").read_text())["num_partitions"]
     module = parse_module((folder / "module.hlo").read_text())
-    return CompiledCase(compile_module(module, devices), devices, Entry.of_module(module))
+    compiled = compile_module(module, devices)
+    return CompiledCase(compiled, save_bytes(compiled), devices, Entry.of_module(module))
