@@ -106,7 +106,7 @@ class HostFeeds:
     def __init__(self, infeed: Infeed | None, outfeed: Outfeed | None, own: range) -> None:
         """``own``: the devices that this process runs."""
         self.outfeed = outfeed
-        #: By device, in the order in which it gave them.
+        #: Arrays that each device has given at outfeeds, in the order of execution.
         self.given: dict[int, list[Given]] = {device: [] for device in own}
         self._source = _source_of(infeed)
         self._lock = threading.Lock()

@@ -47,7 +47,7 @@ def stays_in_place(x: HloInstruction, user: HloInstruction) -> bool:
     return user.opcode is Opcode.REVERSE and all(seen.dims[d] == 1 for d in _dimensions(user))
 
 
-#: Most elements of a reduction that are followed one by one.
+#: Largest number of elements of a reduction for which the location of each element is computed.
 _FEW = 8
 
 SubDimension: TypeAlias = tuple[int, int]

@@ -14,8 +14,8 @@ from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape
 
-#: Non-elementwise operations that may overwrite operands: each result the operand of its number. A
-#: triangular solve may overwrite its right-hand side (below).
+#: Non-elementwise operations that may overwrite operands: result i may overwrite operand i. A triangular solve may
+#: overwrite its right-hand side (below).
 _IN_PLACE = frozenset(
     {
         Opcode.ALL_REDUCE,
@@ -28,7 +28,8 @@ _IN_PLACE = frozenset(
     }
 )
 
-#: Most locations that the elements of one operand have in one value: in more they are taken for moved.
+#: Largest number of locations that the elements of one operand may have in one value. If there are more, the elements
+#: count as moved.
 _MOST_LOCATIONS = 32
 
 

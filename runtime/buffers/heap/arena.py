@@ -30,8 +30,8 @@ class Interval:
 class Fit(Enum):
     """Choice among the gaps that hold an interval."""
 
-    BEST = "best fit"  # the tightest one
-    FIRST = "first fit"  # the lowest one
+    BEST = "best fit"  # the smallest gap
+    FIRST = "first fit"  # the lowest gap
 
 
 class Arena:

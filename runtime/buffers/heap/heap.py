@@ -29,15 +29,15 @@ from spmd.lazy_dataclass import dataclass
 from spmd.limits import out_of_memory
 from spmd.literal import NDArray
 
-#: Most intervals that greedy packings place, and again promotions, and most packings that these
-#: make; at least one packing is made.
+#: The greedy packings together place at most MOST_PLACEMENTS intervals, and so do the promotions; each of the two makes
+#: at most MOST_ROUNDS packings, and at least one.
 MOST_PLACEMENTS, MOST_ROUNDS = 20_000, 200
-#: A packing is as good as the bound if it takes less than this many bytes more, and at most this part
-#: more: alignment may cost that, and large programs need not try orders for it.
+#: A packing counts as optimal if it exceeds the lower bound by less than EXACT_BYTES and by at most the fraction
+#: EXACT_SHARE. Alignment may cost that much, and large programs need not try more orders to save it.
 EXACT_BYTES, EXACT_SHARE = 64, 1 / 200
-#: Greedy packings are good enough if they exceed the bound by at most this part of it.
+#: Greedy packings are good enough if they exceed the lower bound by at most this fraction of it.
 GOOD_SHARE = 1 / 50
-#: Steps of a search per interval, and the largest number of intervals that is searched.
+#: Number of steps of a search per interval, and the largest number of intervals for which there is a search.
 SEARCH_STEPS, MOST_SEARCHED = 6, 400
 
 

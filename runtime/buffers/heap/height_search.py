@@ -24,7 +24,7 @@ from spmd.lazy_dataclass import dataclass
 class Preference(Enum):
     """Order among intervals that could lie equally low."""
 
-    TIGHTEST = "tightest first"  # the one whose section has least room left
+    TIGHTEST = "tightest first"  # the interval whose section has the least room left
     LARGEST = "largest area first"
 
 

@@ -33,7 +33,7 @@ class WorkerWord(IntEnum):
     SPINS = 2  # polls of a wait, if the worker has one table
     ROUNDS = 3  # rounds without progress before the core is yielded between rounds
     YIELDS = 4  # rounds with a yield before the worker returns
-    CURRENT = 5  # index of the table at which it stopped
+    CURRENT = 5  # index of the table at which the worker stopped
     SPIN_LIMIT = (
         6  # polls for the next step before the thread sleeps; it yields the core in the second half
     )

@@ -17,7 +17,7 @@ FUNCTION = "spmd_integer_dot"
 
 
 class IntegerDotAlgorithm(Enum):
-    """Algorithm, by the contiguous runs that its innermost loop needs."""
+    """Algorithm of an integer product. The algorithms differ in which matrices must have contiguous rows or columns."""
 
     ROWS = "rows"
     """Rows of rhs and result: rows of rhs, times an element of lhs, are accumulated."""
