@@ -206,8 +206,9 @@ class Jit:
         return NativeLibrary(code, link, (self, symbols, *keep), key, source)
 
     def listing(self, ir: str, passes: Passes) -> tuple[str, str]:
-        """Return the optimized IR of ``ir``, and the assembly of its machine code. Raises CodegenError if LLVM rejects
-        ``ir``.
+        """Return the optimized IR of ``ir``, and the assembly of its machine code.
+
+        Raises CodegenError if LLVM rejects ``ir``.
         """
         return self.compiler.listing(ir, passes)
 
