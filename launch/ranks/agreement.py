@@ -18,7 +18,7 @@ from spmd.limits import as_out_of_memory
 Result = TypeVar("Result")
 
 _MADE = b"made"
-"""Prefix of rank 0's result; a report of its error begins with a brace."""
+"""Prefix of the message with rank 0's result. A message that reports an error begins with a brace instead."""
 
 
 class AgreedError(SpmdError):

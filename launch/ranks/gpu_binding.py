@@ -16,16 +16,20 @@ from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 
 COLLECTIVES_VARIABLE = "SPMD_GPU_COLLECTIVES"
-"""``nccl``: through NCCL, also where ranks share a GPU; ``host``: through the hosts; unset: whichever is best."""
+"""Variable that selects the transport between GPUs.
+
+``nccl``: NCCL, even if ranks share a GPU. ``host``: copies through the hosts. Unset: NCCL if every rank has the same
+version of NCCL and its own GPU, else the hosts.
+"""
 
 _SHARED_GPU_VERSION = 23000
-"""First version of NCCL that supports several ranks on a GPU, if a variable enables it."""
+"""First version of NCCL that supports several ranks on a GPU (NCCL_MULTI_RANK_GPU_ENABLE)."""
 
 _RANKS_ON_A_GPU = 2
 """Largest number of ranks on one GPU that NCCL supports."""
 
 _CTAS_ON_A_SHARED_GPU = 4
-"""Blocks of a collective's kernel: those of all ranks on the GPU have to run at one time."""
+"""Largest number of blocks (CTAs) of a collective's kernel. The blocks of all ranks on a GPU must run concurrently."""
 
 
 @dataclass(frozen=True)

@@ -22,19 +22,20 @@ from spmd.lazy_dataclass import dataclass
 TRACEBACK_VARIABLE = "SPMD_TRACEBACK"
 
 NODE_ID_VARIABLE = "SPMD_NODE_ID"
-"""Tells the nodes of ranks apart, so it may differ."""
+"""Variable that distinguishes nodes with the same host name. It may differ between ranks."""
 
 PLACEMENT_VARIABLE = "SPMD_PLACEMENT"
-"""``off``: ranks run where the launcher and the system put them, each its own steps."""
+"""Variable that, if it is ``off``, leaves ranks on the cores to which the launcher and the system assign them."""
 
 LAUNCHED_VARIABLE = "SPMD_LAUNCHED"
-"""``1``: `spmd launch` started this rank, and reads its exit code (``exit_code_of_rank``)."""
+"""Variable that is ``1`` if `spmd launch` has started this rank and reads its exit code (``exit_code_of_rank``)."""
 
 CHECK_FAILED_ON_RANK = 81
-"""Exit code of a rank on which a check failed: launchers and Python return 1 for failures of their own."""
+"""Exit code of a rank on which a check has failed. It is not 1, which launchers and Python return for other failures.
+"""
 
 _SESSION = re.compile(r"(ompi|prte)\.\d+")
-"""Open MPI's name for the directory of a launcher's session: with the launcher's process number."""
+"""Pattern of the name of Open MPI's session directory, which ends with the launcher's process number."""
 
 _DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 

@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
 
 _REPORT_SECONDS = 2.0
-"""Seconds to wait for another rank's message before this one ends the job."""
+"""Seconds for which a failed rank waits for the report of another rank before it ends the job."""
 
 _BARRIER_SECONDS = 20.0
-"""Seconds for ranks that have agreed on an error to reach the end; then the job ends without the missing ones."""
+"""Seconds in which all ranks that have agreed on an error must end. Then the job is aborted without the missing ranks.
+"""
 
 _END_SECONDS = 30
-"""Seconds for MPI to end this process once it was requested to."""
+"""Seconds after which this process ends even if MPI_Finalize or MPI_Abort has not returned."""
 
 
 def run_rank(world: MpiCommunicator, program: Callable[[MpiCommunicator], int]) -> int:

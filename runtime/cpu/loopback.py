@@ -23,14 +23,14 @@ from runtime.device_program import DeviceProgram
 from runtime.program.kernel import KernelLibrary
 
 _MAX_POLLS = 10_000
-"""Most rounds of polls of a worker's devices, some 350 us, before it gives up its core; each worker has a core.
+"""Most rounds of polls without progress, some 350 us, before a worker yields its core. Each worker has its own core.
 
-This is more than twice the time of a return to Python. With fewer, a worker would return while it waits for one that
-has returned, which would then wait for the first: all short waits would become such returns.
+This is more than twice the time of a return to Python. With fewer rounds, a worker would return to Python while it
+waits for another worker that has returned, and the other would then do the same: all short waits would become returns.
 """
 
 _MOST_MEMORY = 1 << 20
-"""Most bytes of all devices for which threads are added only after the first steps."""
+"""Largest memory of all devices, in bytes, for which a program starts with one thread and adds threads later."""
 
 
 class LoopbackDevices:

@@ -54,7 +54,10 @@ def stays_in_place(x: HloInstruction, user: HloInstruction) -> bool:
 _FEW = 8
 
 SubDimension: TypeAlias = tuple[int, int]
-"""Size, and the stride in elements of the first array; a reversed one has a negative stride, repeated ones 0."""
+"""Size of a sub-dimension, and its stride in the array that the elements come from, in elements.
+
+The stride is negative if the elements are reversed, and 0 if they are repeated.
+"""
 
 
 @dataclass(frozen=True)

@@ -37,19 +37,24 @@ class Passes(Enum):
     """Optimization level of IR. All levels inline functions marked ``alwaysinline``."""
 
     TIDY = "tidy"
-    """Values leave the stack, instructions and branches are combined; loops stay as they are written. For code that is
-    written as it should run, including its vectors. Takes a tenth of the time of the other levels.
+    """Promote stack variables to registers, and combine instructions and branches; leave loops as they are.
+
+    It is for code that is already written in vectors and blocks, and takes a tenth of the compile time of VECTORIZE.
     """
     CALL = "call"
-    """TIDY, and machine code is made without optimization, in a fifth of the time. For code that calls other code,
-    such as the loop over thunks: 15.7 ns a thunk instead of 14.7 (benchmarks/native/dispatch.py).
+    """Run the passes of TIDY, then generate machine code without optimization, in a fifth of the time.
+
+    It is for code that mainly calls other code, such as the loop over thunks: 15.7 ns per thunk instead of 14.7 ns
+    (measured: benchmarks/native/dispatch.py).
     """
     VECTORIZE = "vectors"
-    """Loops over elements become loops over vectors, none is unrolled: memory limits most of them. On x86
-    with AVX2 or AVX-512 the project's vectorizer writes them, and they are only tidied (vectorizer/loops.py).
+    """Vectorize loops over elements, without unrolling, because memory limits the speed of most of them.
+
+    On x86 with AVX2 or AVX-512 the project's vectorizer rewrites the loops that it supports (vectorizer/loops.py); code
+    that it has rewritten then gets the passes of TIDY. All other code gets LLVM's passes and loop vectorizer.
     """
     UNROLL = "unroll"
-    """VECTORIZE, and loops are unrolled: for those that compute more than they load."""
+    """Vectorize and unroll loops by LLVM's passes. It is for loops that compute more than they load."""
 
     @property
     def codegen_level(self) -> int:

@@ -36,13 +36,13 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "LLJIT_Dylib_Tracker_Dispose": (c_bool, (c_void_p, c_void_p)),
     "LLJIT_Link": (c_void_p, (c_void_p, c_char_p, *(3 * (c_void_p, c_size_t)), c_void_p)),
 }
-"""Result and arguments by name, without the prefix that all of llvmlite's functions have.
+"""Result and argument types of llvmlite's C functions, by name without the prefix ``LLVMPY_``.
 
-Pointers to LLVM's objects, to arrays and to strings that are written are ``c_void_p``.
+Pointers to LLVM's objects, to arrays and to output strings are ``c_void_p``.
 """
 
 _OBJECT, _LIBRARY = 2, 3
-"""Kinds of what is linked: an object file's bytes; a library, of which the one without a name is this process."""
+"""Kinds of an element to link: the bytes of an object file, or a shared library; an empty name is this process."""
 
 
 class _Element(ctypes.Structure):

@@ -29,15 +29,20 @@ class Innermost(Enum):
     """Operation at each position of the index counter. It decides on the meaning of the record's counts and strides."""
 
     ROWS = "rows"
-    """count: bytes of a row, which is contiguous in both arrays."""
+    """Copy a row of ``count`` bytes that is contiguous in both arrays."""
     FILL = "fill"
-    """count: elements. One element is written to consecutive elements."""
+    """Write one element of the source to ``count`` contiguous elements of the target."""
     REVERSED = "reversed"
-    """count: elements, contiguous in the target, and in the source from the last one to the first."""
+    """Copy ``count`` elements that are contiguous in both arrays, in reverse order; the source starts at its last one.
+    """
     STRIDED = "strided"
-    """count: elements, with strides in both arrays."""
+    """Copy ``count`` elements with a stride in each array."""
     TRANSPOSE = "transpose"
-    """[i, j] of ``count`` and ``columns``, contiguous in j, to [j, i]; strides along i and along j."""
+    """Copy element [i, j] of the source to [j, i] of the target, for i < ``count`` and j < ``columns``.
+
+    The source is contiguous along j and has ``source_stride`` along i; the target is contiguous along i and has
+    ``target_stride`` along j.
+    """
 
 
 #: Operations without a loop to be vectorized: by their strides, or because vector code is written here or in the C

@@ -38,11 +38,11 @@ class Lie(Enum):
     """Layout of the elements of a batch in the array."""
 
     ALONG = "along"
-    """Lines are contiguous, and so are the parts of an element."""
+    """The elements of a line are contiguous, and so are the real and the imaginary part of an element."""
     ACROSS = "across"
-    """Lines are adjacent, and so are the parts of an element."""
+    """Equal elements of neighbouring lines are contiguous, and so are the real and the imaginary part of an element."""
     APART = "apart"
-    """Any strides; or there are fewer lines than a vector has lanes."""
+    """The strides are any others, or there are fewer lines than a vector has lanes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,17 @@ class IntegerDotAlgorithm(Enum):
     """Algorithm of an integer product. The algorithms differ in which matrices must have contiguous rows or columns."""
 
     ROWS = "rows"
-    """Rows of rhs and result: rows of rhs, times an element of lhs, are accumulated."""
+    """Accumulate rows of rhs, each times an element of lhs, to a row of the result.
+
+    Rows of rhs and of the result must be contiguous.
+    """
     DEPTH = "depth"
-    """Rows of lhs and columns of rhs are multiplied and summed."""
+    """Compute each element of the result as the inner product of a row of lhs and a column of rhs.
+
+    Rows of lhs and columns of rhs must be contiguous.
+    """
     ANY = "any"
-    """The same, with any strides."""
+    """Compute inner products as DEPTH does. The matrices may have any strides."""
 
 
 @record

@@ -26,11 +26,11 @@ class Method(Enum):
     """Method by which native code sorts a row."""
 
     MERGE = "merge"
-    """Merge sort of indices by the comparator."""
+    """Merge sort of the elements' indices, which calls the comparator. It sorts by any comparator."""
     RADIX = "radix"
-    """Radix sort by the bytes of a key."""
+    """Radix sort by the bytes of a key, for comparators that compare one value."""
     TOP = "top"
-    """Insertion of the first elements by a key into a sorted list."""
+    """Top-k selection by a key: a sorted list holds the first few elements, and better elements are inserted."""
 
 
 def radix_variant(kernel: SortKernel) -> RadixVariant | None:

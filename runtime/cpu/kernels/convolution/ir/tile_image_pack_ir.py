@@ -36,11 +36,12 @@ class KernelAddressing(IntEnum):
     """Encoding of the elements of the kernel that a step of the depth uses."""
 
     PAIRS = 0
-    """Offsets of each of 32 elements; features are ``feature_bytes`` apart."""
+    """A step has 32 offsets, one per element of its depth. Features are ``feature_bytes`` apart."""
     ALONG = 1
-    """Offset of the first element and the number of contiguous elements, for each feature."""
+    """A step has the offset and the number of its elements, which are contiguous. Features are ``feature_bytes`` apart.
+    """
     EACH = 2
-    """Offsets of each of 32 elements for each of 16 features."""
+    """A step has 32 x 16 offsets: one per element of its depth and feature."""
 
 
 def add_packing(module: Module, record: type[Record]) -> None:
