@@ -1,4 +1,4 @@
-"""Pass that chooses the dimension order in which arrays are written, to minimize the bytes that are reordered."""
+"""Choose the dimension order in which arrays are written, to minimize the bytes that are reordered."""
 
 from __future__ import annotations
 
