@@ -50,8 +50,8 @@ class Passes(Enum):
     VECTORIZE = "vectors"
     """Vectorize loops over elements, without unrolling, because memory limits the speed of most of them.
 
-    On x86 with AVX2 or AVX-512 the project's vectorizer rewrites the loops that it supports (vectorizer/loops.py); code
-    that it has rewritten then gets the passes of TIDY. All other code gets LLVM's passes and loop vectorizer.
+    On x86 with AVX2 or AVX-512 the project's vectorizer (vectorizer/loops.py) rewrites modules if it supports all of
+    their loops; these then get the passes of TIDY. Other modules get LLVM's passes with its loop vectorizer.
     """
     UNROLL = "unroll"
     """Vectorize and unroll loops by LLVM's passes. It is for loops that compute more than they load."""
