@@ -17,7 +17,7 @@ FUNCTION = "spmd_integer_dot"
 
 
 class IntegerDotAlgorithm(Enum):
-    """Algorithm of an integer product. The algorithms differ in which matrices must have contiguous rows or columns."""
+    """Algorithm of an integer product, named by the contiguous runs that its innermost loop reads."""
 
     ROWS = "rows"
     """Accumulate rows of rhs, each times an element of lhs, to a row of the result.
