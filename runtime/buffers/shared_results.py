@@ -59,9 +59,10 @@ class Heap:
 
 
 def heaps_of(program: Program, slices: Sequence[Group]) -> list[Heap]:
-    """Return the packed heaps of ``slices``, the groups of temporaries and outputs, in the order of colours.
+    """Return the packed heaps of ``slices``, the groups of temporaries and outputs, one for each colour.
 
-    There is always a heap of the default colour.
+    Heaps are ordered by memory space. In each space the private heap comes first, then shared heaps, those that save
+    most first. There is always a heap of the default colour.
     """
     equal_results = _equal_results(program)
     spaces = sorted({0, *(group.memory_space for group in slices)})

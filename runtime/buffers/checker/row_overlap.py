@@ -2,7 +2,8 @@
 
 Such a kernel processes one row after another, and each row in as many passes as reductions depend on one another. A
 result may overlap an operand if an element of the operand is needed only for the result's element at the same index and
-for the reductions of its own row. If the result needs all reductions, its last pass reads no other elements of the row.
+for the reductions of its own row. If the result needs all reductions, it is written in the last pass, which reads each
+element of the operand only for the result's element at its index.
 """
 
 from __future__ import annotations
