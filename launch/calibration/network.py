@@ -226,6 +226,5 @@ def _ready(world: MpiCommunicator, text: str) -> _Ready:
 
 
 def _values(dims: tuple[int, ...]) -> NDArray:
-    """Return an input: a matrix whose rows sum to 1, so that repeated products keep their magnitude, or a vector of 1.
-    """
+    """Return an input: a matrix whose rows sum to 1, so that repeated products keep their size, or a vector of 1."""
     return np.full(dims, 1.0 / dims[-1] if len(dims) == 2 else 1.0, np.float32)

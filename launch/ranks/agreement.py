@@ -88,8 +88,7 @@ def _error_report(error: Exception) -> dict[str, object]:
 
 
 def agree_on_code(world: Communicator, code: int) -> int:
-    """Return the largest of all ranks' exit codes on every rank. The call is a barrier, such as for a rank that prints.
-    """
+    """Return the largest of all ranks' exit codes on every rank. The call is also a barrier."""
     return max(int(other) for other in world.all_gather_bytes(str(code).encode()))
 
 

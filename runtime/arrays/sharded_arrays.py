@@ -158,8 +158,7 @@ def _sum_of_terms(tiles: Sequence[NDArray], sharding: HloSharding, shape: ArrayS
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """Global shape and sharding of an argument or a result. If ``sharding`` is None, each device has the entire array.
-    """
+    """Global shape and sharding of an argument or result. If ``sharding`` is None, each device has the entire array."""
 
     shape: ArrayShape
     sharding: HloSharding | None

@@ -154,8 +154,7 @@ class ArraySlot:
 
     @property
     def is_free(self) -> bool:
-        """Return whether the memory may be written: no array occupies the slot, or only the slot references the array.
-        """
+        """Return whether the memory may be written: no array occupies the slot, or only the slot references it."""
         return self.array.key is not self.key or getrefcount(self.array) <= _OWN
 
     def vacate(self) -> None:

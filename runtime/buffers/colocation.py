@@ -27,8 +27,7 @@ from spmd.lazy_dataclass import dataclass
 
 
 class GroupKind(Enum):
-    """Kind of the values in a group. The memory of an OUTPUT is reserved from its first write to the end of the step.
-    """
+    """Kind of the values in a group. The memory of an OUTPUT is reserved from its first write to the end of a step."""
 
     PARAMETER = "parameter"
     OUTPUT = "output"
@@ -160,8 +159,7 @@ def _writers(program: Program) -> dict[Value, tuple[ScheduledOp, int]]:
 
 
 def writes_over(op: ScheduledOp, result: int) -> list[int]:
-    """Return the numbers of the operand leaves that result leaf ``result`` of ``op`` may overwrite while ``op`` reads.
-    """
+    """Return the numbers of the operand leaves of ``op`` that result leaf ``result`` may overwrite."""
     if isinstance(op, ScheduledWhile):
         return [result]
     lowering = LOWERINGS.get(op.instruction.opcode)
@@ -171,8 +169,7 @@ def writes_over(op: ScheduledOp, result: int) -> list[int]:
 
 
 def _is_read_in_place(value: Value, op: ScheduledOp, result: int, over: Sequence[int]) -> bool:
-    """Return whether ``op`` reads ``value`` once, entirely, as one of the operands ``over``, and ``result`` fits in it.
-    """
+    """Return whether ``op`` reads ``value`` once, entirely, as an operand in ``over``, and ``result`` fits there."""
     here = [read for read in value.reads if read.op is op and read.position == op.position]
     if len(here) != 1 or not here[0].view.is_entire:
         return False
@@ -245,8 +242,7 @@ def _can_write_directly(colocation: Colocation, view: ValueView, region: object)
 def _follows(
     value: Value, last_read: int, other: Value, writers: dict[Value, tuple[ScheduledOp, int]]
 ) -> bool:
-    """Return whether an op writes ``other``, and may write it to the memory of ``value``, last read at ``last_read``.
-    """
+    """Return whether an op may write ``other`` to the memory of ``value``, whose last read is at ``last_read``."""
     if other not in writers:
         return False
     op, result = writers[other]

@@ -107,8 +107,7 @@ def _equal_results(program: Program) -> dict[Value, Groups]:
 def _heaps_in_space(
     space: int, slices: list[Group], equal_results: dict[Value, Groups]
 ) -> list[Heap]:
-    """Return the private heap of a memory space, then its shared heaps, which are as large as the sum of heaps allows.
-    """
+    """Return the private heap of a memory space, then its shared heaps, as large as the sum of heaps allows."""
     own = slices
     packing = pack(intervals(own))
     room = packing.size

@@ -1,5 +1,4 @@
-"""Layouts of loop state: each element has the same dimension order before the loop, in its computations, and after it.
-"""
+"""Layouts of loop state: each element has the same dimension order before, inside and after the loop."""
 
 from __future__ import annotations
 

@@ -240,8 +240,7 @@ class LayoutModel:
         self._costs.clear()
 
     def readers(self, x: HloInstruction) -> list[HloInstruction]:
-        """Return all instructions whose cost depends on the order of ``x``: ``x``, its views, and the readers of these.
-        """
+        """Return all instructions whose cost depends on the order of ``x``: ``x``, its views, and their readers."""
         element = self.elements.get(x)
         found = dict.fromkeys(element.readers if element is not None else (x,))
         work = list(found)

@@ -1,5 +1,4 @@
-"""Exact memory figures of a schedule, from buffer assignment, which takes over ten times as long as the memory model.
-"""
+"""Exact memory figures of a schedule, from buffer assignment, which takes over ten times as long as the model."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ def op_facts(module: HloModule) -> OpFacts | None:
 
 
 def device_bytes(module: HloModule) -> int:
-    """Return the bytes of memory that a device needs to run ``module`` in its order. A memory limit bounds this number.
-    """
+    """Return the bytes that a device needs to run ``module`` in its order. A memory limit bounds this number."""
     return program_bytes(linearize(module))
 
 

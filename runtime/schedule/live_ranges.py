@@ -1,5 +1,4 @@
-"""Live ranges in one order of a computation: positions of writes and reads of each value, and live bytes per position.
-"""
+"""Live ranges in one order of a computation: positions of writes and reads, and live bytes per position."""
 
 from __future__ import annotations
 

@@ -101,8 +101,7 @@ def _go(module: HloModule, limit: int, road: Road) -> _Attempt:
 
 
 def _stages(module: HloModule, road: Road) -> Iterator[int]:
-    """Lower the peak of ``module`` stage by stage. Yields the model's peak in bytes after each stage that lowered it.
-    """
+    """Lower the peak of ``module`` stage by stage. Yields the model's peak in bytes after each stage that lowers it."""
     for way in road:
         fitter = _Fitter(module, way)
         first = goal = fitter.peak

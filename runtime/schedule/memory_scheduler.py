@@ -71,8 +71,7 @@ def best_order(model: MemoryModel) -> tuple[Order, int]:
 
 
 def repeat_where_hot(models: ModuleModel, budget: Budget) -> None:
-    """Repeat cheap work within ``budget`` in the computations that need most memory. All must have peaks in ``models``.
-    """
+    """Repeat cheap work within ``budget`` in the computations that need most memory. All must have peaks."""
     at_peak = hot(models)
     for computation in models.computations:
         if computation in at_peak:

@@ -1,5 +1,4 @@
-"""Facts of buffer assignment that do not depend on the order: scratch, copies of operands, and views that are copies.
-"""
+"""Facts of buffer assignment that do not depend on the order: scratch, copies of operands, views that are copies."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ class OpFacts:
         return facts
 
     def _note(self, instruction: HloInstruction, size: int) -> None:
-        """Record ``size`` if it is the largest of ``instruction``: if its computation is called twice, so are its ops.
-        """
+        """Record ``size`` if it is the largest of ``instruction``, whose computation may be called several times."""
         if size > self.extra.get(instruction, 0):
             self.extra[instruction] = size
 
@@ -58,8 +56,7 @@ class OpFacts:
         return is_view(instruction) and instruction not in self.written
 
     def like(self, copy: HloInstruction, original: HloInstruction, pieces: int = 1) -> None:
-        """Give ``copy`` the facts of ``original``, of which it computes the result, or one of ``pieces`` equal pieces.
-        """
+        """Give ``copy``, which computes ``original`` or one of ``pieces`` equal pieces of it, its facts."""
         if original in self.extra:
             self.extra[copy] = self.extra[original] // pieces
         if original in self.written:

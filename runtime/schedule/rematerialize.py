@@ -123,8 +123,7 @@ class Rematerializer:
         return self.peak <= goal
 
     def _best_region(self) -> Region | None:
-        """Return the region at the peak that frees most bytes per work; None if there is none or too many have failed.
-        """
+        """Return the region at the peak that frees most bytes per work; None if there is none or many have failed."""
         if not self.limits.splits or len(self._vain) > MOST_FAILURES:
             return None
         found = self._regions.at(self._live_ranges, int(self._live_ranges.needs.argmax()))

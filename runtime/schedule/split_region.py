@@ -106,8 +106,7 @@ class RegionSearch:
 
 
 def _pauses(live_ranges: LiveRanges, values: Sequence[HloInstruction], top: int) -> list[int]:
-    """Return the candidates for ``_Growth.since``: -1, and the last accesses before ``top`` of values in a gap there.
-    """
+    """Return the candidates for ``_Growth.since``: -1, and the last access before ``top`` of values in a gap there."""
     found = {-1: None}
     for value in values:
         events = [live_ranges.position[value], *live_ranges.reads_at[value]]

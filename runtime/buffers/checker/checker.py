@@ -58,8 +58,7 @@ _TRIPS = 2
 
 
 def check_buffers(module: HloModule, program: DeviceProgram) -> None:
-    """Check ``program``, which was compiled from the scheduled ``module``. Raises CheckFailed for the first violation.
-    """
+    """Check ``program``, compiled from the scheduled ``module``. Raises CheckFailed for the first violation."""
     _Checker(module, program).run()
 
 
@@ -86,8 +85,7 @@ class _Checker:
     pending: dict[str, _PendingCollective] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Check the entire program. Memory holds parameters and constants at first, and must hold all outputs at last.
-        """
+        """Check the entire program. Memory holds parameters and constants at first, and must hold outputs at last."""
         allocations = self.program.assignment.allocations
         self.memory = ShadowMemory(allocations)
         entry = self.module.entry

@@ -222,8 +222,7 @@ class Location:
         )
 
     def _reshaped_window(self, before: Sequence[int], after: Sequence[int]) -> Window:
-        """Return the window after a reshape. It has all elements unless only dimensions of size 1 are added or removed.
-        """
+        """Return the window after a reshape. It is the entire value unless only dimensions of size 1 change."""
         if [size for size in before if size != 1] != [size for size in after if size != 1]:
             return tuple((0, size) for size in after)
         wide = iter([own for own, size in zip(self.window, before, strict=True) if size != 1])

@@ -1,5 +1,4 @@
-"""Buffer checker rule for overlaps of one operation: a result may overlap an operand only if their elements coincide.
-"""
+"""Buffer checker rule for overlaps of an operation: a result may overlap an operand only if their elements coincide."""
 
 from __future__ import annotations
 

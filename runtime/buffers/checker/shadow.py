@@ -34,8 +34,7 @@ class _Cells:
     symbols: list[frozenset[_Part | Symbol]] = field(default_factory=list)
 
     def clear(self, offset: int, end: int) -> int:
-        """Remove the values with a byte in [``offset``, ``end``). Returns the index at which a value is inserted there.
-        """
+        """Remove the values with a byte in [``offset``, ``end``). Returns the index for a new value there."""
         first = bisect_left(self.offsets, offset)
         if first and self.ends[first - 1] > offset:
             first -= 1

@@ -99,7 +99,7 @@ def gemm_function(
     blas = _blas_function(kind, "gemm")
     if blas is None or kind is not PrimitiveType.F32 or not has_tile_unit():
         return blas
-    from runtime.cpu.kernels.gemm import tuning  # deferred: other processors need it only to compile new code
+    from runtime.cpu.kernels.gemm import tuning  # other processors need it only for new code
 
     may_gain = sizes is None or tuning.TILE_THRESHOLDS.at(*sizes)
     return _tile_gemm(blas) if may_gain else blas

@@ -57,7 +57,7 @@ def _by_features(
     # The size of an f32 panel decides whether BLAS or the tile unit multiplies it, and these round sums differently.
     by_size = kernel.element_type is PrimitiveType.F32 and full.tiles is None and has_tile_unit()
     multiple = FEATURES
-    if plan_here(full) is None:  # BLAS multiplies the panels, and features vary fastest in its result
+    if plan_here(full) is None:  # BLAS multiplies panels, whose results have features fastest
         multiple = math.lcm(FEATURES, cut_multiples(kernel.element_type).fast)
     if converted or by_size or not multiple:
         return ()

@@ -53,7 +53,7 @@ def _multiples(kernel: DotKernel, arrays: KernelArrays) -> tuple[int, int]:
     batch, out = len(kernel.batch), arrays.results[0]
     multiples = cut_multiples(kernel.compute)
     rows, columns = multiples.slow, multiples.fast
-    if kernel.scratch_dims():  # BLAS computes blocks of full rows in turn, so rows vary slower in its result
+    if kernel.scratch_dims():  # BLAS computes blocks of full rows, which vary slower in memory
         return rows if kernel.block_rows == kernel.m else math.lcm(rows, kernel.block_rows), columns
     if out.strides[batch] < out.strides[batch + 1]:
         rows, columns = columns, rows
