@@ -167,7 +167,10 @@ class _Window:
         return element, element.ult(axis.base) & (at >= 0) & rest.equals(0)
 
     def slide(self, axis: WindowAxis, source: Pointer, first: Int, count: Int) -> None:
-        """Write the loop over the innermost window dimension, whose element k is accumulated for the windows with it."""
+        """Write the loop over the window along the innermost dimension.
+
+        Each element of the window is accumulated for all windows of the block in which it is an element of the base.
+        """
         f = self.f
         end = first + count
         with f.loop(axis.size) as k:
