@@ -37,7 +37,7 @@ def tile_gemm_code(
     """Return the library of ``FUNCTION``, which has the signature of cblas_sgemm.
 
     ``blas`` is the address of cblas_sgemm, ``index_bits`` the width of its sizes in bits, and ``threads`` the address
-    of the function that returns BLAS's number of threads (None: it has one thread).
+    of the function that returns BLAS's number of threads. If that is None, the number does not matter.
     """
     types = TileTypes(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
     index = f"i{index_bits}"
