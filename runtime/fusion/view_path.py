@@ -126,7 +126,10 @@ def backwards(op: ViewOp, view: StridedView, dims: tuple[int, ...]) -> StridedVi
 
 
 class AccessMap(NamedTuple):
-    """The element of a row-major array that is read at each index. Equal reads have equal maps."""
+    """Function from an index to the element of a row-major array that is read there. Equal reads have equal maps.
+
+    Strides and offset are in elements; ``shifts`` are run-time offsets.
+    """
 
     strides: tuple[int, ...]
     offset: int

@@ -140,8 +140,7 @@ class _Passes:
         f.finish()
 
     def add_sort(self) -> None:
-        """Add ``sort``(x, x_step, y, y_step, one, other, n), which sorts n elements or records. It returns their
-        address.
+        """Add ``sort``(x, x_step, y, y_step, one, other, n), which sorts n elements or records and returns where.
 
         Elements are moved from x to y, and records from x to one of the two scratch arrays.
         """
