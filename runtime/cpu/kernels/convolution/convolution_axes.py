@@ -41,10 +41,10 @@ class Part:
 class Axis:
     """Spatial dimension in padded coordinates without holes.
 
-    Input element i of ``size`` ones is at coordinate i + low; all other coordinates are zeros. With base dilation b,
-    output o uses every b-th element of the window, and the first of these depends on o modulo b, so the outputs form b
-    parts of stride 1. For example, with window size 3, b = 2 and padding 1, outputs 0, 2, .. use element 1, and outputs
-    1, 3, .. use elements 0 and 2.
+    The input has ``size`` elements, of which element i is at coordinate i + low; all other coordinates are zeros. With
+    base dilation b, output o uses every b-th element of the window, and the first of these depends on o modulo b, so
+    the outputs form b parts of stride 1. For example, with window size 3, b = 2 and padding 1, outputs 0, 2, .. use
+    element 1, and outputs 1, 3, .. use elements 0 and 2.
     """
 
     size: int

@@ -1,8 +1,12 @@
 """Native code that converts between the transform of a real line and that of its pairs as half as many complex numbers.
 
-Z is the transform of x[2 j] + i x[2 j + 1], of h points, and X that of x, of which elements 0 to h suffice. With E =
-(Z[k] + conj Z[h - k]) / 2 and O = -i (Z[k] - conj Z[h - k]) / 2, the transforms of even and odd elements, X[k] = E + w
-O and X[h - k] = conj(E - w O), where w = exp(-pi i k / h).
+Z is the transform of x[2 j] + i x[2 j + 1], of h points, and X that of x, of which elements 0 to h suffice:
+
+    E = (Z[k] + conj Z[h - k]) / 2           element k of the transform of x[2 j]
+    O = -i (Z[k] - conj Z[h - k]) / 2        element k of the transform of x[2 j + 1]
+    w = exp(-pi i k / h)
+    X[k] = E + w O
+    X[h - k] = conj(E - w O)
 """
 
 from __future__ import annotations

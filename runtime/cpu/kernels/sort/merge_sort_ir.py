@@ -150,7 +150,7 @@ class _Runs:
 
 
 def _merge(runs: _Runs, target: Pointer, arrays: Sequence[Row], types: Sequence[str]) -> None:
-    """Write the merge of two runs to ``target``. Of equal elements those of the left run precede."""
+    """Write the merge of two runs to ``target``. If elements are equal, those of the left run come first."""
     f = runs.f
     with f.repeat(runs.low, runs.middle, runs.low) as merge:
         left, right, k = merge.values
