@@ -27,9 +27,8 @@ VECTOR_BYTES = 64
 class GroupRecord(Record):
     """Record of one convolution of x[n, h, w, c, g], w[i, j, c, f, g] and out[n, h, w, f, g]; strides are in bytes.
 
-    Groups g are adjacent. Along a spatial dimension, output h and window element i use padded coordinate ``first + h *
-    stride + i * dilation``. The tables ``rows`` and ``columns`` give the offset of each coordinate in x, or -1 in
-    padding and holes.
+    Output h and window element i of a dimension use the padded coordinate first + h * stride + i * dilation. The tables
+    ``rows`` and ``columns`` give the offset of each coordinate in x, or -1 in padding and holes. Groups g are adjacent.
     """
 
     x: Address
