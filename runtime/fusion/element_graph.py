@@ -302,6 +302,7 @@ class _Builder:
         return instruction, key
 
     def check_size(self) -> None:
+        """Raise NoEmitterError if the graph exceeds the limits of a kernel."""
         if self.size > 2 * MAX_STEPS or len(self.steps) > MAX_STEPS:
             raise NoEmitterError(f"a kernel computes at most {MAX_STEPS} values per element")
         if len(self.leaves) > MAX_LEAVES:

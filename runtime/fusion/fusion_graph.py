@@ -309,12 +309,14 @@ class FusionGraph:
             self._add(kernel)
 
     def _add(self, kernel: Kernel) -> None:
+        """Enter ``kernel`` as the kernel of its roots and as a reader of its inputs."""
         for x in kernel.roots:
             self.kernel_of[x] = kernel
         for x in kernel.inputs:
             self.readers.setdefault(x, {})[kernel] = None
 
     def _remove(self, kernel: Kernel) -> None:
+        """Undo ``_add``, except for roots that a newer kernel computes."""
         for x in kernel.roots:
             if self.kernel_of.get(x) is kernel:
                 del self.kernel_of[x]

@@ -256,10 +256,12 @@ class _Assembly:
 
 
 def _inputs(graph: ElementGraph) -> list[InputLeaf]:
+    """Return the leaves of ``graph`` that read inputs."""
     return [leaf for leaf in graph.leaves if isinstance(leaf, InputLeaf)]
 
 
 def _same_size(one: ArrayShape, other: ArrayShape) -> bool:
+    """Return whether two arrays have equally many elements and equally many bytes."""
     return (one.num_elements, one.byte_size) == (other.num_elements, other.byte_size)
 
 

@@ -146,6 +146,7 @@ class LoopSpace:
         return found
 
     def _operand_uses_of(self, x: HloInstruction, use: _ElementUse) -> Iterable[_OperandUse]:
+        """Yield the uses of operands that ``use`` of ``x`` causes."""
         if OPS[x.opcode].elementwise:
             for operand in x.operands:
                 same = use if operand.array_shape.rank else self.use((), use.inner)
@@ -162,6 +163,7 @@ class LoopSpace:
         return found
 
     def _reading_of(self, x: HloInstruction, use: _ElementUse) -> _Reading:
+        """Return the cost of reading ``x``, which is in memory, at the indices of ``use``."""
         run = _trailing_run(use, x.dims, self.sizes, self._wide)
         slowdown = _slowdown(x.dims, use)
         touched, first, again = _traffic(self.cost_model, x, use.points, use.times)
