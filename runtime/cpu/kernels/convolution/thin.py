@@ -24,9 +24,11 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class ThinPart:
-    """Convolution of a common input x by ``w`` into ``out``. The channels c must be contiguous in w.
+    """Convolution of a common input x by ``w`` into ``out``.
 
         out[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
+
+    The channels c must be contiguous in w.
     """
 
     window: Window
