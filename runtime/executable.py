@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from spmd.hlo import HloModule
 
 Gather = Literal["first", "all"]
-"""Processes that get global arrays: the one of device 0, or all. A process with all devices always gets them."""
+"""Processes that receive global results: that of device 0, or all. One that holds all devices always receives them."""
 
 
 @dataclass

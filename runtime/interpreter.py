@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-#: New objects between two collections of the youngest ones; Python's own number is some hundred.
+#: Number of new objects between two garbage collections of the youngest generation. Python's default is some hundred.
 _OBJECTS_PER_COLLECTION = 100_000
-#: Seconds after which a thread that waits for the interpreter gets it; Python's own number is 5 ms. LLVM's threads
-#: wait after each of their calls, of which a small kernel takes twenty.
+#: Seconds after which a thread that waits for the interpreter gets it. Python's default is 5 ms. Threads that compile
+#: with LLVM wait after each of their calls, and a small kernel takes twenty calls.
 _SWITCH_INTERVAL = 1e-4
-#: Frozen objects, at most, that are Python's own: 3.12 freezes its immortal ones. A program that freezes, as servers do
-#: before they fork, freezes some ten thousand.
+#: Largest number of frozen objects that may be Python's own: 3.12 freezes its immortal objects. A program that freezes
+#: objects, as servers do before they fork, freezes some ten thousand.
 _FROZEN_BY_PYTHON = 2_000
 
 
@@ -45,7 +45,8 @@ class _Compilations:
         self._lock = threading.Lock()
         self._number = 0
         self._before = _Settings.current()
-        #: The program freezes objects. It is not asked again: to count a million frozen objects takes 150 ms.
+        #: Whether the program freezes objects. Once true, the frozen objects are not counted again, because counting a
+        #: million of them takes 150 ms.
         self._program_freezes = False
 
     def begin(self) -> None:

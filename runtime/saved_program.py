@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 #: Largest constants, in bytes, of a program that is saved: the module has them, too.
 MOST_CONSTANTS = 16 << 20
-#: Counts what records mean, where that changes and their fields do not.
+#: Version of the format. It is raised when the meaning of a record changes but its fields do not.
 _VERSION = 2
 _TARGET, _LENGTH = 64, 8
 

@@ -137,8 +137,10 @@ class Communicator(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """Record ``text``, which describes the activity of this rank, for the error message of a peer whose wait times
-        out."""
+        """Record ``text``, which describes the activity of this rank.
+
+        It appears in the error message of a peer whose wait for this rank times out.
+        """
         ...
 
     @property

@@ -163,15 +163,18 @@ class NativeCollective:
 
     @property
     def _loaded(self) -> LoadedCollective:
+        """Return the program. Raises RunError before ``connect``."""
         if self._program is None:
             raise RunError(f"{self.name} is used before it was connected")
         return self._program
 
     def _progress_and_spin(self) -> bool:
+        """Progress all collectives in flight and poll this one. Returns whether it is complete."""
         self._world.in_flight.progress()
         return self._is_over(self._spin())
 
     def _is_over(self, status: int) -> bool:
+        """Return whether ``status`` is COMPLETE, not BLOCKED. Raises RunError if it is an error."""
         if status == RunStatus.COMPLETE:
             return True
         if status != RunStatus.BLOCKED:

@@ -1,1 +1,1 @@
-"""`spmd calibrate`: this machine measured into a description, by native code of the kind that programs are made of."""
+"""`spmd calibrate`: measures this machine with native code of the kinds that programs contain, and describes it."""

@@ -1,4 +1,4 @@
-"""Convolutions by form: some layers of networks and their gradients are timed, and each form's class fitted to them."""
+"""Calibration of convolutions: layers and their gradients are timed, and a cost class is fitted per algorithm."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from spmd.text.parser import parse_module
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution of square images and kernels.
+    """Convolution of square images and kernels, or a gradient of one.
 
-    what: "forward", the gradient by the "input", or the gradient by the "kernel".
+    what: "forward", "input" (gradient with respect to the input), or "kernel" (gradient with respect to the kernel).
     images: batch size.
     size: height and width of an image.
-    inputs, outputs: input and output features.
+    inputs, outputs: numbers of input and output features.
     kernel: height and width of a kernel.
-    stride: of the forward convolution.
+    stride: stride of the forward convolution.
     """
 
     what: str
@@ -85,6 +85,7 @@ class Layer:
 
 
 def _window(size: int, padding: tuple[int, int], more: str) -> str:
+    """Return the HLO text of a square window with equal padding along both dimensions."""
     edges = f"{padding[0]}_{padding[1]}"
     return f"{{size={size}x{size} pad={edges}x{edges} {more}}}"
 
@@ -102,7 +103,7 @@ LAYERS = (
 )
 
 
-#: Layers of each form, the first ones, that are timed where operands and results are far, too.
+#: Number of layers of each algorithm, the first ones, that are also timed with uncached operands and results.
 UNCACHED_LAYERS = 3
 
 
@@ -110,8 +111,9 @@ UNCACHED_LAYERS = 3
 class ConvolutionOptions:
     """Options of the measurement of convolutions.
 
+    layers: layers to time. types: element types of the layers.
     uncached_bytes: bytes that are touched between two uses of an uncached array.
-    budget: seconds of one round of a layer.
+    budget: approximate seconds of one round of a layer.
     """
 
     layers: tuple[Layer, ...] = LAYERS
@@ -122,7 +124,7 @@ class ConvolutionOptions:
 
 @dataclass(frozen=True)
 class LayerProbe(CoreProbe):
-    """Convolutions of ``layer``, one after the other, each of ``count`` on arrays of its own."""
+    """Probe that runs ``layer`` ``count`` times in turn, each time on its own arrays. ``kind``: element type."""
 
     layer: Layer
     kind: PrimitiveType
@@ -130,14 +132,17 @@ class LayerProbe(CoreProbe):
 
     @property
     def executions(self) -> int:
+        """Return the number of convolutions in one run of the action."""
         return self.count
 
     def make(self, arena: Arena) -> Action:
+        """Return the action for one core, with arrays from ``arena``."""
         thunk = _thunk(self.layer, self.kind)
         return in_turn([_action(thunk, arena) for _ in range(self.count)])
 
 
 def layer_probes(kind: PrimitiveType, options: ConvolutionOptions) -> tuple[LayerProbe, ...]:
+    """Return the probes of the layers with element type ``kind``: all of them cached, and some also uncached."""
     algorithms = _by_algorithm(kind, options)
     return (
         *(_cached(layer, kind, options) for layers in algorithms.values() for layer in layers),
@@ -159,14 +164,14 @@ def _uncached(layer: Layer, kind: PrimitiveType, options: ConvolutionOptions) ->
 
 
 def _moved(thunk: KernelThunk) -> int:
-    """Return the bytes of operands and result."""
+    """Return the bytes of the thunk's operands and results."""
     return sum(argument.view.byte_size for argument in (*thunk.operands, *thunk.results))
 
 
 def _by_algorithm(
     kind: PrimitiveType, options: ConvolutionOptions
 ) -> dict[ConvolutionAlgorithm, list[Layer]]:
-    """Return the layers of each algorithm, without those that are computed otherwise."""
+    """Return the layers that each algorithm computes. Layers of which ``_parts`` knows no counts are left out."""
     found: dict[ConvolutionAlgorithm, list[Layer]] = {}
     for layer in options.layers:
         thunk = _thunk(layer, kind)
@@ -179,7 +184,10 @@ def _by_algorithm(
 def convolution_classes(
     options: ConvolutionOptions, levels: tuple[MemoryLevel, ...], seconds: Seconds
 ) -> tuple[ConvolutionClass, ...]:
-    """Return the class of each form of the layers, by type. levels: of copies."""
+    """Return a cost class for each algorithm and element type, fitted to the layers.
+
+    levels: bandwidths of copies by working set. seconds: times of ``layer_probes`` of each type.
+    """
     classes = []
     for kind in options.types:
         for algorithm, layers in _by_algorithm(kind, options).items():
@@ -199,8 +207,11 @@ def _farther(
     levels: tuple[MemoryLevel, ...],
     seconds: Seconds,
 ) -> float:
-    """Return by which factor layers on arrays that are in no cache take longer than copies of as many bytes."""
-    # Of all time that they take, those that are cached: so that small differences of short ones do not weigh most.
+    """Return the slowdown of ``layers`` on uncached arrays, relative to that of copies of as many bytes.
+
+    It is the ratio of the additional times that uncached arrays cause: those of the layers to those of the copies.
+    """
+    # Additional times are divided by the layers' cached times, so that each layer has the same weight.
     wanted = found = 0.0
     for layer in layers:
         moved = _moved(_thunk(layer, kind))
@@ -215,6 +226,7 @@ def _farther(
 
 @cache
 def _thunk(layer: Layer, kind: PrimitiveType) -> KernelThunk:
+    """Return the thunk of the layer's convolution, as a program on this machine has it."""
     (instruction,) = (parse_module(layer.text(kind)).entry.root,)
     thunk = thunk_alone(instruction, Device(1, 1))
     assert isinstance(thunk, KernelThunk)
@@ -237,7 +249,7 @@ def _parts(thunk: KernelThunk) -> ConvolutionParts | None:
 
 
 def _action(thunk: KernelThunk, arena: Arena) -> Action:
-    """Return the action that runs the thunk on memory of its own."""
+    """Return the action that runs the thunk on newly allocated arrays from ``arena``."""
     memory: dict[int, NDArray] = {}
     operands = {argument.slice.allocation for argument in thunk.operands}
 

@@ -1,4 +1,4 @@
-"""A description of one node and what joins nodes, put together: each is measured alone, and the other one stays."""
+"""Combination of the description of a node with that of a network; calibration measures only one of them at a time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _BETWEEN = "; what joins nodes: "
 def with_network(
     node: MachineDescription, devices: int, network: Sequence[Exchange], source: str
 ) -> MachineDescription:
-    """Return the description of nodes like ``node`` with ``devices`` devices each, joined by ``network`` instead of
-    their present network.
+    """Return the description of nodes like ``node``, with ``devices`` devices each, that ``network`` connects.
 
-    ``source``: origin of the figures of ``network``.
+    It replaces the network of ``node``. source: text that says where the figures of ``network`` come from.
     """
     inside = replace(node, exchanges=node.exchanges[:1]).with_nodes(devices)
     of_node, *_ = node.source.split(_BETWEEN)
@@ -30,7 +29,7 @@ def with_network(
 
 
 def network_source(machine: MachineDescription) -> str:
-    """Return the source of the figures of the network between nodes; "" without a network."""
+    """Return the text that says where the figures of the network of ``machine`` come from; "" if it has no network."""
     if len(machine.exchanges) < 2:
         return ""
     _, *source = machine.source.split(_BETWEEN)
@@ -38,7 +37,7 @@ def network_source(machine: MachineDescription) -> str:
 
 
 def with_network_of(node: MachineDescription, earlier: MachineDescription) -> MachineDescription:
-    """Return ``node`` with the network of ``earlier``; unchanged if that has none."""
+    """Return ``node`` with the network of ``earlier``, or ``node`` itself if ``earlier`` has no network."""
     source = network_source(earlier)
     if not source:
         return node

@@ -1,4 +1,4 @@
-"""Loops over elements: bandwidth by what they touch, operations by type, and what a loop costs before it runs."""
+"""Calibration of loops over elements: bandwidth by working set, time of operations by type, and time of a row."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from spmd.machine.description import MemoryLevel, Rates
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType
-#: Types whose operations are measured; products' rates come from elsewhere.
+#: Types whose elementwise operations are measured.
 TYPES = (P.F32, P.F64, P.BF16)
-#: Types whose functions are measured; narrower types compute in f32.
+#: Types whose functions are all measured. Narrower types compute in f32.
 WIDE = (P.F32, P.F64)
-#: Operations that take longer than an addition, or may.
+#: Operations that may take longer than an addition.
 FUNCTIONS = (
     *(Opcode.CBRT, Opcode.COSINE, Opcode.DIVIDE, Opcode.ERF, Opcode.EXPONENTIAL),
     *(Opcode.EXPONENTIAL_MINUS_ONE, Opcode.LOG, Opcode.LOG_PLUS_ONE, Opcode.LOGISTIC),
     *(Opcode.POWER, Opcode.RSQRT, Opcode.SINE, Opcode.SQRT, Opcode.TAN, Opcode.TANH),
 )
-#: Operations of a chain of simple operations.
+#: Simple operations, of which a chain is timed.
 CHAIN = (Opcode.ADD, Opcode.MULTIPLY, Opcode.MAXIMUM, Opcode.SUBTRACT)
 
 
@@ -36,11 +36,12 @@ CHAIN = (Opcode.ADD, Opcode.MULTIPLY, Opcode.MAXIMUM, Opcode.SUBTRACT)
 class LoopSizes:
     """Sizes of the measured loops.
 
-    working_sets: bytes read and written together; a bandwidth is measured for each.
-    cached_bytes: working set that fits into the nearest cache of every supported machine.
-    elements: elements of one call; so many that the overhead of the call does not count.
-    chain: number of operations in a row, by which the measured time is divided.
-    budget: seconds of one round of a bandwidth.
+    working_sets: sums of the bytes read and written; a bandwidth is measured for each.
+    cached_bytes: working set that fits into the first-level cache of every supported machine.
+    elements: determines the number of elements of one call, such that the overhead of the call is negligible.
+    types, functions: element types and functions that are measured.
+    chain: number of simple operations in a row, by which the measured time is divided.
+    budget: approximate seconds of one round of a bandwidth.
     """
 
     working_sets: tuple[int, ...] = tuple(
@@ -56,23 +57,28 @@ class LoopSizes:
 
 @dataclass(frozen=True)
 class CopyProbe(CoreProbe):
-    """One array negated into another, ``working_set`` bytes together, f32; ``repeats`` times."""
+    """Probe that negates one f32 array into another ``repeats`` times. Both have ``working_set`` bytes together."""
 
     working_set: int
     repeats: int
 
     @property
     def executions(self) -> int:
+        """Return the number of passes over the arrays in one run of the action."""
         return self.repeats
 
     def make(self, arena: Arena) -> Action:
+        """Return the action for one core, with arrays from ``arena``."""
         program = _program((Opcode.NEGATE,), P.F32)
         return _loop(arena, program, P.F32, self.repeats, self.working_set // 8)
 
 
 @dataclass(frozen=True)
 class ElementProbe(CoreProbe):
-    """One element of a row in the nearest cache, through ``chain``."""
+    """Probe of the time per element of the operations ``chain``, applied in turn to a cached row.
+
+    count: elements of the row. repeats: passes over the row in one run.
+    """
 
     chain: tuple[Opcode, ...]
     kind: PrimitiveType
@@ -81,20 +87,23 @@ class ElementProbe(CoreProbe):
 
     @property
     def executions(self) -> int:
+        """Return the number of elements that one run of the action processes."""
         return self.repeats * self.count
 
     def make(self, arena: Arena) -> Action:
+        """Return the action for one core, with arrays from ``arena``."""
         return _loop(arena, _program(self.chain, self.kind), self.kind, self.repeats, self.count)
 
 
 @dataclass(frozen=True)
 class RowsProbe(CoreProbe):
-    """Probe of row sums: ``rows`` sums of ``count`` f32 each, of arrays whose rows are a little longer."""
+    """Probe of a loop that adds two f32[``rows``, ``count``] arrays, whose rows are not contiguous with each other."""
 
     rows: int
     count: int
 
     def make(self, arena: Arena) -> Action:
+        """Return the action for one core, with arrays from ``arena``."""
         arrays = [arena.array((self.rows, self.count + 16), P.F32.numpy, 0.5) for _ in range(3)]
         accesses = [ArrayAccess(array.ctypes.data, array.strides, 4) for array in arrays]
         return bind_loop(
@@ -103,6 +112,7 @@ class RowsProbe(CoreProbe):
 
 
 def memory_probes(sizes: LoopSizes) -> tuple[CopyProbe, ...]:
+    """Return a probe of the bandwidth of each working set."""
     return tuple(_copy(working_set, sizes) for working_set in sizes.working_sets)
 
 
@@ -111,7 +121,7 @@ def _copy(working_set: int, sizes: LoopSizes) -> CopyProbe:
 
 
 def levels(sizes: LoopSizes, seconds: Seconds) -> tuple[MemoryLevel, ...]:
-    """Return one level for each working set; the last one is the entire memory."""
+    """Return a memory level for each working set, from ``memory_probes``. The last level is the entire memory."""
     found = [
         MemoryLevel(f"up to {size >> 10} KiB", size, size / seconds[_copy(size, sizes)])
         for size in sizes.working_sets
@@ -122,6 +132,7 @@ def levels(sizes: LoopSizes, seconds: Seconds) -> tuple[MemoryLevel, ...]:
 
 
 def element_probes(kind: PrimitiveType, sizes: LoopSizes) -> tuple[ElementProbe, ...]:
+    """Return the probes from which ``rates`` computes the rates of ``kind``."""
     chains = (CHAIN[:1], _chain(sizes), (Opcode.NEGATE,), *((f,) for f in _functions(kind, sizes)))
     return tuple(_element(chain, kind, sizes) for chain in chains)
 
@@ -133,18 +144,20 @@ def _element(chain: tuple[Opcode, ...], kind: PrimitiveType, sizes: LoopSizes) -
 
 
 def _chain(sizes: LoopSizes) -> tuple[Opcode, ...]:
-    """Return one operation, and those among which its time is divided."""
+    """Return ``1 + sizes.chain`` simple operations. The first one is also timed alone, and its time is subtracted."""
     return tuple(CHAIN[n % len(CHAIN)] for n in range(1 + sizes.chain))
 
 
 def _functions(kind: PrimitiveType, sizes: LoopSizes) -> tuple[Opcode, ...]:
+    """Return the functions that are measured for ``kind`` and have native code."""
     wanted = sizes.functions if kind in WIDE else (Opcode.EXPONENTIAL,)
     return tuple(opcode for opcode in wanted if has_operation(_signature(opcode, kind)))
 
 
 def rates(kind: PrimitiveType, matrix: float, sizes: LoopSizes, seconds: Seconds) -> Rates:
-    """Return the rates of an element type. ``matrix``: flops per second of large products, which are measured
-    elsewhere.
+    """Return the rates of element type ``kind``, from the times of ``element_probes``.
+
+    matrix: flops per second of large products, which products.py measures.
     """
 
     def element(*chain: Opcode) -> float:
@@ -159,12 +172,12 @@ def rates(kind: PrimitiveType, matrix: float, sizes: LoopSizes, seconds: Seconds
     return Rates(matrix, 1.0 / simple, exp, tuple(found.items()) if kind in WIDE else ())
 
 
-#: Short rows, and as many elements in few long ones.
+#: Numbers of short and of long rows with the same number of elements in all, and the length of a short row.
 _SHORT_ROWS, _LONG_ROWS, _SHORT_ROW = 1 << 12, 1 << 4, 1 << 4
 
 
 def row_probes(sizes: LoopSizes) -> tuple[RowsProbe, RowsProbe]:
-    """Return the probes of short rows and of long ones."""
+    """Return the probe of short rows and that of long rows."""
     elements = _SHORT_ROWS * _SHORT_ROW
     return (
         RowsProbe(sizes.budget, _SHORT_ROWS, _SHORT_ROW),
@@ -173,19 +186,21 @@ def row_probes(sizes: LoopSizes) -> tuple[RowsProbe, RowsProbe]:
 
 
 def row_seconds(sizes: LoopSizes, seconds: Seconds) -> float:
-    """Return the seconds of a short row beyond those of its elements in one long row of the same bytes."""
+    """Return the seconds that a row costs in addition to its elements, from the times of ``row_probes``."""
     short, long = (seconds[probe] for probe in row_probes(sizes))
     return max(0.0, (short - long) / _SHORT_ROWS)
 
 
 def _signature(opcode: Opcode, kind: PrimitiveType) -> ElementSignature:
+    """Return the signature of ``opcode`` on operands of ``kind``."""
     two = opcode in (*CHAIN, Opcode.DIVIDE, Opcode.POWER)
     return ElementSignature(opcode, (kind,) * (2 if two else 1), kind)
 
 
 def _program(chain: Sequence[Opcode], kind: PrimitiveType) -> ScalarProgram:
-    """Return a program in which each operation reads the result of the one before and, if it is binary, the second
-    parameter.
+    """Return a program of two parameters that applies the operations ``chain`` in turn, the first to the first one.
+
+    The second operand of binary operations is the second parameter.
     """
     steps, last = [], 0
     for n, opcode in enumerate(chain):

@@ -1,4 +1,4 @@
-"""All that is measured, put together into a description."""
+"""Calibration of a machine: all probes are timed, and a machine description is computed from their times."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Family:
-    """Family of probes that are timed together, round after round."""
+    """Probes that are timed together, round after round, with ``name`` for messages."""
 
     name: str
     probes: tuple[Probe, ...]
@@ -47,7 +47,7 @@ class Family:
 
 @dataclass(frozen=True)
 class CalibrationOptions:
-    """Options of a calibration: what is measured, and for how long."""
+    """Options of a calibration: the sizes, types and layers that are measured, and the time of each."""
 
     loops: LoopSizes = field(default_factory=LoopSizes)
     products: ProductOptions = field(default_factory=ProductOptions)
@@ -55,6 +55,7 @@ class CalibrationOptions:
     programs: ProgramSizes = field(default_factory=ProgramSizes)
 
     def families(self) -> tuple[Family, ...]:
+        """Return all probes of the calibration, in the order in which their families are timed."""
         return (
             Family("memory", memory_probes(self.loops)),
             *(
@@ -78,22 +79,20 @@ class CalibrationOptions:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Least seconds of all probes, and how far each family's rounds were apart (``probes.spread``)."""
+    """Result of ``measure``: the least seconds of each probe, and the spread of each family (``probes.spread``)."""
 
     seconds: Seconds
     spreads: Mapping[str, float]
 
 
 def measure(options: CalibrationOptions, begins: Callable[[Family], None]) -> Measurement:
-    """Measure one core of this machine while all cores are at work. ``begins`` is called with each family before it is
-    timed.
-    """
+    """Time all probes on every core at once. ``begins`` is called with each family before it is timed."""
     seconds: dict[Probe, float] = {}
     spreads = {}
     with BlasThreads(1):
         for family in options.families():
             begins(family)
-            ready = Rounds()  # one family's memory at a time
+            ready = Rounds()  # the memory of the previous family is freed
             rounds = [ready.round(family.probes) for _ in range(ROUNDS)]
             seconds |= least(rounds)
             spreads[family.name] = spread(rounds)
@@ -101,8 +100,10 @@ def measure(options: CalibrationOptions, begins: Callable[[Family], None]) -> Me
 
 
 def described(where: str, options: CalibrationOptions, seconds: Seconds) -> MachineDescription:
-    """Return the description that follows from ``seconds`` of all probes of the options. ``where``: the cores, as a
-    text."""
+    """Return the description of one core of this machine.
+
+    where: text that names the cores. options: those of the measurement. seconds: times of all of its probes.
+    """
     found_levels = levels(options.loops, seconds)
     products = product_classes(options.products, found_levels, seconds)
     thunk, kernel = dispatch_seconds(options.programs, seconds)

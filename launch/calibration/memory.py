@@ -1,4 +1,4 @@
-"""Memory as programs have it: large blocks, which the system may back by large pages, arrays one behind the other."""
+"""Memory of probes, allocated as that of programs: consecutive arrays in large blocks, which may have huge pages."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from runtime.buffers.types import ALIGNMENT
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-#: Least bytes of a block: large pages pay only if a block has several.
+#: Fewest bytes of a block: huge pages pay only if a block has several of them.
 BLOCK_BYTES = 8 << 20
-#: Bytes that a core touches between two uses of an array that counts as uncached. All cores do so, which is more than
-#: the last shared cache holds, so that operands come from memory as those of a large program.
+#: Bytes that each core touches between two uses of an array that counts as uncached. All cores together touch more than
+#: the last-level cache holds, so that operands come from memory as in a large program.
 UNCACHED_BYTES = 32 << 20
 
 
 class Arena:
-    """Memory for arrays, which is freed with the last array in it."""
+    """Allocator of arrays. A block of memory is freed when the arena and all arrays in the block are."""
 
     def __init__(self) -> None:
+        """Create an arena without memory."""
         self._block = private_memory(0)
         self._used = 0
 
@@ -39,8 +40,9 @@ class Arena:
         return found
 
     def numbers(self, dims: tuple[int, ...], kind: PrimitiveType, seed: int = 0) -> NDArray:
-        """Return an array of numbers as in real programs: a processor needs more power, and time, for them than for
-        ones.
+        """Return an array of normally distributed numbers (integers: times 20).
+
+        A processor needs more power, and hence more time, for such numbers than for ones.
         """
         found = self.array(dims, kind.numpy)
         values = np.resize(_normal(seed % 4), found.size).reshape(dims)
@@ -50,4 +52,5 @@ class Arena:
 
 @cache
 def _normal(seed: int) -> NDArray:
+    """Return 4096 normally distributed f32 numbers."""
     return np.random.default_rng(seed).standard_normal(1 << 12).astype(np.float32)

@@ -1,8 +1,8 @@
-"""Network between nodes: messages between ranks of different nodes, alone and concurrent with products.
+"""Calibration of the network between nodes: messages are timed alone, and concurrently with matrix products.
 
-Every rank sends to the one at its position on the next node, all at the same time, so a node's port carries the
-messages of all its devices. The timed programs are ordinary ones: messages are native steps, and computation polls them
-as often as in any program.
+All ranks send at the same time, each to the rank with the same local rank on the next node, so a node's port carries
+the messages of all its devices. The timed programs are compiled as any other program, so computation polls messages as
+often as in any program.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from spmd.text.parser import parse_module
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
 
-#: Devices of a machine, nodes as large as they are here.
+#: Approximate largest number of devices of the described machine, whose nodes have as many devices as those here.
 MOST_DEVICES = 1 << 14
-#: Products that are timed to see how many are wanted.
+#: Number of products that are timed to choose the number of products in the concurrent runs.
 _FEW = 4
 
 
@@ -60,7 +60,7 @@ class NetworkSizes:
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentRun:
-    """Seconds of a message, of products, and of the products while the message is under way."""
+    """Seconds of a message alone, of products alone, and of a program that computes the products during the message."""
 
     message: float
     products: float
@@ -68,7 +68,7 @@ class ConcurrentRun:
 
     @property
     def busy(self) -> float:
-        """The delay of the products by the message, as a fraction of its time."""
+        """Return the time by which the message delays the products, as a fraction of the message's time (0 to 1)."""
         return min(max((self.both - self.products) / self.message, 0.0), 1.0)
 
 
@@ -88,8 +88,9 @@ class NetworkSeconds:
 
     @property
     def exchange(self) -> Exchange:
-        """A way from each node's only port. It keeps a device busy for as long as a message delays products, in the
-        median round: what disturbs for longer than a round meets all of it.
+        """Return the description of the network: an exchange between nodes of one port each.
+
+        ``busy`` is the median over rounds, because a disturbance delays all programs of a round.
         """
         latency, byte = self._line()
         return Exchange(
@@ -102,18 +103,18 @@ class NetworkSeconds:
         )
 
     def seconds_of(self, size: int) -> float:
-        """Return the seconds of a message of so many bytes."""
+        """Return the predicted seconds of a message of ``size`` bytes."""
         latency, byte = self._line()
         return latency + size * byte
 
     def bytes_in(self, seconds: float) -> int:
-        """Return the bytes of the message that takes a device so long."""
+        """Return the bytes of the message that takes ``seconds``, but at least those of the shortest timed message."""
         latency, byte = self._line()
         fewest = min(size for size, _ in self.messages)
         return max(round((seconds - latency) / byte), fewest)
 
     def _line(self) -> tuple[float, float]:
-        """Return the seconds of a message without bytes, and of each byte.
+        """Return the latency of a message in seconds, and the seconds per byte.
 
         The longest messages determine the time of a byte, since an idle link may accept some bytes of short ones at
         once. The shortest message is a lower bound of the latency.
@@ -126,18 +127,18 @@ class NetworkSeconds:
 
 
 def measure_network(world: MpiCommunicator, devices: int, sizes: NetworkSizes) -> NetworkSeconds:
-    """Measure messages between nodes. All ranks call it; they are on several nodes, ``devices`` on each, in order."""
+    """Measure messages between nodes. All ranks must call it; ranks are numbered node by node, ``devices`` per node."""
     transfer = Transfer(world.size, devices)
 
     def rounds(works: Sequence[tuple[int, int]]) -> list[list[float]]:
-        """Return the seconds of programs with so many bytes and products, timed in turn."""
+        """Return for each round the seconds of the programs with ``works``, pairs (message bytes, products)."""
         programs = [_ready(world, program(transfer, *work, sizes.product)) for work in works]
         return [[one.least(sizes.steps) for one in programs] for _ in range(sizes.rounds)]
 
     alone = rounds([(size, 0) for size in sizes.messages])
     messages = tuple(zip(sizes.messages, map(min, zip(*alone, strict=True)), strict=True))
     found = NetworkSeconds(messages, world.size // devices, devices)
-    # What rank 0 finds counts: it is the one that writes programs.
+    # Ranks may find different sizes. Those of rank 0 apply, because it compiles the programs of all ranks.
     few = min(seconds for (seconds,) in rounds([(0, _FEW)]))
     size = min(found.bytes_in(sizes.transfer_seconds), sizes.most_bytes)
     count = max(round(sizes.longer * found.seconds_of(size) * _FEW / few), 1)
@@ -146,7 +147,7 @@ def measure_network(world: MpiCommunicator, devices: int, sizes: NetworkSizes) -
 
 
 def joined(node: MachineDescription, found: NetworkSeconds) -> MachineDescription:
-    """Return the description of a node, joined by the network that was measured."""
+    """Return the description of nodes like ``node`` that the measured network connects."""
     ranks = found.nodes * found.devices
     source = f"measured with {ranks} ranks on {found.nodes} nodes"
     return with_network(node, found.devices, [found.exchange], source)
@@ -154,8 +155,9 @@ def joined(node: MachineDescription, found: NetworkSeconds) -> MachineDescriptio
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Messages from each of ``ranks`` ranks to the one at the same position on the next node. ``devices``: ranks on a
-    node.
+    """Messages from each of ``ranks`` ranks to the rank with the same local rank on the next node.
+
+    devices: number of ranks per node.
     """
 
     ranks: int
@@ -163,15 +165,16 @@ class Transfer:
 
     @property
     def pairs(self) -> str:
+        """Return the source-target pairs as HLO text."""
         to_next = ((rank, (rank + self.devices) % self.ranks) for rank in range(self.ranks))
         return ",".join(f"{{{source},{target}}}" for source, target in to_next)
 
 
 def program(transfer: Transfer, size: int, count: int, product: int) -> str:
-    """Return a program that sends a message of ``size`` bytes and computes ``count`` products, one after the other,
-    while it is in flight.
+    """Return the HLO text of a program that computes ``count`` products in turn while a message is in flight.
 
-    Either may be 0. Matrices have ``product`` rows and columns of ones, and a factor keeps them so.
+    transfer: ranks that exchange messages. size: bytes of a message; 0: no message. count: number of products, which
+    may be 0. product: rows and columns of the f32 matrices.
     """
     message, matrix = f"f32[{size // 4}]", f"f32[{product},{product}]"
     results = [(message, "received")] if size else []
@@ -195,15 +198,15 @@ def program(transfer: Transfer, size: int, count: int, product: int) -> str:
 
 @dataclass(frozen=True)
 class _Ready:
-    """A program on all ranks, and what it takes."""
+    """Program that is loaded on all ranks, and its inputs."""
 
     executable: RankExecutable
     state: ShardedArrays
 
     def least(self, steps: int) -> float:
-        """Return the seconds of the fastest of so many steps, after one to warm up.
+        """Return the seconds of the fastest of ``steps`` steps, after one step to warm up.
 
-        Ranks leave a barrier at different times, as far apart as a message takes. Each waits for the one before it, in
+        Ranks leave a barrier at times that differ by as much as a message takes. Each rank waits for its predecessor in
         a ring, so the mean of their times is the time of a message, whenever they begin.
         """
         every = time_steps(self.executable, self.state, 1 + steps, statistics.mean)
@@ -211,7 +214,7 @@ class _Ready:
 
 
 def _ready(world: MpiCommunicator, text: str) -> _Ready:
-    """Compile rank 0's text of the program on all ranks."""
+    """Compile ``text`` on rank 0 and load the program on all ranks."""
 
     def compiled() -> Compiled:
         options = CompileOptions(partitioned=True)
@@ -223,5 +226,5 @@ def _ready(world: MpiCommunicator, text: str) -> _Ready:
 
 
 def _values(dims: tuple[int, ...]) -> NDArray:
-    """Return matrices whose rows sum to one, so that repeated products keep their magnitude."""
+    """Return an input: a matrix whose rows sum to 1, so that repeated products keep their size, or a vector of 1."""
     return np.full(dims, 1.0 / dims[-1] if len(dims) == 2 else 1.0, np.float32)

@@ -1,4 +1,4 @@
-"""Probe: something that is timed for a description, by value; and rounds of them."""
+"""Probes, the units of work that a calibration times, and rounds in which several probes are timed."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ from launch.calibration.memory import Arena
 from launch.calibration.timing import Action, Samples, cores, each_at_once, tried
 from spmd.lazy_dataclass import dataclass
 
-#: On each core that took part, of one round.
+#: Samples of one probe in one round, from each core that took part.
 OfCores: TypeAlias = tuple[Samples, ...]
 
 
 @dataclass(frozen=True)
 class Probe(ABC):
-    """Something that is timed. Equal probes time the same thing. ``budget``: approximate seconds of one round."""
+    """Unit of work that is timed. Equal probes do equal work. ``budget``: approximate seconds of one round."""
 
     budget: float
 
     @abstractmethod
     def ready(self, arena: Arena) -> Callable[[], OfCores]:
-        """Prepare the probe with memory of its own. Each call of the result is one round."""
+        """Prepare the probe with memory of its own from ``arena``. Returns a function that times one round."""
 
 
 @dataclass(frozen=True)
 class CoreProbe(Probe):
-    """An action of one core, timed on every core at once."""
+    """Probe whose action runs on one core, and is timed on every core at once."""
 
     @abstractmethod
     def make(self, arena: Arena) -> Action:
-        """Return the action for one core, on memory of its own."""
+        """Return the action for one core, with memory of its own from ``arena``."""
 
     @property
     def executions(self) -> int:
-        """The number of executions in one run of the action."""
+        """Return the number of executions in one run of the action, by which its time is divided."""
         return 1
 
     def ready(self, arena: Arena) -> Callable[[], OfCores]:
+        """Make an action for each core. Returns a function that times one round of them."""
         return partial(self._round, [self.make(arena) for _ in range(cores())])
 
     def _round(self, actions: Sequence[Action]) -> OfCores:
@@ -54,14 +55,14 @@ Round: TypeAlias = Mapping[Probe, OfCores]
 
 
 class Rounds:
-    """Probes that stay ready, and with them all their memory, as long as this does."""
+    """Set of prepared probes, which keeps their memory allocated as long as it lives."""
 
     def __init__(self) -> None:
         self._ready: dict[Probe, Callable[[], OfCores]] = {}
         self._arena = Arena()
 
     def round(self, probes: Iterable[Probe]) -> Round:
-        """Run each probe once."""
+        """Time one round of each probe. Probes that are not prepared are prepared first."""
         return {probe: self._of(probe)() for probe in probes}
 
     def _of(self, probe: Probe) -> Callable[[], OfCores]:
@@ -71,7 +72,10 @@ class Rounds:
 
 
 def least(rounds: Sequence[Round]) -> dict[Probe, float]:
-    """Return for each probe the mean over cores of each core's best round: disturbances only delay."""
+    """Return the seconds of each probe: each core's least time over all rounds, averaged over the cores.
+
+    The least time is used because disturbances only delay.
+    """
     by_probe: dict[Probe, list[OfCores]] = {}
     for one in rounds:
         for probe, found in one.items():
@@ -85,14 +89,14 @@ def least(rounds: Sequence[Round]) -> dict[Probe, float]:
 
 
 def typical(one: Round) -> dict[Probe, float]:
-    """Return for each probe the mean over cores of their medians."""
+    """Return for each probe of a round the mean over the cores of each core's median time."""
     return {
         probe: statistics.fmean(samples.median for samples in found) for probe, found in one.items()
     }
 
 
 def spread(rounds: Sequence[Round]) -> float:
-    """Return by how much longer the median probe took in its worst round than in its best one: 0.1 is a tenth."""
+    """Return the spread of rounds: the median over probes of (time in the slowest round / time in the fastest) - 1."""
     sums = [
         {probe: sum(samples.least for samples in found) for probe, found in one.items()}
         for one in rounds

@@ -1,4 +1,4 @@
-"""Products of matrices by type and classes of sizes: a few shapes of each are timed, and the class fitted to them."""
+"""Calibration of matrix products: shapes of each class of sizes are timed, and a cost class is fitted to the times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ P = PrimitiveType
 Types = tuple[PrimitiveType, PrimitiveType, PrimitiveType]
 Sizes = tuple[int, int, int]
 
-#: Sizes that no matrix has.
+#: Size that no matrix reaches.
 EVERYTHING = 1 << 23
 TYPES: tuple[Types, ...] = (
     (P.F32, P.F32, P.F32),
@@ -39,13 +39,14 @@ TYPES: tuple[Types, ...] = (
 
 @dataclass(frozen=True)
 class ProductShapes:
-    """Shapes (m, k, n) that a cost class of products is fitted to.
+    """Shapes (m, k, n) to which a cost class of products is fitted.
 
-    Except for the largest shapes, operands and results fit into a core's second-level cache, so that times do not
-      include those of outer levels.
+    Except for those of the largest shapes, operands and results fit into a core's second-level cache, so that times do
+    not include those of outer levels.
 
-    least: smallest sizes of the class.
-    blocks: block sizes, as in ``ProductClass``.
+    least: smallest lines, depth and multiplications of the class (``ProductClass``).
+    blocks: line block and depth block of the class.
+    shapes: measured shapes.
     transposed: shapes that are also measured with a transposed operand.
     """
 
@@ -56,7 +57,7 @@ class ProductShapes:
 
 
 CLASSES = (
-    ProductShapes(  # so large that what is packed of them lies in caches, and neither they nor their results
+    ProductShapes(  # large products: their packed blocks fit in caches, but not their operands and results
         (128, 128, 1 << 27),
         (32, 32),
         (
@@ -99,8 +100,8 @@ CLASSES = (
 )
 
 
-#: Shapes of the first class that are timed where operands and results are uncached: matrices that are far are large,
-#: and their rows are long. One that is mostly lhs, one that is mostly rhs, one that is mostly result, and one of all.
+#: Shapes that are timed with uncached operands and results. Uncached matrices are large, with long rows. Most bytes of
+#: the first three are those of lhs, of rhs, and of the result; the last one has bytes of all three.
 UNCACHED = ((512, 1024, 64), (64, 256, 1024), (512, 64, 1024), (128, 512, 1024))
 
 
@@ -108,9 +109,9 @@ UNCACHED = ((512, 1024, 64), (64, 256, 1024), (512, 64, 1024), (128, 512, 1024))
 class ProductOptions:
     """Options of the measurement of products.
 
-    uncached_bytes: bytes that are touched between two uses of an uncached array: more than the last-level cache holds,
-      so that copies are slower, too.
-    budget: seconds of one round of a shape.
+    types: element types of lhs, rhs and result. classes: shapes of each class. uncached: shapes timed uncached.
+    uncached_bytes: bytes that are touched between two uses of an uncached array, more than the last-level cache holds.
+    budget: approximate seconds of one round of a shape.
     """
 
     types: tuple[Types, ...] = TYPES
@@ -122,7 +123,10 @@ class ProductOptions:
 
 @dataclass(frozen=True)
 class ProductProbe(CoreProbe):
-    """Products of sizes m, k, n, one after the other, each of ``count`` on arrays of its own."""
+    """Probe that computes ``count`` products of ``sizes`` (m, k, n) in turn, each on its own arrays.
+
+    types: element types of lhs, rhs and result. transposed: for lhs and for rhs, whether it is stored by columns.
+    """
 
     types: Types
     sizes: Sizes
@@ -131,10 +135,11 @@ class ProductProbe(CoreProbe):
 
     @property
     def executions(self) -> int:
+        """Return the number of products in one run of the action."""
         return self.count
 
     def make(self, arena: Arena) -> Action:
-        """Return the product as programs on this machine compute it."""
+        """Return the action for one core, which computes the products as programs on this machine do."""
         kernel = plan_dot((), self.sizes, self.types)
         assert kernel is not None, "floats are summed, and bytes into s32"
         m, k, n = self.sizes
@@ -157,24 +162,26 @@ def _matrix(
     )
 
 
-#: Memory orders of the operands; each operand is timed in both.
+#: Memory orders of the operands: both row-major, and either one transposed.
 STRAIGHT: Transposed = (False, False)
 TRANSPOSED: tuple[Transposed, ...] = ((True, False), (False, True))
 
 
 def product_probes(types: Types, options: ProductOptions) -> tuple[ProductProbe, ...]:
+    """Return the probes of products of ``types``, first with cached and then with uncached operands."""
     cached = [_cached(types, *one, options) for shapes in options.classes for one in _of(shapes)]
     uncached = [_uncached(types, *one, options) for one in _uncached_layouts(options)]
     return (*dict.fromkeys(cached), *uncached)
 
 
 def _of(shapes: ProductShapes) -> list[tuple[Sizes, Transposed]]:
-    """Return the products to which a class is fitted."""
+    """Return (sizes, transposed) of the products to which a class is fitted."""
     transposed = [(sizes, transposed) for sizes in shapes.transposed for transposed in TRANSPOSED]
     return [*((sizes, STRAIGHT) for sizes in shapes.shapes), *transposed]
 
 
 def _uncached_layouts(options: ProductOptions) -> list[tuple[Sizes, Transposed]]:
+    """Return (sizes, transposed) of the products that are timed with uncached operands."""
     return [
         *((sizes, STRAIGHT) for sizes in options.uncached),
         *((options.uncached[-1], transposed) for transposed in TRANSPOSED),
@@ -203,7 +210,10 @@ def _moved(types: Types, sizes: Sizes) -> tuple[int, int, int]:
 def product_classes(
     options: ProductOptions, levels: tuple[MemoryLevel, ...], seconds: Seconds
 ) -> tuple[ProductClass, ...]:
-    """Return the classes of each type, those with the largest minimum sizes first. ``levels``: bandwidths of copies."""
+    """Return the cost classes of each type, those with the largest minimum sizes first.
+
+    levels: bandwidths of copies by working set. seconds: times of ``product_probes`` of each type.
+    """
     classes: list[ProductClass] = []
     for types in options.types:
         own = [_fitted(types, shapes, options, seconds) for shapes in options.classes]
@@ -213,7 +223,7 @@ def product_classes(
 
 
 def matrix_rate(classes: tuple[ProductClass, ...], kind: PrimitiveType) -> float:
-    """Return the flops per second of a product of 1024 x 1024 matrices."""
+    """Return the flops per second that ``classes`` predict for a product of 1024 x 1024 matrices of ``kind``."""
     (one, *_) = (c for c in classes if c.types == (kind,) * 3)
     return 2 * 1024**3 / one.seconds(1024, 1024, 1024)
 
@@ -224,6 +234,7 @@ def _fitted(
     options: ProductOptions,
     seconds: Seconds,
 ) -> ProductClass:
+    """Return the cost class of ``types`` that is fitted to the times of ``shapes``."""
     sizes = (*shapes.least, *shapes.blocks, *_at_once(types))
     unknown, layouts = ProductClass(*types, *sizes), _of(shapes)
     found = nonnegative_fit(
@@ -240,8 +251,10 @@ def _farther(
     levels: tuple[MemoryLevel, ...],
     seconds: Seconds,
 ) -> list[float]:
-    """Return the slowdowns of products on arrays that are in no cache, as arguments of ``ProductClass.with_uncached``:
-    the additional time over what ``cached`` predicts, relative to that of a copy.
+    """Return the slowdowns of products on uncached arrays, as arguments of ``ProductClass.with_uncached``.
+
+    They are the times in addition to those that the classes ``cached`` predict, relative to those of a copy. The list
+    is empty if copies of uncached arrays take no longer.
     """
     more = byte_seconds(levels, options.uncached_bytes) - byte_seconds(levels, TIMED_BYTES)
     if more <= 0:
@@ -259,7 +272,10 @@ def _farther(
 
 
 def _at_once(types: Types) -> tuple[int, int]:
-    """Return the columns and the depth that are processed before data is reused; EVERYTHING if they are unknown."""
+    """Return the columns and the depth that stay packed at a time (``ProductClass.columns`` and ``deep``).
+
+    Both are EVERYTHING for products that the tile unit or its vector replacement does not compute.
+    """
     variant = TileTypes(*types)
     if variant not in TILE_TYPES or unit_of(variant) is None:
         return EVERYTHING, EVERYTHING

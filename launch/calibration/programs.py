@@ -1,4 +1,4 @@
-"""Costs of programs besides kernels: dispatch, and collectives between two devices of this process."""
+"""Calibration of costs other than kernels: dispatch of thunks, and collectives between two devices of this process."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from spmd.machine.description import MOST_SLOWDOWN, Exchange, MemoryLevel, byte_
 from spmd.machine.fit import nonnegative_fit
 from spmd.text.parser import parse_module
 
-#: Devices that a node may have, more than cores where they share them.
+#: Largest number of devices of the described node. It may exceed the number of cores, which devices then share.
 NODE_DEVICES = 64
-#: Steps among which the least counts.
+#: Fewest steps that are timed in a round.
 LEAST_STEPS = 10
-#: Ops of successive thunks with different code; thunks with equal code have the first one.
+#: Operations of successive thunks, which have different code. Thunks with equal code all have the first one.
 _OPCODES = ("add", "multiply", "maximum", "subtract", "minimum", "divide")
 
 
@@ -33,10 +33,10 @@ _OPCODES = ("add", "multiply", "maximum", "subtract", "minimum", "divide")
 class ProgramSizes:
     """Sizes of the measured programs.
 
-    thunks: numbers of thunks of two programs whose difference in time is measured.
-    collectives: the same for collectives.
-    elements: f32 elements of the all-reduces.
-    budget: seconds of one round of a program.
+    thunks: numbers of thunks of two programs; the difference of their times gives the time of a thunk.
+    collectives: numbers of collectives of two programs; the difference of their times gives the time of a collective.
+    elements: numbers of f32 elements of the all-reduces.
+    budget: approximate seconds of one round of a program.
     """
 
     thunks: tuple[int, int] = (20, 220)
@@ -47,18 +47,18 @@ class ProgramSizes:
 
 @dataclass(frozen=True)
 class StepProbe(Probe):
-    """A step of a program on ``devices`` of this process, by the clock."""
+    """Probe of the elapsed time of a step of the program ``text`` on ``devices`` devices of this process."""
 
     text: str
     devices: int
 
     def compiled(self) -> Executable:
-        """Return the executable without passes, which would combine collectives and simplify those of equal values."""
+        """Compile the program without fusion and without the passes for collectives, which would combine them."""
         options = CompileOptions(partitioned=True, fusion=False, without=tuple(COLLECTIVE_GROUPS))
         return compile_module(parse_module(self.text), self.devices, options)
 
     def ready(self, arena: Arena) -> Callable[[], OfCores]:
-        """Compile the program, which has memory of its own."""
+        """Compile and load the program, which allocates its own memory. Returns a function that times one round."""
         executable = self.compiled()
         inputs = executable.inputs
         state = executable.put([np.ones(argument.shape.dims, np.float32) for argument in inputs])
@@ -75,10 +75,12 @@ class StepProbe(Probe):
 
 
 def dispatch_probes(sizes: ProgramSizes) -> tuple[StepProbe, ...]:
+    """Return the probes from which ``dispatch_seconds`` computes the time of a thunk."""
     return (*_chains(_OPCODES[:1], sizes), *_chains(_OPCODES, sizes))
 
 
 def exchange_probes(sizes: ProgramSizes) -> tuple[StepProbe, ...]:
+    """Return the probes from which ``exchange`` computes the exchange between two devices."""
     return tuple(probe for count in sizes.elements for probe in _all_reduces(count, sizes))
 
 
@@ -92,10 +94,10 @@ def dispatch_seconds(sizes: ProgramSizes, seconds: Seconds) -> tuple[float, floa
 
 
 def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seconds) -> Exchange:
-    """Return the exchange between two devices of this process, measured by all-reduces: half of the bytes are read,
-    half are written elsewhere. More devices of the node share the memory and are described equally.
+    """Return the exchange between two devices of this process, from the times of all-reduces.
 
-    ``levels``: bandwidths of copies.
+    Each device reads as many bytes as it writes. Further devices of a node share the memory, so the same exchange
+    describes them. levels: bandwidths of copies by working set. seconds: times of ``exchange_probes``.
     """
     cached, parts, each = byte_seconds(levels, TIMED_BYTES), [], []
     for count in sizes.elements:
@@ -114,15 +116,18 @@ def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seco
 
 
 def _added(probes: Sequence[StepProbe], counts: tuple[int, int], seconds: Seconds) -> float:
-    """Return the seconds that one more item adds to a step."""
+    """Return the seconds that one more thunk or collective adds to a step.
+
+    probes: programs with ``counts`` thunks or collectives.
+    """
     few, many = (seconds[probe] for probe in probes)
     added = (many - few) / (counts[1] - counts[0])
-    # Disturbed: the program's own is then the most it can be.
+    # A difference that is not positive was disturbed. The mean of the longer program is then an upper bound.
     return added if added > 0 else many / counts[1]
 
 
 def _chains(opcodes: tuple[str, ...], sizes: ProgramSizes) -> tuple[StepProbe, ...]:
-    """Return the probes of two chains, the shorter one first."""
+    """Return the probes of two chains of thunks, the shorter one first."""
     return tuple(StepProbe(sizes.budget, _chain(opcodes, n), 1) for n in sizes.thunks)
 
 
@@ -132,7 +137,7 @@ def _all_reduces(count: int, sizes: ProgramSizes) -> tuple[StepProbe, ...]:
 
 
 def _chain(opcodes: tuple[str, ...], length: int) -> str:
-    """Return a program of operations on short rows, each a kernel of its own."""
+    """Return the HLO text of a chain of ``length`` operations on short rows. ``opcodes`` are repeated in turn."""
     names = ["x", *(f"v{n}" for n in range(length))]
     lines = [
         f"  {'ROOT ' if n == length - 1 else ''}v{n} = f32[16] "
@@ -144,7 +149,7 @@ def _chain(opcodes: tuple[str, ...], length: int) -> str:
 
 
 def _all_reduce_chain(count: int, length: int) -> str:
-    """Return a program of all-reduces, each of the result of the one before."""
+    """Return the HLO text of a chain of ``length`` all-reduces of ``count`` elements between two replicas."""
     lines = [
         f"  {'ROOT ' if n == length - 1 else ''}r{n} = f32[{count}] "
         f"all-reduce({f'r{n - 1}' if n else 'x'}), replica_groups={{}}, to_apply=sum"

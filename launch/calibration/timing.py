@@ -1,7 +1,7 @@
-"""Timing of actions: on every core at once, as the devices of a program work, with many samples each.
+"""Timing of actions on every core at once, as the devices of a program run, with many samples each.
 
-Disturbances only delay: the least time is that of an undisturbed core while other cores do the same; the median is that
-of the core at that time.
+Disturbances only delay. Therefore the least sample is the time on an undisturbed core while the other cores do the same
+work, and the median sample is the time under the present disturbances.
 """
 
 from __future__ import annotations
@@ -16,36 +16,38 @@ from typing import TypeVar
 
 from spmd.lazy_dataclass import dataclass
 
-#: Ready to be done; one for each core.
+#: Function with bound arguments that is timed.
 Action = Callable[[], object]
 Timed = TypeVar("Timed")
 
-#: Samples, and seconds of the runs in one sample, which make the clock's own time negligible.
+#: Bounds of the number of samples, and the least seconds of a sample, which may consist of several runs. A shorter
+#: sample would mostly contain the time of reading the clock.
 LEAST_SAMPLES, MOST_SAMPLES = 3, 1000
 LEAST_SECONDS = 2e-5
 
 
 def cores() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Seconds of one run, of several that were tried."""
+    """Least and median seconds of one execution, over several samples."""
 
     least: float
     median: float
 
     @staticmethod
     def of(seconds: Sequence[float], executions: int = 1) -> Samples:
-        """Summarize the seconds of runs of ``executions`` executions each."""
+        """Summarize samples. ``seconds``: time of a run of ``executions`` executions, for each sample."""
         return Samples(min(seconds) / executions, statistics.median(seconds) / executions)
 
 
 def tried(action: Action, budget: float) -> list[float]:
-    """Return the seconds of runs of ``action``, for about ``budget`` seconds after one to warm up.
+    """Return samples of the seconds of one run of ``action``, taken for about ``budget`` seconds after a warm-up run.
 
-    The clock is the thread's own time, so other work on the core does not count.
+    The seconds are processor time of the thread, so other work on the core does not count.
     """
     action()
     once = max(_thread_seconds(action, 1), 1e-8)
@@ -67,6 +69,7 @@ def in_turn(actions: Sequence[Action]) -> Action:
 
 
 def _thread_seconds(action: Action, times: int) -> float:
+    """Return the mean processor time of ``times`` runs of ``action`` on this thread, in seconds."""
     start = time.thread_time()
     for _ in range(times):
         action()
@@ -74,9 +77,9 @@ def _thread_seconds(action: Action, times: int) -> float:
 
 
 def each_at_once(actions: Sequence[Action], timed: Callable[[Action], Timed]) -> list[Timed]:
-    """Return the result of ``timed`` for each action, all starting together after a warm-up run.
+    """Call ``timed`` for each action on a thread of its own, all at the same time after a warm-up run each.
 
-    Actions leave Python's lock to others while they run.
+    The actions must release the interpreter's lock while they run. Returns the results in the order of the actions.
     """
     barrier = Barrier(len(actions))
 

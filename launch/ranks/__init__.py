@@ -1,1 +1,1 @@
-"""The ranks of a job: how they start, agree, report errors and end."""
+"""Ranks of an MPI job: their start, the agreement on what they run, error reports, and the end of the job."""

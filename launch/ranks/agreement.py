@@ -1,6 +1,6 @@
-"""Agreement of a job's ranks before the first collective: all are set up, for the same program.
+"""Agreement of a job's ranks before the first collective: all must be set up, for the same program.
 
-No rank hangs: errors are exchanged, and all ranks leave at once.
+The ranks exchange their errors, so that all of them end at the same time and none waits for a failed one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from spmd.limits import as_out_of_memory
 Result = TypeVar("Result")
 
 _MADE = b"made"
-"""Prefix of rank 0's result; a report of its error begins with a brace."""
+"""Prefix of the message with rank 0's result. A message that reports an error begins with a brace instead."""
 
 
 class AgreedError(SpmdError):
-    """Errors that every rank knows; rank 0 alone prints them, and each exits with ``agreed_code``."""
+    """Error that every rank of the job knows. Rank 0 alone prints it, and each rank exits with ``agreed_code``."""
 
     def __init__(self, message: str, agreed_code: int) -> None:
         super().__init__(message)
@@ -30,11 +30,12 @@ class AgreedError(SpmdError):
 
 
 def agree(world: Communicator, setup: Callable[[], tuple[Result, dict[str, str]]]) -> Result:
-    """Run ``setup`` on every rank. Returns its result if all succeeded with equal fingerprints.
+    """Run ``setup`` on every rank, and return its result if all calls succeeded with equal fingerprints.
 
-    ``setup`` returns a value and the values that must be equal everywhere, by name ({"module": digest, "options":
-    text}). It must not communicate. Raises AgreedError on every rank, with the ranks' errors or with the ranks that
-    differ.
+    setup: function that returns a result and its fingerprint, the texts that must be equal on all ranks, by name
+    ({"module": digest, "options": text}). It must not communicate.
+    Raises AgreedError on every rank if ``setup`` raises on a rank, with all errors, or if fingerprints differ, with the
+    ranks that differ.
     """
     result: Result | None = None
     report: dict[str, object] = {}
@@ -58,9 +59,10 @@ def agree(world: Communicator, setup: Callable[[], tuple[Result, dict[str, str]]
 
 
 def from_first(world: Communicator, make: Callable[[], bytes], doing: str) -> bytes:
-    """Return the result of ``make`` on rank 0 on every rank. Its error is raised as AgreedError on every rank.
+    """Call ``make`` on rank 0 alone, and return its result on every rank.
 
-    ``make`` is called on rank 0 alone and must not communicate. ``doing``: what it does, for a rank that waits in vain.
+    ``make`` must not communicate. doing: text for the messages of ranks that wait for rank 0, such as "compiles".
+    Raises AgreedError on every rank if ``make`` raises an error.
     """
     message = b""
     if world.rank == 0:
@@ -77,6 +79,7 @@ def from_first(world: Communicator, make: Callable[[], bytes], doing: str) -> by
 
 
 def _error_report(error: Exception) -> dict[str, object]:
+    """Return the message and the exit code of ``error``, which the ranks exchange."""
     if isinstance(error, MemoryError):
         error = as_out_of_memory(error)
     if isinstance(error, SpmdError):
@@ -85,12 +88,15 @@ def _error_report(error: Exception) -> dict[str, object]:
 
 
 def agree_on_code(world: Communicator, code: int) -> int:
-    """Return the largest of all ranks' exit codes, on every rank. It is also a barrier while one rank prints."""
+    """Return the largest of all ranks' exit codes on every rank. The call is also a barrier."""
     return max(int(other) for other in world.all_gather_bytes(str(code).encode()))
 
 
 def describe_difference(fingerprints: Sequence[dict[str, str]]) -> str:
-    """Describe the ranks that differ from the majority, and in what; empty if all agree."""
+    """Describe, for each name, the ranks whose text differs from the most frequent one. Returns "" if all agree.
+
+    fingerprints: texts by name, of ranks 0, 1, ...
+    """
     lines = []
     for key in dict.fromkeys(key for fingerprint in fingerprints for key in fingerprint):
         values = [fingerprint.get(key, "nothing") for fingerprint in fingerprints]
@@ -103,7 +109,10 @@ def describe_difference(fingerprints: Sequence[dict[str, str]]) -> str:
 
 
 def _describe_errors(errors: dict[int, str], size: int) -> str:
-    """Return the messages, equal ones once, each after the numbers of its ranks."""
+    """Return the errors' messages, each once, after the numbers of its ranks unless it is that of all ranks.
+
+    errors: message of each rank that failed. size: number of ranks.
+    """
     ranks_of: dict[str, list[int]] = {}
     for rank, message in errors.items():
         ranks_of.setdefault(message, []).append(rank)

@@ -1,4 +1,4 @@
-"""Binding of ranks of an MPI job to GPUs, and the transport between these: NCCL, or their hosts."""
+"""Binding of the ranks of an MPI job to GPUs, and the transport between the GPUs: NCCL, or copies through the hosts."""
 
 from __future__ import annotations
 
@@ -16,24 +16,28 @@ from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 
 COLLECTIVES_VARIABLE = "SPMD_GPU_COLLECTIVES"
-"""``nccl``: through NCCL, also where ranks share a GPU; ``host``: through the hosts; unset: whichever is best."""
+"""Variable that selects the transport between GPUs.
+
+``nccl``: NCCL, even if ranks share a GPU. ``host``: copies through the hosts. Unset: NCCL if every rank has the same
+version of NCCL and its own GPU, else the hosts.
+"""
 
 _SHARED_GPU_VERSION = 23000
-"""First version of NCCL that supports several ranks on a GPU, if a variable enables it."""
+"""First version of NCCL that supports several ranks on a GPU (NCCL_MULTI_RANK_GPU_ENABLE)."""
 
 _RANKS_ON_A_GPU = 2
 """Largest number of ranks on one GPU that NCCL supports."""
 
 _CTAS_ON_A_SHARED_GPU = 4
-"""Blocks of a collective's kernel: those of all ranks on the GPU have to run at one time."""
+"""Largest number of blocks (CTAs) of a collective's kernel. The blocks of all ranks on a GPU must run concurrently."""
 
 
 @dataclass(frozen=True)
 class RankGpu:
-    """GPU of a rank, which the rank sends to the others.
+    """Description of a rank's GPU, which the rank sends to the other ranks.
 
-    unit: identifies the GPU on its ``node`` (``cuda/identity.py``).
-    nccl: version of NCCL; 0 if it cannot be used, for the reason ``trouble``.
+    index: number of the GPU among those that the rank sees. unit: text that identifies the GPU on its ``node``
+    (``cuda/identity.py``). nccl: version of NCCL; 0 if NCCL cannot be used, for the reason ``trouble``.
     """
 
     index: int
@@ -45,6 +49,7 @@ class RankGpu:
 
     @property
     def device_id(self) -> tuple[str, str]:
+        """Return (node, unit), which is equal for ranks that share a GPU."""
         return self.node, self.unit
 
 
@@ -52,8 +57,8 @@ class RankGpu:
 class GpuTransport:
     """Transport between the GPUs of a job.
 
-    why: the reason as a sentence, if it is not plain NCCL.
-    variables: by rank, environment variables of NCCL to set unless the user has set them.
+    why: reason for the choice, unless it is NCCL with one rank per GPU.
+    variables: for each rank, environment variables of NCCL to set unless the user has set them.
     max_ctas: largest number of blocks (CTAs) of a collective's kernel; None for NCCL's choice.
     """
 
@@ -64,9 +69,10 @@ class GpuTransport:
 
 
 def gpu_index(count: int, local_rank: int, environment: Mapping[str, str] = os.environ) -> int:
-    """Return the GPU that this rank takes of the ``count`` that it sees: in turns if a node has more ranks than GPUs.
+    """Return the index of this rank's GPU among the ``count`` GPUs that it sees: ``local_rank`` modulo ``count``.
 
-    A launcher that shows each rank its own GPU alone (Slurm's --gpus-per-task) has chosen: there is but number 0.
+    If a launcher shows each rank a single GPU (Slurm's --gpus-per-task), the index is 0. Raises NoGpuError if the rank
+    sees no GPU.
     """
     if count < 1:
         hidden = environment.get("CUDA_VISIBLE_DEVICES")
@@ -78,13 +84,13 @@ def gpu_index(count: int, local_rank: int, environment: Mapping[str, str] = os.e
 def local_rank(
     rank: int, ranks_of_node: Sequence[int], environment: Mapping[str, str] = os.environ
 ) -> int:
-    """Return this rank's number on its node: the launcher's if it states one, else its index among the node's ranks."""
+    """Return the local rank: the number that the launcher states, else the index of ``rank`` in ``ranks_of_node``."""
     number = local_rank_of_environment(environment)
     return list(ranks_of_node).index(rank) if number is None else number
 
 
 def shared_gpus(gpus: Sequence[RankGpu]) -> list[list[int]]:
-    """Return the ranks of each GPU that has several."""
+    """Return the ranks of each GPU that several ranks share. ``gpus``: GPU of each rank."""
     ranks: dict[tuple[str, str], list[int]] = {}
     for rank, gpu in enumerate(gpus):
         ranks.setdefault(gpu.device_id, []).append(rank)
@@ -92,8 +98,11 @@ def shared_gpus(gpus: Sequence[RankGpu]) -> list[list[int]]:
 
 
 def transport_of(gpus: Sequence[RankGpu], asked: str = "") -> GpuTransport:
-    """Return the transport between ``gpus``, by rank. ``asked``: COLLECTIVES_VARIABLE's value. Raises RunError if that
-    is impossible."""
+    """Return the transport between ``gpus``, the GPU of each rank.
+
+    asked: value of COLLECTIVES_VARIABLE. "" means NCCL if every rank has the same version and its own GPU, else the
+    hosts. Raises RunError for another value than those documented, or if the requested transport is impossible.
+    """
     if asked not in ("", "nccl", "host"):
         raise RunError(f"{COLLECTIVES_VARIABLE}={asked}: there is nccl, host")
     obstacle = _no_nccl(gpus)
@@ -114,6 +123,7 @@ def _through_hosts(gpus: Sequence[RankGpu], why: str) -> GpuTransport:
 
 
 def _no_nccl(gpus: Sequence[RankGpu]) -> str:
+    """Return why NCCL cannot be used: a rank does not have it, or versions differ. Returns "" if it can."""
     for rank, gpu in enumerate(gpus):
         if not gpu.nccl:
             return f"rank {rank} has no NCCL: {gpu.trouble}"
@@ -129,8 +139,9 @@ def _describe_shared_gpus(shared: Sequence[Sequence[int]], gpus: Sequence[RankGp
 
 
 def _shared_gpu_transport(gpus: Sequence[RankGpu], shared: Sequence[Sequence[int]]) -> GpuTransport:
-    """Return the transport by NCCL with several ranks on a GPU, which is for trying NCCL with too few GPUs, not for
-    speed. Raises RunError if NCCL does not support so many.
+    """Return the transport by NCCL with several ranks on a GPU. It serves to try NCCL with too few GPUs, not for speed.
+
+    Raises RunError if a GPU has more ranks than NCCL supports.
     """
     most = max(shared, key=len)
     if len(most) > _RANKS_ON_A_GPU:
@@ -140,14 +151,18 @@ def _shared_gpu_transport(gpus: Sequence[RankGpu], shared: Sequence[Sequence[int
     if gpus[0].nccl >= _SHARED_GPU_VERSION:
         variables = [{"NCCL_MULTI_RANK_GPU_ENABLE": "1"} for _ in gpus]
     else:
-        # It refuses two ranks of one host on one GPU; hosts of different names meet over sockets.
+        # NCCL rejects two ranks of one host on one GPU. With different host names, they connect over sockets.
         variables = [{"NCCL_HOSTID": f"rank{rank}"} for rank in range(len(gpus))]
     why = f"{_describe_shared_gpus(shared, gpus)}; {COLLECTIVES_VARIABLE}=nccl"
     return GpuTransport(True, why, tuple(variables), _CTAS_ON_A_SHARED_GPU)
 
 
 def agreed_transport(world: Communicator, own: RankGpu, asked: str) -> GpuTransport:
-    """Return the transport between all ranks' GPUs, equal on every rank. ``asked`` is equal on all, too."""
+    """Exchange the GPUs of all ranks, and return the transport between them, which is equal on every rank.
+
+    own: this rank's GPU. asked: value of COLLECTIVES_VARIABLE, which must be equal on every rank. Raises the errors of
+    ``transport_of``.
+    """
     gathered = world.all_gather_bytes(json.dumps(asdict(own)).encode())
     return transport_of([RankGpu(**json.loads(data)) for data in gathered], asked)
 
@@ -155,6 +170,6 @@ def agreed_transport(world: Communicator, own: RankGpu, asked: str) -> GpuTransp
 def set_where_unset(
     variables: Mapping[str, str], environment: dict[str, str] | os._Environ[str] = os.environ
 ) -> None:
-    """Set variables that have no value, for a library that reads them later."""
+    """Set the environment variables that are unset, for a library that reads them later."""
     for name, value in variables.items():
         environment.setdefault(name, value)

@@ -1,4 +1,4 @@
-"""The forms in which errors and notes reach the user."""
+"""Format of the errors and notes that are printed for the user."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 from spmd.errors import SpmdError
 
-# ---- text that came from a file: names in it could clear the screen, or hide what is there
+# ---- text from a file: control characters in names could clear the screen or hide text
 
 
 def printable(text: str, keep: str = "\n\t") -> str:
@@ -17,7 +17,7 @@ def printable(text: str, keep: str = "\n\t") -> str:
 
 
 def printable_lines(lines: list[str]) -> str:
-    """Join the lines, with control characters in them replaced."""
+    """Join the lines by newlines, with unprintable characters in them escaped as Python does."""
     return "\n".join(printable(line, keep="") for line in lines)
 
 
@@ -28,12 +28,12 @@ def report_error(message: str) -> None:
 
 
 def one_line(error: Exception) -> str:
-    """Return the first line of an error's message, with its type unless the message is meant for users."""
+    """Return the first line of an error's message, after the error's type if it is no SpmdError."""
     text = str(error) if isinstance(error, SpmdError) else f"{type(error).__name__}: {error}"
     return (text.splitlines() or [type(error).__name__])[0]
 
 
 def report_note(message: str) -> None:
-    """Print a note for the user about something that is no failure."""
+    """Write a note for the user, about a condition that is no failure, to standard error."""
     sys.stderr.write(f"spmd: note: {printable(message)}\n")
     sys.stderr.flush()

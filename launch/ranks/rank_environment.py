@@ -1,4 +1,4 @@
-"""Environment that a launcher gives a rank, and the tie between the two processes."""
+"""Environment of a rank: the variables that its launcher sets, the tie to the launcher's process, the time limit."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from collectives.communicator.liveness.process_state import ProcessId
 from spmd.errors import CheckFailed, RunError, SpmdError
 from spmd.lazy_dataclass import dataclass
 
-#: "1": a defect is reported with its traceback.
+#: If the variable is "1", the report of a defect contains its traceback.
 TRACEBACK_VARIABLE = "SPMD_TRACEBACK"
 
 NODE_ID_VARIABLE = "SPMD_NODE_ID"
-"""Tells the nodes of ranks apart, so it may differ."""
+"""Variable that distinguishes nodes with the same host name. It may differ between ranks."""
 
 PLACEMENT_VARIABLE = "SPMD_PLACEMENT"
-"""``off``: ranks run where the launcher and the system put them, each its own steps."""
+"""Variable that, if it is ``off``, leaves ranks on the cores to which the launcher and the system assign them."""
 
 LAUNCHED_VARIABLE = "SPMD_LAUNCHED"
-"""``1``: `spmd launch` started this rank, and reads its exit code (``exit_code_of_rank``)."""
+"""Variable that is ``1`` if `spmd launch` has started this rank and reads its exit code (``exit_code_of_rank``)."""
 
 CHECK_FAILED_ON_RANK = 81
-"""Exit code of a rank on which a check failed: launchers and Python return 1 for failures of their own."""
+"""Exit code of a rank on which a check has failed. It is not 1, which launchers and Python return for other failures.
+"""
 
 _SESSION = re.compile(r"(ompi|prte)\.\d+")
-"""Open MPI's name for the directory of a launcher's session: with the launcher's process number."""
+"""Pattern of the name of Open MPI's session directory, which ends with the launcher's process number."""
 
 _DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 
 
 @dataclass(frozen=True, slots=True)
 class _Launcher:
-    """The variables in which a launcher says the number of ranks, this rank, and its number on its node."""
+    """Names of the variables in which a launcher states the number of ranks, this rank, and this rank's local rank."""
 
     size: str
     rank: str
@@ -51,7 +52,7 @@ class _Launcher:
 _LAUNCHERS = (
     _Launcher("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
     _Launcher("PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"),
-    # Not SLURM_NTASKS: a batch script has that too, and is no rank of anything until it calls srun.
+    # SLURM_NTASKS is also set in a batch script, which is no rank unless srun starts it.
     _Launcher("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"),
 )
 
@@ -66,14 +67,17 @@ def world_of_environment(environment: Mapping[str, str] = os.environ) -> tuple[i
 
 
 def exit_code_of_rank(code: int, environment: Mapping[str, str] = os.environ) -> int:
-    """Return the exit code with which a rank says ``code`` to `spmd launch`, if that has started it."""
+    """Return the exit code by which a rank reports ``code`` to its launcher.
+
+    It differs from ``code`` only for a failed check of a rank that `spmd launch` started.
+    """
     if code == CheckFailed.exit_code and environment.get(LAUNCHED_VARIABLE) == "1":
         return CHECK_FAILED_ON_RANK
     return code
 
 
 def local_rank_of_environment(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return this rank's number on its node, which selects its GPU, if the launcher states it, else None."""
+    """Return this rank's number on its node, which selects its GPU; None if the launcher does not state it."""
     for launcher in _LAUNCHERS:
         if launcher.size in environment and launcher.local_rank in environment:
             return int(environment[launcher.local_rank])
@@ -81,7 +85,7 @@ def local_rank_of_environment(environment: Mapping[str, str] = os.environ) -> in
 
 
 def local_ranks_of_environment(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return the number of ranks on this node, where the launcher says it."""
+    """Return the number of ranks on this node; None if the launcher does not state it."""
     for name in ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
         if environment.get(name, "").isdecimal():
             return int(environment[name])
@@ -101,11 +105,11 @@ def blas_threads_of_environment(environment: Mapping[str, str] = os.environ) -> 
 
 
 def binds_ranks_of_environment(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether ranks of a node keep to cores of their own."""
+    """Return whether each rank of a node is bound to cores of its own: PLACEMENT_VARIABLE is not "off"."""
     return environment.get(PLACEMENT_VARIABLE) != "off"
 
 
-#: Variables that change what a rank computes, in the order of sums or in the code that is chosen; and SPMD_*.
+#: Variables of libraries that may change a rank's results, by the order of sums or by the choice of code.
 _CHANGE_RESULTS = (
     "BLIS_NUM_THREADS",
     "GOTO_NUM_THREADS",
@@ -122,7 +126,7 @@ _CHANGE_RESULTS = (
 )
 
 
-#: Variables of this project that say nothing of results.
+#: Variables of this project that do not affect results.
 _MAY_DIFFER = {NODE_ID_VARIABLE, LAUNCHED_VARIABLE, TRACEBACK_VARIABLE}
 
 
@@ -135,9 +139,10 @@ def settings_of_environment(environment: Mapping[str, str] = os.environ) -> dict
 
 @functools.cache
 def own_launcher() -> ProcessId:
-    """Return the launcher on this node, as it was at the first call: at a rank's start.
+    """Return the process of the launcher on this node. The first call, at the rank's start, determines it.
 
-    It is the one that its session directory names, else the parent process: a shell may be between them.
+    It is the process that Open MPI's session directory names, since a shell may be between launcher and rank, or else
+    the parent process.
     """
     directory = session_directory(os.environ)
     number = os.getppid() if directory is None else int(directory.name.rpartition(".")[2])
@@ -145,10 +150,10 @@ def own_launcher() -> ProcessId:
 
 
 def tie_to_launcher() -> None:
-    """Make this process end with the launcher that started it, even if that is killed, so that no rank keeps waiting.
+    """Make this process end when its launcher ends, even if the launcher is killed, so that no rank keeps waiting.
 
-    Ends the process if the launcher is gone already. Until MPI has started, an interrupt ends it, too:
-    KeyboardInterrupt would call MPI's end, which would wait for ranks that wait for this one in MPI's start.
+    The call ends the process if the launcher has ended already. Until ``catch_interrupts``, SIGINT ends the process
+    at once: a KeyboardInterrupt would call MPI_Finalize, which would wait for ranks that wait for this one in MPI_Init.
     """
     parent = os.getppid()
     end_with_parent(signal.SIGKILL)
@@ -159,19 +164,22 @@ def tie_to_launcher() -> None:
 
 
 def catch_interrupts() -> None:
-    """Make an interrupt a KeyboardInterrupt again, after MPI has started."""
+    """Make SIGINT raise KeyboardInterrupt again. It is called after MPI has started."""
     _exchange_interrupt_handler(signal.SIG_DFL, signal.default_int_handler)
 
 
 def _exchange_interrupt_handler(old: Any, new: Any) -> None:
-    """Replace the handler ``old`` by ``new``; a script's own handler stays."""
+    """Replace the handler of SIGINT by ``new`` if it is ``old``. A script's own handler stays."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGINT) is old:
         signal.signal(signal.SIGINT, new)
 
 
 def session_directory(environment: Mapping[str, str]) -> Path | None:
-    """Return the folder in which Open MPI's launcher keeps files of this job; it removes them, unless it is killed."""
+    """Return the folder in which Open MPI's launcher keeps files of this job; None for other launchers.
+
+    The launcher removes the folder unless it is killed.
+    """
     directory = environment.get("PMIX_SERVER_TMPDIR")
     return (
         None
@@ -181,8 +189,10 @@ def session_directory(environment: Mapping[str, str]) -> Path | None:
 
 
 def temporary_directory(environment: Mapping[str, str]) -> Path:
-    """Return the folder of ``tempfile.gettempdir`` without its test file, which a process that is killed then would
-    leave."""
+    """Return the folder for temporary files, as ``tempfile.gettempdir`` does, but without writing a test file.
+
+    A process that is killed at that moment would leave the test file behind.
+    """
     named = (environment.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     for directory in filter(None, named):
         if os.access(directory, os.W_OK | os.X_OK):
@@ -191,27 +201,27 @@ def temporary_directory(environment: Mapping[str, str]) -> Path:
 
 
 def end_with_parent(number: signal.Signals) -> None:
-    """Make the system send this process a signal when its parent ends. Has an effect on Linux only."""
+    """Make the system send this process signal ``number`` when its parent ends. It has an effect on Linux only."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, number, 0, 0, 0)
 
 
-# ---- time for which ranks wait for a rank that shows no sign of life
+# ---- time limit of a wait for a rank that makes no progress
 
 
 DEFAULT_SECONDS = 300.0
 
-#: Seconds, where neither --timeout nor a caller of ``spmd.compile`` says how many.
+#: Variable with the limit in seconds. It applies if neither --timeout nor a caller of ``spmd.compile`` sets a limit.
 TIMEOUT_VARIABLE = "SPMD_TIMEOUT"
 
 
 class TimeLimitError(SpmdError):
-    """A time limit that is no number of seconds above zero."""
+    """Error of a time limit that is no positive number of seconds."""
 
 
 def timeout_of(arguments: Sequence[str]) -> float | None:
-    """Return what --timeout says; None without it, and where the command will complain of it."""
-    import argparse  # after an interrupt is seen to (launch/__main__.py)
+    """Return the seconds of --timeout in a command line; None if it is missing, or if the command will reject it."""
+    import argparse  # deferred until the handler of SIGINT is set (launch/__main__.py)
 
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
     parser.add_argument("--timeout", type=float)
@@ -222,8 +232,9 @@ def timeout_of(arguments: Sequence[str]) -> float | None:
 
 
 def timeout_seconds(asked: float | None, environment: Mapping[str, str] = os.environ) -> float:
-    """Return ``asked``, else the environment's, else the default. Raises TimeLimitError if that is no time above
-    zero.
+    """Return the time limit in seconds: ``asked``, else that of TIMEOUT_VARIABLE, else DEFAULT_SECONDS.
+
+    Raises TimeLimitError if it is no positive number.
     """
     text = environment.get(TIMEOUT_VARIABLE, "")
     if asked is None and not text:

@@ -1,4 +1,4 @@
-"""RankExecutable: an executable of which this process runs one device, as a rank among the others of an MPI job."""
+"""RankExecutable: an executable of which each rank of an MPI job runs one device."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(kw_only=True)
 class RankExecutable(Executable):
-    """Executable of one rank of a job. Every rank must call the same methods in the same order: ``run``, ``fit`` and
-    ``get`` communicate, ``put`` does not.
+    """Executable of which this rank runs one device.
 
-    All ranks pass the same global arrays, of which each uses its tiles. Outputs are returned on rank 0, or on all ranks
-      with ``gather="all"``; the other ranks get an empty list.
+    Every rank must call the same methods in the same order: ``run``, ``fit`` and ``get`` communicate, ``put`` does not.
+    All ranks pass the same global arrays, and each rank uses its own tiles. Outputs are returned on rank 0, or on all
+    ranks with ``gather="all"``; the other ranks get an empty list.
     """
 
     communicator: Communicator
 
     @staticmethod
     def of(executable: Executable, communicator: Communicator) -> RankExecutable:
-        """Load ``executable`` on this rank. Raises RunError if the world has another size than the program."""
+        """Load ``executable`` on this rank. All ranks must call it at the same time.
+
+        Raises RunError if the number of ranks is not the program's number of devices.
+        """
         own = RankExecutable(
             executable.source,
             executable.program,
@@ -53,13 +56,16 @@ class RankExecutable(Executable):
 
     @property
     def devices(self) -> range:
+        """Return the number of this rank's device, which is that of the rank."""
         return range(self.communicator.rank, self.communicator.rank + 1)
 
     @property
     def world(self) -> Communicator:
+        """Return the communicator of the ranks that run the program together."""
         return self.communicator
 
     def load_local(self) -> LocalDevices:
+        """Load the program on this rank's device. All ranks must call it at the same time."""
         if self.engine is not None:
             return self.engine.load_rank(self, self.communicator, partial(explain_thunk, self))
         threads = blas_threads_of_environment()
@@ -88,15 +94,19 @@ class RankExecutable(Executable):
 
 
 class RankDevice:
-    """This rank's one device (LocalDevices)."""
+    """The single device of this rank, as LocalDevices."""
 
     def __init__(self, device: LoadedDevice) -> None:
-        """Link the device to its peers. All ranks call this at the same time."""
+        """Bind this rank to its cores, and wait for the machine code of ``device``.
+
+        All ranks must have loaded their devices before.
+        """
         self.devices = (device,)
         device.communicator.keep_to_own_cores()
         device.link()
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
+        """Run one step on the arrays of this rank's device. Raises RunError unless there are those of one device."""
         if len(per_device) != 1:
             raise RunError(f"a rank runs one device, found the arrays of {len(per_device)}")
         (device,), (arrays,) = self.devices, per_device

@@ -1,4 +1,4 @@
-"""One compilation for all ranks: rank 0 compiles, the others load what it sends."""
+"""One compilation for all ranks: rank 0 compiles, and the other ranks load the program that it sends."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ def compile_on_first(
     callbacks: Sequence[Callback] = (),
     compiles: bool = True,
 ) -> RankExecutable:
-    """Call ``make`` on rank 0 and load its result on every rank. All ranks call this; ``make`` is called on rank 0
-    only.
+    """Call ``make`` on rank 0, and load the program that it returns on every rank.
 
-    Before it, the ranks have to agree on what is compiled. Raises AgreedError on every rank if compiling fails on
-    rank 0 or loading on any. record, reference_every, engine: as of ``Executable``. callbacks: the functions that this
-    rank's module calls. compiles: False if ``make`` reads a file, which may contain the code that ranks otherwise make
-    while rank 0 compiles.
+    All ranks must call this function, after they have agreed on what is compiled. record, reference_every, engine:
+    those of ``Executable``. callbacks: the Python functions that this rank's module calls. compiles: whether ``make``
+    compiles; False if it reads a file, which may contain the machine code that the ranks otherwise compile meanwhile.
+    Raises AgreedError on every rank if ``make`` fails on rank 0, or if loading fails on any rank.
     """
     made: list[Executable] = []
 
@@ -41,13 +40,13 @@ def compile_on_first(
         made.append(compiled.executable)
         if compiled.saved is not None:
             return compiled.saved
-        # Only the first rank needs the writer of modules.
+        # The import is deferred because only rank 0 writes the program.
         from runtime.saved import save_bytes
 
         return save_bytes(compiled.executable)
 
     if compiles:
-        from runtime.cpu.precompile import begin_fixed_code  # whose code a file may have
+        from runtime.cpu.precompile import begin_fixed_code  # deferred: a file may contain its code
 
         begin_fixed_code(world.size)
     data = from_first(world, compiled, "compiles")
@@ -63,5 +62,5 @@ def compile_on_first(
 
 
 def _sent(data: bytes) -> Executable:
-    """Load what rank 0 has made. Its thunks are the job's own, whatever file its module comes from."""
+    """Load the program that rank 0 has sent. Its thunks are trusted, because a rank of this job has written them."""
     return load_bytes(data, "what rank 0 has compiled", trusted=True)

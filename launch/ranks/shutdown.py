@@ -1,7 +1,8 @@
-"""End of a rank's part in a job: its peers are notified, one message gives the reason, and every wait has a limit.
+"""End of a rank: it notifies its peers, reports the reason of a failure once per node, and limits every wait.
 
-A failure on one rank aborts the job, with the rank's number in front of the message. An error that all ranks agreed on
-is reported by rank 0, and all end at once. MPI ends in calls that wait for others; an alarm ends this process there.
+A failure on one rank aborts the job, with the rank's number in front of the message. Rank 0 reports an error that all
+ranks agreed on, and all ranks end at the same time. MPI_Finalize and MPI_Abort may wait for other ranks; an alarm then
+ends this process.
 """
 
 from __future__ import annotations
@@ -30,20 +31,24 @@ if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
 
 _REPORT_SECONDS = 2.0
-"""Seconds to wait for another rank's message before this one ends the job."""
+"""Seconds for which a failed rank waits for the report of another rank before it ends the job."""
 
 _BARRIER_SECONDS = 20.0
-"""Seconds for ranks that have agreed on an error to reach the end; then the job ends without the missing ones."""
+"""Seconds in which all ranks that have agreed on an error must end. Then the job is aborted without the missing ranks.
+"""
 
 _END_SECONDS = 30
-"""Seconds for MPI to end this process once it was requested to."""
+"""Seconds after which this process ends even if MPI_Finalize or MPI_Abort has not returned."""
 
 
 def run_rank(world: MpiCommunicator, program: Callable[[MpiCommunicator], int]) -> int:
-    """Run ``program``. Returns its exit code, or that of the error that it raises, which ends the job."""
+    """Run ``program`` on this rank. Returns its exit code.
+
+    If the program raises an error, the job ends, and the function returns the error's code if it returns.
+    """
     try:
         code = program(world)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this one
+    except BaseException as error:  # noqa: BLE001 - the other ranks would wait for this one after any error
         failure = describe_system_failure(error)
         return end_job(world, error if failure is None else RunError(failure))
     world.close()
@@ -51,9 +56,10 @@ def run_rank(world: MpiCommunicator, program: Callable[[MpiCommunicator], int]) 
 
 
 def end_job(world: MpiCommunicator, error: BaseException) -> int:
-    """Report the reason once, and end every process of the job.
+    """Report ``error`` and end every process of the job.
 
-    Returns only if all ranks do, after an error that they agreed on: the code with which this process has to exit.
+    Rank 0 reports an AgreedError; of other errors the first rank of a node to fail reports its own. The function
+    returns only after an AgreedError, on all ranks. The result is the exit code of this process.
     """
     if isinstance(error, AgreedError):
         code = error.agreed_code
@@ -66,7 +72,7 @@ def end_job(world: MpiCommunicator, error: BaseException) -> int:
         code = error.exit_code if isinstance(error, SpmdError) else RunError.exit_code
         message = _describe(
             world, error
-        )  # beforehand: the other ranks wait only shortly for the report
+        )  # before the claim: the other ranks wait only shortly for the report
         if may_report(world):
             report_error(message)
     end_by_alarm()
@@ -75,7 +81,7 @@ def end_job(world: MpiCommunicator, error: BaseException) -> int:
 
 
 def _report_agreed(world: MpiCommunicator, error: AgreedError) -> bool:
-    """Report the error on rank 0; the other ranks wait for that. Returns False if not all ranks arrive."""
+    """Report the error on rank 0, while the other ranks wait. Returns whether all ranks have arrived in time."""
     if world.rank == 0:
         _claims_report(world)
         report_error(str(error))
@@ -91,7 +97,7 @@ def _report_agreed(world: MpiCommunicator, error: AgreedError) -> bool:
 
 
 def _describe(world: MpiCommunicator, error: BaseException) -> str:
-    """Return the error's message, or its traceback if it is no SpmdError, after the rank's number."""
+    """Return the error's message, or its traceback if it is no SpmdError, after the number of this rank."""
     if isinstance(error, SpmdError):
         message = str(error)
     else:
@@ -102,8 +108,9 @@ def _describe(world: MpiCommunicator, error: BaseException) -> str:
 
 
 def end_by_alarm() -> None:
-    """Limit the time of MPI's end, or of a call that ends the job: these wait for others, and only an alarm can
-    interrupt them.
+    """End this process by SIGALRM after ``_END_SECONDS``.
+
+    MPI_Finalize and MPI_Abort may wait for other ranks, and only a signal without a handler can end them.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -111,7 +118,10 @@ def end_by_alarm() -> None:
 
 
 def tell_peers_of_the_end(world: MpiCommunicator) -> None:
-    """Make this process set its rank state when it ends, except by SIGKILL. A script's own handler of SIGTERM stays."""
+    """Make this process set its rank state when it exits or receives SIGTERM, so that peers do not wait for it.
+
+    A script's own handler of SIGTERM stays. SIGKILL cannot be caught.
+    """
     atexit.register(world.set_rank_state, RankState.LEFT)
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -119,8 +129,9 @@ def tell_peers_of_the_end(world: MpiCommunicator) -> None:
 
 
 def _on_terminate(world: MpiCommunicator, number: int, _: FrameType | None) -> None:
-    """Handle SIGTERM, by which the launcher ends the job: report the rank of the node that died, if there is one, and
-    exit.
+    """Handle SIGTERM, by which the launcher ends the job, and end this process.
+
+    If processes of ranks on this node have died, it reports these ranks, once per node.
     """
     where = "; ".join(f"rank {rank} {text}" for rank, text in world.lost_peers().items())
     if where and _claims_report(world):
@@ -132,7 +143,10 @@ def _on_terminate(world: MpiCommunicator, number: int, _: FrameType | None) -> N
 
 
 def may_report(world: MpiCommunicator) -> bool:
-    """Return whether this rank, among all that fail now, is the one to report. The others wait a while for that."""
+    """Return whether this rank must report its failure: it is the first on its node.
+
+    Any other rank waits for ``_REPORT_SECONDS`` first, so that the report is written before the job ends.
+    """
     claims = _claims_report(world)
     if not claims:
         time.sleep(_REPORT_SECONDS)
@@ -140,6 +154,7 @@ def may_report(world: MpiCommunicator) -> bool:
 
 
 def _claims_report(world: MpiCommunicator) -> bool:
+    """Claim the report of the failure for this rank and set its state. Returns False if a peer reports already."""
     claims = not world.has_failed_peer() and claim_report(own_launcher())
     world.set_rank_state(RankState.FAILED if claims else RankState.ENDING)
     return claims

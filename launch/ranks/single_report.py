@@ -1,4 +1,4 @@
-"""One error message per failure: the ranks of a node choose, without communication, the one that reports it."""
+"""One error message per node and failure: the first process of a node that claims the report writes it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collectives.communicator.liveness.process_state import ProcessId
 
 
 def claim_report(launcher: ProcessId) -> bool:
-    """Return True to the first process of ``launcher``'s job on this node that asks; to all if no system tells.
+    """Claim the report of a failure of ``launcher``'s job on this node. Returns True for the first process that calls.
 
-    An abstract socket's name is taken by one process at a time, and is gone when that ends: there is no file.
+    The claim is the name of an abstract socket, which only one process at a time can bind and which vanishes with the
+    process, without a file. On systems other than Linux every call returns True.
     """
     if not sys.platform.startswith("linux"):
         return True

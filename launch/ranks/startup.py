@@ -1,4 +1,4 @@
-"""Actions of a rank around MPI's start: it makes itself end with the launcher, hides files, and starts a watchdog."""
+"""Start of a rank around MPI_Init: the rank ends with its launcher, starts a watchdog, and places Open MPI's files."""
 
 from __future__ import annotations
 
@@ -22,32 +22,33 @@ from spmd.lazy_dataclass import dataclass
 
 SEGMENTS_VARIABLE = "OMPI_MCA_btl_sm_backing_directory"
 
-#: Settings for messages through shared memory if all ranks are on one node. Probing networks takes a second of each
-#: start, and UCX a fifth of a second more. UCX also patches the C library's memory functions, while threads run, to
-#: track memory that is registered with a network card.
+#: Settings of Open MPI and UCX for messages through shared memory, used if all ranks are on one node. Otherwise each
+#: start takes a second more to probe networks, and a fifth of a second more for UCX. UCX also patches the C library's
+#: memory functions while threads run, to track memory that is registered with a network card.
 ONE_NODE: Mapping[str, str] = {
     "OMPI_MCA_btl": "self,sm",
     "OMPI_MCA_pml": "ob1",
     "UCX_MEM_EVENTS": "n",
 }
 
-#: Open MPI maps a file of 16 MiB for each rank, for messages within a node.
+#: Space for the file of 16 MiB that Open MPI maps for each rank, for messages within a node.
 _SEGMENT_BYTES = 17 << 20
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Open MPI would put them, with names of its own
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - Open MPI itself puts segments there
 
 
 @dataclass(frozen=True)
 class Start:
-    """Startup of a rank in progress. ``note``: a line for the user."""
+    """Start of a rank that is in progress. segments: folder of Open MPI's files. note: a line for the user, or ""."""
 
     watchdog: Watchdog
     segments: Path | None
     note: str
 
     def done(self) -> None:
-        """Remove the names of the segments, which all ranks of the node have mapped, and end the measures for MPI's
-        start.
+        """Finish the start, after MPI_Init: remove the files of segments, which all ranks of the node have mapped.
+
+        It also notifies the watchdog, and makes SIGINT raise KeyboardInterrupt again.
         """
         if self.segments is not None:
             shutil.rmtree(self.segments, ignore_errors=True)
@@ -57,15 +58,18 @@ class Start:
 
 @functools.cache
 def begin_start(rank: int, ranks: int) -> Start:
-    """Begin a rank's start as early as possible, before MPI's, for which ``ONE_NODE`` is set; the user's settings
-    stay."""
+    """Begin the start of ``rank`` among ``ranks``, as early as possible and before MPI_Init.
+
+    It ties the process to its launcher, sets the variables of ``ONE_NODE`` that the user has not set, if they apply,
+    and starts the watchdog.
+    """
     tie_to_launcher()
     if is_single_node_job():
         os.environ.update({**ONE_NODE, **os.environ})
     first = (local_rank_of_environment() or 0) == 0
     segments = _segments_directory(ranks, os.environ)
     swept = [path for path in (segments, session_directory(os.environ)) if path]
-    # Before there is anything to remove; whichever rank comes first makes it.
+    # The watchdog starts before the folder exists, so that it removes the folder in any case.
     watchdog = Watchdog(rank, swept, stays=first)
     note = ""
     if segments is not None:
@@ -77,14 +81,15 @@ def begin_start(rank: int, ranks: int) -> Start:
 
 
 def segments_directories(launcher: int) -> list[Path]:
-    """Return the folders in which ranks of that launcher may have put segments."""
+    """Return the folders in which ranks of the launcher with process number ``launcher`` may put segments."""
     folders = (SHARED_MEMORY, temporary_directory(os.environ))
     return [folder / f"spmd-{launcher}" for folder in folders]
 
 
 def _segments_directory(ranks: int, environment: Mapping[str, str]) -> Path | None:
-    """Return a directory of the job for Open MPI's segments, on a file system with enough space. It is removed as a
-    whole.
+    """Return a folder of the job for Open MPI's segments, on a file system with enough space.
+
+    Returns None if Open MPI did not start the ranks, if the user has named a folder, or if no file system has space.
     """
     if "OMPI_COMM_WORLD_SIZE" not in environment or SEGMENTS_VARIABLE in environment:
         return None

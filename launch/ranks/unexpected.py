@@ -1,4 +1,4 @@
-"""Messages for exceptions that are not SpmdErrors: failures of the system, and defects of this project."""
+"""Messages for exceptions that are no SpmdErrors: failures of the system, and defects of this project."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spmd.limits import as_out_of_memory
 
 
 def describe_unexpected(error: Exception, environment: Mapping[str, str] = os.environ) -> str:
-    """Return one line for ``error``, followed by its traceback where the environment asks for one."""
+    """Return one line for ``error``, followed by its traceback if TRACEBACK_VARIABLE is "1"."""
     line = describe_system_failure(error)
     if line is None:
         first = str(error).partition("\n")[0]
@@ -19,13 +19,13 @@ def describe_unexpected(error: Exception, environment: Mapping[str, str] = os.en
             line += f" ({TRACEBACK_VARIABLE}=1 prints where)"
     if not wants_traceback(environment):
         return line
-    import traceback  # deferred: few runs end so
+    import traceback  # deferred: few runs need it
 
     return line + "\n" + "".join(traceback.format_exception(error)).rstrip("\n")
 
 
 def describe_system_failure(error: BaseException) -> str | None:
-    """Return one line for an error that the system reports (a full disk, no memory); None for any other."""
+    """Return one line for a MemoryError or an OSError, such as a full disk; None for any other error."""
     if isinstance(error, MemoryError):
         return str(as_out_of_memory(error))
     if isinstance(error, OSError):
@@ -35,4 +35,5 @@ def describe_system_failure(error: BaseException) -> str | None:
 
 
 def wants_traceback(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether TRACEBACK_VARIABLE is "1"."""
     return environment.get(TRACEBACK_VARIABLE) == "1"

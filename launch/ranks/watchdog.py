@@ -1,13 +1,13 @@
-"""A process that watches a rank: it detects failures that the rank cannot, and removes files after the last process.
+"""Watchdog process of a rank: it detects failures that the rank cannot detect, and removes files after the job's end.
 
     python -m launch.ranks.watchdog LAUNCHER RANK stays|leaves [PATH ...]     standard input: a pipe from the rank
 
-MPI starts and ends in calls that wait for all ranks and cannot be interrupted; a rank that is stopped meanwhile would
-hold up the others for ever. The watchdog polls the launcher's other ranks on this node: one that stays stopped ends the
-job, and so does one that has ended while this rank waits for it in MPI's start. Lines on the pipe state how long a rank
-may be stopped, that this rank is about to start MPI, and that it has; then the watchdog ends, unless it is the node's
-first. PATHs are files of the job, removed once the rank (the pipe's end) and the launcher are gone.
-Launchers remove theirs themselves, unless they are killed. A launcher that does not end after its ranks is ended.
+MPI_Init and MPI_Finalize wait for all ranks and cannot be interrupted, so a rank that is stopped (SIGSTOP) would block
+the others for ever. The watchdog polls the launcher's ranks on this node. It ends the job if a rank stays stopped, or
+if a rank has ended while this rank waits in MPI_Init. Lines on the pipe state for how long a rank may be stopped, that
+this rank is about to enter MPI_Init, and that MPI has started. The watchdog then ends, unless it is the first of the
+node. PATHs are files of the job. The watchdog removes these once the rank (the pipe's end) and the launcher have ended;
+a launcher removes its own files unless it is killed. The watchdog also ends a launcher that outlives its ranks.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from launch.ranks.single_report import claim_report
 
 _POLL_SECONDS = 0.25
 
-#: After this long a job that has not started is given up, whatever the reason. Time in which one of its ranks waits
-#: for a core does not count: on a machine that many use, eight ranks take minutes.
+#: Seconds after which a job that has not started is ended, whatever the reason. Time in which one of its ranks waits
+#: for a core does not count: on a loaded machine the start of eight ranks takes minutes.
 _START_SECONDS = 120.0
 
-#: Delay of the watchdog once ranks run: they detect a stopped rank first, and report its position.
+#: Seconds that are added to the limit once ranks run: they then detect a stopped rank first, and report its position.
 _LATER_SECONDS = 5.0
 
-#: A launcher that is still there so long after the last of its ranks does not end by itself.
+#: Seconds after the end of its last rank after which a launcher is assumed not to end by itself.
 _LAUNCHER_SECONDS = 30.0
 
-#: A rank that has ended before MPI's start is given up after this long, or after the limit where that is less. The
-#: launcher makes all ranks of a node within a moment.
+#: Seconds for which a rank may be missing during MPI_Init, unless the job's time limit is shorter. A launcher starts
+#: all ranks of a node within a moment.
 _MISSING_SECONDS = 10.0
 
 _JOINS = "joins\n"
@@ -59,11 +59,12 @@ _CLAIM_SECONDS = 1.0
 
 
 class Watchdog:
-    """A rank's end of it: the pipe. It closes when the rank ends, however that happens."""
+    """A rank's side of its watchdog: the pipe, which closes when the rank ends for any reason."""
 
     def __init__(self, rank: int, paths: Sequence[Path], *, stays: bool) -> None:
-        """Start the watchdog. ``paths``: files to remove if the launcher does not; ``stays``: whether it stays after
-        the rank has started.
+        """Start the watchdog process of ``rank``.
+
+        paths: files to remove after the end of the job. stays: whether the watchdog stays after MPI has started.
         """
         number = str(own_launcher().pid)
         arguments = [number, str(rank), _STAYS if stays else "leaves", *map(str, paths)]
@@ -75,18 +76,19 @@ class Watchdog:
         )
 
     def limit(self, timeout_seconds: float) -> None:
-        """Set for how long a rank may be stopped. Until this is known, no rank counts as lost."""
+        """Set for how many seconds a rank may be stopped. Before this call there is no limit."""
         self._tell(f"{timeout_seconds}\n")
 
     def joins(self) -> None:
-        """Report that this rank waits for all others from now on, in MPI's start."""
+        """Report that this rank enters MPI_Init, where it waits for all other ranks."""
         self._tell(_JOINS)
 
     def started(self) -> None:
-        """Report that MPI has started."""
+        """Report that MPI_Init has returned."""
         self._tell(_STARTED)
 
     def _tell(self, line: str) -> None:
+        """Write a line to the pipe, unless the watchdog has ended."""
         pipe = self._process.stdin
         assert pipe is not None
         with contextlib.suppress(BrokenPipeError):
@@ -95,18 +97,19 @@ class Watchdog:
 
 
 class _Verdict(NamedTuple):
-    """Why the job has to end, and the ranks whose death ends it."""
+    """Decision to end the job: ``why``, and ``ends``, the processes to kill, whose death ends the job."""
 
     why: str
     ends: tuple[ProcessId, ...]
 
 
 class _Watch:
-    """The ranks of one launcher on this node, and since when each is stopped."""
+    """State of the ranks of one launcher on this node, with the time since which each is stopped."""
 
     def __init__(self, launcher: int, local_ranks: int | None = None) -> None:
-        """Watch the ranks of ``launcher``. ``local_ranks``: the number of ranks that it starts on this node, None if it
-        does not state it.
+        """Watch the ranks of the launcher with process number ``launcher``.
+
+        local_ranks: the number of ranks that it starts on this node; None if it does not state it.
         """
         self._launcher = launcher
         self._local_ranks = local_ranks
@@ -120,7 +123,7 @@ class _Watch:
         self.has_started = False
 
     def verdict(self) -> _Verdict | None:
-        """Return the reason to end the job; None while it may go on."""
+        """Poll the ranks. Returns the reason to end the job, or None while it may go on."""
         now = time.monotonic()
         since_last = now - self._last
         if since_last > 10 * _POLL_SECONDS:  # this process was not running either
@@ -149,7 +152,7 @@ class _Watch:
         return None
 
     def _missing(self, ranks: Sequence[ProcessId], now: float) -> _Verdict | None:
-        """Return a verdict where a rank of this node has ended, for which this one waits in MPI's start."""
+        """Return a verdict if a rank of this node has ended while this rank waits for it in MPI_Init, else None."""
         if not self.joins or self.has_started or self._local_ranks is None:
             return None
         alive = [one for one in ranks if not one.is_dead()]
@@ -171,6 +174,7 @@ class _Watch:
 
 
 def main(launcher_pid: str, rank: str, stays: str, *paths: str) -> int:
+    """Run the watchdog until the rank's pipe closes, or until MPI has started if it does not stay. Returns 0."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     launcher = ProcessId.of(int(launcher_pid))
     if launcher is None:
@@ -205,9 +209,7 @@ def main(launcher_pid: str, rank: str, stays: str, *paths: str) -> int:
 
 
 def _end_job(launcher: ProcessId, rank: str, verdict: _Verdict) -> None:
-    """Report the verdict, if this is the first watchdog to reach it, and kill the ranks: a rank that
-    dies ends the job.
-    """
+    """Report the verdict and kill its processes, if this process is the first of the node to claim the report."""
     if not claim_report(launcher):
         return
     sys.stderr.write(f"spmd: error: [rank {rank}] {verdict.why}\n")
@@ -218,6 +220,7 @@ def _end_job(launcher: ProcessId, rank: str, verdict: _Verdict) -> None:
 
 
 def _sweep(launcher: ProcessId, paths: Sequence[str]) -> None:
+    """Wait for the end of the launcher, which is ended if it outlives its ranks, and remove ``paths``."""
     waits_in_vain = _launcher_timeout(launcher) if is_single_node_job() else None
     while not launcher.is_dead():
         time.sleep(0.1)
@@ -229,7 +232,10 @@ def _sweep(launcher: ProcessId, paths: Sequence[str]) -> None:
 
 
 def _launcher_timeout(launcher: ProcessId) -> Callable[[], bool]:
-    """Return a function that tells whether ``launcher`` has had no rank for too long; it polls now and then."""
+    """Return a function that returns whether ``launcher`` has had no rank for ``_LAUNCHER_SECONDS``.
+
+    The function looks for ranks at most once per tenth of that time.
+    """
     last = next_look = time.monotonic()
 
     def is_over() -> bool:
@@ -247,8 +253,9 @@ def _launcher_timeout(launcher: ProcessId) -> Callable[[], bool]:
 
 
 def _end_launcher(launcher: ProcessId) -> None:
-    """End a launcher that does not notice that its ranks ended. The message goes to its standard error, as this process
-    has closed its own.
+    """End a launcher that does not notice that its ranks have ended.
+
+    The message is written to the launcher's standard error, since this process has closed its own.
     """
     what = f"did not end within {_LAUNCHER_SECONDS:g} s after its ranks"
     with contextlib.suppress(OSError), Path(f"/proc/{launcher.pid}/fd/2").open("a") as errors:
@@ -260,7 +267,7 @@ def _end_launcher(launcher: ProcessId) -> None:
 
 
 def _who_is_missing(alive: Sequence[ProcessId], local_ranks: int) -> str:
-    """Name the ranks of this node that are not alive; by their number where the job has other nodes as well."""
+    """Name the ranks of this node that are not alive. If the job may have other nodes, return their number instead."""
     found = {_rank_of(one.pid) for one in alive}
     names = [number for number in map(str, range(local_ranks)) if number not in found]
     if not is_single_node_job() or "?" in found:
@@ -269,6 +276,7 @@ def _who_is_missing(alive: Sequence[ProcessId], local_ranks: int) -> str:
 
 
 def _rank_of(pid: int) -> str:
+    """Return the rank of process ``pid`` by its environment; "?" if that cannot be read or states no rank."""
     try:
         data = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""The communicator of an MPI job's ranks, from the launcher's environment."""
+"""Creation of the communicator of an MPI job's ranks, by the environment that the launcher sets."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
-    """Return the communicator of all ``started_ranks`` ranks that the launcher started.
+    """Start MPI, and return the communicator of all ``started_ranks`` ranks that the launcher started.
 
     Ranks of one node share memory. The environment variable SPMD_NODE_ID, one value per node, distinguishes nodes with
-    the same host name (two namespaces of one host).
+    the same host name (two namespaces of one host). From here on this process ends with the launcher, even if the
+    launcher is killed, and notifies its peers when it ends.
 
-    From here on this process ends with the launcher, even if that is killed, and notifies its peers when it ends.
-
+    timeout_seconds: longest wait for a rank that makes no progress.
     Raises RunError if mpi4py or its MPI library is missing, or is another MPI than the launcher's.
     """
     rank = (world_of_environment() or (0, 1))[0]
@@ -52,7 +52,7 @@ def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
             binds_ranks=binds_ranks_of_environment(),
         )
     except Exception as error:
-        # To leave now would be to wait for the others in MPI's end, and they for this rank in MPI's start.
+        # A normal exit would wait in MPI_Finalize for the other ranks, which wait for this one in MPI_Init.
         report_error(f"[rank {rank}/{started_ranks}] {error}")
         end_by_alarm()
         end_all_ranks(RunError.exit_code)

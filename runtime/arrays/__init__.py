@@ -1,1 +1,1 @@
-"""Arrays between steps: their memory, what a step does to them, and feeds of the host."""
+"""Arrays between steps: their device memory, division into tiles, donation to steps, and infeeds and outfeeds."""

@@ -1,4 +1,4 @@
-"""Feed sites of infeeds and outfeeds of a module, and their host's side for the reference evaluator."""
+"""Feed sites of a module's infeeds and outfeeds, and the host's side of these for the reference evaluator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from spmd.text.shape_text import parse_shape
 
 
 def feed_site(instruction: HloInstruction, num_partitions: int) -> FeedSite:
-    """Return the feed site of an infeed or outfeed of a program for ``num_partitions``."""
+    """Return the feed site of ``instruction``, an infeed or outfeed of a program for ``num_partitions`` partitions.
+
+    The global shapes are those that the instruction states, or else the largest ones that its shardings divide into
+    tiles of its shape.
+    """
     shape = fed_shape(instruction)
     tiles = array_leaves(shape)
     stated = instruction.sharding
@@ -43,19 +47,21 @@ def feed_site(instruction: HloInstruction, num_partitions: int) -> FeedSite:
 
 @dataclass(frozen=True)
 class ReferenceFeed:
-    """The host's side of one device's program for ``num_partitions`` in the evaluator (a spmd.host_feed.HostFeed)."""
+    """Host's side of a program for ``num_partitions`` partitions in the evaluator (a spmd.host_feed.HostFeed)."""
 
     feeds: HostFeeds
     num_partitions: int
 
     def take(self, infeed: HloInstruction, device: int) -> list[NDArray]:
+        """Return the tile of ``device`` of its next item. Raises RunError if there is none or it does not fit."""
         return self.feeds.next_tile(feed_site(infeed, self.num_partitions), device)
 
     def put(self, outfeed: HloInstruction, device: int, arrays: Sequence[NDArray]) -> None:
+        """Copy the array leaves of the tile that ``device`` gives at ``outfeed``."""
         self.feeds.put(feed_site(outfeed, self.num_partitions), device, arrays)
 
     @property
     def given(self) -> list[Item]:
-        """Return the global arrays of the outfeeds of all devices."""
+        """Return the global values that the devices have given at outfeeds, in order (see ``joined``)."""
         everyone = [self.feeds.given[device] for device in sorted(self.feeds.given)]
         return joined(everyone, self.num_partitions)

@@ -1,12 +1,12 @@
 """The host's side of infeeds and outfeeds of a program on several devices.
 
-A value is a global array on the host and divided among the devices by the instruction's sharding. Each device takes the
-items in their order, at its own pace; the tiles that the devices give are joined when a run is over:
+A value is a global array on the host, and is divided among the devices by the instruction's sharding. Each device takes
+the items in their order, at its own pace; the tiles that the devices give are joined when a run is over:
 
     infeed     item 0, item 1, ...     each device takes its tile of item 0, then of item 1
-    outfeed    value 0, value 1, ...   each joined of the tiles that the devices have given
+    outfeed    value 0, value 1, ...   each is joined from the tiles that the devices have given
 
-A function instead of items feeds, or receives, the tiles of each device.
+If the caller passes a function instead of items, it feeds or receives the tiles of each device separately.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Outfeed: TypeAlias = "list[Item] | Callable[[int, Item], None]"
 
 @dataclass(frozen=True)
 class FeedSite:
-    """An infeed or outfeed of one device's program.
+    """Infeed or outfeed of a program for ``num_partitions`` partitions.
 
-    ``shape``: of the value on one device. ``specs``: how its array leaves are divided. ``partition``: the only one
-    that takes part; None where all do.
+    name: name of the instruction. shape: shape of the value on one device. specs: global shape and sharding of each
+    array leaf. partition: the only partition that takes part, or None if all do.
     """
 
     name: str
@@ -51,12 +51,13 @@ class FeedSite:
 
     @property
     def tiles(self) -> tuple[ArrayShape, ...]:
+        """Return the shapes of the array leaves on one device."""
         return array_leaves(self.shape)
 
 
 @runtime_checkable
 class ItemSource(Protocol):
-    """Arrays that are fed, in their order."""
+    """Source of global items, which are fed in order."""
 
     def next(self, site: FeedSite) -> list[NDArray]:
         """Return the array leaves of the next item for ``site``. Raises SpmdError if there is none."""
@@ -65,7 +66,7 @@ class ItemSource(Protocol):
 
 @runtime_checkable
 class TileSource(Protocol):
-    """Arrays that are fed to each device by itself."""
+    """Source of tiles, which are fed to each device separately."""
 
     def next_tile(self, site: FeedSite, device: int) -> list[NDArray]:
         """Return the array leaves of the next tile of ``device``. Raises SpmdError if there is none."""
@@ -74,21 +75,23 @@ class TileSource(Protocol):
 
 @dataclass(frozen=True)
 class _Function:
-    """A function from a device's number to its next tile."""
+    """TileSource that calls a function from a device's number to the device's next tile."""
 
     feed: Callable[[int], Item]
 
     def next_tile(self, site: FeedSite, device: int) -> list[NDArray]:
+        """Return the array leaves of the next tile of ``device``."""
         return next_item(iter([self.feed(device)]), site.name)
 
 
 @dataclass(frozen=True)
 class _Items:
-    """Items of an iterator."""
+    """ItemSource that returns the items of an iterator; None has no items."""
 
     items: Iterator[Item] | None
 
     def next(self, site: FeedSite) -> list[NDArray]:
+        """Return the array leaves of the next item. Raises RunError if there is none."""
         return next_item(self.items, site.name)
 
 
@@ -101,16 +104,20 @@ class Given:
 
 
 class HostFeeds:
-    """Infeeds and outfeeds of one run. It is thread-safe: devices of several threads use it at a time."""
+    """Infeeds and outfeeds of one run. Threads that run different devices may use it concurrently."""
 
     def __init__(self, infeed: Infeed | None, outfeed: Outfeed | None, own: range) -> None:
-        """``own``: the devices that this process runs."""
+        """Begin a run that takes items or tiles from ``infeed`` and gives values to ``outfeed``.
+
+        outfeed: a function (device, tile) to call, a list, for which tiles are collected in ``given``, or None to drop
+        the values. own: the devices that this process runs.
+        """
         self.outfeed = outfeed
-        #: By device, in the order in which it gave them.
+        #: Arrays that each device has given at outfeeds, in the order of execution.
         self.given: dict[int, list[Given]] = {device: [] for device in own}
         self._source = _source_of(infeed)
         self._lock = threading.Lock()
-        #: Items that some devices have taken and others not yet, and the number of the first of them.
+        #: Items that some devices have taken and others have not yet, and the number of the first of these items.
         self._waiting: list[list[NDArray]] = []
         self._first = 0
         self._taken: dict[int, int] = dict.fromkeys(own, 0)
@@ -118,7 +125,7 @@ class HostFeeds:
 
     @property
     def num_taken(self) -> int:
-        """The number of items that devices have requested."""
+        """Return the number of items that have been taken from the source."""
         return self._first + len(self._waiting)
 
     def next_tile(self, site: FeedSite, device: int) -> list[NDArray]:
@@ -138,7 +145,7 @@ class HostFeeds:
         return [_tile(array, tile, spec, partition, site) for array, tile, spec in fed]
 
     def put(self, site: FeedSite, device: int, arrays: Sequence[NDArray]) -> None:
-        """Copy the values that ``device`` gives; ``arrays`` are the device's memory."""
+        """Copy ``arrays``, the leaves of a tile that ``device`` gives at ``site``, and pass the copies on."""
         copies = tuple(np.array(array, order="C") for array in arrays)
         if callable(self.outfeed):
             self.outfeed(device, item_of(site.shape, iter(copies)))
@@ -146,7 +153,10 @@ class HostFeeds:
             self.given[device].append(Given(site, copies))
 
     def _next(self, source: ItemSource, site: FeedSite, device: int) -> list[NDArray]:
-        """Return the next item for ``device``, which the source is asked for once."""
+        """Return the next item for ``device``. Each item is taken from the source once, by the first device.
+
+        Raises RunError if infeeds of one partition and infeeds of all or of another partition take turns.
+        """
         if self.num_taken and self._partition != site.partition:
             raise RunError(
                 f"{site.name}: some infeeds feed one device and others all or another: whole items cannot tell "
@@ -166,6 +176,7 @@ class HostFeeds:
 
 
 def _source_of(infeed: Infeed | None) -> ItemSource | TileSource:
+    """Return the source of an infeed argument: a source itself, a function of the device, or an iterable of items."""
     if isinstance(infeed, (ItemSource, TileSource)):
         return infeed
     if callable(infeed):
@@ -174,13 +185,17 @@ def _source_of(infeed: Infeed | None) -> ItemSource | TileSource:
 
 
 def _is_fed(site: FeedSite, device: int) -> bool:
+    """Return whether ``device`` takes part in ``site``."""
     return site.partition is None or device % site.num_partitions == site.partition
 
 
 def _tile(
     array: NDArray, tile: ArrayShape, spec: ArraySpec, partition: int, site: FeedSite
 ) -> NDArray:
-    """Return the tile of ``partition`` of ``array``. The sizes of ``array`` determine the padding of the last tile."""
+    """Return the tile of ``array`` for ``partition``. The sizes of ``array`` determine the padding of the last tile.
+
+    Raises RunError if the array's tiles do not have the shape and type of ``tile``.
+    """
     shape = replace(tile, dims=array.shape) if array.ndim == tile.rank else tile
     sharding = spec.sharding
     wanted = as_array(sharding.shard_shape(shape)).dims if sharding is not None else shape.dims
@@ -193,9 +208,10 @@ def _tile(
 
 
 def joined(given: Sequence[Sequence[Given]], num_partitions: int) -> list[Item]:
-    """Return the values that the devices have given, joined from tiles; with replicas, those of replica 0.
+    """Return the global values that the devices of replica 0 have given, joined from their tiles.
 
-    ``given``: by device, in each device's order. Raises RunError if a device of a value has not given its tile.
+    given: for each device, its tiles in the order of execution. Raises RunError if devices have given tiles of
+    different outfeeds at the same time.
     """
     queues = [list(own) for own in given[:num_partitions]]
     values: list[Item] = []
@@ -213,7 +229,11 @@ def joined(given: Sequence[Sequence[Given]], num_partitions: int) -> list[Item]:
 
 
 def _next_given(queues: Sequence[Sequence[Given]]) -> tuple[list[int], FeedSite]:
-    """Return the partitions whose next values are tiles of one, and its outfeed: one device's own come first."""
+    """Return the partitions that hold the tiles of the next value, and the value's outfeed.
+
+    Values of a single partition come first. Raises RunError if the next tiles of all partitions are of different
+    outfeeds, or if some partitions have none.
+    """
     for partition, queue in enumerate(queues):
         if queue and queue[0].site.partition == partition:
             return [partition], queue[0].site
@@ -228,14 +248,17 @@ def _next_given(queues: Sequence[Sequence[Given]]) -> tuple[list[int], FeedSite]
 
 
 def given_bytes(given: Sequence[Given]) -> bytes:
-    """Return what one device has given, for another process of the same program: names, then the arrays' bytes."""
+    """Serialize the tiles that one device has given, for another process that runs the same program.
+
+    The bytes are the length of the names (8 bytes), the names of the outfeeds as JSON, and the bytes of the arrays.
+    """
     names = json.dumps([one.site.name for one in given]).encode()
     arrays = (array.tobytes() for one in given for array in one.arrays)
     return b"".join((len(names).to_bytes(8, "little"), names, *arrays))
 
 
 def read_given(data: bytes, sites: Sequence[FeedSite]) -> list[Given]:
-    """Return what ``given_bytes`` has written of a program with these outfeeds."""
+    """Return the tiles that ``given_bytes`` has serialized. ``sites``: the outfeeds of the program."""
     named = {site.name: site for site in sites}
     end = 8 + int.from_bytes(data[:8], "little")
     given = []
@@ -252,21 +275,23 @@ def read_given(data: bytes, sites: Sequence[FeedSite]) -> list[Given]:
 
 @dataclass
 class HostChannel:
-    """The host's side of a loaded program: feeds of the present run, and the Python functions that it calls."""
+    """Channel of a loaded program to the host: feeds of the present run, and the Python functions that it calls."""
 
     present: HostFeeds = field(default_factory=lambda: HostFeeds(None, None, range(0)))
     #: Python functions that the program calls, by number. They are set before the program is loaded.
     callbacks: Sequence[Callback] = ()
 
     def next_tile(self, site: FeedSite, device: int) -> list[NDArray]:
+        """Return the tile of ``device`` of its next item in the present run (``HostFeeds.next_tile``)."""
         return self.present.next_tile(site, device)
 
     def put(self, site: FeedSite, device: int, arrays: Sequence[NDArray]) -> None:
+        """Give a tile of ``device`` to the outfeed of the present run (``HostFeeds.put``)."""
         self.present.put(site, device, arrays)
 
     @contextmanager
     def open_for(self, feeds: HostFeeds) -> Iterator[None]:
-        """Have the runs within use ``feeds``."""
+        """Return a context in which runs use ``feeds``."""
         before, self.present = self.present, feeds
         try:
             yield

@@ -1,4 +1,4 @@
-"""Global arrays as tiles on devices, by the shardings of the entry's parameters and root.
+"""Division of global arrays into tiles on devices, by the shardings of the entry's parameters and root.
 
     f32[5] {devices=[2]<=[2]}     partition 0 holds elements 0,1,2; partition 1 holds 3,4 and one element of padding
 
@@ -26,7 +26,7 @@ from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignmen
 
 
 def global_shape(shard: ArrayShape, sharding: HloSharding | None) -> ArrayShape:
-    """Return the largest array whose tiles have the shape ``shard`` (without padding)."""
+    """Return the shape of the largest global array whose tiles have the shape ``shard``, which has no padding."""
     if sharding is None or sharding.kind is not ShardingKind.TILED:
         return shard
     return shard.with_dims(
@@ -37,7 +37,10 @@ def global_shape(shard: ArrayShape, sharding: HloSharding | None) -> ArrayShape:
 def tile_region(
     sharding: HloSharding | None, shape: ArrayShape, partition: int
 ) -> tuple[slice, ...]:
-    """Return the region of the global array that ``partition`` holds, without padding."""
+    """Return the region of a global array of ``shape`` that ``partition`` holds, without padding.
+
+    Raises ShardingError if the sharding gives the partition no tile.
+    """
     if sharding is None or sharding.kind is not ShardingKind.TILED or sharding.tiles is None:
         return tuple(slice(0, size) for size in shape.dims)
     where = np.argwhere(sharding.tiles.device_ids() == partition)
@@ -52,7 +55,10 @@ def tile_region(
 
 
 def with_devices(sharding: HloSharding, rank: int, partitions: int) -> HloSharding:
-    """Return ``{unreduced}`` as tiles, one term of the sum for each partition; any other sharding as it is."""
+    """Return ``{unreduced}`` as a tiled sharding with one term of the sum for each partition, of arrays of ``rank``.
+
+    Any other sharding is returned unchanged.
+    """
     if sharding.kind is not ShardingKind.UNREDUCED:
         return sharding
     tiles = TileAssignment(IotaTile.of((1,) * rank + (partitions,)))
@@ -60,7 +66,10 @@ def with_devices(sharding: HloSharding, rank: int, partitions: int) -> HloShardi
 
 
 def term_of(sharding: HloSharding | None, partition: int) -> int:
-    """Return which term of the sums ``partition`` holds; 0 where the sharding has no partial sums."""
+    """Return the number of the term of the sums that ``partition`` holds; 0 if the sharding has no partial sums.
+
+    Raises ShardingError if the sharding gives the partition no tile.
+    """
     if (
         sharding is None
         or sharding.tiles is None
@@ -82,7 +91,10 @@ def term_of(sharding: HloSharding | None, partition: int) -> int:
 def shard_of(
     array: NDArray, sharding: HloSharding | None, shape: ArrayShape, partition: int
 ) -> NDArray:
-    """Return ``partition``'s tile of ``array`` (of ``shape``), in new memory, padded with zeros to the common size."""
+    """Return the tile of ``array`` (of ``shape``) for ``partition``, in newly allocated memory.
+
+    It is padded with zeros to the common size of the tiles.
+    """
     sizes = shape.dims if sharding is None else as_array(sharding.shard_shape(shape)).dims
     tile = np.empty(sizes, array.dtype)
     copy_shard(array, sharding, shape, partition, tile)
@@ -96,9 +108,9 @@ def copy_shard(
     partition: int,
     tile: NDArray,
 ) -> None:
-    """Write ``partition``'s tile of ``array`` (of ``shape``) to ``tile``: no other part of ``array`` is read.
+    """Write the tile of ``array`` (of ``shape``) for ``partition`` to ``tile``. No other part of ``array`` is read.
 
-    Of partial sums, devices other than the first of each unreduced group get zeros.
+    If the sharding has partial sums, partitions that hold another term than the first get zeros.
     """
     if term_of(sharding, partition):
         tile.fill(0)
@@ -112,9 +124,10 @@ def copy_shard(
 
 
 def gather(tiles: Sequence[NDArray], sharding: HloSharding | None, shape: ArrayShape) -> NDArray:
-    """Return the global array of the tiles of partitions 0, 1, ...; of equal tiles the first one counts.
+    """Return the global array of ``shape``, joined from ``tiles``, which are those of partitions 0, 1, ...
 
-    Of partial sums it is the sum of the terms, in order of partitions.
+    If several partitions hold the same tile, that of the lowest one is used. Partial sums are added up in the order of
+    the partitions.
     """
     if sharding is None or sharding.kind is not ShardingKind.TILED:
         source = sharding.device if sharding and sharding.kind is ShardingKind.MAXIMAL else 0
@@ -131,7 +144,7 @@ def gather(tiles: Sequence[NDArray], sharding: HloSharding | None, shape: ArrayS
 
 
 def _sum_of_terms(tiles: Sequence[NDArray], sharding: HloSharding, shape: ArrayShape) -> NDArray:
-    """Add up the partial sums that the partitions hold, each term of each tile once."""
+    """Return the sum of the partial sums that the partitions hold. Each term of each tile is added once."""
     full = np.zeros(shape.dims, tiles[0].dtype)
     added: set[tuple[int, tuple[int, ...]]] = set()
     for partition, tile in enumerate(tiles):
@@ -145,7 +158,7 @@ def _sum_of_terms(tiles: Sequence[NDArray], sharding: HloSharding, shape: ArrayS
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """Global shape and sharding of an argument or a result. ``sharding`` None: every device has the entire array."""
+    """Global shape and sharding of an argument or result. If ``sharding`` is None, each device has the entire array."""
 
     shape: ArrayShape
     sharding: HloSharding | None
@@ -153,12 +166,13 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class ShardedArrays:
-    """Arrays as tiles on this process's devices: ``tiles[d][i]`` belongs to a global array ``specs[i]``.
+    """Sequence of arrays as tiles on this process's devices: ``tiles[d][i]`` is device d's tile of array i.
 
-    ``Executable.put`` makes them; a run takes them and returns them. Numbers, slices and sums choose and join arrays:
-    ``state = executable.run(state)[:2] + batch``. ``numpy.asarray(state[0])`` is the first one's global array, where
-    this process has all of its tiles. An array that an output of the run aliases is donated: used up by the run, an
-    error when used again. All others are valid as long as they are referenced.
+    ``specs[i]`` is the global shape and sharding of array i. ``Executable.put`` creates the tiles; a run takes and
+    returns them. Indices, slices and sums select and concatenate arrays: ``state = executable.run(state)[:2] + batch``.
+    ``numpy.asarray(state[0])`` is the global array of the first one if this process has all of its tiles. A run donates
+    the arrays that its outputs alias: their later use raises DonatedError. All others are valid as long as they are
+    referenced.
     """
 
     tiles: tuple[tuple[DeviceArray, ...], ...]
@@ -168,18 +182,23 @@ class ShardedArrays:
         return len(self.specs)
 
     def __getitem__(self, which: int | slice) -> ShardedArrays:
-        """Return the arrays of a slice, or the one of that number."""
+        """Return the arrays of a slice, or the single array with the index ``which``. Raises IndexError."""
         if not isinstance(which, slice):
             number = range(len(self))[which]  # IndexError, which also ends an iteration
             which = slice(number, number + 1)
         return ShardedArrays(tuple(own[which] for own in self.tiles), self.specs[which])
 
     def __add__(self, other: ShardedArrays) -> ShardedArrays:
+        """Return the arrays of both sequences, which must be on the same devices."""
         tiles = zip(self.tiles, other.tiles, strict=True)
         return ShardedArrays(tuple(a + b for a, b in tiles), self.specs + other.specs)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
-        """Return a copy of the one global array. TypeError for several, RunError where tiles lie on other ranks."""
+        """Return a copy of the global array, if there is one array.
+
+        Raises TypeError if there are several arrays, ValueError if ``copy`` is False, and RunError if some tiles are on
+        other ranks or the size is another output of the program.
+        """
         if len(self) != 1:
             raise TypeError(
                 f"{len(self)} arrays are no single NumPy array: choose one, as in state[0], or use executable.get"
@@ -215,7 +234,7 @@ _SIZE = ArrayShape(PrimitiveType.S32, ())
 
 
 def bounded_dimensions(shapes: Sequence[Shape]) -> list[tuple[int, int]]:
-    """Return (number of the array, its dimension) for each bounded dynamic dimension, in the order of their sizes."""
+    """Return (number of the array, dimension) for each bounded dynamic dimension, in the order of the size outputs."""
     return [
         (k, d)
         for k, shape in enumerate(shapes)
@@ -226,20 +245,20 @@ def bounded_dimensions(shapes: Sequence[Shape]) -> list[tuple[int, int]]:
 
 
 def num_results(shapes: Sequence[ArrayShape]) -> int:
-    """Return how many of a program's outputs are results, before the sizes; ``shapes``: those of all outputs."""
+    """Return how many of a program's outputs are results; the sizes follow them. ``shapes``: shapes of all outputs."""
     return len(shapes) - len(bounded_dimensions(shapes))
 
 
 def have_sizes(shapes: Sequence[ArrayShape]) -> bool:
-    """Return whether the last of a program's outputs can be the sizes of the bounded ones before them."""
+    """Return whether the last outputs of a program can be the sizes of the bounded dimensions of the outputs before."""
     count = num_results(shapes)
     return count >= 0 and all(shape == _SIZE for shape in shapes[count:])
 
 
 def cut_to_sizes(arrays: Sequence[NDArray], shapes: Sequence[ArrayShape]) -> list[NDArray]:
-    """Return the arrays at their true sizes, and no more the sizes. ``arrays``: all outputs, of ``shapes``.
+    """Return the results of a program, sliced to their true sizes, without the sizes.
 
-    RunError for a size that leaves its bound.
+    arrays: all outputs of the program, of ``shapes``. Raises RunError if a size exceeds its bound or is negative.
     """
     bounded = bounded_dimensions(shapes)
     count = num_results(shapes)

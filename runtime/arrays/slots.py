@@ -1,15 +1,16 @@
 """Arrays that stay on a device between steps, in the array slots of a loaded program.
 
 A loaded program has array slots: the memory of its entry parameters and results. An array occupies a slot until a step
-or another array needs it, and is then copied to its own allocation. So state that a step reads and writes in the same
-slot is never copied, and an output that the caller has released costs nothing.
+or another array needs the slot, and is then copied to its own allocation. State that a step reads and writes in the
+same slot is therefore never copied, and an output that the caller has released costs nothing.
 
     state in slot 0 ── step, donated ──► consumed;  the step's output occupies slot 0
     loss  in slot 9 ── the next step writes slot 9 ──► copied out, if the caller still references it
 
-A slot retains the arrays that it has returned, and returns an output's again for a later step if its own reference is
-the only one (CPython counts references exactly): consecutive steps create no objects. The array of a donated output is
-reused one step later, since the caller references it until the next output gets its name.
+A slot retains the DeviceArray objects that it has returned, and returns an object again as the output of a later step
+if the slot's reference is the only one (CPython counts references exactly), so that consecutive steps create no
+objects. The object of a donated output is reused one step later, since the caller references it until the caller's
+variable is assigned the next output.
 
     state:  array A ── step, donated ──► array B ── step, donated ──► array A again, unless it is still referenced
 """
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
 
 
 class DonatedError(RunError):
-    """An array was used after a step had consumed it."""
+    """Error of the use of an array after a step has consumed it."""
 
 
 class End(NamedTuple):
-    """Record of an array that was donated."""
+    """Description of a donated array: the program that took it, its shape and type, for error messages."""
 
     taker: str
     shape: tuple[int, ...]
@@ -47,7 +48,7 @@ class End(NamedTuple):
 
 
 class TileMemory(Protocol):
-    """Memory of one array's values: a NumPy array, or memory of another device (runtime/gpu/tile.py)."""
+    """Memory that holds the values of an array: a NumPy array, or memory of another device (runtime/gpu/tile.py)."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -56,7 +57,7 @@ class TileMemory(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
 
     def __array__(self, dtype: Any = None, /, *, copy: bool | None = None) -> NDArray:
-        """Return the values in the host's memory, without a copy if they are there."""
+        """Return the values in the host's memory. They are copied only if the memory is another device's."""
         ...
 
     def copy(self) -> Self:
@@ -65,42 +66,46 @@ class TileMemory(Protocol):
 
 
 class DeviceArray:
-    """One device's tile of an array. Its values never change; donating it to a step ends it.
+    """One device's tile of an array. Its values do not change until it is donated to a step, which ends its use.
 
-    This holds for arrays that are referenced. There are no weak references: the device may reuse the object.
+    This holds as long as the caller references the object. Weak references do not count: the device may reuse an object
+    that no caller references.
     """
 
     __slots__ = ("_data", "_end", "key")
 
     def __init__(self, data: TileMemory, key: object | None = None) -> None:
-        """``data``: memory of the slot with this key; without a key, memory that only this array uses."""
+        """Create an array. ``data``: memory of the slot with this key or, without a key, the array's own allocation."""
         self._data: TileMemory | None = data
         self._end: End | None = None
-        #: Key of the slot that it occupies; None if it has its own allocation.
+        #: Key of the slot that the array occupies; None if it has its own allocation.
         self.key = key
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Return the shape, also of a donated array."""
         return self._data.shape if self._end is None else self._end.shape  # type: ignore[union-attr]
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """Return the element type, also of a donated array."""
         return self._data.dtype if self._end is None else self._end.dtype  # type: ignore[union-attr]
 
     @property
     def is_donated(self) -> bool:
+        """Return whether a step has consumed the array."""
         return self._data is None
 
     def view(self) -> NDArray:
-        """Return the values without a copy; read them before the next step and never write them.
+        """Return the values without a copy. They must be read before the next step, and must not be written.
 
-        If the device has its own memory, they are copied to the host. Raises DonatedError if the array was donated.
+        The values of a device with its own memory are copied to the host. Raises DonatedError if the array was donated.
         """
         return np.asarray(self.data)
 
     @property
     def data(self) -> TileMemory:
-        """The memory of the values. Raises DonatedError if the array was donated."""
+        """Return the memory of the values. Raises DonatedError if the array was donated."""
         if self._data is None:
             assert self._end is not None
             raise DonatedError(
@@ -117,14 +122,16 @@ class DeviceArray:
 
     # ---- used by devices
     def lie(self, memory: TileMemory, key: object) -> None:
-        """Move the array to the slot with this key, whose ``memory`` holds the values."""
+        """Move the array to the slot with this key, whose ``memory`` already holds the values."""
         self._data, self._end, self.key = memory, None, key
 
     def move_out(self) -> None:
+        """Copy the values to an allocation of the array's own, and leave the slot."""
         assert self._data is not None
         self._data, self.key = self._data.copy(), None
 
     def donate(self, end: End) -> None:
+        """End the use of the array, which the step that ``end`` names consumes."""
         self._data, self._end, self.key = None, end, None
 
 
@@ -140,31 +147,34 @@ class ArraySlot:
     def __init__(self, array: DeviceArray = NO_ARRAY) -> None:
         #: Arrays refer to this key instead of the slot, so that they do not keep the slot's memory alive.
         self.key = object()
-        #: Last array of the slot; it still occupies it if it has the ``key``. An array has at most one slot.
+        #: Last array of the slot. It still occupies the slot if it has the slot's key. An array has at most one slot.
         self.array = array
-        #: The output of the step before, or the array that that step consumed.
+        #: Output of the step before the last one, or the array that the last step consumed.
         self._former = NO_ARRAY
 
     @property
     def is_free(self) -> bool:
-        """True if the memory may be written: no array occupies the slot, or only the slot references it."""
+        """Return whether the memory may be written: no array occupies the slot, or only the slot references it."""
         return self.array.key is not self.key or getrefcount(self.array) <= _OWN
 
     def vacate(self) -> None:
-        """Make the memory writable: copy the array out if it is still referenced."""
+        """Make the memory writable: if a caller still references the array in the slot, copy the array out."""
         if not self.is_free:
             self.array.move_out()
             self.array = NO_ARRAY
 
     def admit(self, array: DeviceArray, memory: TileMemory) -> None:
-        """Put ``array`` into the slot. ``memory``: the slot's, which already holds a copy of the values."""
+        """Put ``array`` into the slot. ``memory``: memory of the slot, which already holds a copy of the values."""
         array.lie(memory, self.key)
         self.array = array
 
     def hand_out(self, memory: TileMemory) -> None:
-        """Make an array for ``memory``, the slot's, which was free and which a step has written."""
+        """Set ``array`` to an array for ``memory``, the memory of the slot, which was free and a step has written.
+
+        An earlier array that only the slot references is reused.
+        """
         if self.array.key is self.key:
-            return  # only the slot references it
+            return  # only the slot references the array, so it is reused
         self.array, self._former = self._former, self.array
         if getrefcount(self.array) > _OWN:
             self.array = DeviceArray(memory, self.key)
@@ -180,11 +190,11 @@ _OWN = getrefcount(_SAMPLE.array)
 class DeviceMemory:
     """Memory of one device: its own block, with every allocation at an aligned offset, and blocks shared with peers.
 
-    All of it comes from the communicator, so that collectives can access it. Bytes are zeros at first.
+    The communicator allocates all blocks, so that collectives can access them. The bytes are zeros at first.
     """
 
     def __init__(self, allocations: Sequence[BufferAllocation], communicator: Communicator) -> None:
-        """Allocate the memory. ``allocations``: in order of their indices, the same on every rank."""
+        """Allocate the memory. ``allocations``: the allocations by index, which must be equal on every rank."""
         starts, size = [], 0
         for allocation in allocations:
             starts.append(size)
@@ -200,6 +210,7 @@ class DeviceMemory:
                 self._blocks.append(own[start : start + allocation.size])
 
     def array(self, array_view: ArrayView) -> NDArray:
+        """Return the array that ``array_view`` refers to, without a copy."""
         view = array_view.view
         if view.num_elements == 0:
             return np.zeros(view.dims, view.element_type.numpy)
@@ -213,16 +224,20 @@ class DeviceMemory:
         return self.array(ArrayView(BufferSlice(allocation, 0, view.byte_size), view))
 
     def bytes_of(self, allocation: BufferAllocation) -> NDArray:
+        """Return the bytes of ``allocation``, without a copy."""
         return self._blocks[allocation.index]
 
     # ---- as a ProgramMemory
     def fill(self, tile: NDArray, fill: Callable[[NDArray], None]) -> None:
+        """Call ``fill`` to write ``tile``."""
         fill(tile)
 
     def allocate_like(self, tile: NDArray) -> NDArray:
+        """Allocate memory for an array of the shape and type of ``tile``."""
         return np.empty_like(tile)
 
     def bring(self, tile: NDArray, array: DeviceArray) -> None:
+        """Copy the values of ``array`` to ``tile``."""
         np.copyto(tile, array.view())
 
 
@@ -230,9 +245,11 @@ T = TypeVar("T", bound=TileMemory)
 
 
 class ProgramMemory(Protocol[T]):
-    """Device memory behind array slots: the arrays in it, and how they are written between steps."""
+    """Device memory behind array slots: it returns the arrays in it, and writes them between steps."""
 
-    def array(self, array_view: ArrayView) -> T: ...
+    def array(self, array_view: ArrayView) -> T:
+        """Return the array that ``array_view`` refers to, without a copy."""
+        ...
 
     def typed(self, allocation: int, shape: ArrayShape) -> T:
         """Return allocation number ``allocation`` as a row-major array of ``shape``."""
@@ -260,12 +277,13 @@ class _EntryArray(Generic[T]):
 
 
 class Slots(Generic[T]):
-    """Array slots of one device's program. Each result has one: that of a donated parameter, or bytes of a heap.
+    """Array slots of one device's program. A result has the slot of a donated parameter, or a slot in a heap.
 
     A step writes all slots of results, and not only at its end: temporaries also overwrite arrays in heaps.
     """
 
     def __init__(self, program: DeviceProgram, memory: ProgramMemory[T]) -> None:
+        """Create the slots of ``program``, which has been allocated in ``memory``. All slots are empty."""
         self._memory = memory
         allocations = program.assignment.of_kind(AllocationKind.PARAMETER)
         slots = {allocation.index: ArraySlot() for allocation in allocations}
@@ -289,7 +307,10 @@ class Slots(Generic[T]):
         self._of_results = [p for key, p in self._written.items() if key not in given]
 
     def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
-        """Return an array for parameter ``number``, written by ``fill``, in its slot if that is free."""
+        """Return a new array for parameter ``number``, which ``fill`` writes.
+
+        It occupies the parameter's slot if that is free, otherwise newly allocated memory.
+        """
         leaf = self._parameters[number]
         if not leaf.slot.is_free:
             own = self._memory.allocate_like(leaf.memory)
@@ -301,7 +322,7 @@ class Slots(Generic[T]):
         return array
 
     def hold(self, arrays: Sequence[DeviceArray]) -> bool:
-        """Return whether each array occupies its parameter's slot. If so, all fit, and none has been donated."""
+        """Return whether each array occupies the slot of its parameter. Such arrays fit and have not been donated."""
         if len(arrays) != len(self._keys):
             return False
         for array, key in zip(arrays, self._keys, strict=True):  # noqa: SIM110 - no generator for each step
@@ -310,14 +331,17 @@ class Slots(Generic[T]):
         return True
 
     def consume(self, arrays: Sequence[DeviceArray]) -> None:
-        """Donate arrays and vacate the slots that the step writes. All arrays are in their slots."""
+        """Donate the arrays of aliased parameters, and vacate the other slots that the step writes.
+
+        All arrays must be in their parameters' slots, or copied there by ``bring``.
+        """
         for i, end in self._donated:
             arrays[i].donate(end)
         for slot in self._of_results:
             slot.vacate()
 
     def bring(self, arrays: Sequence[DeviceArray]) -> None:
-        """Copy every parameter's array to its slot unless it is there already. Arrays must fit."""
+        """Copy each array to the slot of its parameter unless it is there already. The arrays must fit."""
         for array, leaf in zip(arrays, self._parameters, strict=True):
             if array.key is leaf.slot.key:
                 continue
@@ -331,13 +355,13 @@ class Slots(Generic[T]):
                 leaf.slot.admit(array, leaf.memory)
 
     def hand_out(self) -> None:
-        """Make arrays for the results' slots, which a step has written."""
+        """Create, or reuse, the arrays of the results' slots, which a step has written."""
         for leaf in self._results:
             leaf.slot.hand_out(leaf.memory)
 
     @property
     def results(self) -> tuple[ArraySlot, ...]:
-        """The slots that hold the last step's outputs."""
+        """Return the slots that hold the outputs of the last step."""
         return tuple(leaf.slot for leaf in self._results)
 
 
@@ -351,7 +375,11 @@ def require_world(program: DeviceProgram, size: int) -> None:
 
 
 def require_fit(program: DeviceProgram, arrays: Sequence[DeviceArray], device: int) -> None:
-    """Raise RunError if ``arrays`` do not fit the parameters of ``program``, DonatedError if one was donated."""
+    """Check that ``arrays`` fit the parameters of ``program``, one array per parameter leaf.
+
+    Raises RunError if their number, a shape or a type differs, and DonatedError if one was donated. ``device``: number
+    of the device, for the message.
+    """
     shapes = program.parameters
     if len(arrays) != len(shapes):
         raise RunError(f"{program.name} takes {len(shapes)} arrays, found {len(arrays)}")

@@ -1,1 +1,1 @@
-"""Buffer assignment: places the values of a scheduled module in slices of allocations; an independent checker."""
+"""Buffer assignment: maps the values of a scheduled module to slices of allocations, and checks the result."""

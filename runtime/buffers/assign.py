@@ -1,9 +1,9 @@
 """Buffer assignment: maps the values of a Program to slices of allocations.
 
-Parameters and constants have an allocation each. All other values, including outputs, lie in one heap per colour, at
-offsets found by heap simulation over their live ranges (``heap.py``). An output lives from its first write to the end
-of the step. Before that its bytes may hold temporaries: an array of the previous step that still occupies them has
-been moved out by then (``runtime/arrays/slots.py``).
+Each parameter and each constant has its own allocation. All other values, including outputs, are in one heap per
+colour, at offsets that heap simulation over their live ranges finds (``heap/heap.py``). An output is live from its
+first write to the end of the step. Before that its bytes may hold temporaries: an array of the previous step that still
+occupies the bytes has been copied out by then (``runtime/arrays/slots.py``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ from spmd.shape import HOST_MEMORY, ArrayShape
 
 @dataclass(frozen=True)
 class AssignedProgram:
-    """Program whose values have slices: the input of thunk emission."""
+    """Program with its buffer assignment, which thunk emission reads.
+
+    slices: slice of each value. copies: copies between values that could not share memory. outputs: slice of each
+    output leaf.
+    """
 
     program: Program
     assignment: BufferAssignment
@@ -45,13 +49,15 @@ class AssignedProgram:
     constants: dict[int, NDArray]
 
     def locate(self, view: ValueView) -> ArrayView:
+        """Return the array in memory that ``view`` refers to."""
         return ArrayView(self.slices[view.value], view.view)
 
 
 def assign_buffers(program: Program, recorded: RecordedHeaps | None = None) -> AssignedProgram:
-    """Assign buffers. ``recorded``: an earlier assignment of this program.
+    """Assign buffers to the values of ``program``.
 
-    Raises RecordedHeapsError if it does not fit the program.
+    recorded: heaps of an earlier assignment of this program, which are used instead of packing. Raises
+    RecordedHeapsError if they do not fit the program.
     """
     colocation = colocate(program)
     colocate_own_parts(colocation)
@@ -84,14 +90,14 @@ def assign_buffers(program: Program, recorded: RecordedHeaps | None = None) -> A
 
 
 def _fixed_allocations(groups: list[Group]) -> list[Group]:
-    """Return the groups with an allocation each: parameters, then constants, by number."""
+    """Return the groups that have their own allocation: parameters, then constants, by number."""
     kinds = [GroupKind.PARAMETER, GroupKind.CONSTANT]
     fixed = [group for group in groups if group.kind in kinds]
     return sorted(fixed, key=lambda group: (kinds.index(group.kind), group.number))
 
 
 def _allocations(fixed: list[Group], heaps: list[Heap]) -> tuple[BufferAllocation, ...]:
-    """Return all allocations; the heaps come last, that of the default colour first among them."""
+    """Return all allocations. The heaps come last, and the heap of the default colour is the first of these."""
     first = len(fixed)
     return (
         *(
@@ -126,7 +132,7 @@ def _slices_of_groups(fixed: list[Group], heaps: list[Heap]) -> dict[int, Buffer
 def _named_slices(
     colocation: Colocation, slices: dict[Value, BufferSlice], outputs: Sequence[BufferSlice]
 ) -> tuple[NamedSlice, ...]:
-    """Return every value, then every output that a copy writes at the end of the program."""
+    """Return the named slices of all values, then those of the outputs that a copy at the end of the program writes."""
     program = colocation.program
     own = [o for o in program.outputs if colocation.outputs[o.number].kind is GroupKind.OUTPUT]
     written = {
@@ -160,6 +166,8 @@ def _stats(
     in_heaps: list[Group],
     allocations: tuple[BufferAllocation, ...],
 ) -> MemoryStats:
+    """Return the memory figures of the assignment. ``in_heaps``: the groups that are in heaps."""
+
     def total(kind: AllocationKind) -> int:
         return sum(a.size for a in allocations if a.kind is kind and a.is_on_device)
 
@@ -184,7 +192,7 @@ def _stats(
 
 
 def _sums(sizes: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return the sums of bytes by key, in order of keys."""
+    """Return (key, sum of bytes) for each key of the pairs ``sizes``, in the order of the keys."""
     result: dict[int, int] = {}
     for key, size in sizes:
         result[key] = result.get(key, 0) + size

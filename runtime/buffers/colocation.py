@@ -1,9 +1,9 @@
 """Colocation: values that share memory, because the program requires it (loop state, aliases) or allows it (in place).
 
-Two values may share memory if both are of one memory space, and the first is dead where the second is written, or the
-operation that writes the second reads the first there and may overwrite it. Values that must end in one slice but
-cannot share it are joined by a copy, listed in ``copies``. The order matters: first sharing that saves a copy (aliased
-outputs, loops from the outside in, branches), then sharing that saves memory.
+Two values may share memory if they are in the same memory space, and the first is dead when the second is written, or
+the operation that writes the second reads the first and may overwrite it. If two values must be in the same slice but
+cannot share memory, a copy is added to ``copies``. The order matters: sharing that saves a copy comes first (aliased
+outputs, loops from the outermost inwards, branches), then sharing that saves memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spmd.lazy_dataclass import dataclass
 
 
 class GroupKind(Enum):
-    """Owner of the memory. An output's memory is reserved from its first write to the step's end, and free before."""
+    """Kind of the values in a group. The memory of an OUTPUT is reserved from its first write to the end of a step."""
 
     PARAMETER = "parameter"
     OUTPUT = "output"
@@ -37,14 +37,15 @@ class GroupKind(Enum):
 
 @dataclass(eq=False)
 class Group:
-    """Values of one size and memory space that share one slice. ``start`` to ``end`` (included): when it is in use.
+    """Values of one size and memory space that share one slice.
 
-    Some values may be a part of it (``Colocation.parts``), never the first.
+    start, end: first and last position at which the slice is in use. Some of the values, but not the first, may occupy
+    only a part of the slice (``Colocation.parts``).
     """
 
     values: list[Value]
     kind: GroupKind
-    #: Parameter or output leaf, or constant number.
+    #: Number of the parameter leaf, output leaf or constant.
     number: int
     size: int
     memory_space: int
@@ -54,7 +55,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy of ``source`` to ``target`` (dense) at ``position``, for ``op``; None: to output number ``target``."""
+    """Copy of ``source`` to ``target``, which is dense, at ``position``.
+
+    op: loop or conditional that needs the copy. If it is None, ``target`` is the number of an output leaf.
+    """
 
     source: ValueView
     target: Value | int
@@ -64,17 +68,18 @@ class Copy:
 
 @dataclass
 class Colocation:
-    """Group of every value, and the copies that are needed."""
+    """Group of each value of a program, and the copies that are needed."""
 
     program: Program
     groups: dict[Value, Group] = field(default_factory=dict)
     copies: list[Copy] = field(default_factory=list)
-    #: The group whose memory holds output leaf n.
+    #: Group whose memory holds output leaf n.
     outputs: dict[int, Group] = field(default_factory=dict)
-    #: Values that are one part of their group's slice (BufferSlice.parts).
+    #: Values that occupy one part of their group's slice, with the groups of devices (BufferSlice.parts).
     parts: dict[Value, tuple[DeviceGroup, ...]] = field(default_factory=dict)
 
     def merge(self, into: Group, other: Group) -> None:
+        """Move the values of ``other`` to ``into``, which is then in use during both live ranges."""
         into.values.extend(other.values)
         into.start = min(into.start, other.start)
         into.end = max(into.end, other.end)
@@ -82,16 +87,17 @@ class Colocation:
             self.groups[value] = into
 
     def is_alone(self, value: Value) -> bool:
+        """Return whether ``value`` is a temporary that shares its memory with no other value."""
         group = self.groups[value]
         return group.kind is GroupKind.TEMPORARY and len(group.values) == 1
 
     def in_heaps(self) -> list[Group]:
-        """Return the groups that lie in heaps: temporaries, and outputs that lie in no parameter."""
+        """Return the groups that are in heaps: temporaries, and outputs that are in no parameter's memory."""
         kinds = (GroupKind.TEMPORARY, GroupKind.OUTPUT)
         return [group for group in self.all_groups() if group.kind in kinds]
 
     def all_groups(self) -> list[Group]:
-        """Return all groups, each once, in order of their first values."""
+        """Return all groups, each once, in the order of their first values; groups of copied outputs come last."""
         unique: dict[int, Group] = {}
         for value in self.program.values:
             group = self.groups[value]
@@ -102,6 +108,7 @@ class Colocation:
 
 
 def colocate(program: Program) -> Colocation:
+    """Return the groups of values of ``program`` that share memory, and the copies that are needed."""
     result = Colocation(program)
     earliest_ends = _earliest_ends(program)
     constants = 0
@@ -132,7 +139,10 @@ def colocate(program: Program) -> Colocation:
 
 
 def _earliest_ends(program: Program) -> dict[Value, int]:
-    """Return when loop state and branch results end at the earliest: regions write them at their ends."""
+    """Return the first possible end of the live ranges of loop state and branch results.
+
+    They are in use until the end of the loop or of the last branch, since regions write them at their ends.
+    """
     ends: dict[Value, int] = {}
     for op in all_ops(program.entry):
         if isinstance(op, ScheduledWhile):
@@ -144,11 +154,12 @@ def _earliest_ends(program: Program) -> dict[Value, int]:
 
 
 def _writers(program: Program) -> dict[Value, tuple[ScheduledOp, int]]:
+    """Return, for each value that an op writes, the op and the number of the result leaf."""
     return {value: (op, i) for op in all_ops(program.entry) for i, value in enumerate(op.results)}
 
 
 def writes_over(op: ScheduledOp, result: int) -> list[int]:
-    """Return operand leaves of ``op`` that result leaf ``result`` may overwrite while they are being read."""
+    """Return the numbers of the operand leaves of ``op`` that result leaf ``result`` may overwrite."""
     if isinstance(op, ScheduledWhile):
         return [result]
     lowering = LOWERINGS.get(op.instruction.opcode)
@@ -158,7 +169,7 @@ def writes_over(op: ScheduledOp, result: int) -> list[int]:
 
 
 def _is_read_in_place(value: Value, op: ScheduledOp, result: int, over: Sequence[int]) -> bool:
-    """Return whether ``op`` reads ``value`` once, dense, as an operand in ``over``, and it fits ``result``."""
+    """Return whether ``op`` reads ``value`` once, entirely, as an operand in ``over``, and ``result`` fits there."""
     here = [read for read in value.reads if read.op is op and read.position == op.position]
     if len(here) != 1 or not here[0].view.is_entire:
         return False
@@ -168,6 +179,7 @@ def _is_read_in_place(value: Value, op: ScheduledOp, result: int, over: Sequence
 
 
 def _fits(value: Value, other: Value) -> bool:
+    """Return whether the values have the same size and memory space."""
     return value.size == other.size and value.memory_space == other.memory_space
 
 
@@ -183,7 +195,10 @@ def _may_follow(value: Value, last_read: int, op: ScheduledOp, result: int) -> b
 def _colocate_outputs(
     colocation: Colocation, writers: dict[Value, tuple[ScheduledOp, int]]
 ) -> None:
-    """Give outputs a parameter's buffer if aliased, else their own; they are written there directly if possible."""
+    """Assign each output a group: that of the aliased parameter, else one of its own.
+
+    If the output's value cannot be written there directly, a copy at the end of the program is added.
+    """
     program = colocation.program
     for output in program.outputs:
         value, view = output.view.value, output.view
@@ -220,14 +235,14 @@ def _colocate_outputs(
 
 
 def _can_write_directly(colocation: Colocation, view: ValueView, region: object) -> bool:
-    """Return whether the value is unshared, dense and written in this very region."""
+    """Return whether the value is viewed entirely, shares no memory, and is written in ``region`` itself."""
     return view.is_entire and view.value.region is region and colocation.is_alone(view.value)
 
 
 def _follows(
     value: Value, last_read: int, other: Value, writers: dict[Value, tuple[ScheduledOp, int]]
 ) -> bool:
-    """Return whether an op writes ``other``, and may write it over ``value``, which is last read at ``last_read``."""
+    """Return whether an op may write ``other`` to the memory of ``value``, whose last read is at ``last_read``."""
     if other not in writers:
         return False
     op, result = writers[other]
@@ -237,7 +252,10 @@ def _follows(
 def _colocate_loop_state(
     colocation: Colocation, loop: ScheduledWhile, writers: dict[Value, tuple[ScheduledOp, int]]
 ) -> None:
-    """Write the body's new value of a leaf into the leaf's memory if the old value is dead by then; else copy it."""
+    """Let the loop's body write the new value of each leaf to the leaf's memory if the old value is dead by then.
+
+    Otherwise a copy at the end of the body is added.
+    """
     for carried in loop.carried:
         value = carried.root.value
         if _can_write_directly(colocation, carried.root, loop.body) and _fits(value, carried.value):
@@ -255,6 +273,7 @@ def _colocate_loop_state(
 
 
 def _colocate_branch_results(colocation: Colocation, op: ScheduledConditional) -> None:
+    """Let branches write their results to the memory of the conditional's results; otherwise add copies."""
     for branch in op.branches:
         for view, result in zip(branch.roots, op.results, strict=True):
             if _can_write_directly(colocation, view, branch.region) and _fits(view.value, result):
@@ -266,7 +285,7 @@ def _colocate_branch_results(colocation: Colocation, op: ScheduledConditional) -
 def _colocate_inits(
     colocation: Colocation, loop: ScheduledWhile, writers: dict[Value, tuple[ScheduledOp, int]]
 ) -> None:
-    """Let the loop start in the memory of its initial values if these have no other use; else copy them."""
+    """Give the loop's state the memory of its initial values if these have no later use; otherwise add copies."""
     for i, carried in enumerate(loop.carried):
         source = colocation.groups[carried.init.value]
         target = colocation.groups[carried.value]
@@ -289,10 +308,10 @@ def _is_free_before(
     source: Group,
     writers: dict[Value, tuple[ScheduledOp, int]],
 ) -> bool:
-    """Return whether what the memory of the loop's state holds before the loop is dead when ``source`` begins.
+    """Return whether the values before the loop in ``target``, the group of the loop's state, are dead in time.
 
-    If the loop's result is the new state of a loop around it, or a result of a branch, it holds the old state
-    or what other branches write.
+    They must be dead when ``source``, the group of the initial value, begins. There are such values if the loop's
+    result is the new state of an enclosing loop, whose old state they are, or a result of a branch.
     """
     before = [value for value in target.values if value.start < loop.position]
     if not before:
@@ -308,9 +327,9 @@ def _is_free_before(
 
 
 def _can_share(source: Group, op: ScheduledOp, result: int, over: Sequence[int]) -> bool:
-    """Return whether ``result`` may take the memory of ``source``, one value of which ``op`` reads in place.
+    """Return whether result leaf ``result`` of ``op`` may be written to the memory of ``source``.
 
-    over: operands whose memory it may take.
+    over: operand leaves that the result may overwrite. ``op`` must read one of them in ``source``, as its last read.
     """
     if source.kind in (GroupKind.CONSTANT, GroupKind.PARAMETER):
         return False
@@ -321,7 +340,10 @@ def _can_share(source: Group, op: ScheduledOp, result: int, over: Sequence[int])
 
 
 def _share_in_place(colocation: Colocation, op: ScheduledOp) -> None:
-    """Give each unshared result the memory of a dying operand of its size, if the operation allows it."""
+    """Let each result of ``op`` that shares no memory overwrite an operand, if ``op`` allows it.
+
+    The operand must have the size of the result and be dead after ``op``.
+    """
     for number, result in enumerate(op.results):
         if type(op) is not ScheduledOp:
             return

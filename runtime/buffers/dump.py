@@ -7,17 +7,18 @@ from operator import attrgetter
 
 from runtime.buffers.types import AllocationKind, BufferAllocation, BufferAssignment, NamedSlice
 
-#: Number of values that are listed at the peak.
+#: Largest number of values that are listed at the peak.
 _MOST_AT_PEAK = 40
 
 
 def dump_assignment(assignment: BufferAssignment) -> str:
+    """Return the text of ``assignment``: allocations, totals, live ranges, and the values at the peak."""
     lines = [*_allocations(assignment), *_totals(assignment), *_live_ranges(assignment)]
     return "\n".join(lines) + "\n"
 
 
 def _allocations(assignment: BufferAssignment) -> Iterator[str]:
-    """Yield every allocation with its values by offset, each with its number in order of definition."""
+    """Yield the lines of the allocations, each with its values by offset. Values are numbered by definition."""
     yield "BufferAssignment:"
     by_allocation: dict[int, list[tuple[int, NamedSlice]]] = {}
     for number, value in enumerate(assignment.values):
@@ -36,7 +37,10 @@ def _allocations(assignment: BufferAssignment) -> Iterator[str]:
 
 
 def _color(allocation: BufferAllocation) -> str:
-    """Return the text of a colour: empty for the default; with replica groups, unlike XLA, if devices share it."""
+    """Return the text of an allocation's colour; "" for the default colour.
+
+    Replica groups that share the allocation are an addition to XLA's format.
+    """
     color = allocation.color
     space = f"color {color.memory_space}, " if color.memory_space else ""
     groups = ",".join(f"{{{','.join(map(str, group))}}}" for group in color.groups)
@@ -44,7 +48,10 @@ def _color(allocation: BufferAllocation) -> str:
 
 
 def _purpose(allocation: BufferAllocation, inside: list[tuple[int, NamedSlice]]) -> str:
-    """Return the text of the purpose; for a heap, whether it holds outputs, and the placement algorithm."""
+    """Return the text of an allocation's purpose; for a heap, whether it holds outputs, and the placement algorithm.
+
+    inside: the values in the allocation.
+    """
     if allocation.kind is not AllocationKind.HEAP:
         return f"{allocation.kind.value} {allocation.number}"
     live_out = any(value.output is not None for _, value in inside)
@@ -53,6 +60,7 @@ def _purpose(allocation: BufferAllocation, inside: list[tuple[int, NamedSlice]])
 
 
 def _totals(assignment: BufferAssignment) -> Iterator[str]:
+    """Yield the lines of the memory figures."""
     stats = assignment.stats
     yield f"Total bytes used: {assignment.device_bytes}"
     yield f" arguments {stats.arguments}, outputs {stats.outputs} (aliased {stats.aliased}), temp {stats.temp}"
@@ -64,7 +72,7 @@ def _totals(assignment: BufferAssignment) -> Iterator[str]:
 
 
 def _live_ranges(assignment: BufferAssignment) -> Iterator[str]:
-    """Yield the live range of each value in schedule positions, and the values that are live at the peak."""
+    """Yield the lines of the live ranges, in schedule positions, and of the values that are live at the peak."""
     values = sorted(assignment.values, key=attrgetter("start", "end"))
     yield f"HloLiveRange (max {max((value.end for value in values), default=0)}):"
     yield "  BufferLiveRange:"
@@ -83,7 +91,7 @@ def _live_ranges(assignment: BufferAssignment) -> Iterator[str]:
 
 
 def _peak(values: list[NamedSlice]) -> int:
-    """Return the first position at which most bytes are live; each value counts, even if several share a slice."""
+    """Return the first position at which most bytes are live. Values that share a slice are all counted."""
     changes: dict[int, int] = {}
     for value in values:
         changes[value.start] = changes.get(value.start, 0) + value.slice.size

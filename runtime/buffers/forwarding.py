@@ -1,4 +1,4 @@
-"""Search for the leaves that a loop changes; the others only pass through its body, at any depth."""
+"""Search for the state leaves that a loop changes. The body passes the others on unchanged, through any nesting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _TRANSPARENT = frozenset({Opcode.COPY, Opcode.DOMAIN})
 
 
 def source_of(instruction: HloInstruction, index: ShapeIndex) -> Source:
-    """Return the instruction and leaf that leaf ``index`` of ``instruction`` merely repeats, within its computation."""
+    """Return the instruction and leaf, in the same computation, whose value leaf ``index`` of ``instruction`` has.
+
+    The search passes through tuples, copies, barriers, calls, and loops that pass the leaf on.
+    """
     while True:
         if instruction.opcode is Opcode.TUPLE and index:
             instruction, index = instruction.operand(index[0]), index[1:]
@@ -38,11 +41,12 @@ def source_of(instruction: HloInstruction, index: ShapeIndex) -> Source:
 
 
 def _passes_through(loop: HloInstruction, index: ShapeIndex) -> bool:
+    """Return whether the body of ``loop`` returns state leaf ``index`` unchanged."""
     source, found = source_of(loop.while_body.root, index)
     return source.opcode is Opcode.PARAMETER and found == index
 
 
 def carried_leaves(loop: HloInstruction) -> list[int]:
-    """Return the numbers (among array leaves) of the leaves that the loop's body does not simply pass on."""
+    """Return the numbers, among the array leaves, of the state leaves that the body of ``loop`` changes."""
     arrays = [index for index, shape in leaves(loop.shape) if isinstance(shape, ArrayShape)]
     return [n for n, index in enumerate(arrays) if not _passes_through(loop, index)]

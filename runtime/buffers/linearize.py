@@ -1,4 +1,4 @@
-"""Linearize a scheduled module to a Program: traverse instructions in order through views, calls and control flow."""
+"""Linearization of a scheduled module to a Program: a traversal in order, through views, calls and control flow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spmd.shape import ArrayShape, ShapeIndex, leaves
 def linearize(module: HloModule) -> Program:
     """Return the program of a SCHEDULED module.
 
-    Raises UnsupportedError for an opcode that the runtime does not run.
+    Raises VerificationError if the module is not scheduled, and UnsupportedError if the runtime does not run an opcode.
     """
     if module.stage < Stage.SCHEDULED:
         raise VerificationError(
@@ -62,6 +62,7 @@ def linearize(module: HloModule) -> Program:
 def _entry_parameter(
     linearizer: Linearizer, parameter: HloInstruction, entry: Region, found: list[Value]
 ) -> Tree:
+    """Return the tree of an entry parameter, and append a value for each of its array leaves to ``found``."""
     views = []
     for index, shape in leaves(parameter.shape):
         if isinstance(shape, ArrayShape):
@@ -74,7 +75,7 @@ def _entry_parameter(
 
 
 def output_aliases(module: HloModule) -> dict[int, int]:
-    """Return {output leaf: parameter leaf} for aliases that the caller declares and whose sizes agree."""
+    """Return {output leaf: parameter leaf} for the input-output aliases of ``module`` whose sizes agree."""
     parameter_leaves: dict[tuple[int, ShapeIndex], tuple[int, ArrayShape]] = {}
     for parameter in module.entry.parameters:
         number = parameter.attrs_as(ParameterAttrs).number

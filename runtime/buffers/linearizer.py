@@ -1,4 +1,7 @@
-"""Traversal that makes a Program: positions, values and ops. ``VISITORS`` has the special opcodes."""
+"""Traversal of a module that creates the positions, values and ops of a Program.
+
+Visitors in ``VISITORS`` handle opcodes that are no ordinary ops.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ _REASONS = {Opcode.SEND: _PAIRED, Opcode.RECV: _PAIRED}
 
 @dataclass
 class Linearizer:
-    """State of one traversal. ``position`` is the next free one."""
+    """State of one traversal of ``module``.
+
+    values: all values so far. starts: ops of the start instructions so far. position: next unused position.
+    """
 
     module: HloModule
     values: list[Value] = field(default_factory=list)
@@ -49,30 +55,36 @@ class Linearizer:
 
     # ---- positions, values, reads
     def next_position(self) -> int:
+        """Return the next unused position, and use it."""
         self.position += 1
         return self.position - 1
 
     def new_value(
         self, name: str, shape: ArrayShape, region: Region, start: int, memory_space: int
     ) -> Value:
+        """Create a value that is written at position ``start`` in ``region``."""
         value = Value(len(self.values), name, shape.without_layout(), region, start, memory_space)
         self.values.append(value)
         return value
 
     def full_view(self, value: Value) -> ValueView:
+        """Return the view of the entire ``value``."""
         return ValueView(value, value.view)
 
     def read(
         self, op: ScheduledOp, views: tuple[ValueView, ...], position: int, region: Region
     ) -> None:
+        """Record that ``op`` reads ``views``, its array operands in order, at ``position`` in ``region``."""
         for number, view in enumerate(views):
             view.value.reads.append(Read(op, number, view, position, region))
 
     # ---- regions
     def open_region(self, name: str, parent: Region | None) -> Region:
+        """Create a region in ``parent`` that begins at the next position."""
         return Region(name, parent, self.next_position())
 
     def close_region(self, region: Region) -> None:
+        """End ``region`` at the next position."""
         region.end = self.next_position()
 
     def run_computation(
@@ -88,6 +100,10 @@ class Linearizer:
         return env[computation.root]
 
     def visit(self, instruction: HloInstruction, env: Environment, region: Region) -> Tree:
+        """Return the tree of ``instruction``: by its visitor, as a view of its operand, or as a new op in ``region``.
+
+        env: trees of the earlier instructions of the computation.
+        """
         operands = tuple(env[operand] for operand in instruction.operands)
         special = VISITORS.get(instruction.opcode)
         if special is not None:
@@ -110,9 +126,11 @@ class Linearizer:
         region: Region,
         index: ShapeIndex = (),
     ) -> Tree:
-        """Add an ordinary instruction: it reads its operands' leaves and writes a value per result leaf at ``index``.
+        """Add an op that reads the leaves of ``operands`` and writes a value for each array leaf of its result.
 
-        Raises UnsupportedError if the runtime does not run the opcode.
+        index: part of the instruction's shape that is the op's result. Operands in layouts that the op does not accept
+        are copied first. Returns the tree of the result. Raises UnsupportedError if the runtime does not run the
+        opcode.
         """
         lowering = LOWERINGS.get(instruction.opcode)
         if lowering is None:
@@ -138,6 +156,7 @@ class Linearizer:
         return tree
 
     def new_results(self, op: ScheduledOp, shape: Shape, index: ShapeIndex = ()) -> Tree:
+        """Return a tree of ``shape``, which is at ``index`` in the result, with new values that ``op`` writes."""
         if isinstance(shape, TupleShape):
             return tuple(
                 self.new_results(op, element, (*index, i))
@@ -161,7 +180,7 @@ class Linearizer:
         region: Region,
         memory_space: int,
     ) -> ValueView:
-        """Add a dense copy of ``view`` in that memory space, with dimension ``order[0]`` slowest."""
+        """Add a copy of ``view`` in memory space ``memory_space``, dense in dimension order ``order``."""
         op = ScheduledCopy(instruction, self.next_position(), region, (view,))
         region.ops.append(op)
         self.read(op, op.operands, op.position, region)
@@ -179,7 +198,7 @@ class Linearizer:
         order: tuple[int, ...],
         region: Region,
     ) -> ValueView:
-        """Add a copy of an operand in another dimension order, in the same memory space."""
+        """Add a copy of operand ``operand`` in dimension order ``order``, in the same memory space."""
         name = f"{instruction.name}.operand{operand}"
         return self.lay_out(instruction, name, view, order, region, view.value.memory_space)
 
@@ -191,7 +210,7 @@ class Linearizer:
         shape: ArrayShape,
         region: Region,
     ) -> ValueView:
-        """Return ``view`` in the memory space of ``shape``; if it is in another one, add a row-major copy ``name``."""
+        """Return ``view`` if it is in the memory space of ``shape``, else a row-major copy ``name`` in that space."""
         if view.value.memory_space == shape.memory_space:
             return view
         order = tuple(range(shape.rank))
@@ -205,9 +224,10 @@ class Linearizer:
         overwritten: Collection[Value],
         region: Region,
     ) -> ValueView:
-        """Return ``view``, copied if its value is in ``overwritten``: the end of the region overwrites all of these.
+        """Return ``view``, or a copy of it if its value is one of ``overwritten``.
 
-        So no copy there reads what another one has written (for example in a loop that swaps two leaves).
+        Copies at the end of the region overwrite these values. The early copy ensures that none of them reads a value
+        that another has overwritten, as in a loop that swaps two leaves.
         """
         if view.value not in overwritten:
             return view
@@ -216,11 +236,12 @@ class Linearizer:
 
 
 def leaf_name(name: str, index: ShapeIndex) -> str:
+    """Return the name of leaf ``index`` of the result of instruction ``name``."""
     return f"{name}{{{','.join(map(str, index))}}}" if index else name
 
 
 def rebuild(shape: Shape, views: Iterator[ValueView]) -> Tree:
-    """Return a tree of ``shape`` with the next views, one per array leaf."""
+    """Return a tree of ``shape`` with the next of ``views`` for each array leaf."""
     if isinstance(shape, TupleShape):
         return tuple(rebuild(element, views) for element in shape.elements)
     return next(views) if isinstance(shape, ArrayShape) else None

@@ -1,4 +1,4 @@
-"""Contents of a device's memory at each position of its schedule, and the peak; without host memory."""
+"""Contents of a device's memory at each position of the schedule, and the peak. Host memory is left out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class LiveSlice:
-    """One slice that is in use from ``start`` to ``end``, both included, and its values in turn."""
+    """Slice that is in use from position ``start`` to ``end``, both included. ``values``: its values by start."""
 
     slice: BufferSlice
     start: int
@@ -26,7 +26,10 @@ class LiveSlice:
 
 
 class LiveBuffers:
-    """Live buffers of an assignment. Parameters and constants are always live, others from first write to last read."""
+    """Live buffers of an assignment.
+
+    Parameters and constants are always live, other values from their write to their last read.
+    """
 
     def __init__(self, assignment: BufferAssignment) -> None:
         self.assignment = assignment
@@ -39,7 +42,7 @@ class LiveBuffers:
 
     @cached_property
     def live_slices(self) -> tuple[LiveSlice, ...]:
-        """The slices in use, by slice and start. Values that follow one another without a gap count as one."""
+        """Return the slices in use. Values of a slice whose live ranges overlap are joined to one LiveSlice."""
         by_slice: dict[BufferSlice, list[NamedSlice]] = {}
         for value in self.assignment.values:
             if (
@@ -58,7 +61,7 @@ class LiveBuffers:
 
     @cached_property
     def bytes_at(self) -> np.ndarray:
-        """The live bytes, int64[positions]."""
+        """Return the live bytes at each position, int64[positions]."""
         change = np.zeros(self.end + 2, np.int64)
         for one in self.live_slices:
             change[one.start] += one.slice.size
@@ -67,17 +70,17 @@ class LiveBuffers:
 
     @property
     def peak(self) -> int:
-        """The first position at which most bytes are live."""
+        """Return the first position at which most bytes are live."""
         return int(self.bytes_at.argmax())
 
     def largest_at(self, position: int) -> list[NamedSlice]:
-        """Return one value for each slice in use, largest first."""
+        """Return the value of each slice that is in use at ``position``, largest first."""
         found = [one.at(position) for one in self.live_slices if one.start <= position <= one.end]
         return sorted(found, key=lambda value: -value.slice.size)
 
 
 def _joined(slice_: BufferSlice, values: Sequence[NamedSlice]) -> list[LiveSlice]:
-    """Join ``values``, sorted by start, whose live ranges touch."""
+    """Return a LiveSlice for each run of ``values``, which are sorted by start, whose live ranges overlap."""
     found: list[LiveSlice] = []
     run: list[NamedSlice] = []
     end = -1

@@ -1,19 +1,19 @@
-"""Colocation of tiles with the array that contains them, as this device's own part, so that they are not copied.
+"""Colocation of a device's tile with the array that contains the tiles of all devices, so that it is not copied.
 
     p = f32[8] multiply(a, b)             on device 1 of {0,1} written to bytes 32 to 64 of g
     g = f32[16] all-gather(p)             copies device 0's part to bytes 0 to 32, and nothing else
 
-    s = f32[8] reduce-scatter(g)          on device 1 written over bytes 32 to 64 of g, which only it still reads
+    s = f32[8] reduce-scatter(g)          on device 1 written over bytes 32 to 64 of g, which only device 1 still reads
 
-A device's part begins according to its index in its group: a slice with ``parts``. Peers read an operand there as they
-would elsewhere.
+The offset of a device's part depends on its index in its group: the tile has a slice with ``parts``. Peers read an
+operand there as in any other slice.
 
-* An all-gather's operand lies in a result that no group could share: an output in the heap or in a donated parameter.
-  Of other results every member would write only its own part (``shared_results.py``).
-* A reduce-scatter's result lies in an operand that dies and is no output: otherwise all bytes of the operand would
-  stay live.
+* The operand of an all-gather becomes a part of a result that no group may share: an output in the heap or in a donated
+  parameter. In a shared result every member writes only its own part anyway (``shared_results.py``).
+* The result of a reduce-scatter becomes a part of an operand that is dead afterwards and is no output. Otherwise all
+  bytes of the operand would stay live.
 
-The array is live from the first of the two to the last. If it lies in a heap, this must not increase the maximum of
+The array is then live during the live ranges of both values. If it is in a heap, this must not increase the maximum of
 live bytes.
 """
 
@@ -28,7 +28,7 @@ from runtime.lowering import LOWERINGS
 
 
 def colocate_own_parts(colocation: Colocation) -> None:
-    """Place own parts, after all sharing of entire slices is done."""
+    """Merge the groups of own parts with those of their arrays. It must run after all sharing of entire slices."""
     program = colocation.program
     for op in all_ops(program.entry):
         if type(op) is not ScheduledOp:
@@ -57,12 +57,15 @@ def colocate_own_parts(colocation: Colocation) -> None:
 
 
 def _is_entire(colocation: Colocation, value: Value) -> bool:
-    """Return whether ``value`` is no own part: memory behind that holds parts of other devices, which do not die."""
+    """Return whether ``value`` is no own part. The memory around a part holds other devices' parts, which stay live."""
     return value not in colocation.parts
 
 
 def _dies_at(group: Group, op: ScheduledOp, operand: int) -> bool:
-    """Return whether a temporary ends as this operand, read entirely, and only ops of this region use it."""
+    """Return whether ``group`` is a temporary whose last use is as this operand of ``op``, read entirely.
+
+    Only ops of the same region may use it.
+    """
     if group.kind is not GroupKind.TEMPORARY or group.end != op.position:
         return False
     here = [read for value in group.values for read in value.reads if read.op is op]
@@ -75,12 +78,12 @@ def _dies_at(group: Group, op: ScheduledOp, operand: int) -> bool:
 
 
 def _is_local(value: Value, op: ScheduledOp) -> bool:
-    """Return whether only ops of this very region write and read ``value``."""
+    """Return whether only ops of the region of ``op`` itself write and read ``value``."""
     return value.region is op.region and all(read.region is op.region for read in value.reads)
 
 
 def _is_free(full: Group, since: int, op: ScheduledOp) -> bool:
-    """Return whether an output's slice is unused from ``since`` until ``op`` writes there."""
+    """Return whether ``full`` is an output whose slice is unused from position ``since`` until ``op`` writes it."""
     if full.kind not in (GroupKind.OUTPUT, GroupKind.PARAMETER):
         return False
     return all(
@@ -90,7 +93,7 @@ def _is_free(full: Group, since: int, op: ScheduledOp) -> bool:
 
 
 def _may_shrink(colocation: Colocation, op: ScheduledOp, tile: Group, full: Group) -> bool:
-    """Return whether all that remains of ``full`` from ``op`` on may be a temporary in ``tile``."""
+    """Return whether the result ``tile`` of ``op`` may be a part of ``full``: a local temporary in unshared memory."""
     return (
         tile.kind is GroupKind.TEMPORARY
         and all(value.start >= op.position and _is_local(value, op) for value in tile.values)
@@ -99,7 +102,7 @@ def _may_shrink(colocation: Colocation, op: ScheduledOp, tile: Group, full: Grou
 
 
 def _is_one_of(count: int, tile: Group, full: Group) -> bool:
-    """Return whether ``full`` consists of ``count`` tiles, whose offsets are aligned."""
+    """Return whether ``full`` consists of ``count`` tiles of the size of ``tile``, at aligned offsets."""
     return (
         tile.size * count == full.size
         and tile.size % ALIGNMENT == 0
@@ -108,6 +111,7 @@ def _is_one_of(count: int, tile: Group, full: Group) -> bool:
 
 
 def _keeps_the_peak(colocation: Colocation, tile: Group, full: Group) -> bool:
+    """Return whether merging ``tile`` with ``full`` leaves the maximum of live bytes in heaps as it is."""
     if full.kind is GroupKind.PARAMETER:
         return True
     others = intervals(without(colocation.in_heaps(), [tile, full]))

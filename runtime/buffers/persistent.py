@@ -1,4 +1,4 @@
-"""Memory that a step must leave unchanged for the next one: constants, and parameters that it does not consume."""
+"""Memory that a step must leave unchanged for the next step: constants, and parameters that are not donated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from runtime.device_program import DeviceProgram
 
 
 class PersistentContents:
-    """Contents that outlive a step. ``parameters``: the meaning of each array leaf of the entry's parameters."""
+    """Contents of parameters and constants, which the buffer checker expects before and after a step.
+
+    parameters: the meaning of each array leaf of the entry's parameters.
+    """
 
     def __init__(self, program: DeviceProgram, parameters: Sequence[Meaning]) -> None:
         self._outputs = {output.slice.allocation for output in program.outputs}
@@ -26,12 +29,15 @@ class PersistentContents:
             self._found.append((allocation, symbols))
 
     def write(self, memory: ShadowMemory) -> None:
-        """Write the contents into ``memory``, as a step finds them."""
+        """Write the contents to ``memory``, as they are at the begin of a step."""
         for allocation, symbols in self._found:
             memory.write(_full_slice(allocation), symbols)
 
     def first_lost(self, memory: ShadowMemory) -> str | None:
-        """Return a message on the first content that is lost; None if all are unchanged."""
+        """Return a message about the first content that the step has changed, or None if it has changed none.
+
+        Parameters whose memory an output has taken are left out.
+        """
         for allocation, symbols in self._found:
             consumed = allocation.index in self._outputs
             if not consumed and not memory.holds(_full_slice(allocation), symbols):
@@ -43,4 +49,5 @@ class PersistentContents:
 
 
 def _full_slice(allocation: BufferAllocation) -> BufferSlice:
+    """Return the slice of the entire allocation."""
     return BufferSlice(allocation.index, 0, allocation.size)

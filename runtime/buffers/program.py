@@ -1,9 +1,9 @@
 """Input of buffer assignment: a scheduled module with tuples, calls and view operations resolved.
 
 A module is traversed in schedule order. Instructions that only regroup, rename or re-stride values (tuple, call,
-get-tuple-element, broadcast, slice, ...) become no op: their users read views of existing values. The result is a
-list of ops, nested for control flow, over values that need memory. Positions count instructions through all regions,
-so that the live range of a value is an interval.
+get-tuple-element, broadcast, slice, ...) become no op: their users read views of existing values. The result is a list
+of ops, nested for control flow, over values that need memory. Positions are numbered through all regions, so that the
+live range of a value is an interval of positions.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from spmd.shape import ArrayShape, ShapeIndex
 
 @dataclass(eq=False, slots=True)
 class Region:
-    """Steps that run in sequence: the entry, a loop's condition or body, a branch.
+    """Sequence of ops: the entry, the condition or body of a loop, or a branch.
 
-    ``start`` and ``end`` are positions at which no op runs. ``loop_end``: the position after the loop whose
-    condition or body this is, else None. Values from outside that a loop reads are live until then.
+    start, end: positions of the region's begin and end, at which no op runs. loop_end: position after the loop whose
+    condition or body the region is, else None; values from outside that the loop reads are live until there.
     """
 
     name: str
@@ -36,13 +36,14 @@ class Region:
     ops: list[ScheduledOp] = field(default_factory=list, repr=False)
 
     def with_parents(self) -> list[Region]:
-        """Return this region and those that it lies in, innermost first."""
+        """Return this region and the regions that contain it, innermost first."""
         regions = [self]
         while (parent := regions[-1].parent) is not None:
             regions.append(parent)
         return regions
 
     def is_inside(self, other: Region) -> bool:
+        """Return whether the region is ``other`` or is contained in it."""
         return any(region is other for region in self.with_parents())
 
 
@@ -50,9 +51,9 @@ class Region:
 class Value:
     """Dense array that an op writes, or a parameter or constant.
 
-    ``order``: its dimensions in memory, slowest first; None: row major.
-    ``memory_space`` is that of the layout it was defined with. ``constant`` holds a constant's data, ``parameter`` a
-    parameter leaf's number. ``start`` is the position of its write.
+    number: index among the program's values. start: position at which it is written. memory_space: that of the layout
+    of its instruction. constant: data of a constant. parameter: number of a parameter leaf. order: dimension order in
+    memory, slowest first; None if it is row-major. reads: all reads of the value. size: bytes.
     """
 
     number: int
@@ -72,33 +73,33 @@ class Value:
 
     @property
     def view(self) -> StridedView:
-        """The view of the array in memory."""
+        """Return the view of the entire array in memory."""
         if self.order is None:
             return StridedView.dense(self.shape)
         return StridedView.dense_in_order(self.shape, self.order)
 
     @property
     def last_read(self) -> int:
-        """The end of the live range. A read inside a loop of a value from outside counts until the loop's end."""
+        """Return the end of the live range. A read inside a loop of a value from outside lasts until the loop's end."""
         return max((read.until(self) for read in self.reads), default=self.start)
 
 
 @dataclass(frozen=True, slots=True)
 class ValueView:
-    """Result of an instruction: a value seen through strides."""
+    """Array that is a strided view of a value."""
 
     value: Value
     view: StridedView
 
     @property
     def is_entire(self) -> bool:
-        """True if the view shows the entire value in memory order (a reshape is allowed)."""
+        """Return whether the view has all elements of the value in memory order. It may have other dimensions."""
         return self.view.is_dense and self.view.byte_size == self.value.size
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Read:
-    """Read of ``view`` by ``op`` at ``position`` within ``region``; ``operand`` counts the op's array operands."""
+    """Read of ``view`` by ``op`` at ``position`` in ``region``, as array operand number ``operand``."""
 
     op: ScheduledOp
     operand: int
@@ -107,6 +108,7 @@ class Read:
     region: Region
 
     def until(self, value: Value) -> int:
+        """Return the position until which the read keeps ``value`` live: the end of loops inside the value's region."""
         position = self.position
         region: Region | None = self.region
         while region is not None and region is not value.region:
@@ -116,7 +118,10 @@ class Read:
         return position
 
     def until_within(self, *loop: Region) -> int:
-        """Return ``until`` for a value written on each trip of a loop with these regions: only inner loops count."""
+        """Return ``until`` for a value that each trip of the loop with the regions ``loop`` writes anew.
+
+        Only loops inside this loop extend the read.
+        """
         position = self.position
         region: Region | None = self.region
         while region is not None and region not in loop:
@@ -126,12 +131,12 @@ class Read:
         return position
 
 
-#: Value of an instruction: a view per array leaf, nested as its shape; None for tokens.
+#: Result of an instruction: a view for each array leaf, nested as the instruction's shape; None for tokens.
 Tree: TypeAlias = ValueView | tuple["Tree", ...] | None
 
 
 def tree_leaves(tree: Tree) -> list[ValueView]:
-    """Return the array leaves in order."""
+    """Return the array leaves of ``tree`` in order."""
     if tree is None:
         return []
     if isinstance(tree, ValueView):
@@ -140,6 +145,7 @@ def tree_leaves(tree: Tree) -> list[ValueView]:
 
 
 def subtree(tree: Tree, index: ShapeIndex) -> Tree:
+    """Return the part of ``tree`` at ``index``."""
     for i in index:
         assert isinstance(tree, tuple)
         tree = tree[i]
@@ -148,7 +154,11 @@ def subtree(tree: Tree, index: ShapeIndex) -> Tree:
 
 @dataclass(eq=False, slots=True)
 class ScheduledOp:
-    """Instruction that is executed. ``operands``: array leaves of all its operands, in order."""
+    """Execution of an instruction at a position of the schedule.
+
+    operands: array leaves of all operands, in order. results: values that it writes. scratch: temporary values that
+    only the op itself uses.
+    """
 
     instruction: HloInstruction
     position: int
@@ -160,19 +170,25 @@ class ScheduledOp:
 
 @dataclass(eq=False, slots=True)
 class ScheduledCopy(ScheduledOp):
-    """Copy of one operand of ``instruction`` to the layout of results[0], for an op that needs it."""
+    """Copy of one operand of ``instruction`` to ``results[0]``, which has the layout or memory space that is needed."""
 
 
 @dataclass(eq=False, slots=True)
 class ScheduledDone(ScheduledOp):
-    """Wait for ``start``. It reads the start's operands and results: they are in use until here."""
+    """Wait for the asynchronous op ``start``. It counts as a read of the start's operands and results, which are in use
+    until then.
+    """
 
     start: ScheduledOp = field(kw_only=True)
 
 
 @dataclass(eq=False, slots=True)
 class Carried:
-    """Leaf that a loop changes: ``value`` is in the loop, ``init`` before the first trip, ``root`` at a trip's end."""
+    """State leaf that a loop changes.
+
+    leaf: number of the leaf. value: its value in the loop and after it. init: its value before the first trip. root:
+    its value at the end of a trip.
+    """
 
     leaf: int
     value: Value
@@ -182,7 +198,11 @@ class Carried:
 
 @dataclass(eq=False, slots=True)
 class ScheduledWhile(ScheduledOp):
-    """Loop. ``results`` are the values of ``carried``; ``operands`` their inits. Unchanged leaves are views."""
+    """While loop.
+
+    ``results`` are the values of ``carried``, and ``operands`` their initial values. State leaves that the loop does
+    not change are views of the input. end: position after the loop.
+    """
 
     condition: Region = field(init=False)
     body: Region = field(init=False)
@@ -193,7 +213,7 @@ class ScheduledWhile(ScheduledOp):
 
 @dataclass(eq=False, slots=True)
 class Branch:
-    """Branch of a conditional; ``roots[i]`` is its result leaf i."""
+    """Branch of a conditional. ``roots[i]`` is the value of result leaf i at the end of the branch."""
 
     region: Region
     roots: tuple[ValueView, ...]
@@ -201,14 +221,14 @@ class Branch:
 
 @dataclass(eq=False, slots=True)
 class ScheduledConditional(ScheduledOp):
-    """Conditional; ``operands[0]`` chooses the branch."""
+    """Conditional. ``operands[0]`` is the branch index or predicate."""
 
     branches: list[Branch] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
 class OutputLeaf:
-    """Entry result leaf ``number``; ``aliased`` is the parameter leaf in whose buffer it must end, or None."""
+    """Result leaf ``number`` of the entry. ``aliased``: parameter leaf to whose buffer it must be written, or None."""
 
     number: int
     view: ValueView
@@ -217,6 +237,8 @@ class OutputLeaf:
 
 @dataclass(eq=False, slots=True)
 class Program:
+    """Linearized module, the input of buffer assignment."""
+
     entry: Region
     values: list[Value]
     parameters: list[Value]
@@ -225,11 +247,12 @@ class Program:
 
     @property
     def end(self) -> int:
+        """Return the position of the end of the entry."""
         return self.entry.end
 
 
 def all_ops(region: Region) -> Iterator[ScheduledOp]:
-    """Yield the ops of the region and of all regions inside, in order of position (a loop before its contents)."""
+    """Yield the ops of ``region`` and of the regions inside, by position. A loop precedes the ops of its regions."""
     for op in region.ops:
         yield op
         for inner in inner_regions(op):
@@ -237,6 +260,7 @@ def all_ops(region: Region) -> Iterator[ScheduledOp]:
 
 
 def inner_regions(op: ScheduledOp) -> tuple[Region, ...]:
+    """Return the regions of a loop or conditional; no regions for other ops."""
     if isinstance(op, ScheduledWhile):
         return (op.condition, op.body)
     if isinstance(op, ScheduledConditional):

@@ -1,27 +1,27 @@
-"""Results that a replica group stores once: choice of the results that share memory.
+"""Results that a replica group stores once: choice of the results that are stored in memory that the group shares.
 
 All members of a group get the same result from an all-reduce, an all-gather or a collective-broadcast. If they can
-access each other's memory, it can be stored there once for all of them: this takes 1/n of the bytes, and each member
+access each other's memory, the result can be stored once for all members: this takes 1/n of the bytes, and each member
 writes only its part. Memory that groups share is a colour, with one heap for each division of the devices into groups.
 
-The live ranges on one device's schedule suffice to pack such a heap. Reasons: only collectives among exactly the groups
-that share it write its bytes, and these write nothing there before all members have started. That is guaranteed by
-``Communicator.allocate_shared``, and ``Lowering.equal_results`` lists such ops. A member that has started a collective
-has completed everything before it in the schedule. So if value b follows value a in some bytes, with a's last use at a
-position before b's start, then every member is past its last use of a when b is written; and no member reads b before
-its own done, which waits for all writers. This holds
+The live ranges on one device's schedule suffice to pack such a heap, for the following reasons. Only collectives among
+exactly the groups that share the heap write its bytes, and these write nothing there before all members have started.
+``Communicator.allocate_shared`` guarantees that, and ``Lowering.equal_results`` lists such ops. A member that has
+started a collective has completed everything before it in the schedule. Therefore, if value b follows value a in some
+bytes, and a's last use is at a position before b's start, then every member is past its last use of a when b is
+written. No member reads b before its own done, which waits for all writers. This holds
 
 * in a loop, where b may come from an earlier position on a later trip: members have started the same collective equally
-  often, and each has read a before that. A value that is read after the loop lives until then, and a result of one trip
-  is no loop state, so a trip that one member leaves out does not change what the others read;
-* in branches, even if members take different ones: a collective in a branch runs only if its whole group took it;
+  often, and each has read a before that. A value that is read after the loop is live until then, and a result of one
+  trip is no loop state, so a trip that one member leaves out does not change the values that the others read;
+* in branches, even if members take different ones: a collective in a branch runs only if its entire group took it;
 * between a start and its done: b is in use from the start, a until the done of the collective that reads it;
 * from one step to the next, since no such value outlives a step: outputs are private.
 
-Other values that share bytes with such a result, its dying operand or a consumer that works in place, continue to do
-so: a slice is shared memory only if each of its values is such a result. Values are moved only as long as the sum of
-all heaps stays as small as one heap would be, plus a hundredth of the moved bytes, since on groups that span nodes each
-device holds every byte.
+Other values may share bytes with such a result: an operand that is dead afterwards, or a consumer that works in place.
+These continue to share: a slice is in shared memory only if each of its values is such a result. Values are moved to
+shared heaps only as long as the sum of all heaps exceeds one heap by at most 1/128 of the moved bytes, because on
+groups that span nodes each device holds every byte.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from runtime.buffers.types import Color, Groups
 from runtime.lowering import LOWERINGS
 from spmd.lazy_dataclass import dataclass
 
-#: For up to this many bytes of operands, each member writes the entire result, from slots
-#: (``node_memory``): one rendezvous instead of two outweighs the bytes, and members would write to
-#: the same cache lines.
+#: Results of operands with up to this many bytes are not shared. Each member writes such a result entirely, from slots
+#: (``node_memory``): that takes one rendezvous instead of two, which outweighs the bytes, and members of a shared
+#: result would write to the same cache lines.
 SMALL_OPERANDS = 4096
 
-#: Part of the bytes that a group shares by which all heaps together may grow: a flag or a counter
-#: that lay over a large result before must not keep that result private.
+#: Fraction of the shared bytes by which all heaps together may grow. Otherwise a flag or a counter that reused bytes of
+#: a large result would keep the result private.
 _GROWTH = 1 / 128
 
-#: Number of attempts to shrink a heap until the sum of heaps is as small as before.
+#: Largest number of attempts to shrink a shared heap until the sum of heaps is as small as before.
 _ATTEMPTS = 8
 
 
 @dataclass(frozen=True)
 class Heap:
-    """Slices of one colour, with their offsets in its allocation."""
+    """Heap of one colour: its groups of values, and their offsets in the heap's allocation."""
 
     color: Color
     groups: tuple[Group, ...]
@@ -59,7 +59,11 @@ class Heap:
 
 
 def heaps_of(program: Program, slices: Sequence[Group]) -> list[Heap]:
-    """Pack ``slices`` (of temporaries and outputs) by colour, in order of colours; one is always the default."""
+    """Return the packed heaps of ``slices``, the groups of temporaries and outputs, one for each colour.
+
+    Heaps are ordered by memory space. In each space the private heap comes first, then shared heaps, those that save
+    most first. There is always a heap of the default colour.
+    """
     equal_results = _equal_results(program)
     spaces = sorted({0, *(group.memory_space for group in slices)})
     heaps = []
@@ -70,6 +74,7 @@ def heaps_of(program: Program, slices: Sequence[Group]) -> list[Heap]:
 
 
 def intervals(groups: Sequence[Group]) -> list[Interval]:
+    """Return the live intervals of ``groups``."""
     return [Interval(group.start, group.end, group.size) for group in groups]
 
 
@@ -80,7 +85,10 @@ def without(groups: Sequence[Group], taken: Sequence[Group]) -> list[Group]:
 
 
 def _equal_results(program: Program) -> dict[Value, Groups]:
-    """Return the results that are equal on all members of a group of several, with these groups."""
+    """Return the results that are equal on all members of a replica group, with the groups.
+
+    All groups have the same number of members, which is more than one.
+    """
     result: dict[Value, Groups] = {}
     in_order: dict[int, Groups] = {}
     written: list[Groups] = []  # retained, so that no other list gets its identity
@@ -99,7 +107,7 @@ def _equal_results(program: Program) -> dict[Value, Groups]:
 def _heaps_in_space(
     space: int, slices: list[Group], equal_results: dict[Value, Groups]
 ) -> list[Heap]:
-    """Return the private heap, then shared heaps, as large as the sum of heaps allows."""
+    """Return the private heap of a memory space, then its shared heaps, as large as the sum of heaps allows."""
     own = slices
     packing = pack(intervals(own))
     room = packing.size
@@ -115,11 +123,15 @@ def _heaps_in_space(
 
 
 def shareable(program: Program, slices: Sequence[Group]) -> dict[int, Groups]:
-    """Return the device groups that may share each of ``slices``, by its identity."""
+    """Return the device groups that may share each of ``slices``, by the identity (``id``) of the slice's group.
+
+    Slices that must be private are left out.
+    """
     return _shareable(slices, _equal_results(program))
 
 
 def _shareable(slices: Sequence[Group], equal_results: dict[Value, Groups]) -> dict[int, Groups]:
+    """Return ``shareable``: a temporary all of whose values are equal results of the same groups."""
     found = {}
     for group in slices:
         if group.kind is GroupKind.TEMPORARY and group.size:
@@ -132,7 +144,7 @@ def _shareable(slices: Sequence[Group], equal_results: dict[Value, Groups]) -> d
 def _candidates(
     slices: Sequence[Group], equal_results: dict[Value, Groups]
 ) -> list[tuple[Groups, list[Group]]]:
-    """Return the slices that may be shared, by device groups; first those that save most within one node."""
+    """Return the slices that may be shared, by device groups. Those that save most on one node come first."""
     may_share = _shareable(slices, equal_results)
     found: dict[Groups, list[Group]] = {}
     for group in slices:
@@ -149,10 +161,10 @@ def _candidates(
 def _divide(
     own: list[Group], candidates: list[Group], room: int
 ) -> tuple[tuple[Group, ...], Packing, Packing] | None:
-    """Return the candidates to move to a shared heap, that heap, and the remaining one; None to move none.
+    """Return the candidates to move to a shared heap, the shared heap, and the remaining private heap.
 
-    Both heaps together take at most ``room`` and _GROWTH. The limit of the first starts where no heap can be larger,
-    and is lowered by the excess of both.
+    Both heaps together exceed ``room`` by at most _GROWTH of the shared one. The limit of the shared heap starts at an
+    upper bound, and is lowered by the excess of both. Returns None if no candidate can be moved.
     """
     limit = int((room - lower_bound(intervals(without(own, candidates)))) * (1 + _GROWTH))
     for _ in range(_ATTEMPTS):
@@ -168,7 +180,7 @@ def _divide(
 
 
 def _fill(candidates: list[Group], limit: int) -> tuple[tuple[Group, ...], Packing]:
-    """Pack as many of the candidates as ``limit`` bytes hold, the largest first."""
+    """Pack as many of ``candidates``, the largest first, as fit in ``limit`` bytes. Returns these and their packing."""
     arena = Arena(len(candidates), limit)
     taken, offsets = [], []
     for group in sorted(candidates, key=lambda g: (-g.size, g.start - g.end, g.start)):

@@ -1,4 +1,4 @@
-"""Memory as data: allocations, slices of them, and arrays in slices."""
+"""Data structures of buffer assignment: allocations, slices of allocations, and arrays in slices."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from runtime.program.strides import StridedView
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import HOST_MEMORY
 
-#: Alignment in bytes (a cache line, the widest vector register) of every allocation, and of every
-#: value of LARGE bytes or more in a heap.
+#: Alignment in bytes (a cache line, the widest vector register) of every allocation, and of every value of LARGE bytes
+#: or more in a heap.
 ALIGNMENT = 64
 LARGE = 1024
 
 
 def aligned(size: int) -> int:
-    """Return ``size`` rounded up to the alignment."""
+    """Return ``size`` rounded up to a multiple of ALIGNMENT."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def alignment_of(size: int) -> int:
     """Return the alignment in bytes of a value of ``size`` bytes in a heap.
 
-    A small value is aligned to the largest power of two that divides its size. The element size divides that, and
-    kernels rely on no more, since they also read slices of arrays. So scalars lie next to one another.
+    A small value is aligned to the largest power of two that divides its size, which is a multiple of the element size.
+    Kernels require no more, since they also read slices of arrays. Scalars are therefore adjacent.
     """
     return ALIGNMENT if size >= LARGE or not size else min(size & -size, ALIGNMENT)
 
 
-#: Replica groups as sets of devices, each in ascending order, sorted by their first device.
+#: Replica groups: devices of each group in ascending order, groups sorted by their first device.
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Color:
-    """Colour of a value's memory. Values of different colours share no bytes; each colour has its own heap.
+    """Colour of a value's memory. Values of different colours share no bytes, and each colour has its own heap.
 
-    ``memory_space``: the n of ``S(n)`` in a layout. ``groups``: the members of each group share the memory; empty if
-    every device has its own.
+    memory_space: the n of ``S(n)`` in a layout. groups: replica groups whose members share the memory; empty if the
+    memory is private to each device.
     """
 
     memory_space: int = 0
     groups: Groups = ()
 
     def group_of(self, device: int) -> tuple[int, ...]:
-        """Return the devices that share ``device``'s memory of this colour."""
+        """Return the devices that share memory of this colour with ``device``, including ``device``."""
         return next((group for group in self.groups if device in group), (device,))
 
 
 class AllocationKind(Enum):
-    """Content of an allocation: set by the caller, set when the program is loaded, or (heap) written by the step."""
+    """Kind of an allocation, by its writer: the caller (PARAMETER), loading (CONSTANT) or the step (HEAP)."""
 
     PARAMETER = "parameter"
     CONSTANT = "constant"
@@ -63,9 +63,9 @@ class AllocationKind(Enum):
 class BufferAllocation:
     """Allocation of ``size`` bytes of a device's memory with one purpose.
 
-    ``number``: parameter leaf, constant or heap number, by ``kind``. There is one heap of each colour, and always one
-    of the default colour; temporaries and outputs lie in it. ``placement``: name of the algorithm that chose its
-    offsets.
+    number: number of the parameter leaf, constant or heap, by ``kind``. Temporaries and outputs are in heaps: there is
+    one heap for each colour, and always one of the default colour. placement: name of the algorithm that chose the
+    offsets in a heap.
     """
 
     index: int
@@ -77,16 +77,16 @@ class BufferAllocation:
 
     @property
     def is_on_device(self) -> bool:
-        """Return whether the allocation lies in the device's memory, and not in the host's."""
+        """Return whether the allocation is in the device's memory, and not in the host's."""
         return self.color.memory_space != HOST_MEMORY
 
 
 @dataclass(frozen=True, slots=True)
 class BufferSlice:
-    """Slice of ``size`` bytes from ``offset`` of allocation ``allocation``: an index, never a pointer.
+    """Slice of ``size`` bytes at ``offset`` in the allocation with index ``allocation``.
 
-    ``parts``: groups of devices, each in its own order. If given, such slices follow one another from ``offset`` on,
-    one for each member of a group; a device's slice is the one at its index in its group.
+    parts: groups of devices. If it is not empty, ``offset`` is that of a sequence of adjacent slices, one for each
+    member of a group, and a device's slice is the one at its index in its group.
     """
 
     allocation: int
@@ -96,18 +96,18 @@ class BufferSlice:
 
     @property
     def span(self) -> int:
-        """The number of bytes from ``offset`` on in which the slice lies, on any device."""
+        """Return the number of bytes from ``offset`` on that contain the slices of all devices."""
         return self.size * len(self.parts[0]) if self.parts else self.size
 
     def start_on(self, device: int) -> int:
-        """Return the offset in the allocation on ``device``."""
+        """Return the offset of the slice of ``device`` in the allocation."""
         if not self.parts:
             return self.offset
         group = next(group for group in self.parts if device in group)
         return self.offset + self.size * group.index(device)
 
     def overlaps(self, other: BufferSlice) -> bool:
-        """Return whether the two share bytes on some device."""
+        """Return whether this slice and ``other`` may share bytes on some device."""
         return (
             self.allocation == other.allocation
             and self.offset < other.offset + other.span
@@ -121,7 +121,7 @@ class BufferSlice:
 
 @dataclass(frozen=True, slots=True)
 class ArrayView:
-    """Array in memory: its slice, and the layout of its elements in it; ``view.offset`` counts from the slice."""
+    """Array in memory: its slice, and the strided view of its elements. ``view.offset`` is relative to the slice."""
 
     slice: BufferSlice
     view: StridedView
@@ -129,14 +129,15 @@ class ArrayView:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStats:
-    """Bytes on one device. ``aliased`` counts outputs that lie in a parameter's buffer; ``outputs`` includes them.
+    """Memory figures of a program in bytes on one device.
 
-    ``temp``: bytes of the heaps without the outputs in them, including scratch of kernels; ``arena``: all bytes of the
-    heaps. ``peak_live``: the maximum of live bytes, including arguments; no assignment of this schedule needs less.
+    arguments: parameters. outputs: outputs, including aliased ones. aliased: outputs in a parameter's buffer. temp:
+    heaps without the outputs in them, including scratch of kernels. peak_live: maximum of live bytes, including
+    arguments; no assignment of this schedule needs less. constants: constants.
 
-    ``shared``: bytes of ``temp`` that the members of a group hold once together if they share memory, as
-    (members of the group, bytes); ``temp`` counts them in full. ``spaces``: bytes of all allocations by memory space.
-    Host memory is only counted there.
+    shared: pairs (members of a group, bytes) of the bytes of ``temp`` that a group stores once if its members share
+    memory; ``temp`` counts these bytes in full. spaces: pairs (memory space, bytes) of all allocations. Host memory is
+    counted only in ``spaces``.
     """
 
     arguments: int
@@ -149,7 +150,10 @@ class MemoryStats:
     spaces: tuple[tuple[int, int], ...] = ()
 
     def figures(self) -> dict[str, int]:
-        """Return all figures by name: also ``shared_by_4``, and ``space_5`` if there is more than one space."""
+        """Return all figures by name.
+
+        ``shared`` is given as ``shared_by_4`` and so on, and ``spaces`` as ``space_5`` and so on if there are several.
+        """
         shared = {f"shared_by_{members}": size for members, size in self.shared}
         spaces = {f"space_{space}": size for space, size in self.spaces}
         return {
@@ -165,25 +169,29 @@ class MemoryStats:
 
     @property
     def arena(self) -> int:
-        """The bytes of all heaps: temporaries, scratch and outputs that lie in no parameter's buffer."""
+        """Return the bytes of all heaps: temporaries, scratch, and outputs that are in no parameter's buffer."""
         return self.temp + self.outputs - self.aliased
 
     @property
     def peak_live_in_arena(self) -> int:
-        """The lower bound of ``arena`` on this schedule."""
+        """Return the lower bound of ``arena`` for this schedule."""
         return self.peak_live - self.arguments
 
     @property
     def temp_on_a_node(self) -> int:
-        """The bytes of ``temp`` if every group lies within a node: own bytes and a device's part of shared ones."""
+        """Return the bytes of ``temp`` per device if every group is within a node.
+
+        They are the private bytes and the device's fraction of the shared bytes.
+        """
         return self.temp - sum(size - -(-size // members) for members, size in self.shared)
 
 
 @dataclass(frozen=True, slots=True)
 class NamedSlice:
-    """Slice and live range (schedule positions) of one value, for people and dumps.
+    """Slice and live range (schedule positions) of one value, for dumps and reports.
 
-    ``output``: the entry's result leaf that the value is; its heap bytes are left to the caller. None for other values.
+    output: number of the entry's result leaf that the value is, whose bytes the caller owns after the step; None for
+    other values.
     """
 
     name: str
@@ -196,10 +204,10 @@ class NamedSlice:
 
 @dataclass(frozen=True, slots=True)
 class BufferAssignment:
-    """Slices of all values of a program.
+    """Buffer assignment of a program: its allocations, and the slices of all values.
 
-    ``offsets``: heap number and offset in bytes of the values in heaps (values that share a slice count once), in order
-    of the first values; ``sizes``: a digest of their bytes; see ``recorded_heaps.py``.
+    offsets: heap number and offset in bytes of each group of values in a heap, in the order of their first values.
+    sizes: digest of the sizes of these groups (``heap/recorded_heaps.py``).
     """
 
     allocations: tuple[BufferAllocation, ...]
@@ -210,8 +218,9 @@ class BufferAssignment:
 
     @property
     def device_bytes(self) -> int:
-        """The bytes of all allocations in the device's memory."""
+        """Return the bytes of all allocations in the device's memory."""
         return sum(a.size for a in self.allocations if a.is_on_device)
 
     def of_kind(self, kind: AllocationKind) -> Iterator[BufferAllocation]:
+        """Return the allocations of ``kind``, by index."""
         return (a for a in self.allocations if a.kind is kind)

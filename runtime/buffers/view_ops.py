@@ -1,7 +1,7 @@
 """Rules, by opcode, for instructions whose result is a view of their operand's memory.
 
-A rule gets the instruction and its first operand's view. It returns the result's view, or None if strides cannot
-express it (a reshape of a transpose): then the instruction is a step and writes an array of its own.
+A rule takes the instruction and the view of its first operand. It returns the view of the result, or None if strides
+cannot express it, as for the reshape of a transpose. The instruction then becomes an op that writes its own array.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ VIEW_RULES: Registry[Opcode, ViewRule] = Registry("view rule")
 
 @VIEW_RULES.register(Opcode.COPY, Opcode.DOMAIN, Opcode.ADD_DEPENDENCY)
 def same(_: HloInstruction, view: StridedView) -> StridedView:
-    """Return the same view: values do not change once written, so a copy is not needed."""
+    """Return ``view`` itself. Values do not change once they are written, so no copy is needed."""
     return view
 
 
 @VIEW_RULES.register(Opcode.CONVERT)
 def convert(instruction: HloInstruction, view: StridedView) -> StridedView | None:
+    """Return ``view`` itself if the type does not change, else None."""
     return view if instruction.array_shape.element_type is view.element_type else None
 
 
 @VIEW_RULES.register(Opcode.BITCAST_CONVERT)
 def bitcast_convert(instruction: HloInstruction, view: StridedView) -> StridedView | None:
-    """Reinterpret types: the last dimension of the narrower type iterates over the wider one's bytes.
+    """Return ``view`` with its bytes as elements of another type.
 
-    Returns None for sub-byte types, which hold no free bits, and for pred, which holds only 0 and 1.
+    If the types differ in width, the last dimension of the narrower type spans an element of the wider type. Returns
+    None for types of less than a byte, which are stored one per byte, for pred, whose bytes are 0 or 1, and if strides
+    cannot express the result.
     """
     shape = instruction.array_shape
     types = (shape.element_type, view.element_type)
@@ -55,35 +58,41 @@ def bitcast_convert(instruction: HloInstruction, view: StridedView) -> StridedVi
 
 @VIEW_RULES.register(Opcode.BROADCAST)
 def broadcast(instruction: HloInstruction, view: StridedView) -> StridedView:
+    """Return ``view`` with stride 0 along the added dimensions."""
     return view.broadcast(instruction.dims, instruction.attrs_as(DimensionsAttrs).dimensions)
 
 
 @VIEW_RULES.register(Opcode.TRANSPOSE)
 def transpose(instruction: HloInstruction, view: StridedView) -> StridedView:
+    """Return ``view`` with its dimensions permuted."""
     return view.transpose(instruction.attrs_as(DimensionsAttrs).dimensions)
 
 
 @VIEW_RULES.register(Opcode.REVERSE)
 def reverse(instruction: HloInstruction, view: StridedView) -> StridedView:
+    """Return ``view`` with negative strides along the reversed dimensions."""
     return view.reverse(instruction.attrs_as(DimensionsAttrs).dimensions)
 
 
 @VIEW_RULES.register(Opcode.SLICE)
 def slice_(instruction: HloInstruction, view: StridedView) -> StridedView:
+    """Return the slice of ``view``."""
     attrs = instruction.attrs_as(SliceAttrs)
     return view.slice(attrs.starts, attrs.limits, attrs.strides)
 
 
 @VIEW_RULES.register(Opcode.RESHAPE)
 def reshape(instruction: HloInstruction, view: StridedView) -> StridedView | None:
+    """Return ``view`` with other dimensions; None if strides cannot express it."""
     return view.reshape(instruction.dims)
 
 
 @VIEW_RULES.register(Opcode.BITCAST)
 def bitcast(instruction: HloInstruction, view: StridedView) -> StridedView | None:
-    """Return the reshape that a bitcast of equal type is if layouts are ignored.
+    """Return ``view`` with other dimensions: without layouts, a bitcast of equal type is a reshape.
 
-    A bitcast into the padding of tiles has another number of elements: there is no such padding here.
+    Returns None for another type, or for another number of elements, as of a bitcast to padded tiles, which the runtime
+    does not have.
     """
     shape = instruction.array_shape
     if shape.element_type is not view.element_type or shape.num_elements != math.prod(view.dims):
@@ -93,16 +102,21 @@ def bitcast(instruction: HloInstruction, view: StridedView) -> StridedView | Non
 
 @VIEW_RULES.register(Opcode.REAL)
 def real(_: HloInstruction, view: StridedView) -> StridedView | None:
+    """Return the view of the real parts."""
     return _complex_part(view, 0)
 
 
 @VIEW_RULES.register(Opcode.IMAG)
 def imag(_: HloInstruction, view: StridedView) -> StridedView | None:
+    """Return the view of the imaginary parts; None for a real array, which stores none."""
     return _complex_part(view, 1)
 
 
 def _complex_part(view: StridedView, part: int) -> StridedView | None:
-    """Return the real or imaginary part, which alternate in memory; a real array has only its real part."""
+    """Return the view of the real (0) or imaginary (1) parts, which alternate in memory.
+
+    Returns None for the imaginary parts of a real array.
+    """
     if not view.element_type.is_complex:
         return view if part == 0 else None
     kind = PrimitiveType.F32 if view.element_type is PrimitiveType.C64 else PrimitiveType.F64
@@ -110,5 +124,5 @@ def _complex_part(view: StridedView, part: int) -> StridedView | None:
 
 
 def is_view(instruction: HloInstruction) -> bool:
-    """Return whether the result may share its operand's memory (ignoring strides: a reshape may still need a copy)."""
+    """Return whether ``instruction`` has a view rule. Its result is then a view unless strides cannot express it."""
     return instruction.opcode in VIEW_RULES

@@ -1,4 +1,4 @@
-"""Visitors of asynchronous collectives: operands and results are in use from the start to its done."""
+"""Visitors of asynchronous collectives, whose operands and results are in use from the start to the done."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.opcode_roles import DONES
 from spmd.shape import ShapeIndex, TupleShape, as_tuple
 
-#: Index in a start's result tuple of the collective's result.
+#: Index of the collective's result in the result of its start.
 _RESULT_OF_START: dict[Opcode, ShapeIndex] = {
     Opcode.ALL_REDUCE_START: (),
     Opcode.ALL_GATHER_START: (1,),
@@ -28,7 +28,10 @@ _RESULT_OF_START: dict[Opcode, ShapeIndex] = {
 def visit_done(
     linearizer: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
 ) -> Tree:
-    """Wait for a start: until here its operands may not be written, nor its results touched."""
+    """Add the wait for a start. Until then its operands must not be written, and its results must not be accessed.
+
+    Raises VerificationError if the operand is no start of a collective.
+    """
     source = instruction.operand(0)
     start = linearizer.starts.get(source)
     if start is None:
@@ -45,7 +48,10 @@ def visit_done(
 def visit_start(
     linearizer: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
 ) -> Tree:
-    """Return (operands, results, contexts...) if the start has such a tuple, else results. Contexts are empty."""
+    """Add a start. Returns (operands, results, contexts...) if its shape is such a tuple, else the results.
+
+    Contexts have no values.
+    """
     index = _RESULT_OF_START[instruction.opcode]
     results = linearizer.add_step(instruction, operands, region, index)
     linearizer.starts[instruction] = region.ops[-1]

@@ -30,7 +30,7 @@ def visit_call(
 def visit_while(
     linearizer: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
 ) -> Tree:
-    """Add a loop. Leaves that every trip passes on unchanged are views of the input; the others get a value."""
+    """Add a loop. State leaves that every trip passes on unchanged are views of the input; the others get a value."""
     (state,) = operands
     inits = tree_leaves(state)
     changed = carried_leaves(instruction)
@@ -80,6 +80,7 @@ def visit_while(
 def visit_conditional(
     linearizer: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
 ) -> Tree:
+    """Add a conditional with a region for each branch. Each result leaf gets a value, which all branches write."""
     selector, *arguments = operands
     assert isinstance(selector, ValueView)
     op = ScheduledConditional(instruction, linearizer.next_position(), region, (selector,))

@@ -1,4 +1,4 @@
-"""Visitors of instructions that only name or group values: tuples, barriers, tokens, constants, iota."""
+"""Visitors of instructions that compute nothing: tuples, barriers, tokens, copies between memory spaces, constants."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from spmd.shape import ArrayShape, PrimitiveType, as_array, as_tuple
 
 @VISITORS.register(Opcode.TUPLE)
 def visit_tuple(_: Linearizer, __: HloInstruction, operands: tuple[Tree, ...], ___: Region) -> Tree:
+    """Return the trees of the elements."""
     return operands
 
 
@@ -28,6 +29,7 @@ def visit_tuple(_: Linearizer, __: HloInstruction, operands: tuple[Tree, ...], _
 def visit_get_tuple_element(
     _: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], __: Region
 ) -> Tree:
+    """Return the tree of the element."""
     return subtree(operands[0], (instruction.attrs_as(TupleIndexAttrs).index,))
 
 
@@ -35,11 +37,13 @@ def visit_get_tuple_element(
 def visit_opt_barrier(
     _: Linearizer, __: HloInstruction, operands: tuple[Tree, ...], ___: Region
 ) -> Tree:
+    """Return the trees of the operands."""
     return operands[0] if len(operands) == 1 else operands
 
 
 @VISITORS.register(Opcode.AFTER_ALL)
 def visit_token(_: Linearizer, __: HloInstruction, ___: tuple[Tree, ...], ____: Region) -> Tree:
+    """Return None, the tree of a token."""
     return None
 
 
@@ -50,7 +54,10 @@ def visit_copy_start(
     operands: tuple[Tree, ...],
     region: Region,
 ) -> Tree:
-    """Return (copy, operand, context): the copy is made at once, so nothing is in flight until the done."""
+    """Copy the operand to the memory space of the result. Returns (copy, operand, context).
+
+    The copy is synchronous, so nothing is in flight until the done.
+    """
     (source,) = operands
     assert isinstance(source, ValueView)
     shape = as_array(as_tuple(instruction.shape).elements[0])
@@ -62,6 +69,7 @@ def visit_copy_start(
 def visit_copy_done(
     _: Linearizer, __: HloInstruction, operands: tuple[Tree, ...], ___: Region
 ) -> Tree:
+    """Return the tree of the copy that the start has made."""
     return subtree(operands[0], (0,))
 
 
@@ -88,7 +96,10 @@ def visit_constant(
 def visit_iota(
     linearizer: Linearizer, instruction: HloInstruction, _: tuple[Tree, ...], region: Region
 ) -> Tree:
-    """Store the numbers along one dimension as a constant; the result is its broadcast, or an empty array."""
+    """Add the numbers along the iota's dimension as a constant, and return its broadcast to the iota's shape.
+
+    Raises OutOfMemoryError if the machine cannot hold the numbers.
+    """
     shape = instruction.array_shape
     if shape.num_elements == 0:
         empty = np.empty(shape.dims, shape.element_type.numpy)
@@ -99,12 +110,15 @@ def visit_iota(
     return ValueView(line.value, line.view.broadcast(shape.dims, (dimension,)))
 
 
-#: Elements that `_numbers` converts at a time: the int64 array in between stays small.
+#: Number of elements that `_numbers` converts at a time, such that the intermediate int64 array stays small.
 _CONVERTED = 1 << 16
 
 
 def _numbers(size: int, element_type: PrimitiveType, what: str) -> np.ndarray:
-    """Return 0, 1, .. `size` - 1 as [size] of `element_type`. OutOfMemoryError if the machine cannot hold them."""
+    """Return the numbers 0, 1, .. ``size`` - 1 as an array of ``element_type``.
+
+    Raises OutOfMemoryError, with ``what`` in its message, if the machine cannot hold the array.
+    """
     require_bytes(what, size * element_type.byte_size)
     wide = np.complex128 if element_type.is_complex else np.int64
     numbers = np.empty(size, element_type.numpy)
@@ -117,7 +131,7 @@ def _numbers(size: int, element_type: PrimitiveType, what: str) -> np.ndarray:
 def constant_view(
     linearizer: Linearizer, instruction: HloInstruction, array: np.ndarray, region: Region
 ) -> ValueView:
-    """Add a constant with this content; a splat is stored as one element."""
+    """Add a constant with the content ``array`` and return its view. Equal elements are stored as one element."""
     shape = ArrayShape(instruction.array_shape.element_type, array.shape)
     is_splat = array.size > 1 and bool((_bits(array) == _bits(array)[:1]).all())
     stored = array.reshape(-1)[:1].reshape(()) if is_splat else array

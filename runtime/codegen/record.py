@@ -1,7 +1,7 @@
-"""Records of 64-bit words: one class states the order of fields for Python, which packs them, and for native code.
+"""Argument records of native functions. One class gives the order of 64-bit words to Python and to generated code.
 
 A ``@record`` class is like a dataclass whose fields are numbers (``Word``), addresses (``Address``), other records,
-or lists of these. A list has as many items as the function says that is generated for the record:
+or lists of these. The lengths of lists are given by name to the writer of the function that takes the record:
 
     @record
     class Row(Record):
@@ -16,7 +16,7 @@ or lists of these. A list has as many items as the function says that is generat
     Rows([Row(x.ctypes.data, x.strides) for x in arrays], 5).to_array()     # numpy.int64, in the order of the fields
     FunctionWriter("spmd_rows", Rows, rows=2, rank=3).record.rows[1].strides[2]     # an Int
 
-``word_index`` gives a field's number.
+``word_index`` returns the index of a field's first word.
 """
 
 from __future__ import annotations
@@ -49,35 +49,41 @@ if TYPE_CHECKING:
 else:
 
     class Word:
-        """A number of 64 bits: an ``int`` in Python, an ``Int`` in generated code."""
+        """Field that is a 64-bit number: an ``int`` in Python, an ``Int`` in generated code."""
 
     class Address:
-        """An address: an ``int`` in Python, a ``Pointer`` in generated code."""
+        """Field that is an address: an ``int`` in Python, a ``Pointer`` in generated code."""
 
     class Listed:
-        """Words behind the record, which has their address: a sequence in Python, a ``Pointer`` in generated code."""
+        """Field that is the address of words packed behind the record.
+
+        Its value is a sequence of numbers in Python, and a ``Pointer`` in generated code.
+        """
 
 
 T = TypeVar("T")
 
 
 class _Sized:
-    """Lengths of a list and of the lists in it, by name: what a class says of a field until it is a record."""
+    """Value of a list field in a class body until ``record`` replaces it: names of the lengths of the field's lists."""
 
     def __init__(self, lengths: tuple[str, ...]) -> None:
         self.lengths = lengths
 
 
 def sized(*lengths: str) -> Any:
-    """Return a list field whose length, and those of the lists in it, have these names; else it is the field's name."""
+    """Declare a list field. ``lengths`` names its length and then those of nested lists, from the outermost inwards.
+
+    The length of a list field that is declared without ``sized`` has the name of the field.
+    """
     return _Sized(lengths)
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(sized,))
 def record(cls: type[T]) -> type[T]:
-    """Make a record of a subclass of Record: its fields are those of its bases, then its own.
+    """Turn ``cls``, a subclass of Record, into a record class: its fields are those of its bases, then its annotations.
 
-    A dataclass would do; making one takes half a millisecond, which a program's start has not for each of 60 records.
+    Dataclasses are not used because creating one takes half a millisecond, and a program's start creates 60 records.
     """
     own = vars(cls)
     names = {name: None for base in cls.__mro__[1:] for name in getattr(base, _FIELDS, ())}
@@ -97,14 +103,14 @@ _FIELDS, _LENGTHS = "_field_names", "_field_lengths"
 
 
 class Record:
-    """Base class of records. A tuple of numbers may stand for a record of single words in another one."""
+    """Base class of records. Where a field is a record of single words, a tuple of numbers may be given instead."""
 
     _field_names: ClassVar[tuple[str, ...]] = ()
     _field_lengths: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     _shape: ClassVar[Shape | None] = None
 
     def __init__(self, *values: Any, **named: Any) -> None:
-        """Set all fields: by position, then by name. Raises TypeError unless each one is given once."""
+        """Set all fields, by position and then by name. Raises TypeError unless each field is given exactly once."""
         names = self._field_names
         if len(values) + len(named) != len(names):
             raise TypeError(f"{type(self).__name__} has the fields {', '.join(names)}")
@@ -117,17 +123,21 @@ class Record:
                 raise TypeError(f"{type(self).__name__} has no {missing}") from None
 
     def with_fields(self, **changed: Any) -> Self:
-        """Return a record that differs in these fields."""
+        """Return a copy of the record with other values for the fields ``changed``."""
         return type(self)(**(self.__dict__ | changed))
 
     def to_list(self) -> list[int]:
-        """Return the words of all fields."""
+        """Return the words of all fields, in order. The word of a ``Listed`` field is 0."""
         values: list[int] = []
         self._append_to(values, {})
         return values
 
     def to_array(self) -> NDArray:
-        """Return the packed words, whose address native code takes; ``Listed`` words lie behind the record itself."""
+        """Return the words as an int64 array, whose address is passed to native code.
+
+        The sequences of ``Listed`` fields follow the record in the same array, and the fields hold their addresses. The
+        array must live as long as native code uses it.
+        """
         values: list[int] = []
         listed: dict[int, Any] = {}
         self._append_to(values, listed)
@@ -142,7 +152,10 @@ class Record:
         return array
 
     def _append_to(self, values: list[int], listed: dict[int, Any]) -> None:
-        """Append the words of all fields; ``listed`` has lists by the number of the word for their address."""
+        """Append the words of all fields to ``values``.
+
+        The sequence of a ``Listed`` field is entered in ``listed``, by the index of the word for its address.
+        """
         shape = self._shape or _shape(type(self))
         if shape.is_flat:
             values.extend(self.__dict__.values())
@@ -166,12 +179,15 @@ class Record:
 
 
 def field_names(kind: type[Record]) -> tuple[str, ...]:
-    """Return the names of all fields, in order."""
+    """Return the names of the fields of record class ``kind``, in order."""
     return kind._field_names
 
 
 def word_index(kind: type[Record], name: str) -> int:
-    """Return the number of the first word of field ``name``; no list may come before it."""
+    """Return the index of the first word of field ``name``.
+
+    Raises KeyError if there is no such field, or if a list comes before it.
+    """
     at = 0
     for one in _shape(kind).fields:
         if one.name == name:
@@ -181,13 +197,18 @@ def word_index(kind: type[Record], name: str) -> int:
 
 
 def word_count(kind: type[Record], lengths: Mapping[str, int] = MappingProxyType({})) -> int:
-    """Return the number of words of a record whose lists have these ``lengths``."""
+    """Return the number of words of a record of class ``kind``. ``lengths``: length of each list by name."""
     return _layout(kind, lengths)[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Field of items of ``kind``: Word, Address or a record; ``lengths``: names of a list's, from the outer one on."""
+    """Field of a record class.
+
+    kind: Word, Address, Listed or a record class. lengths: names of the lengths of a list and of the lists nested in
+    it, from the outermost inwards; empty if the field is no list. is_record: ``kind`` is a record class. is_word: the
+    field is a single Word or Address.
+    """
 
     name: str
     kind: Any
@@ -198,14 +219,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Fields of a record. is_flat: each is one word that is given."""
+    """Fields of a record class. is_flat: whether every field is a single Word or Address."""
 
     fields: tuple[Field, ...]
     is_flat: bool
 
 
 def _size(one: Field, lengths: Mapping[str, int]) -> int:
-    """Return the number of words of a field."""
+    """Return the number of words of a field. ``lengths``: length of each list by name."""
     return _item_size(one.kind, lengths) * math.prod([lengths[name] for name in one.lengths])
 
 
@@ -214,7 +235,7 @@ def _item_size(kind: type, lengths: Mapping[str, int]) -> int:
 
 
 def _shape(cls: Any) -> Shape:
-    """Return the fields of a record class, which keeps them."""
+    """Return the fields of a record class. The class caches them."""
     known: Shape | None = vars(cls).get("_shape")
     if known is not None:
         return known
@@ -234,7 +255,7 @@ def _shape(cls: Any) -> Shape:
 
 
 def _layout(kind: Any, lengths: Mapping[str, int]) -> tuple[dict[str, tuple[int, Field]], int]:
-    """Return each field with the number of its first word, and the number of words of all."""
+    """Return each field by name with the index of its first word, and the number of words of the record."""
     return _layout_of(kind, tuple(lengths.items()))
 
 
@@ -250,9 +271,10 @@ def _layout_of(
 
 
 class RecordView:
-    """Fields of a record of generated code: attributes that are values, views of records, and lists of both.
+    """Record in generated code. Its attributes are values, views of nested records, and lists of these.
 
-    load: emits the load of a word, given its number and whether it is an address. is_cached: a field is loaded once.
+    load: emits the load of a word, given its index and whether it is an address. kind: record class. lengths: length of
+    each list by name. first: index of the record's first word. is_cached: whether each field is loaded only once.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Program on one device of the CPU back end: its memory, its bound thunks, and steps."""
+"""Program on one device of the CPU back end: its memory, its bound thunks, and the execution of steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class LoadedDevice:
-    """A program on one device, ready to run any number of times. Not thread-safe: one thread runs it."""
+    """A program that is loaded on one device and can run any number of steps. It is not thread-safe."""
 
     def __init__(
         self,
@@ -42,12 +42,14 @@ class LoadedDevice:
         reference_every: int = 0,
         explain: Callable[[int], str] = "thunk {}".format,
     ) -> None:
-        """Load the program. All ranks load at the same time. RunError if the world has another size than the program.
+        """Load the program. All ranks must load it at the same time.
 
-        record: record the begin and end times of thunks, in ``recorder``.
-        reference_every: n makes every n-th step *blocking*: each collective is awaited at its start, so that nothing
-        overlaps, as a reference for the other steps. 1: all steps; 0: none.
-        explain: what thunk number n of ``traverse``'s order is, for ranks that wait for one that is there.
+        record: whether ``recorder`` records the begin and end times of thunks.
+        reference_every: if it is n > 0, every n-th step is *blocking*: it waits for each collective at its start, so
+        that nothing overlaps, and is a reference for the other steps. 0: no step is blocking.
+        explain: returns a description of thunk n, in the order of ``traverse``, for messages about this device's
+        position.
+        Raises RunError if the number of ranks is not the program's number of devices.
         """
         require_world(program, communicator.size)
         self.program = program
@@ -64,40 +66,47 @@ class LoadedDevice:
         self._number = communicator.register_program(self)
         self._steps = 0
         self.progress = ProgressPoints(overlaps=reference_every != 1)
-        self._seconds: dict[int, float] = {}  # by thunk
+        self._seconds: dict[int, float] = {}  # predicted seconds by the number of the thunk
         self.bound_collectives: dict[str, BoundCollective] = {}
         self.memory = DeviceMemory(program.assignment.allocations, communicator)
         self._fill_constants()
         self._slots = Slots(program, self.memory)
-        #: Slots of the outputs, each with the array of the last step.
+        #: Slots of the outputs; each holds the output array of the last step.
         self.results = self._slots.results
         self._segment = prepare_sequence(program.thunks, self)
         communicator.connect()
 
     @property
     def num_partitions(self) -> int:
+        """Return the number of partitions of the program."""
         return self.program.num_partitions
 
     @property
     def host(self) -> HostChannel:
+        """Return the channel to the host: the feeds of the present run, and Python functions."""
         return self.program.host
 
     def number_of(self, thunk: Thunk) -> int:
+        """Return the number of ``thunk`` in the order of ``traverse``."""
         return self._numbers[id(thunk)]
 
     def name_of(self, thunk: int) -> str:
+        """Return the name of the thunk with number ``thunk``."""
         return self._names[thunk]
 
     def array(self, view: ArrayView) -> NDArray:
+        """Return the array that ``view`` refers to in this device's memory."""
         return self.memory.array(view)
 
     def seconds_of(self, thunk: Thunk) -> float:
+        """Return the predicted seconds of ``thunk`` on one thread. First calls must be in the order of execution."""
         number = self.number_of(thunk)
         if number not in self._seconds:
             self._seconds[number] = sum(one.seconds for one in self._predictor.of(thunk))
         return self._seconds[number]
 
     def cutting_of(self, thunk: Thunk) -> Cutting:
+        """Return into how many pieces the kernel of ``thunk`` is cut. Calls must be in the order of execution."""
         cores = self.communicator.cores
         if cores == 1 and not self.progress.are_needed:
             return Cutting()
@@ -107,27 +116,34 @@ class LoadedDevice:
 
     @cached_property
     def _predictor(self) -> StepPredictor:
-        # Few devices cut kernels, and only these predict how long they take.
+        # The imports are deferred because only devices that cut kernels predict times, and few do.
         from runtime.cpu.prediction.step import StepPredictor
         from spmd.machine.named import machine_named
 
         return StepPredictor(machine_named(), self.program.num_devices, {})
 
     def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
-        """Return an array for parameter leaf ``number``, written by ``fill``, in the parameter's memory if free."""
+        """Return a new array for parameter leaf ``number``, which ``fill`` writes.
+
+        The array occupies the parameter's slot if that is free, otherwise newly allocated memory.
+        """
         return self._slots.put(number, fill)
 
     def step(self, arrays: Sequence[DeviceArray]) -> None:
-        """Run one step on this device's tiles. Donated arrays are consumed, others are unchanged.
+        """Run one step on this device's tiles, one array per parameter leaf.
 
-        Raises RunError for arrays that do not fit and DonatedError for a consumed one, before anything is written.
+        Donated arrays are consumed, and the others are unchanged. Before it writes any memory, the step raises RunError
+        if an array does not fit its parameter, and DonatedError if an array has been consumed by an earlier step.
         """
         self.begin(arrays)
         self._run_thunks()
         self.end()
 
     def begin(self, arrays: Sequence[DeviceArray]) -> None:
-        """Prepare a step: check its arguments and move them into place. Must be called before ``table`` is run."""
+        """Prepare a step: check its arguments, and copy them to their parameters' slots unless they are there already.
+
+        It must be called before each run of ``table``. Raises the errors of ``step``.
+        """
         if not self._slots.hold(arrays):
             require_fit(self.program, arrays, self.communicator.rank)
             self._slots.bring(arrays)
@@ -141,7 +157,7 @@ class LoadedDevice:
         self.position[PROGRAM], self.position[STEP] = self._number, self._steps
 
     def end(self) -> None:
-        """Finish a step: create the arrays of its outputs."""
+        """Finish a step: create the arrays of its outputs. It must be called after each run of ``table``."""
         self.position[THUNK] = NO_THUNK
         self._slots.hand_out()
 
@@ -152,23 +168,30 @@ class LoadedDevice:
 
     @property
     def is_native(self) -> bool:
-        """Return whether all thunks of a step are native code."""
+        """Return whether native code alone runs a step unless a collective fails."""
         return self._segment.is_native
 
     @cached_property
     def table(self) -> Table:
-        """Return the table that native code runs. All devices must be connected before."""
+        """Return the table of the step's rows, which native code runs.
+
+        All devices must have been loaded before the first access.
+        """
         log = 0 if self.recorder is None else self.recorder.address
         return Table(self._segment, self.position, self.communicator.rank, log)
 
     @cached_property
     def _run_thunks(self) -> Callable[[], None]:
+        """Return the function that runs the table, with helper threads if kernels are shared among cores."""
         worker = Worker([self.table], _wait_alone, self.communicator.spins)
         team = ThreadTeam([worker], _fail_alone, self.communicator.cores)
         return team.run if team.has_helpers else worker.run
 
     def link(self) -> None:
-        """Wait for the machine code of a step, as the first step would. All devices must be connected before."""
+        """Wait until the machine code of a step is compiled and linked, for which otherwise the first step would wait.
+
+        All devices must have been loaded before.
+        """
         _ = self._run_thunks
 
     def run(self, arrays: Sequence[NDArray]) -> list[NDArray]:
@@ -189,11 +212,11 @@ def _recorder(thunks: Thunk) -> Recorder:
 
 
 def _fail_alone(_worker: Worker, _error: BaseException) -> None:
-    """Do nothing: there is no other device to notify, and helpers wait for none."""
+    """Do nothing. The team has one device, and helpers wait for no device, so no wait must be ended."""
 
 
 def _wait_alone(_rank: int, row: SegmentRow) -> bool:
-    """Wait for a collective of a device that has a thread of its own."""
+    """Block until the collective of ``row`` can continue, and return True. It is a WaitHandler of a single device."""
     assert isinstance(row.target, NativeCollective)
     row.target.wait_long()
     return True

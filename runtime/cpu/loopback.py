@@ -1,4 +1,4 @@
-"""Devices of a program in one process, divided among one thread for each core at most."""
+"""All devices of a program in one process, run by at most one worker thread per core."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from runtime.device_program import DeviceProgram
 from runtime.program.kernel import KernelLibrary
 
 _MAX_POLLS = 10_000
-"""Most rounds of polls of a worker's devices, some 350 us, before it gives up its core; each worker has a core.
+"""Most rounds of polls without progress, some 350 us, before a worker yields its core. Each worker has its own core.
 
-This is more than twice the time of a return to Python. With fewer, a worker would return while it waits for one that
-has returned, which would then wait for the first: all short waits would become such returns.
+This is more than twice the time of a return to Python. With fewer rounds, a worker would return to Python while it
+waits for another worker that has returned, and the other would then do the same: all short waits would become returns.
 """
 
 _MOST_MEMORY = 1 << 20
-"""Most bytes of all devices for which threads are added only after the first steps."""
+"""Largest memory of all devices, in bytes, for which a program starts with one thread and adds threads later."""
 
 
 class LoopbackDevices:
-    """Devices of a loaded program, which runs any number of times. They are unusable after a failed run."""
+    """All devices of a loaded program in one process. They can run any number of steps, until a step fails."""
 
     def __init__(
         self,
@@ -46,9 +46,10 @@ class LoopbackDevices:
         reference_every: int = 0,
         meanwhile: Callable[[], object] | None = None,
     ) -> None:
-        """Load the program. ``record``, ``reference_every``: see ``LoadedDevice``.
+        """Load the program on all of its devices. ``record`` and ``reference_every`` are those of ``LoadedDevice``.
 
-        meanwhile: called while other threads make machine code.
+        timeout_seconds: longest wait for the members of a collective. meanwhile: function to call while other threads
+        compile machine code.
         """
         self.world = LoopbackWorld(program.num_devices, timeout_seconds, native_collective_engine())
         self.devices = [
@@ -70,7 +71,10 @@ class LoopbackDevices:
         reserve_work_buffers(threads * self.world.cores)
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
-        """Run a step of all devices on the inputs of each. The first error of a device is raised unchanged."""
+        """Run a step on all devices. ``per_device``: for each device, one array per parameter leaf.
+
+        If devices fail, it raises the error of ``ThreadTeam.run``, unchanged.
+        """
         self.world.rejoin()
         for device, arrays in zip(self.devices, per_device, strict=True):
             device.begin(arrays)
@@ -80,12 +84,13 @@ class LoopbackDevices:
             device.end()
 
     def _team_of(self, threads: int) -> ThreadTeam:
+        """Return a team of ``threads`` workers, which run all devices."""
         workers = workers_of(self.world, self._tables, threads)
         return ThreadTeam(workers, partial(abort_worker, self.world), self.world.cores)
 
     @property
     def _is_small(self) -> bool:
-        """Return whether a step may be short: it needs no Python, threads share no kernel, and memory is small."""
+        """Return whether a step may be short: it needs no Python, no kernel is shared, and memory is small."""
         device = self.devices[0]
         memory = sum(one.size for one in device.program.assignment.allocations)
         is_little = memory * len(self.devices) <= _MOST_MEMORY
@@ -93,7 +98,10 @@ class LoopbackDevices:
 
 
 def workers_of(world: LoopbackWorld, tables: Sequence[Table], count: int) -> list[Worker]:
-    """Divide devices among ``count`` workers, adjacent ones on one: they are mostly in one group."""
+    """Divide the devices ``tables`` among ``count`` workers, each of which runs consecutive devices.
+
+    Consecutive devices are mostly members of the same groups, so that few collectives involve several workers.
+    """
     ends = [len(tables) * i // count for i in range(count + 1)]
     return [
         Worker(tables[first:end], _WaitCheck(world, tables), rounds=_MAX_POLLS)
@@ -102,12 +110,12 @@ def workers_of(world: LoopbackWorld, tables: Sequence[Table], count: int) -> lis
 
 
 def abort_worker(world: LoopbackWorld, worker: Worker, error: BaseException) -> None:
-    """Abort the world with ``error`` of the device that ``worker`` is running."""
+    """Abort the world with ``error``, as the failure of the device that ``worker`` is running."""
     world.abort(worker.current.rank, error)
 
 
 class _Awaited(Protocol):
-    """Interface of bound collectives, native or in Python, to one that waits for them."""
+    """Bound collective, native or in Python, as ``_WaitCheck`` uses it."""
 
     name: str
 
@@ -121,24 +129,29 @@ class _Awaited(Protocol):
 
 
 class _WaitCheck:
-    """Check of waits for devices of other workers, which raises if a wait cannot end."""
+    """WaitHandler of a worker. It raises if a wait for a device of another worker cannot end."""
 
     def __init__(self, world: LoopbackWorld, tables: Sequence[Table]) -> None:
-        """Create a check for a worker. ``tables``: of all devices."""
+        """Create the handler of one worker. ``tables``: tables of all devices of the process, by rank."""
         self._world = world
         self._tables = tables
-        #: Collective that each device waits for: name, run and time of the first check.
+        #: Collective for which each device waits: its name, its run, and the time of the first check.
         self._since: dict[int, tuple[str, object, float]] = {}
 
     def __call__(self, rank: int, row: SegmentRow) -> bool:
-        """Check the wait of a device. Raises PeerFailedError or CollectiveTimeoutError."""
+        """Check the wait of device ``rank`` at ``row``, and return False.
+
+        Raises PeerFailedError if a device has failed. Raises CollectiveTimeoutError if a device that the collective
+        lacks has ended its program, or if the device has waited longer than the timeout.
+        """
         self._world.raise_if_failed()
         awaited, now = _awaited(row), time.monotonic()
         name, run, since = self._since.get(rank, ("", None, now))
         if (name, run) != (awaited.name, awaited.run):
             since = now
         self._since[rank] = awaited.name, awaited.run, since
-        for peer, table in enumerate(self._tables):  # before missing devices are determined
+        # Finished devices are recorded before ``missing`` is called: a device may arrive and finish between the two.
+        for peer, table in enumerate(self._tables):
             if table.state is State.FINISHED:
                 self._world.leave(peer)
         seconds_left = since + self._world.timeout_seconds - now

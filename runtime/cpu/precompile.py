@@ -1,4 +1,4 @@
-"""Compilation of native code that many programs share, on other threads, while Python compiles one."""
+"""Early compilation of native code that many programs share. Other threads run it while Python compiles a program."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from spmd.shape import PrimitiveType
 
 
 def begin_fixed_code(devices: int | None) -> None:
-    """Start compiling code that depends on no program. ``devices``: number of devices, if it is known."""
-    placement_library()  # needed first, for buffer assignment
+    """Start compiling the native code that depends on no program.
+
+    devices: number of devices, or None if it is unknown. A single device needs no code of barriers and collectives.
+    """
+    placement_library()  # buffer assignment needs it first
     team_library()
     if devices != 1:
         barrier_library()
@@ -25,13 +28,13 @@ def begin_fixed_code(devices: int | None) -> None:
 
 
 def begin_code_for(module: HloModule) -> None:
-    """Start compiling code that ``module``, the program of one device, may use."""
+    """Start compiling the tile unit's f32 product if ``module``, the program of one device, may use it."""
     if any(map(_may_gain, module.all_instructions())):
         begin_gemm()
 
 
 def _may_gain(instruction: HloInstruction) -> bool:
-    """Return whether the instruction is a product of f32 matrices that is large enough for the tile unit."""
+    """Return whether the instruction is a product of f32 matrices that is faster on a tile unit than by BLAS."""
     if (
         instruction.opcode is not Opcode.DOT
         or instruction.array_shape.element_type is not PrimitiveType.F32

@@ -56,6 +56,7 @@ def collective_op(instruction: HloInstruction, device: Device) -> CollectiveOp:
 def _permute(
     instruction: HloInstruction, attrs: CollectivePermuteAttrs, device: Device
 ) -> CollectiveOp:
+    """Return the operation of a collective-permute. Raises UnsupportedError if it runs in place on slices."""
     if attrs.slice_sizes:
         raise UnsupportedError(
             f"{instruction!r}: the runtime does not run collective-permute in place"
@@ -66,6 +67,7 @@ def _permute(
 
 
 def _reduction(instruction: HloInstruction) -> ReductionKind:
+    """Return the reduction of a collective. Raises UnsupportedError if its reducer is no plain reduction."""
     reduction = reduction_kind(instruction.to_apply)
     if reduction is None:
         raise UnsupportedError(

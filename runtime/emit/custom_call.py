@@ -46,15 +46,18 @@ def _potrf(call: HloInstruction) -> Kernel | None:
 
 
 def _trsm(call: HloInstruction) -> Kernel | None:
+    """Return the kernel of trsm, or None if BLAS is missing or does not support the type."""
     return triangular_solve_kernel(call, triangular_solve_attrs(flags_of(call)))
 
 
 def _top_k(call: HloInstruction) -> Kernel | None:
+    """Return the kernel of a TopK, or None if it has no native code."""
     count = as_array(as_tuple(call.shape).elements[0]).dims[-1]
     return top_kernel(call.operand(0).array_shape, count, largest=True)
 
 
 def _uninitialized(_: HloInstruction) -> Kernel:
+    """Return the kernel of a buffer that stays uninitialized."""
     return UninitializedKernel()
 
 
@@ -64,6 +67,7 @@ def _copied(call: HloInstruction) -> Kernel | None:
 
 
 def _gtsv(call: HloInstruction) -> Kernel | None:
+    """Return the kernel of gtsv, or None if an array is empty or LAPACK has none for the type."""
     shape = call.operand(3).array_shape
     if not shape.num_elements or lapack_function("gtsv", shape.element_type) is None:
         return None

@@ -54,6 +54,7 @@ def starts_of(graphs: Sequence[ElementGraph], operands: Operands) -> tuple[Start
 
 
 def _loop(piece: LoopPiece, operands: Operands, starts: tuple[StartsStage, ...]) -> LoopKernel:
+    """Return the kernel of one piece of a loop fusion."""
     leaves = tuple(loop_leaf(leaf, operands) for leaf in piece.graph.leaves)
     return LoopKernel(
         piece.dims,
@@ -102,4 +103,5 @@ def operand_leaves(plan: LoopFusion | RowFusionPlan) -> Iterator[InputLeaf]:
 
 
 def _is_operand(plan: LoopFusion | RowFusionPlan, leaf: InputLeaf) -> bool:
+    """Return whether ``leaf`` reads an operand of the fusion."""
     return isinstance(plan, LoopFusion) or plan.inputs[leaf.number].source is Source.OPERAND

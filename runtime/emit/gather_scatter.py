@@ -84,6 +84,7 @@ def scatter_windows(instruction: HloInstruction) -> IndexedWindows:
 
 
 def _is_index(kind: PrimitiveType) -> bool:
+    """Return whether native code reads indices of type ``kind``."""
     return kind.is_integer and kind.bits >= 8
 
 

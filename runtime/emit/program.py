@@ -43,13 +43,17 @@ def emit_program(assigned: AssignedProgram, device: Device) -> ThunkSequence:
 
 @dataclass
 class _Emitter:
-    """Emitter of thunks for the regions of a program. ``copies``: schedule position -> copies to emit there."""
+    """Emitter of thunks for the regions of a program.
+
+    ``copies`` maps a schedule position to the copies to emit there.
+    """
 
     assigned: AssignedProgram
     device: Device
     copies: dict[int, list[Copy]] = field(default_factory=lambda: defaultdict(list))
 
     def region(self, region: Region) -> ThunkSequence:
+        """Return the thunks of ``region`` in schedule order."""
         thunks: list[Thunk] = []
         for op in region.ops:
             thunks.extend(self.op(op))
@@ -74,9 +78,11 @@ class _Emitter:
         return source, ArrayView(target, StridedView.dense(shape))
 
     def array_of(self, value: Value) -> ArrayView:
+        """Return the array in memory that holds ``value``."""
         return self.assigned.locate(ValueView(value, value.view))
 
     def op(self, op: ScheduledOp) -> list[Thunk]:
+        """Return the thunks of ``op``, with the copies that precede a loop."""
         name = op.instruction.name
         operands = tuple(map(self.assigned.locate, op.operands))
         if isinstance(op, ScheduledWhile):
@@ -102,6 +108,7 @@ class _Emitter:
         return [LOWERINGS[op.instruction.opcode].emit(op.instruction, arrays, self.device)]
 
     def loop(self, op: ScheduledWhile) -> Thunk:
+        """Return the thunk of a while loop."""
         return WhileThunk(
             op.instruction.name,
             self.region(op.condition),

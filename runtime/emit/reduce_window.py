@@ -63,6 +63,7 @@ def _direction(select: HloComputation) -> str | None:
 
 
 def _is_dilated(window: Window) -> bool:
+    """Return whether ``window`` has base dilation."""
     return any(dim.base_dilation > 1 for dim in window.dims)
 
 

@@ -11,7 +11,10 @@ from spmd.hlo import HloInstruction, Opcode
 
 
 def emit_reshape(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
-    """Return a copy to the result with the operand's sizes. A bitcast to another type runs in the evaluator."""
+    """Return the thunk that copies the operand to the result, which is seen with the operand's sizes.
+
+    The reference evaluator computes a bitcast to another element type.
+    """
     (source,), (result,) = arrays.operands, arrays.results
     kind = source.view.element_type
     if kind is not result.view.element_type:

@@ -55,6 +55,7 @@ def _kind(instruction: HloInstruction) -> PrimitiveType | None:
 
 
 def _step(instruction: HloInstruction, registers: dict[HloInstruction, int]) -> ScalarStep | None:
+    """Return the program step of ``instruction``, or None if it has no native code or is no scalar."""
     kind = _kind(instruction)
     if kind is None:
         return None

@@ -16,6 +16,7 @@ from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs
 
 
 def _thunk(instruction: HloInstruction, kernel: Kernel, arrays: OpArrays) -> Thunk:
+    """Return the thunk of ``kernel``, which computes ``instruction``."""
     return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results)
 
 

@@ -60,6 +60,7 @@ class CollectiveSides:
 
 
 def _union(sets: Iterable[int]) -> int:
+    """Return the union of ``sets``."""
     found = 0
     for one in sets:
         found |= one

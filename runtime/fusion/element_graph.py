@@ -57,7 +57,7 @@ class InputLeaf:
 
 @dataclass(frozen=True, slots=True)
 class CountLeaf:
-    """An s64 number: ``counting.offset`` plus the dot product of the index and ``counting.strides``."""
+    """Leaf that is an s64 number: ``counting.offset`` plus the dot product of the index and ``counting.strides``."""
 
     counting: StridedView
     shifts: tuple[Shift, ...] = ()
@@ -69,7 +69,7 @@ Leaf: TypeAlias = InputLeaf | CountLeaf
 
 @dataclass(frozen=True, slots=True)
 class ElementGraph:
-    """Scalar program and its leaves. Parameter i is the element of leaf i; results are the wanted values, in order."""
+    """Scalar program, whose parameter i is the element of leaf i, and whose results are wanted values, in order."""
 
     leaves: tuple[Leaf, ...]
     program: ScalarProgram
@@ -96,6 +96,7 @@ class Starts:
         return self.scalars.index(scalar)
 
     def copy(self) -> Starts:
+        """Return an independent copy."""
         return Starts(list(self.scalars))
 
     def numbers(self, x: HloInstruction, starts: Sequence[HloInstruction]) -> tuple[int, ...]:
@@ -110,10 +111,10 @@ class Starts:
         return tuple(map(self.number, starts))
 
     def graphs(self, inputs: Mapping[HloInstruction, int]) -> tuple[ElementGraph, ...]:
-        """Return the graphs that compute the start scalars, once per kernel. The last graph's results are all scalars
-        as s64.
+        """Return the graphs that compute the start scalars, once per kernel, from elements of ``inputs``.
 
-        If the leaves of a graph are themselves dynamic slices, the graph before computes their start scalars.
+        The results of the last graph are all scalars as s64. If the leaves of a graph are themselves dynamic slices,
+        the graph before computes their start scalars.
         """
         if not self.scalars:
             return ()
@@ -194,7 +195,7 @@ def counting_line(iota: HloInstruction) -> StridedView:
 def shown_operand(instruction: HloInstruction, path: ViewPath, starts: Starts) -> Wanted | None:
     """Return the operand read equal to a read of ``instruction`` through ``path``, or None if the instruction computes.
 
-    Of a concatenation or a pad, the index decides which operand is read (``piece_read``).
+    A concatenation or a pad must be passed to ``piece_read`` instead, because the index decides which operand is read.
     """
     if renames(instruction):
         return instruction.operand(0), path
@@ -209,11 +210,10 @@ def shown_operand(instruction: HloInstruction, path: ViewPath, starts: Starts) -
 def operand_reads(
     instruction: HloInstruction, path: ViewPath, key: Key
 ) -> Iterator[tuple[HloInstruction, ViewPath, Key]]:
-    """Yield the operand reads, with their keys, of a computing ``instruction`` that is read through ``path`` with
-    ``key``.
+    """Yield the operand reads, with their keys, of a computing ``instruction`` that is itself read.
 
-    Operands of the instruction's own sizes have the same key. Raises NoEmitterError if the instruction is not
-    elementwise.
+    The instruction is read through ``path`` with ``key``. Operands of the instruction's own sizes are read with the
+    same key. Raises NoEmitterError if the instruction is not elementwise.
     """
     if instruction.opcode is Opcode.REDUCE:
         for operand, there in terms(instruction, path):
@@ -263,7 +263,7 @@ class _Builder:
     def build(self) -> ElementGraph:
         wanted = [self.add_read(*each) for each in self.wanted]
         for instruction in reversed(self.order):
-            # Of several paths to the same elements, only the first is in ``demands``.
+            # Only the first of several paths to the same elements is in ``demands``.
             for key, path in list(self.demands.get(instruction, {}).items()):
                 self.follow((instruction, key), path)
         self.make_leaves()
@@ -302,6 +302,7 @@ class _Builder:
         return instruction, key
 
     def check_size(self) -> None:
+        """Raise NoEmitterError if the graph exceeds the limits of a kernel."""
         if self.size > 2 * MAX_STEPS or len(self.steps) > MAX_STEPS:
             raise NoEmitterError(f"a kernel computes at most {MAX_STEPS} values per element")
         if len(self.leaves) > MAX_LEAVES:
@@ -321,6 +322,7 @@ class _Builder:
                 self.leaves.append(self.leaf(instruction, path))
 
     def leaf(self, instruction: HloInstruction, path: ViewPath) -> Leaf:
+        """Return the leaf of an input or an iota that is read through ``path``."""
         shape = array_shape(instruction)
         if instruction in self.inputs:
             if access_map(path, shape.dims) is None:
@@ -337,6 +339,7 @@ class _Builder:
         return CountLeaf(counting, shifts(path, line))
 
     def make_steps(self, instruction: HloInstruction) -> None:
+        """Append the program steps of all reads of ``instruction``."""
         for key in self.demands.get(instruction, {}):
             read = instruction, key
             if instruction in self.inputs:
@@ -354,6 +357,7 @@ class _Builder:
         return [*combination(instruction, registers, len(self.leaves) + len(self.steps))]
 
     def step(self, read: _Read) -> ScalarStep:
+        """Return the program step that computes ``read`` of a constant, an iota or an elementwise instruction."""
         instruction, _ = read
         if instruction.opcode is Opcode.CONSTANT:
             return splat_constant(instruction)

@@ -88,6 +88,7 @@ class FusionGraph:
         return sorted(dict.fromkeys(self.kernel_of.values()), key=lambda kernel: kernel.position)
 
     def readers_of(self, kernel: Kernel) -> list[Kernel]:
+        """Return the kernels that read a result of ``kernel``, each once."""
         if len(kernel.roots) == 1:
             return list(self.readers.get(kernel.roots[0], ()))
         return list(dict.fromkeys(r for x in kernel.roots for r in self.readers.get(x, ())))
@@ -97,6 +98,7 @@ class FusionGraph:
         return max([len(self.readers.get(x, ())) for x in kernel.roots])
 
     def producers_of(self, kernel: Kernel) -> list[Kernel]:
+        """Return the kernels that produce inputs of ``kernel``, each once."""
         found = (self.kernel_of.get(x) for x in kernel.inputs)
         return list(dict.fromkeys(producer for producer in found if producer is not None))
 
@@ -242,6 +244,7 @@ class FusionGraph:
     def _spec(
         self, one: Kernel, other: Kernel, roots: tuple[HloInstruction, ...]
     ) -> FusedKernelSpec | None:
+        """Return the specification of the kernel that computes ``roots`` of two kernels, or None beyond the limits."""
         both = dict.fromkeys((*one.members, *other.members))
         if len(one.roots) > 1 or roots != other.roots:
             join = self._join(one, other, roots, both)
@@ -299,18 +302,21 @@ class FusionGraph:
 
     # ---- changing
     def replace(self, old: Iterable[Kernel], new: Iterable[Kernel]) -> None:
+        """Replace the kernels ``old`` by ``new`` ones, which must compute all results that others read."""
         for kernel in old:
             self._remove(kernel)
         for kernel in new:
             self._add(kernel)
 
     def _add(self, kernel: Kernel) -> None:
+        """Enter ``kernel`` as the kernel of its roots and as a reader of its inputs."""
         for x in kernel.roots:
             self.kernel_of[x] = kernel
         for x in kernel.inputs:
             self.readers.setdefault(x, {})[kernel] = None
 
     def _remove(self, kernel: Kernel) -> None:
+        """Undo ``_add``, except for roots that a newer kernel computes."""
         for x in kernel.roots:
             if self.kernel_of.get(x) is kernel:
                 del self.kernel_of[x]
@@ -343,6 +349,7 @@ class FusionGraph:
         return found, inputs
 
     def _is_kernel(self, x: HloInstruction) -> bool:
+        """Return whether ``x`` is a kernel of its own at first."""
         if not is_plain(x) or x.opcode in _NEVER or self.facts.is_view(x):
             return False
         return self.kinds.has_emitter(x)
@@ -355,6 +362,7 @@ class FusionGraph:
         return known
 
     def _is_free(self, x: HloInstruction) -> bool:
+        """Return whether ``x``, which is plain, costs nothing (see ``_is_absorbable``)."""
         if x.opcode is Opcode.IOTA:
             return True
         if x.opcode is Opcode.CONSTANT:

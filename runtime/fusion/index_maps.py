@@ -106,11 +106,13 @@ def _anywhere(user: HloInstruction, operand: HloInstruction, at: IndexMap) -> In
 # ---- moving data
 @_RULES.register(Opcode.BROADCAST)
 def broadcast(user: HloInstruction, at: IndexMap) -> list[Access]:
+    """Return the access of a broadcast, at the index along the operand's dimensions."""
     return [Access(tuple(at[d] for d in user.attrs_as(DimensionsAttrs).dimensions))]
 
 
 @_RULES.register(Opcode.TRANSPOSE)
 def transpose(user: HloInstruction, at: IndexMap) -> list[Access]:
+    """Return the access of a transpose, at the permuted index."""
     dimensions = user.attrs_as(DimensionsAttrs).dimensions
     source = dict(zip(dimensions, at, strict=True))
     return [Access(tuple(source[d] for d in range(len(dimensions))))]
@@ -118,6 +120,7 @@ def transpose(user: HloInstruction, at: IndexMap) -> list[Access]:
 
 @_RULES.register(Opcode.REVERSE)
 def reverse(user: HloInstruction, at: IndexMap) -> list[Access]:
+    """Return the access of a reverse."""
     reversed_dims = user.attrs_as(DimensionsAttrs).dimensions
     return [
         Access(
@@ -131,17 +134,20 @@ def reverse(user: HloInstruction, at: IndexMap) -> list[Access]:
 
 @_RULES.register(Opcode.SLICE)
 def slice_(user: HloInstruction, at: IndexMap) -> list[Access]:
+    """Return the access of a slice, at start + index * stride along each dimension."""
     attrs = user.attrs_as(SliceAttrs)
     steps = zip(at, attrs.starts, attrs.strides, strict=True)
     return [Access(tuple(_affine(index, start, stride) for index, start, stride in steps))]
 
 
 def _affine(index: Index, start: int, stride: int) -> Index:
+    """Return the expression ``start`` + ``index`` * ``stride``."""
     return index if (start, stride) == (0, 1) else _made("affine", (index,), start, stride)
 
 
 @_RULES.register(Opcode.RESHAPE, Opcode.BITCAST)
 def reshape(user: HloInstruction, at: IndexMap) -> list[Access]:
+    """Return the access of a reshape, or one at unknown indices for a bitcast to another number of elements."""
     source, target = user.operand(0).dims, user.dims
     if math.prod(source) != math.prod(target):
         return [Access(_anywhere(user, user.operand(0), at))]
@@ -226,6 +232,7 @@ def _blocks(left: tuple[int, ...], right: tuple[int, ...]) -> Iterator[tuple[lis
 
 
 def _span(sizes: tuple[int, ...], start: int, count: int) -> range:
+    """Return the ``count`` dimensions from ``start`` on, as far as there are that many."""
     return range(start, min(start + count, len(sizes)))
 
 
@@ -245,6 +252,7 @@ def concatenate(user: HloInstruction, at: IndexMap) -> list[Access]:
 
 @_RULES.register(Opcode.PAD)
 def pad(user: HloInstruction, at: IndexMap) -> list[Access]:
+    """Return the access of the operand, whose share is its fraction of the result, and that of the padding value."""
     operand = user.operand(0)
     attrs = user.attrs_as(PadAttrs)
     share = operand.array_shape.num_elements / max(user.array_shape.num_elements, 1)
@@ -256,12 +264,14 @@ def pad(user: HloInstruction, at: IndexMap) -> list[Access]:
 # ---- positions that are computed at run time
 @_RULES.register(Opcode.DYNAMIC_SLICE)
 def dynamic_slice(user: HloInstruction, at: IndexMap) -> list[Access]:
+    """Return the access of the array, offset by the starts, and those of the starts."""
     starts = tuple(operand.name for operand in user.operands[1:])
     return [Access(_shifted(at, starts)), *_scalars(user, 1)]
 
 
 @_RULES.register(Opcode.DYNAMIC_UPDATE_SLICE)
 def dynamic_update_slice(user: HloInstruction, at: IndexMap) -> list[Access]:
+    """Return the accesses of the array and of the update, with their shares, and those of the starts."""
     updated = user.operand(1).array_shape.num_elements
     share = updated / max(user.array_shape.num_elements, 1)
     starts = tuple(operand.name for operand in user.operands[2:])
@@ -269,9 +279,11 @@ def dynamic_update_slice(user: HloInstruction, at: IndexMap) -> list[Access]:
 
 
 def _shifted(at: IndexMap, starts: tuple[str, ...]) -> IndexMap:
+    """Return ``at``, offset along each dimension by the start scalar of that name."""
     pairs = zip(at, starts, strict=True)
     return tuple(_made("shift", (index,), start) for index, start in pairs)
 
 
 def _scalars(user: HloInstruction, first: int) -> list[Access]:
+    """Return the accesses of the scalar operands from number ``first`` on."""
     return [Access(()) for _ in user.operands[first:]]

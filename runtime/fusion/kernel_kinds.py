@@ -159,6 +159,7 @@ class KernelKind:
         return None if self.emitted is None else self.emitted.emitter
 
     def _has_straight_loop(self) -> bool:
+        """Return whether the kernel certainly is a loop within the limits of its emitter, without a plan."""
         cost = self.cost
         return (
             self.straight

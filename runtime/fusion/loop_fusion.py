@@ -96,6 +96,7 @@ def has_small_loop(roots: Sequence[HloInstruction], inputs: Mapping[HloInstructi
 def _candidates(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> tuple[list[list[Result]], Starts]:
+    """Return the ways to write each of ``roots``, and the start scalars of their dynamic-update-slices."""
     starts = Starts()
     return [result_candidates(root, inputs, starts) for root in roots], starts
 
@@ -156,6 +157,7 @@ class _Loop:
         )
 
     def plan(self) -> LoopFusion:
+        """Return the plan of the loop. Raises NoEmitterError, with the reason, if there is none."""
         cutting = None
         if any(is_piecewise(x) for x in self.order if x not in self.inputs):
             cutting = self.cutting()
@@ -188,10 +190,10 @@ class _Loop:
     def overwrites(
         self, pieces: Sequence[LoopPiece], cutting: Cutting | None, starts: Sequence[ElementGraph]
     ) -> Iterator[tuple[int, int]]:
-        """Yield the pairs (result, input) whose input elements are read only at the index at which the result's are
-        written.
+        """Yield the pairs (result, input) of which the result may be written over the input.
 
-        There are none if a result is written in another order, because the buffer checker takes all loops to run in
+        The loop must read each element of the input only at the index at which it writes the result's element. There
+        are no such pairs if a result is written in another order, because the buffer checker takes all loops to run in
         row-major order.
         """
         if not all(result.keeps_order for result in self.results):
@@ -245,6 +247,7 @@ def _neighbours(parts: Sequence[LoopPart]) -> list[list[LoopPart]]:
 
 
 def _cut_view(view: ResultView, part: LoopPart) -> ResultView:
+    """Return the part of ``view`` that ``part`` writes."""
     ones = (1,) * len(part.dims)
     return ResultView(view.view.slice(part.begins, part.ends, ones), view.shifts)
 

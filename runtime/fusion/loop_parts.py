@@ -161,6 +161,7 @@ class Cutting:
         )
 
     def _follow(self, instruction: HloInstruction, key: Key, read: PartsRead) -> None:
+        """Add the operand reads that ``read`` of ``instruction`` needs."""
         if is_piecewise(instruction):
             for part in list(read.parts):
                 self._follow_pieces(instruction, read.path, part)
@@ -173,6 +174,7 @@ class Cutting:
             self._add_at(operand, path, same, read.parts)
 
     def _follow_pieces(self, instruction: HloInstruction, path: ViewPath, part: LoopPart) -> None:
+        """Add the operand reads of a concatenation or pad, after cutting ``part`` where they differ."""
         for piece in list(part.pieces()):
             try:
                 operand, (op, *_) = piece_read(
@@ -189,6 +191,7 @@ class Cutting:
     def _add(
         self, instruction: HloInstruction, path: ViewPath, parts: dict[LoopPart, None]
     ) -> None:
+        """Add a read of ``instruction`` by ``parts`` through ``path``."""
         self._add_at(instruction, path, read_key(instruction, path, self.inputs), parts)
 
     def _add_at(

@@ -78,6 +78,7 @@ class FusionPlan:
 
 
 def _fused_kernel(kernel: Kernel) -> FusedKernel:
+    """Return ``kernel`` with the emitter that generates its code."""
     emitted = kernel.kind.emitted
     assert emitted is not None, "kernels are only joined where there is an emitter"
     inputs = {x: n for n, x in enumerate(kernel.inputs)}

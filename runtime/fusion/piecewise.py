@@ -20,7 +20,7 @@ from spmd.shape import PrimitiveType
 
 
 class CutError(NoEmitterError):
-    """The index space, or its range ``within``, must be cut at index ``at`` of ``dimension``."""
+    """Raised if the index space, or its range ``within``, must be cut at index ``at`` of ``dimension``."""
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ def piece_read(
 def _concatenated(
     instruction: HloInstruction, path: ViewPath, ranges: Sequence[Range]
 ) -> tuple[HloInstruction, ViewPath]:
+    """Return the operand of a concatenation that is read, and the path to it (see ``piece_read``)."""
     (along,) = instruction.attrs_as(DimensionsAttrs).dimensions
     line = _line(instruction, path, along, ranges)
     start = 0
@@ -73,6 +74,7 @@ def _concatenated(
 def _padded(
     instruction: HloInstruction, path: ViewPath, ranges: Sequence[Range]
 ) -> tuple[HloInstruction, ViewPath]:
+    """Return the operand of a pad that is read, and the path to it (see ``piece_read``)."""
     attrs = instruction.attrs_as(PadAttrs)
     operand, value = instruction.operands
     if any(attrs.interior):
@@ -117,10 +119,10 @@ class _Line:
         return 0 in self.view.dims or (start <= self.first and self.last < limit)
 
     def cut(self, instruction: HloInstruction, edge: int) -> NoEmitterError:
-        """Return a CutError across the dimension of the largest stride, or a NoEmitterError if such a cut does not
-        suffice.
+        """Return the error to raise if indices are on both sides of ``edge``.
 
-        It suffices if each of the two parts reads on one side of ``edge`` only.
+        It is a CutError across the dimension of the largest stride if each of the two parts then reads on one side of
+        ``edge`` only, and otherwise a NoEmitterError.
         """
         steps = self.view.strides
         d = max(range(len(steps)), key=lambda n: abs(steps[n]) if self.view.dims[n] > 1 else 0)
@@ -147,22 +149,30 @@ class _MovedLine:
 
     @property
     def first(self) -> int:
+        """Return the least index."""
         return self.offset + self.range.first
 
     @property
     def last(self) -> int:
+        """Return the largest index."""
         return self.offset + self.range.end - 1
 
     def is_within(self, start: int, limit: int) -> bool:
+        """Return whether all indices are in [``start``, ``limit``)."""
         return start <= self.first and self.last < limit
 
     def cut(self, instruction: HloInstruction, edge: int) -> NoEmitterError:
+        """Return the CutError that divides the range at ``edge``."""
         return CutError(instruction, self.range.dimension, edge - self.offset, self.range)
 
 
 def _line(
     instruction: HloInstruction, path: ViewPath, d: int, ranges: Sequence[Range]
 ) -> _Line | _MovedLine:
+    """Return the indices along dimension ``d`` that a read of ``instruction`` through ``path`` uses.
+
+    Raises NoEmitterError if strides cannot express them.
+    """
     straight = _index_along(instruction.dims, d)
     view = through(path, straight)
     if view is None:

@@ -66,11 +66,13 @@ class _StructuralKey:
 
 @lru_cache(maxsize=_CAPACITY)
 def _plan_of(key: _StructuralKey) -> Emitted:
+    """Return the plan of the computation with ``key``."""
     return key.emitted()
 
 
 @lru_cache(maxsize=_CAPACITY)
 def _plan_alone_of(key: _StructuralKey) -> Emitted | None:
+    """Return the plan of the instruction with ``key``, or None if it has no emitter."""
     try:
         return key.emitted()
     except NoEmitterError:
@@ -78,4 +80,5 @@ def _plan_alone_of(key: _StructuralKey) -> Emitted | None:
 
 
 def _structural_key(computation: HloComputation) -> Hashable:
+    """Return a key that is equal for computations of equal structure."""
     return computation_key(computation, _structural_key)

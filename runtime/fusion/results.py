@@ -84,11 +84,11 @@ class Result:
 def result_candidates(
     root: HloInstruction, inputs: Mapping[HloInstruction, int], starts: Starts | None = None
 ) -> list[Result]:
-    """Return the ways to write ``root``: as itself, as a view of its operand, as two views of that one's operand, and
-    so on.
+    """Return the ways to write ``root``, with the fewest views first.
 
-    If ``starts`` is given, a dynamic-update-slice may be one of the views: its block is then written into an input, and
-    its start scalars are added to ``starts``.
+    It is written as itself, as a view of its operand, as two views of that one's operand, and so on. If ``starts`` is
+    given, a dynamic-update-slice may be one of the views: its block is then written into an input, and its start
+    scalars are added to ``starts``.
     """
     result = Result(root, root)
     candidates = [result]

@@ -2,9 +2,12 @@
 
 A row is the set of elements that the reductions reduce to one number. The kernel iterates over rows or blocks of rows.
 It traverses each row in several passes if one reduction depends on another. Softmax reads a row from memory once, and
-then from the cache: m = reduce max (x)                pass 0: m e = exp(x - broadcast m)          pass 1: s, which
-caches e s = reduce add (e)                        then r = 1 / s, once for the row result = e * broadcast (1 / s)
-pass 2: e * r
+then from the cache:
+
+    m = reduce max (x)                    pass 0 computes m
+    e = exp(x - broadcast m)              pass 1 computes e, which it caches, and s;
+    s = reduce add (e)                        r = 1 / s then follows, once for the row
+    result = e * broadcast (1 / s)        pass 2 computes e * r
 """
 
 from __future__ import annotations
@@ -34,10 +37,10 @@ from spmd.shape import ArrayShape
 
 @dataclass(frozen=True, slots=True)
 class PassGraphs:
-    """Graphs of one pass: ``elements`` at all indices, ``inits`` of the reductions' initial values, ``rows`` after the
-    pass.
+    """Graphs of one pass, whose programs are those of the pass's RowPass.
 
-    Their programs are those of the pass's RowPass.
+    ``elements`` computes values at all indices, ``inits`` the initial values of the reductions, and ``rows`` the values
+    that are computed once per row after the pass.
     """
 
     elements: ElementGraph
@@ -69,10 +72,10 @@ def has_reductions(roots: Sequence[HloInstruction], inputs: Mapping[HloInstructi
 def row_fusion(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> RowFusionPlan:
-    """Plan one kernel of ``roots``, which must need reductions. Raises NoEmitterError, with the reason, if there is
-    none.
+    """Plan one kernel of ``roots``, which must need reductions.
 
-    If caching costly values for later passes makes the plan impossible, these are computed in each pass.
+    If caching costly values for later passes makes the plan impossible, these are computed in each pass. Raises
+    NoEmitterError, with the reason, if there is no plan.
     """
     region = row_region(roots, inputs)
     keeping = region.worth_keeping()
@@ -112,6 +115,7 @@ class _Assembly:
         return {x: first + n for n, x in enumerate(instructions)}
 
     def plan(self) -> RowFusionPlan:
+        """Return the plan, with the passes in order."""
         region = self.region
         last = max(
             max(region.levels[x] for x in region.reduces) - 1,
@@ -162,6 +166,7 @@ class _Assembly:
                     yield n, number
 
     def result_view(self, result: Result) -> StridedView:
+        """Return the view of a result's memory. Raises NoEmitterError if strides cannot express it."""
         region = self.region
         sizes = region.rows if region.is_row_result(result.root) else region.dims
         written = result.view(sizes)
@@ -203,6 +208,7 @@ class _Assembly:
         return one, graphs
 
     def wanted_result(self, number: int, sizes: tuple[int, ...]) -> Wanted:
+        """Return result ``number`` as a value over the index space ``sizes``."""
         result = self.results[number]
         return result.base, result.path(sizes)
 
@@ -250,12 +256,15 @@ class _Assembly:
 
 
 def _inputs(graph: ElementGraph) -> list[InputLeaf]:
+    """Return the leaves of ``graph`` that read inputs."""
     return [leaf for leaf in graph.leaves if isinstance(leaf, InputLeaf)]
 
 
 def _same_size(one: ArrayShape, other: ArrayShape) -> bool:
+    """Return whether two arrays have equally many elements and equally many bytes."""
     return (one.num_elements, one.byte_size) == (other.num_elements, other.byte_size)
 
 
 def _path_to(x: HloInstruction, sizes: tuple[int, ...]) -> ViewPath:
+    """Return the path from ``x`` to the index space ``sizes`` of equally many elements."""
     return () if array_shape(x).dims == sizes else (ViewOp(Opcode.RESHAPE, sizes),)

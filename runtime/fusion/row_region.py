@@ -54,6 +54,7 @@ class RowRegion:
         return tuple(n for d, n in enumerate(self.dims) if d not in self.axes)
 
     def is_inside(self, x: HloInstruction) -> bool:
+        """Return whether the region computes ``x``."""
         return x in self.levels and x not in self.operands
 
     def is_per_row(self, x: HloInstruction) -> bool:
@@ -73,6 +74,7 @@ class RowRegion:
         return tuple([x for x in self.order if self.is_inside(x) and self._is_spread(x)])
 
     def _is_spread(self, x: HloInstruction) -> bool:
+        """Return whether ``x`` is computed once per row and used at all indices."""
         return self.is_per_row(x) and any(
             self.is_inside(user) and not self.is_per_row(user) for user in x.users
         )
@@ -164,8 +166,10 @@ def _require_reduction(
 
 
 def _is_costly(x: HloInstruction) -> bool:
+    """Return whether ``x`` needs transcendental functions."""
     return OPS[x.opcode].elementwise and OPS[x.opcode].cost(x).transcendentals > 0
 
 
 def _axes(reduce: HloInstruction) -> tuple[int, ...]:
+    """Return the reduced dimensions in ascending order."""
     return tuple(sorted(reduce.attrs_as(DimensionsAttrs).dimensions))

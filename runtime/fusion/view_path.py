@@ -126,7 +126,10 @@ def backwards(op: ViewOp, view: StridedView, dims: tuple[int, ...]) -> StridedVi
 
 
 class AccessMap(NamedTuple):
-    """The element of a row-major array that is read at each index. Equal reads have equal maps."""
+    """Function from an index to the element of a row-major array that is read there. Equal reads have equal maps.
+
+    Strides and offset are in elements; ``shifts`` are run-time offsets.
+    """
 
     strides: tuple[int, ...]
     offset: int
@@ -154,16 +157,19 @@ def moving_strides(view: StridedView) -> tuple[int, ...]:
 
 
 def _dimensions(op: ViewOp) -> tuple[int, ...]:
+    """Return the dimensions of a broadcast, transpose or reverse."""
     assert isinstance(op.attrs, DimensionsAttrs)
     return op.attrs.dimensions
 
 
 def _slice(op: ViewOp, view: StridedView) -> StridedView:
+    """Return ``view`` seen through a slice."""
     assert isinstance(op.attrs, SliceAttrs)
     return view.slice(op.attrs.starts, op.attrs.limits, op.attrs.strides)
 
 
 def _slice_at_zero(op: ViewOp, view: StridedView) -> StridedView:
+    """Return ``view`` seen through a dynamic-slice whose starts are 0."""
     return _first(view, op.dims)
 
 
@@ -173,6 +179,7 @@ def _first(view: StridedView, dims: tuple[int, ...]) -> StridedView:
 
 
 def _inverse(permutation: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the inverse of ``permutation``."""
     inverse = [0] * len(permutation)
     for i, d in enumerate(permutation):
         inverse[d] = i

@@ -83,6 +83,7 @@ class WhileLoopFusion(FueledPass):
 
 
 def _may_be_one_kernel(loop: Loop, trips: int) -> bool:
+    """Return whether one kernel may hold ``trips`` trips of ``loop``, before they are written and simplified."""
     body, constants = loop.body.instructions, _constant_elements(loop)
     rest = [
         x for x in body if x.opcode not in _OF_CONSTANTS or not _is_element(x.operand(0), constants)
@@ -108,6 +109,7 @@ def _constant_elements(loop: Loop) -> set[int]:
 
 
 def _is_element(x: HloInstruction, elements: set[int]) -> bool:
+    """Return whether ``x`` is one of the given elements of the loop's state."""
     return x.opcode is Opcode.GET_TUPLE_ELEMENT and element_index(x) in elements
 
 
@@ -208,6 +210,7 @@ def _write_state(initial: Sequence[HloInstruction], builder: Builder) -> list[Hl
 
 
 def _results(fused: HloComputation) -> tuple[HloInstruction, ...]:
+    """Return the results of a fused computation."""
     root = fused.root
     return root.operands if root.opcode is Opcode.TUPLE else (root,)
 

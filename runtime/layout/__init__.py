@@ -1,1 +1,1 @@
-"""Layout assignment: chooses the dimension order of each array before a per-device program is scheduled."""
+"""Layout assignment: choice of the dimension order of each array of a per-device program, before it is scheduled."""

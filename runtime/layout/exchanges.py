@@ -1,4 +1,4 @@
-"""Rewrite of all-to-alls whose members' parts are several blocks: the members get a dimension of their own."""
+"""Rewrite of all-to-alls so that the group's members have a dimension of their own, which layouts may move."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from spmd.passes.rewrite import is_annotated
 
 
 def expose_members(module: HloModule, scope: ModuleScope) -> bool:
-    """Let all-to-all(x), read as [.., members, block, ..], cut a dimension of size members, which may lie anywhere.
+    """Rewrite each all-to-all whose reader reshapes its split dimension to [members, block].
+
+    The new all-to-all splits a dimension of size ``members``, which may have any position in memory.
 
     e = f32[8,160] all-to-all(x), dimensions={0}         =>   y = f32[2,4,160] reshape(x)
     r = f32[2,4,160] reshape(e)                               r = f32[2,4,160] all-to-all(y), dimensions={0}
+
+    Returns whether the module changed.
     """
     changed = False
     for computation in module.computations_post_order():
@@ -27,7 +31,7 @@ def expose_members(module: HloModule, scope: ModuleScope) -> bool:
 
 
 def _members_apart(x: HloInstruction) -> int | None:
-    """Return the number of members if some reader separates them in a dimension of its own, else None."""
+    """Return the number of members if a reader of ``x`` reshapes the members to a dimension of their own, else None."""
     attrs = x.attrs_as(CollectiveAttrs)
     if x.num_operands != 1 or attrs.dimension is None or attrs.constrain_layout:
         return None
@@ -44,6 +48,7 @@ def _members_apart(x: HloInstruction) -> int | None:
 
 
 def _expose(x: HloInstruction, members: int, b: Builder) -> None:
+    """Replace ``x`` by an all-to-all that splits a dimension of size ``members``, and the reshapes that read ``x``."""
     attrs = x.attrs_as(CollectiveAttrs)
     d = attrs.dimension
     assert d is not None

@@ -33,9 +33,9 @@ class LayoutAssignment(HloPass):
         e = f32[2,3,16,8] exponential(p)                        t = f32[2,16,3,8] exponential(h)
                                                                 e = f32[2,3,16,8] transpose(t), dimensions={0,2,1,3}
 
-    A reader that needs other strides has its operand copied, or reads it out of order. ``model.py`` computes what that
-    costs and ``search.py`` finds orders that cost less. Products and all-to-alls write in the order of their layout.
-    Any other operation is normalized: it is written with its dimensions in that order, and read through a transpose,
+    For a reader that needs other strides, the operand is copied or read out of order. ``model.py`` computes the cost of
+    that, and ``search.py`` finds orders of lower cost. Products and all-to-alls write in the order of their layout. Any
+    other operation is normalized: it is written with its dimensions in the chosen order, and read through a transpose,
     which is a view. Later passes therefore see no layouts but those of products and all-to-alls.
     """
 
@@ -63,6 +63,7 @@ class LayoutAssignment(HloPass):
 
 
 def normalize_loops(model: LayoutModel, scope: ModuleScope) -> bool:
+    """Rewrite the loops whose state elements have another order than row-major. Returns whether there are any."""
     changed = normalize(model.elements.values(), scope)
     model.elements.clear()
     model.handed_over.clear()
@@ -71,6 +72,7 @@ def normalize_loops(model: LayoutModel, scope: ModuleScope) -> bool:
 
 
 def _state(x: HloInstruction, order: Order | None) -> bool:
+    """Set the layout of ``x`` to ``order`` (None: row-major). Returns whether the layout changed."""
     if not isinstance(x.shape, ArrayShape):
         return False
     wanted = order or tuple(range(len(x.dims)))
@@ -88,6 +90,7 @@ def _reads_out_of_order(x: HloInstruction, model: LayoutModel) -> bool:
 
 
 def _normalize(x: HloInstruction, model: LayoutModel, scope: ModuleScope) -> None:
+    """Replace ``x`` by the operation with its dimensions in the chosen order, read through a transpose."""
     assert x.parent is not None
     b = Builder(x.parent, scope)
     views = tuple(model.view(o) for o in x.operands if isinstance(o.shape, ArrayShape))
@@ -105,5 +108,5 @@ def _merge_transposes(computations: Iterable[HloComputation], scope: ModuleScope
                 computation.replace(x, in_order(x.operand(0), order, b))
 
 
-#: The last passes on an optimized module; layout assignment leaves views without readers.
+#: The last passes on an optimized module. Layout assignment leaves views without readers, which are then eliminated.
 LAYOUT: tuple[HloPass, ...] = (LayoutAssignment(), DeadCodeElimination())

@@ -1,4 +1,4 @@
-"""Elements of loop state: each has one dimension order before the loop, in its condition and body, and after it."""
+"""Layouts of loop state: each element has the same dimension order before, inside and after the loop."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from spmd.shape import ArrayShape, Shape, TupleShape
 
 @dataclass(eq=False)
 class LoopElement:
-    """Element of a loop's state. ``readers``: the get-tuple-elements of it, inside and outside. ``order``: its layout.
+    """Element of a loop's state.
 
-    An invariant element, which the body passes on unchanged, is a view of the initial value and has no order of its
-    own.
+    readers: the get-tuple-elements that read the element in the loop's computations and after the loop. order: its
+    dimension order. An invariant element, which the body passes on unchanged, is a view of the initial value, and its
+    order is not used.
     """
 
     loop: Loop
@@ -35,22 +36,24 @@ class LoopElement:
 
     @property
     def initial(self) -> HloInstruction:
+        """Return the initial value of the element."""
         return self.loop.initial[self.index]
 
     @property
     def is_invariant(self) -> bool:
+        """Return whether the body passes the element on unchanged."""
         return self.loop.is_invariant(self.index)
 
     @property
     def tuples(self) -> tuple[HloInstruction, HloInstruction]:
-        """The tuples that hold its value before the loop and for the next trip."""
+        """Return the tuples that hold the element's value before the loop and for the next trip."""
         return self.loop.instruction.operand(0), self.loop.body.root
 
 
 def loop_elements(
     module: HloModule, computations: Iterable[HloComputation]
 ) -> Iterator[LoopElement]:
-    """Yield the loop elements whose layout may be chosen freely."""
+    """Yield the elements of the loops in ``computations`` whose layout may be chosen freely."""
     sites = call_sites(module)
     for computation in computations:
         for x in computation.with_opcode(Opcode.WHILE):
@@ -71,17 +74,22 @@ def loop_elements(
 
 
 def _is_free(shape: Shape) -> bool:
+    """Return whether ``shape`` is an array of rank 2 or more whose layout has no suffix, such as tiling."""
     if not isinstance(shape, ArrayShape) or shape.rank < 2:
         return False
     return shape.layout is None or not shape.layout.suffix
 
 
 def _is_bound(x: HloInstruction) -> bool:
+    """Return whether ``x`` must not be rewritten, because it has control edges or annotations."""
     return x.has_control_edges or is_annotated(x)
 
 
 def normalize(elements: Iterable[LoopElement], scope: ModuleScope) -> bool:
-    """Rewrite loops so that their elements, with dimensions permuted to the chosen orders, are row major."""
+    """Rewrite loops so that their elements are row-major, with dimensions permuted to the chosen orders.
+
+    Returns whether any loop changed.
+    """
     loops: dict[HloInstruction, list[LoopElement]] = {}
     for element in dict.fromkeys(elements):
         if not is_row_major(element.order):
@@ -92,6 +100,7 @@ def normalize(elements: Iterable[LoopElement], scope: ModuleScope) -> bool:
 
 
 def _normalize_loop(loop: Loop, elements: list[LoopElement], scope: ModuleScope) -> None:
+    """Permute the dimensions of ``elements`` in the state of ``loop``, and transpose them back for their readers."""
     orders = {element.index: element.order for element in elements}
     x, outside = loop.instruction, loop.instruction.parent
     assert outside is not None
@@ -113,7 +122,7 @@ def _normalize_loop(loop: Loop, elements: list[LoopElement], scope: ModuleScope)
 
 
 def _ordered(state: HloInstruction, orders: dict[int, Order], b: Builder) -> HloInstruction:
-    """Return the tuple ``state`` with these elements in these orders."""
+    """Return the tuple ``state`` with the dimensions of its elements permuted to ``orders``, by index."""
     return b.tuple(
         [in_order(o, orders[i], b) if i in orders else o for i, o in enumerate(state.operands)]
     )

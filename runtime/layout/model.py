@@ -1,8 +1,8 @@
-"""Cost model of layouts: bytes that are moved into another dimension order for the readers that need it.
+"""Cost model of layouts: the bytes that readers read out of order, or that are copied to the order that readers need.
 
-Every array is a view of one that an instruction writes in its own dimension order. A reader that accepts any strides
-may read it in another order than it writes its result. A reader that does not (a library call, a communicator, an
-output) gets a copy. Both are counted in bytes, times the number of executions.
+Every array is a view of an array that an instruction writes in its own dimension order. A reader that accepts any
+strides may read an operand in another order than it writes its result. For a reader that does not (a library call, a
+communicator, an output), the operand is copied. Both cost bytes, times the number of executions.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from spmd.hlo.opcode_roles import CALLERS
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
-#: Cost per byte of an operand that is read out of order, and of one that is copied, which also
-#: takes memory.
+#: Cost per byte of an operand that is read out of order, and of an operand that is copied, which also takes memory.
 READ, COPY = 8, 9
-#: Views that strides cannot express are copies.
+#: Views that become copies if strides cannot express them.
 REPACKED = (Opcode.RESHAPE, Opcode.BITCAST)
 
-#: Ops that pass arrays on to other computations, in which they must be row major.
+#: Ops that pass arrays on to other computations, where arrays must be row-major.
 _BOUNDARIES = (
     Opcode.TUPLE,
     Opcode.WHILE,
@@ -46,22 +45,23 @@ _NO_READERS = (
     Opcode.GET_TUPLE_ELEMENT,
     Opcode.AFTER_ALL,
 )
-#: Ops that write results in other orders without becoming another operation.
+#: Ops that can write their results in other orders without being rewritten.
 _WRITERS = (Opcode.DOT, Opcode.ALL_TO_ALL)
 
-#: Stands for an operand if the result of a computation must be copied.
+#: Operand number in ``Costs`` of the result of a computation, if it must be copied.
 RESULT = -1
 
-#: Cost for each operand that is not read in its memory order.
+#: Costs by the number of the operand, for operands that are read out of order or copied.
 Costs: TypeAlias = dict[int, int]
 
 
 @dataclass
 class LayoutModel:
-    """Layout cost model of a module. ``orders``: arrays that are not row major. ``times``: execution counts.
+    """Layout cost model of a module.
 
-    ``elements``: loop state elements, by the instructions that read them. ``handed_over``: the elements by the tuples
-    that hold them, before a loop or for its next trip, and their index there.
+    times: execution count of each scheduled computation. orders: dimension orders of the instructions that do not write
+    row-major. elements: loop state elements, by the instructions that read them. handed_over: loop state elements, by
+    the tuple that holds them before the loop or for the next trip and their index in the tuple.
     """
 
     times: dict[HloComputation, int]
@@ -74,6 +74,7 @@ class LayoutModel:
 
     @staticmethod
     def of(module: HloModule) -> LayoutModel:
+        """Return the model of ``module`` with its present layouts."""
         model = LayoutModel(running(module))
         for element in loop_elements(module, model.times):
             model.elements.update(dict.fromkeys(element.readers, element))
@@ -87,10 +88,11 @@ class LayoutModel:
         return model
 
     def instructions(self) -> Iterator[HloInstruction]:
+        """Yield the instructions of all scheduled computations, operands before their users."""
         for computation in self.times:
             yield from computation.post_order()
 
-    # ---- how arrays lie
+    # ---- layouts of arrays
     def order(self, x: HloInstruction) -> Order:
         """Return the dimension order in which ``x`` is written."""
         if x in self.elements:
@@ -98,19 +100,21 @@ class LayoutModel:
         return self.orders.get(x) or row_major(len(x.dims))
 
     def representative(self, x: HloInstruction) -> HloInstruction:
-        """Return one of all instructions that read the same loop element; any other instruction represents itself."""
+        """Return the first of the instructions that read the same loop element as ``x``, or ``x`` if it reads none."""
         return self.elements[x].readers[0] if x in self.elements else x
 
     def view(self, x: HloInstruction) -> StridedView:
+        """Return the strided view of the memory that holds ``x``, in the present layouts."""
         if x not in self._views:
             self._views[x] = self._seen(x)
         return self._views[x]
 
     def is_view(self, x: HloInstruction) -> bool:
-        """Return whether the result is a view of its operand's memory in the operand's current layout."""
+        """Return whether the result is a view of its operand's memory in the operand's present layout."""
         return x.opcode in VIEW_RULES and self._rearranged(x) is not None
 
     def can_write(self, x: HloInstruction, order: Order) -> bool:
+        """Return whether ``x`` can be written in ``order``."""
         if x.parent not in self.times:
             return False
         if x in self.elements:
@@ -120,6 +124,7 @@ class LayoutModel:
         return self.can_permute(x)
 
     def can_permute(self, x: HloInstruction) -> bool:
+        """Return whether ``x`` can be rewritten with its dimensions in another order (``permuted.can_permute``)."""
         if x not in self._can_permute:
             self._can_permute[x] = can_permute(x)
         return self._can_permute[x]
@@ -141,11 +146,13 @@ class LayoutModel:
             return None
         return VIEW_RULES[x.opcode](x, self.view(x.operand(0)))
 
-    # ---- what it costs
+    # ---- costs
     def cost(self, x: HloInstruction) -> int:
+        """Return the sum of the costs of ``x``."""
         return sum(self.costs(x).values())
 
     def costs(self, x: HloInstruction) -> Costs:
+        """Return the positive costs of ``x`` in weighted bytes (READ, COPY) times the number of executions."""
         if x not in self._costs:
             assert x.parent is not None
             times = self.times[x.parent]
@@ -177,7 +184,7 @@ class LayoutModel:
         return self._read(x)
 
     def _is_misplaced(self, x: HloInstruction, operand: int, view: StridedView) -> bool:
-        """Return whether operand ``operand`` of ``x`` is not in the order that the receiver needs."""
+        """Return whether operand ``operand`` of ``x`` is in another order than the receiving computation needs."""
         element = self.handed_over.get((x, operand))
         if element is None:
             return not view.is_dense
@@ -187,13 +194,13 @@ class LayoutModel:
         return {i: COPY * stored_bytes(view) for i, view in self._arrays(x) if is_needed(i, view)}
 
     def _at_root(self, x: HloInstruction) -> Costs:
-        """Return the cost of a copy at the root: an array that a computation returns is row major."""
+        """Return the cost of a copy of ``x`` if it is the root: an array that a computation returns is row-major."""
         if not x.is_root or not isinstance(x.shape, ArrayShape) or self.view(x).is_dense:
             return {}
         return {RESULT: COPY * stored_bytes(self.view(x))}
 
     def _read(self, x: HloInstruction) -> Costs:
-        """Return the cost of the operands that are read in another order than the result is written."""
+        """Return the costs of the operands that are read in another order than the result is written."""
         found = {}
         for i, view in self._arrays(x):
             if self.read_order(x, i) == restricted(self.written_order(x, i), self.read_order(x, i)):
@@ -203,12 +210,12 @@ class LayoutModel:
         return found
 
     def read_order(self, x: HloInstruction, operand: int) -> Order:
-        """Return the memory order of operand ``operand``; for a reduce, of the dimensions that the result has."""
+        """Return the memory order of operand ``operand``; for a reduce, that of its unreduced dimensions."""
         order = memory_order(self.view(x.operand(operand)))
         return restricted(order, unreduced_dims(x)) if x.opcode is Opcode.REDUCE else order
 
     def written_order(self, x: HloInstruction, operand: int) -> Order:
-        """Return the order in which ``x`` writes, in dimensions of operand ``operand``."""
+        """Return the order in which ``x`` writes its result, in terms of the dimensions of operand ``operand``."""
         rank = len(x.operand(operand).dims)
         if (x, operand) in self.handed_over:
             return self.handed_over[x, operand].order
@@ -221,18 +228,19 @@ class LayoutModel:
         return order if rank == len(order) else row_major(rank)
 
     def _arrays(self, x: HloInstruction) -> Iterator[tuple[int, StridedView]]:
+        """Yield the number and the view of each operand that is an array of rank 1 or more."""
         for i, operand in enumerate(x.operands):
             if isinstance(operand.shape, ArrayShape) and operand.dims:
                 yield i, self.view(operand)
 
     # ---- changes
     def forget_all(self) -> None:
-        """Drop all cached views and costs because the module has been edited."""
+        """Drop all cached views and costs. It must be called after an edit of the module."""
         self._views.clear()
         self._costs.clear()
 
     def readers(self, x: HloInstruction) -> list[HloInstruction]:
-        """Return all instructions that depend on the order of ``x``: itself, views of it, and their readers."""
+        """Return all instructions whose cost depends on the order of ``x``: ``x``, its views, and their readers."""
         element = self.elements.get(x)
         found = dict.fromkeys(element.readers if element is not None else (x,))
         work = list(found)
@@ -253,7 +261,7 @@ class LayoutModel:
         return list(found)
 
     def _passed_on(self, state: HloInstruction, x: HloInstruction) -> list[HloInstruction]:
-        """Return the instructions that read ``x`` through loops that do not change it."""
+        """Return the instructions that read ``x`` as an invariant element of the loop state ``state``."""
         return [
             reader
             for i, operand in enumerate(state.operands)
@@ -264,7 +272,7 @@ class LayoutModel:
         ]
 
     def write(self, x: HloInstruction, order: Order) -> int:
-        """Write ``x`` in ``order``. Returns the bytes that this costs more (negative: saves)."""
+        """Write ``x`` in ``order`` in the model. Returns the change of the total cost; if negative, it saves bytes."""
         affected = self.readers(x)
         before = sum(map(self.cost, affected))
         if x in self.elements:
@@ -283,7 +291,7 @@ class LayoutModel:
 
 
 def stored_bytes(view: StridedView) -> int:
-    """Return the bytes of the elements that ``view`` shows; a repeated element counts once."""
+    """Return the bytes of the elements of ``view``. An element that is repeated by stride 0 counts once."""
     count = 1
     for size, stride in zip(view.dims, view.strides, strict=True):
         count *= size if stride else 1
@@ -291,11 +299,12 @@ def stored_bytes(view: StridedView) -> int:
 
 
 def _is_scalar_everywhere(x: HloInstruction) -> bool:
+    """Return whether ``x`` is a broadcast scalar, for which no memory is written."""
     return x.opcode is Opcode.BROADCAST and not x.operand(0).dims
 
 
 def running(module: HloModule) -> dict[HloComputation, int]:
-    """Return how often each scheduled computation runs; a loop with an unknown trip count runs once."""
+    """Return how often each scheduled computation runs. A loop with an unknown trip count counts as one trip."""
     times = {module.entry: 1}
     for computation in reversed(module.computations_post_order()):
         if computation not in times:

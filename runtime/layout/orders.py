@@ -1,4 +1,4 @@
-"""Dimension orders, slowest first, and their translation through views."""
+"""Dimension orders (tuples of dimensions, the slowest in memory first), and their translation through views."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from spmd.shape import ArrayShape, Layout
 
 
 def row_major(rank: int) -> Order:
+    """Return the row-major order of ``rank`` dimensions."""
     return tuple(range(rank))
 
 
 def is_row_major(order: Order) -> bool:
+    """Return whether ``order`` is row-major."""
     return order == row_major(len(order))
 
 
 def memory_order(view: StridedView) -> Order:
-    """Return the dimensions that move through memory, slowest first; those of size 1 and repeated ones are left out."""
+    """Return the dimensions of ``view`` by descending stride. Dimensions of size 1 or stride 0 are left out."""
     moving = [d for d, n in enumerate(view.dims) if n > 1 and view.strides[d]]
     return tuple(sorted(moving, key=lambda d: -abs(view.strides[d])))
 
 
 def refilled(order: Order, part: Iterable[int]) -> Order:
-    """Return ``order`` with the dimensions of ``part`` in that sequence, at the positions that they occupied.
+    """Return ``order`` with the dimensions of ``part`` rearranged, in the sequence of ``part``, among their positions.
 
     refilled((0, 1, 2, 3), (3, 1)) == (0, 3, 2, 1)
     """
@@ -40,12 +42,13 @@ def refilled(order: Order, part: Iterable[int]) -> Order:
 
 
 def restricted(order: Order, dims: Iterable[int]) -> Order:
+    """Return ``order`` without the dimensions that are not in ``dims``."""
     chosen = set(dims)
     return tuple(d for d in order if d in chosen)
 
 
 def with_order(shape: ArrayShape, order: Order) -> ArrayShape:
-    """Return ``shape`` with this layout. Row major is not stated unless the layout has a suffix."""
+    """Return ``shape`` with the layout ``order``. A row-major layout is omitted unless it has a suffix."""
     suffix = shape.layout.suffix if shape.layout is not None else ""
     if is_row_major(order) and not suffix:
         return shape.without_layout()
@@ -53,9 +56,9 @@ def with_order(shape: ArrayShape, order: Order) -> ArrayShape:
 
 
 def before(view: HloInstruction, order: Order) -> Order | None:
-    """Return the order of a view's first operand that puts the result in ``order``; None if there is none.
+    """Return the order of a view's first operand for which the view's result has ``order``; None if there is none.
 
-    Dimensions that do not determine the result's order are left out, on either side.
+    Both orders may leave out dimensions that do not determine the result's order.
 
         f32[6,8] reshape(f32[6,2,4] x):   (1, 0)  =>  (1, 2, 0)
         f32[6,2,4] reshape(f32[6,8] x):   (1, 2, 0)  =>  (1, 0),   (1, 0, 2)  =>  None
@@ -72,6 +75,7 @@ def before(view: HloInstruction, order: Order) -> Order | None:
 
 
 def _before_reshape(old: Order, new: Order, order: Order) -> Order | None:
+    """Return ``before`` of a reshape from the sizes ``old`` to the sizes ``new``."""
     runs = _runs(old, new)
     if runs is None:
         return None
@@ -89,7 +93,10 @@ def _before_reshape(old: Order, new: Order, order: Order) -> Order | None:
 
 
 def _runs(old: Order, new: Order) -> list[tuple[Order, Order]] | None:
-    """Return the smallest runs of dimensions that hold the same elements before and after; size 1 is left out."""
+    """Return the shortest pairs of consecutive dimensions, before and after a reshape, that hold the same elements.
+
+    Dimensions of size 1 are left out. Returns None if the arrays are empty.
+    """
     if 0 in old or 0 in new:
         return None
     first = [d for d, n in enumerate(old) if n != 1]

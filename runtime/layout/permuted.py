@@ -3,7 +3,7 @@
     s = f32[4,6]{0,1} add(a, b)    =>    t = f32[6,4] add(f32[6,4] transpose(a), f32[6,4] transpose(b))
                                          s = f32[4,6] transpose(t)
 
-A rule writes the operation with the dimensions of its result in ``order``.
+A rule returns the operation with the dimensions of its result permuted to ``order``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spmd.passes.rewrite import is_annotated
 from spmd.registry import Registry
 from spmd.shape import ArrayShape
 
-#: (instruction, order of its result, views of its operands, builder) -> the operation with its
+#: Rule: function (instruction, order of its result, views of its operands, builder) that returns the operation with its
 #: dimensions permuted.
 Permute: TypeAlias = Callable[
     [HloInstruction, Order, tuple[StridedView, ...], Builder], HloInstruction
@@ -35,7 +35,7 @@ Permute: TypeAlias = Callable[
 
 PERMUTED: Registry[Opcode, Permute] = Registry("operation in another order of dimensions")
 
-#: Collectives whose operand must be contiguous, in the order of the result.
+#: Collectives whose operand must be contiguous and in the order of the result.
 COLLECTIVES = (
     Opcode.ALL_REDUCE,
     Opcode.ALL_GATHER,
@@ -46,7 +46,7 @@ COLLECTIVES = (
 
 
 def can_permute(x: HloInstruction) -> bool:
-    """Return whether a rule applies to ``x`` that loses nothing but its layout."""
+    """Return whether ``x`` may be rewritten by a rule: it has one, and only its readers depend on its layout."""
     if x.opcode not in PERMUTED or not isinstance(x.shape, ArrayShape) or len(x.dims) < 2:
         return False
     if not is_free(x):
@@ -59,7 +59,10 @@ def can_permute(x: HloInstruction) -> bool:
 
 
 def is_free(x: HloInstruction) -> bool:
-    """Return whether only the readers of ``x`` depend on it, so that another instruction may replace it."""
+    """Return whether another instruction may replace ``x``.
+
+    It may unless ``x`` is a root, has control edges, annotations, or a layout with a suffix.
+    """
     if x.is_root or x.has_control_edges or is_annotated(x):
         return False
     layout = x.array_shape.layout
@@ -67,7 +70,7 @@ def is_free(x: HloInstruction) -> bool:
 
 
 def in_order(x: HloInstruction, order: Order, b: Builder) -> HloInstruction:
-    """Return ``x`` with dimension ``order[0]`` first, and so on: a view, or ``x`` itself if that is its order."""
+    """Return ``x`` with its dimensions permuted to ``order``: a transpose, or ``x`` if ``order`` is row-major."""
     if is_row_major(order):
         return x
     if x.opcode is Opcode.TRANSPOSE:
@@ -79,7 +82,10 @@ def in_order(x: HloInstruction, order: Order, b: Builder) -> HloInstruction:
 def permute(
     x: HloInstruction, order: Order, views: tuple[StridedView, ...], b: Builder
 ) -> HloInstruction:
-    """Return ``x`` written in ``order``, and read through a transpose that restores its dimensions."""
+    """Return a transpose, with the dimensions of ``x``, of the operation of ``x`` written in ``order``.
+
+    views: views of the array operands.
+    """
     b.annotations = Annotations(metadata=x.annotations.metadata)
     written = PERMUTED[x.opcode](x, order, views, b)
     written.annotations = x.annotations
@@ -89,6 +95,7 @@ def permute(
 def elementwise(
     x: HloInstruction, order: Order, _: tuple[StridedView, ...], b: Builder
 ) -> HloInstruction:
+    """Permute an elementwise operation and its operands, except scalars that are not broadcast."""
     operands = [in_order(o, order, b) if o.dims == x.dims else o for o in x.operands]
     shape = x.array_shape.without_layout().with_dims(tuple(x.dims[d] for d in order))
     return b.create(x.opcode, operands, x.attrs, shape=shape)
@@ -103,12 +110,14 @@ for _opcode in list(OPS):
 def concatenate(
     x: HloInstruction, order: Order, _: tuple[StridedView, ...], b: Builder
 ) -> HloInstruction:
+    """Permute a concatenation and its operands."""
     (dimension,) = x.attrs_as(DimensionsAttrs).dimensions
     return b.concatenate([in_order(o, order, b) for o in x.operands], order.index(dimension))
 
 
 @PERMUTED.register(Opcode.PAD)
 def pad(x: HloInstruction, order: Order, _: tuple[StridedView, ...], b: Builder) -> HloInstruction:
+    """Permute a pad and its operand."""
     attrs = x.attrs_as(PadAttrs)
     low, high, interior = (
         tuple(sizes[d] for d in order) for sizes in (attrs.low, attrs.high, attrs.interior)
@@ -121,6 +130,7 @@ def pad(x: HloInstruction, order: Order, _: tuple[StridedView, ...], b: Builder)
 def dynamic_slice(
     x: HloInstruction, order: Order, _: tuple[StridedView, ...], b: Builder
 ) -> HloInstruction:
+    """Permute a dynamic slice, its operand and its starts."""
     sizes = x.attrs_as(DynamicSliceAttrs).sizes
     starts = x.operands[1:]
     source = in_order(x.operand(0), order, b)
@@ -132,6 +142,7 @@ def dynamic_slice(
 def dynamic_update_slice(
     x: HloInstruction, order: Order, _: tuple[StridedView, ...], b: Builder
 ) -> HloInstruction:
+    """Permute a dynamic update slice, its two arrays and its starts."""
     source, update, *starts = x.operands
     arrays = (in_order(source, order, b), in_order(update, order, b))
     return b.create(Opcode.DYNAMIC_UPDATE_SLICE, (*arrays, *(starts[d] for d in order)), x.attrs)
@@ -141,7 +152,7 @@ def dynamic_update_slice(
 def reduce(
     x: HloInstruction, order: Order, views: tuple[StridedView, ...], b: Builder
 ) -> HloInstruction:
-    """Permute a reduce. Reduced dimensions keep their memory position among the others."""
+    """Permute a reduce and its operand. The operand's order is that of ``operand_order``."""
     reduced = x.attrs_as(DimensionsAttrs).dimensions
     wanted = operand_order(x, order, views[0])
     source = in_order(x.operand(0), wanted, b)
@@ -157,9 +168,10 @@ def reduce(
 
 
 def operand_order(x: HloInstruction, order: Order, view: StridedView) -> Order:
-    """Return the order in which a reduce that writes its result in ``order`` reads the operand ``view`` best.
+    """Return the operand order with the best memory access, for a reduce that writes its result in ``order``.
 
-    Reduced dimensions keep their order if the reducer is no known reduction: its result may depend on that order.
+    view: view of the operand. Reduced dimensions keep their logical order if the reducer is no known reduction, since
+    its result may depend on the order of the elements. Otherwise they have the positions of the memory order.
     """
     full_order = refilled(row_major(len(view.dims)), memory_order(view))
     if reduction_kind(x.to_apply) is None:
@@ -168,7 +180,7 @@ def operand_order(x: HloInstruction, order: Order, view: StridedView) -> Order:
 
 
 def unreduced_dims(x: HloInstruction) -> Order:
-    """Return the operand's dimension for each of the result's."""
+    """Return, for each dimension of the result of the reduce ``x``, the dimension of its operand."""
     reduced = x.attrs_as(DimensionsAttrs).dimensions
     return tuple(d for d in range(len(x.operand(0).dims)) if d not in reduced)
 
@@ -177,6 +189,7 @@ def unreduced_dims(x: HloInstruction) -> Order:
 def collective(
     x: HloInstruction, order: Order, _: tuple[StridedView, ...], b: Builder
 ) -> HloInstruction:
+    """Permute a collective with one operand, and the dimension along which it splits or concatenates."""
     attrs = x.attrs
     if isinstance(attrs, CollectiveAttrs) and attrs.dimension is not None:
         attrs = replace(attrs, dimension=order.index(attrs.dimension))

@@ -1,9 +1,10 @@
-"""Greedy search for layouts: most costly conflicts first, downwards to readers or upwards to writers.
+"""Greedy search for layouts. It resolves the most costly conflicts first, and changes either readers or writers.
 
-For an array whose layout does not suit a reader, orders are proposed that would. Either the array is written so
-(upwards: through the views between them), or the reader writes its own result in the order of its operand (downwards).
-Instructions whose costs rise follow, neighbour by neighbour, as long as it pays. Of such a sequence of changes the
-prefix that saves most is retained. No change is retained that does not save bytes, so the search ends.
+A conflict is an operand that a reader reads out of order or copies. Proposals are orders that resolve the conflict:
+the operand's writer may use the reader's order, translated through the views between the two (upwards), or the reader
+may write its own result in the operand's order (downwards). If a change raises the cost of other instructions, their
+orders are changed as well. The search keeps the prefix of such a sequence of changes that saves most. It keeps no
+change that does not save bytes, so it ends.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from spmd.ops.attrs import CollectiveAttrs, DimensionsAttrs, DotAttrs
 from spmd.ops.dot import free_dims
 from spmd.shape import ArrayShape
 
-#: Number of arrays whose order one proposal may change.
+#: Largest number of arrays whose order one proposal may change.
 MOST_FOLLOWERS = 48
-#: Number of readers behind a reshape whose wanted orders are collected.
+#: Largest number of readers of a view, and of their preferred orders, that are considered.
 MOST_ASKED = 8
 MOST_ROUNDS = 4
 
 
 def assign(model: LayoutModel) -> None:
-    """Choose orders until no proposal saves bytes any more."""
+    """Choose the orders of ``model``, until no proposal saves bytes or after ``MOST_ROUNDS`` rounds."""
     for _ in range(MOST_ROUNDS):
         conflicts = [
             (cost, number, x, operand)
@@ -46,9 +47,10 @@ def assign(model: LayoutModel) -> None:
 
 
 def _settle(model: LayoutModel, x: HloInstruction, operand: int) -> bool:
-    """Apply the first proposal that resolves the conflict and raises no other cost, else the one that saves most.
+    """Resolve the conflict of operand ``operand`` of ``x``. Returns whether a proposal was applied.
 
-    Returns whether a proposal was applied.
+    It applies the first proposal that is a single change and saves the entire cost of the conflict, else the proposal
+    that saves most.
     """
     best, saved = None, 0
     wanted = model.costs(x)[operand]
@@ -69,7 +71,7 @@ def _settle(model: LayoutModel, x: HloInstruction, operand: int) -> bool:
 def proposals(
     model: LayoutModel, x: HloInstruction, operand: int
 ) -> Iterator[tuple[HloInstruction, Order]]:
-    """Yield instructions and orders that might make ``x`` read this operand in its memory order."""
+    """Yield pairs of an instruction and an order to write it in, which may let ``x`` read this operand in order."""
     if operand == RESULT:
         yield from _upwards(model, x, row_major(len(x.dims)))
         return
@@ -84,7 +86,7 @@ def proposals(
 def _downwards(
     model: LayoutModel, x: HloInstruction, operand: int
 ) -> Iterator[tuple[HloInstruction, Order]]:
-    """Yield ``x``, or the loop element that its operand becomes, with an order that suits the operand."""
+    """Yield ``x``, or a reader of the loop element that its operand becomes, with the operand's memory order."""
     element = model.handed_over.get((x, operand))
     if element is not None:
         lies = memory_order(model.view(x.operand(operand)))
@@ -98,7 +100,10 @@ def _downwards(
 def _upwards(
     model: LayoutModel, x: HloInstruction, wish: Order
 ) -> Iterator[tuple[HloInstruction, Order]]:
-    """Yield the instruction that writes the memory of ``x``, with the order that puts ``x`` in the order ``wish``."""
+    """Yield the instruction that writes the memory of ``x``, with the order for which ``x`` has the order ``wish``.
+
+    Nothing is yielded if there is no such order, or if the instruction cannot write it.
+    """
     order: Order | None = wish
     while order is not None and (x.opcode in REPACKED or model.is_view(x)):
         order = before(x, order)
@@ -113,7 +118,7 @@ def _upwards(
 
 
 def wishes(model: LayoutModel, x: HloInstruction, operand: int) -> list[Order]:
-    """Return orders of an operand that ``x`` reads without moving bytes; dimensions that are in none are free."""
+    """Return the orders of an operand that ``x`` reads at no cost. Dimensions that are left out may be anywhere."""
     rank = len(x.operand(operand).dims)
     if x.opcode is Opcode.DOT:
         return _of_product(x, operand)
@@ -126,6 +131,7 @@ def wishes(model: LayoutModel, x: HloInstruction, operand: int) -> list[Order]:
 
 
 def _of_product(x: HloInstruction, operand: int) -> list[Order]:
+    """Return the orders of an operand of a product that need no copy: batch first, and either order of the others."""
     attrs = x.attrs_as(DotAttrs)
     sides = (attrs.lhs_batch, attrs.lhs_contracting), (attrs.rhs_batch, attrs.rhs_contracting)
     batch, contracting = sides[operand]
@@ -134,7 +140,7 @@ def _of_product(x: HloInstruction, operand: int) -> list[Order]:
 
 
 def _of_readers(model: LayoutModel, view: HloInstruction) -> list[Order]:
-    """Return the orders that the readers of a view want, translated to the view's operand."""
+    """Return the orders that the readers of ``view`` read at no cost, translated to the view's operand."""
     found: dict[Order, None] = {}
     for user in view.users[:MOST_ASKED]:
         for i, operand in enumerate(user.operands):
@@ -152,9 +158,9 @@ def _of_readers(model: LayoutModel, view: HloInstruction) -> list[Order]:
 
 
 def _with_free_position(x: HloInstruction, order: Order) -> Iterator[Order]:
-    """Yield ``order``, then ``order`` with the cut dimension of an all-to-all, or a concatenation's, at any position.
+    """Yield ``order``, then ``order`` with the split dimension of an all-to-all or concatenation at any position.
 
-    The operands have no such dimension, or have it at any position.
+    The order of the operands does not determine the position of this dimension in the result.
     """
     yield order
     dimension = None
@@ -169,7 +175,7 @@ def _with_free_position(x: HloInstruction, order: Order) -> Iterator[Order]:
 
 
 def _own_orders(model: LayoutModel, x: HloInstruction, operand: int) -> Iterator[Order]:
-    """Yield orders of the result in which ``x`` would read this operand in its memory order."""
+    """Yield orders of the result of ``x`` for which ``x`` reads this operand in its memory order."""
     if not isinstance(x.shape, ArrayShape) or not model.can_write(x, row_major(len(x.dims))):
         return
     lies = memory_order(model.view(x.operand(operand)))
@@ -184,7 +190,10 @@ def _own_orders(model: LayoutModel, x: HloInstruction, operand: int) -> Iterator
 # ---- sequences of changes
 @dataclass
 class _ChangeSequence:
-    """Sequence of order changes, with the length of the prefix that saves most."""
+    """Sequence of order changes that have been applied to ``model``, with the prefix that saves most.
+
+    changes: (instruction, order before, order after). saved: bytes that the best prefix saves.
+    """
 
     model: LayoutModel
     changes: list[tuple[HloInstruction, Order, Order]] = field(default_factory=list)
@@ -193,7 +202,7 @@ class _ChangeSequence:
     _best: int = 0
 
     def follow(self, x: HloInstruction, order: Order) -> None:
-        """Write ``x`` in ``order``, then let its neighbours follow."""
+        """Write ``x`` in ``order``, then change the instructions whose costs rise, and so on (breadth first)."""
         work = [(x, order)]
         taken = {self.model.representative(x)}
         while work and len(self.changes) < MOST_FOLLOWERS:
@@ -209,7 +218,7 @@ class _ChangeSequence:
                             work.append((neighbour, wanted))
 
     def _followers(self, x: HloInstruction) -> Iterator[tuple[HloInstruction, Order]]:
-        """Yield changes that lower the cost of ``x``: of itself, or of the writers of its other operands."""
+        """Yield changes that may lower the cost of ``x``: of ``x`` itself, or of the writers of its operands."""
         model = self.model
         changed = {model.representative(change[0]) for change in self.changes}
         for operand in model.costs(x):
@@ -224,14 +233,17 @@ class _ChangeSequence:
                     yield from _upwards(model, x.operand(operand), wish)
 
     def _write(self, x: HloInstruction, order: Order) -> None:
+        """Apply a change, and update the best prefix."""
         self.changes.append((x, self.model.order(x), order))
         self._total += self.model.write(x, order)
         if -self._total > self.saved:
             self.saved, self._best = -self._total, len(self.changes)
 
     def best_prefix(self) -> list[tuple[HloInstruction, Order]]:
+        """Return the instructions and new orders of the prefix that saves most."""
         return [(x, order) for x, _, order in self.changes[: self._best]]
 
     def undo(self) -> None:
+        """Revert all changes in the model."""
         for x, order, _ in reversed(self.changes):
             self.model.write(x, order)

@@ -1,1 +1,1 @@
-"""Scheduling: chooses the order in which each computation's instructions run."""
+"""Scheduling: choice of the order in which the instructions of each computation run, and rematerialization."""

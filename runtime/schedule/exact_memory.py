@@ -1,4 +1,4 @@
-"""Exact memory figures of an order, from buffer assignment. They take more than ten times as long as the model's."""
+"""Exact memory figures of a schedule, from buffer assignment, which takes over ten times as long as the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spmd.shape import HOST_MEMORY
 
 
 def op_facts(module: HloModule) -> OpFacts | None:
-    """Return the step facts of a module, or None if the runtime cannot lower it (an op, a valueless constant)."""
+    """Return the op facts of ``module``; None if the runtime cannot lower it, such as a constant without value."""
     try:
         return OpFacts.of(linearize(module))
     except UnsupportedError:
@@ -25,23 +25,26 @@ def op_facts(module: HloModule) -> OpFacts | None:
 
 
 def device_bytes(module: HloModule) -> int:
-    """Return all bytes that a device holds while it runs ``module`` in its order. A memory limit bounds this number."""
+    """Return the bytes that a device needs to run ``module`` in its order. A memory limit bounds this number."""
     return program_bytes(linearize(module))
 
 
 def needs_no_more(program: Program, bound: int) -> bool:
-    """Return whether ``device_bytes`` are at most ``bound``. Values are packed only as well as this answer needs."""
+    """Return whether ``device_bytes`` of a linearized program are at most ``bound``.
+
+    Values are packed only until the answer is known.
+    """
     groups = [g for g in colocate(program).all_groups() if g.memory_space != HOST_MEMORY]
     fixed = [g for g in groups if g.kind in (GroupKind.PARAMETER, GroupKind.CONSTANT)]
     in_heaps = [g for g in groups if g.kind not in (GroupKind.PARAMETER, GroupKind.CONSTANT)]
     if any(group.memory_space for group in in_heaps):
         return program_bytes(program) <= bound
-    # Results that a replica group holds once leave the sum of heaps as small as one heap.
+    # One heap is assumed: heaps that replica groups share leave the sum of heaps about as small (shared_results.py).
     return fits(intervals(in_heaps), bound - sum(group.size for group in fixed))
 
 
 def least_device_bytes(module: HloModule) -> int:
-    """Return a lower bound of ``device_bytes`` for any packing: values are colocated but get no offsets."""
+    """Return a lower bound of ``device_bytes`` over all packings: values are colocated, but get no offsets."""
     return least_bytes(linearize(module))
 
 

@@ -1,4 +1,4 @@
-"""Live ranges in one order of a computation: where each value is written and read, and live bytes per position."""
+"""Live ranges in one order of a computation: positions of writes and reads, and live bytes per position."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from spmd.hlo import HloInstruction, Opcode
 
 
 class LiveRanges:
-    """Live ranges of one order, as rematerialization needs them.
+    """Live ranges of one order, for rematerialization.
 
-    position[i]: position of an instruction. reads_at[v]: positions that read value v, ascending. needs[n]: bytes live
-    while position n runs (int64); the caller may adjust it while it plans changes.
+    position[i]: position of instruction i. reads_at[v]: positions of the instructions that read value v, ascending.
+    needs[n]: bytes that are live while the instruction at position n runs (int64); the caller may change the array
+    while it plans edits.
     """
 
     def __init__(self, model: MemoryModel, order: Sequence[HloInstruction]) -> None:
@@ -32,23 +33,23 @@ class LiveRanges:
         self._replaceable: dict[HloInstruction, bool] = {}
 
     def last(self, value: HloInstruction) -> int:
-        """Return the position at which the value dies: its last read, or the end of the order if it is returned."""
+        """Return the position of the last read of ``value``, or the length of the order if it is returned."""
         if value in self._returned:
             return len(self.order)
         reads = self.reads_at[value]
         return reads[-1] if reads else self.position[value]
 
     def is_always_there(self, value: HloInstruction) -> bool:
-        """Return whether ``value`` is an input that is never overwritten.
+        """Return whether ``value`` is an input that is never overwritten, and so can be read at any position.
 
-        A loop's state is not: its memory is that of the initial values.
+        Results of loops and conditionals are not: a loop's state has the memory of its initial values.
         """
         if value.opcode in (Opcode.WHILE, Opcode.CONDITIONAL) or value in self._overwritten:
             return False
         return not self.model.size[value]
 
     def is_replaceable(self, value: HloInstruction) -> bool:
-        """Return whether all readers can read another instruction instead, directly or through views."""
+        """Return whether all readers of ``value`` could read another instruction instead, directly or through views."""
         if value not in self._replaceable:
             self._replaceable[value] = self._may_move(value)
         return self._replaceable[value]
@@ -69,13 +70,18 @@ class LiveRanges:
 
     @cached_property
     def gaps(self) -> Gaps:
+        """Return the gaps of all values."""
         return Gaps(self)
 
 
 class Gaps:
-    """Intervals ``start < n < end`` in which a value is live, but neither written nor read."""
+    """Gaps of live ranges: positions ``start < n < end`` between two accesses, at which a value is only kept.
+
+    Gap n belongs to ``values[n]``, with ``starts[n]``, ``ends[n]`` and ``sizes[n]`` (bytes).
+    """
 
     def __init__(self, live_ranges: LiveRanges) -> None:
+        """Collect the gaps of all values of ``live_ranges`` that occupy memory and are read."""
         self._live_ranges = live_ranges
         starts, ends, sizes = [], [], []
         self.values: list[HloInstruction] = []
@@ -94,7 +100,10 @@ class Gaps:
         self.starts, self.ends, self.sizes = (np.array(x, np.int64) for x in (starts, ends, sizes))
 
     def across(self, position: int, most: int) -> list[int]:
-        """Return numbers of replaceable values' gaps around ``position``: ``most`` at most, the largest first."""
+        """Return the numbers of at most ``most`` gaps around ``position``, by descending size.
+
+        The values of these gaps are replaceable.
+        """
         around = np.flatnonzero((self.starts < position) & (self.ends > position))
         found: list[int] = []
         for number in around[np.argsort(-self.sizes[around], kind="stable")].tolist():

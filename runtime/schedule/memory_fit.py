@@ -1,12 +1,13 @@
-"""Make a scheduled module fit a memory limit that buffer assignment confirms: recompute values, or compute them in
-pieces so that large intermediate values never exist entirely.
+"""Rematerialization of a scheduled module until it fits a memory limit, which buffer assignment confirms.
 
-Two roads are tried, with pieces and without. If both reach the limit, the one that repeats less work wins. The stages
-of a road do not depend on the limit: each stage lowers the peak by the same part, and the first stage that fits is
-taken. Therefore a limit that another attempt has reached can be met, and a lower one goes further on the same way.
+Values are recomputed, or computed in pieces so that large intermediate values never exist entirely. Two roads
+(sequences of limits on what may be repeated) are tried, with pieces and without. If both reach the memory limit, the
+one that repeats less work wins. The stages of a road do not depend on the memory limit: each stage lowers the peak by
+the same fraction of the initial peak, and the first stage that fits is taken. A lower limit therefore continues from
+the stage of a higher one.
 
-Collectives are repeated only if nothing else lowers the peak any more (for example weights that are gathered again for
-the backward pass): that is the second half of a road.
+The second half of a road also repeats collectives, such as the all-gather of weights for the backward pass. It begins
+when nothing else lowers the peak.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from spmd.hlo import HloComputation, HloModule
 from spmd.hlo.clone import clone_module
 from spmd.lazy_dataclass import dataclass
 
-#: Each stage lowers the peak by this part of the initial peak.
+#: Each stage lowers the peak by this fraction of the initial peak.
 STAGE_SHARE = 1 / 32
 MOST_LINKS = 24
-#: Limits on what may be repeated, tried in this order.
+#: Limits on the work that may be repeated, which apply one after another.
 Road: TypeAlias = tuple[Limits, ...]
 REPEATING: Road = (
     Limits(only_cheap=False, most_links=MOST_LINKS),
@@ -42,10 +43,10 @@ SPLITTING: Road = tuple(replace(way, splits=True) for way in REPEATING)
 def fit_memory(
     module: HloModule, limit: int, roads: Sequence[Road] = (REPEATING, SPLITTING)
 ) -> None:
-    """Repeat and split work in a SCHEDULED module until a device needs ``limit`` bytes at most.
+    """Repeat and split work in a SCHEDULED module until a device needs at most ``limit`` bytes.
 
-    If the limit cannot be reached, the module gets the least memory that was found. Modules that the runtime cannot
-    lower stay unchanged.
+    If no road reaches the limit, the module becomes the one of least memory that was found. A module that the runtime
+    cannot lower stays unchanged.
     """
     if op_facts(module) is None:
         return
@@ -64,23 +65,23 @@ def fit_memory(
 
 @dataclass(frozen=True)
 class _Attempt:
-    """Copy of the module at the end of a road, and the bytes that a device needs for it."""
+    """Copy of the module at some stage of a road, and the bytes that a device needs for it."""
 
     module: HloModule
     bytes: int
 
     @property
     def weight(self) -> float:
-        """The work of the module, in flops."""
+        """Return the work of the module as one number, in flops, with bytes converted to flops."""
         cost = module_cost(self.module)
         wire = RecomputeCost(0.0, BYTES_PER_BYTE_SENT * cost.wire_bytes)
         return (RecomputeCost.of(cost.work) + wire).weight
 
 
 def _go(module: HloModule, limit: int, road: Road) -> _Attempt:
-    """Go to the first stage that needs ``limit`` at most, else to the one whose values need least.
+    """Return the first stage of ``road`` that needs at most ``limit`` bytes, else the one with the least lower bound.
 
-    Offsets are assigned only if the lower bound fits, because that takes most of the time.
+    Offsets are assigned only if the lower bound fits the limit, because the assignment takes most of the time.
     """
     copy = clone_module(module)
     stage = best = 0
@@ -92,7 +93,7 @@ def _go(module: HloModule, limit: int, road: Road) -> _Attempt:
         if needed < least:
             best, least = stage, needed
     if best < stage:
-        # Stages are the same for every copy of a module.
+        # The stages are equal for every copy of a module.
         copy = clone_module(module)
         for _ in islice(_stages(copy, road), best):
             pass
@@ -100,7 +101,7 @@ def _go(module: HloModule, limit: int, road: Road) -> _Attempt:
 
 
 def _stages(module: HloModule, road: Road) -> Iterator[int]:
-    """Lower the peak stage by stage. Yields the model's peak after each stage that lowered it."""
+    """Lower the peak of ``module`` stage by stage. Yields the model's peak in bytes after each stage that lowers it."""
     for way in road:
         fitter = _Fitter(module, way)
         first = goal = fitter.peak
@@ -116,7 +117,7 @@ def _stages(module: HloModule, road: Road) -> Iterator[int]:
 
 @dataclass
 class _Fitter:
-    """Rematerializers of a module's computations, which remember their copies from stage to stage."""
+    """Rematerializers of a module's computations. They are kept from stage to stage, since they know their copies."""
 
     module: HloModule
     limits: Limits
@@ -130,13 +131,14 @@ class _Fitter:
 
     @property
     def peak(self) -> int:
+        """Return the peak of the entry computation in bytes, by the memory model."""
         return self._models.peaks[self.module.entry]
 
     def lower(self, computation: HloComputation, goal: int) -> bool:
-        """Lower the peak of ``computation`` to ``goal`` bytes. Returns whether that was reached.
+        """Lower the peak of ``computation`` to ``goal`` bytes. Returns whether it reached the goal.
 
-        A callee that runs at the peak must reduce its own memory by the same factor as the caller. Values that are live
-        meanwhile must give the rest.
+        A callee that runs while more than ``goal`` bytes are live lowers its own peak first, by at most the factor by
+        which the caller exceeds the goal. Values that are live in the caller meanwhile are lowered afterwards.
         """
         model = self._models.of(computation)
         needs = model.needs(computation.instructions)
@@ -154,6 +156,7 @@ class _Fitter:
         return one.peak <= goal
 
     def _rematerializer(self, computation: HloComputation) -> Rematerializer:
+        """Return the rematerializer of ``computation``, which is created at the first call."""
         if computation not in self._ones:
             make_model = partial(self._models.of, computation)
             self._ones[computation] = Rematerializer(

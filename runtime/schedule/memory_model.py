@@ -1,7 +1,8 @@
-"""Coarse memory model of an instruction order, computed in linear time; the scheduler compares orders by it.
+"""Coarse memory model of an instruction order, which is computed in linear time. The scheduler compares orders by it.
 
-Buffers are per instruction, not per leaf. Views cost nothing and keep their source alive. A result that may overwrite a
-dying operand of its size costs nothing either. Buffer assignment computes the exact figure later.
+Each instruction has one buffer, even if its result has several leaves. Views cost nothing and keep their source alive.
+A result that may overwrite an operand of its size at the operand's last read costs nothing either. Buffer assignment
+computes the exact figure later.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ _FREE = frozenset(
 )
 
 
-#: (parameter number, tuple index) of an input array. The index is () for a parameter that is an
-#: array.
+#: (parameter number, tuple index) of an input array. The index is () for a parameter that is an array.
 InputIndex: TypeAlias = tuple[int, ShapeIndex]
 
 
 @dataclass
 class MemoryModel:
-    """Facts about one computation that hold for every order.
+    """Memory model of one computation, for any order of its instructions.
 
-    inner[i]: bytes that the computations called by instruction i need while it runs.
-    facts: step facts of buffer assignment, if they are known.
-    returns: result leaf (index into the root tuple) -> the input whose buffer it should end in, as for loop state and
-        donated parameters.
-    sources[i]: the instructions whose buffers ``i`` shows (itself if it writes a buffer or is an input array).
-        size[i]: bytes it writes. reads[i]: sources it reads. readers[i]: number of instructions that read i.
-    overwrites[i]: the source that i's result should overwrite, according to ``returns``.
+    inner[i]: bytes that the computations called by instruction i need while i runs.
+    facts: facts of buffer assignment, if they are known.
+    returns: for a result leaf (index into the root tuple), the input in whose buffer the leaf should be written, as for
+        loop state and donated parameters.
+    sources[i]: the instructions whose buffers hold the result of i: i itself if it writes a buffer or is an input
+        array, others if i is a view.
+    size[i]: bytes that i writes. reads[i]: sources that i reads. readers[i]: number of instructions that read i.
+    overwrites[i]: the source that the result of i should overwrite, according to ``returns``.
     """
 
     computation: HloComputation
@@ -65,7 +66,7 @@ class MemoryModel:
         self.rebuild()
 
     def rebuild(self, without: Collection[HloInstruction] = ()) -> None:
-        """Rebuild the model from the current computation, except for the unread instructions ``without``."""
+        """Rebuild the model from the present computation, without the unread instructions ``without``."""
         for table in (
             self.sources,
             self.size,
@@ -87,7 +88,7 @@ class MemoryModel:
             self._add_return(index, input_index)
 
     def add(self, instruction: HloInstruction) -> None:
-        """Add an instruction. Its operands must have been added."""
+        """Add an instruction to the model. Its operands must have been added before."""
         input_index = _input_index_of(instruction)
         if input_index is not None:
             self.sources[instruction] = (self._inputs.setdefault(input_index, instruction),)
@@ -113,13 +114,16 @@ class MemoryModel:
         self._read(instruction, shown)
 
     def drop(self, instruction: HloInstruction) -> None:
-        """Remove an instruction that has no readers left."""
+        """Remove an instruction without readers from the model."""
         self._unread(instruction)
         del self.sources[instruction], self.size[instruction], self.reads[instruction]
         self.readers.pop(instruction, None)
 
     def reread(self, instruction: HloInstruction) -> None:
-        """Update ``instruction``, whose operands have changed. Its done reads the same sources."""
+        """Update the model after a change of the operands of ``instruction``.
+
+        The done of an asynchronous operation, and all users if the sources of the instruction change, are updated, too.
+        """
         shown = self.sources[instruction]
         self._unread(instruction)
         self.add(instruction)
@@ -149,9 +153,9 @@ class MemoryModel:
             self.overwrites[written[0]] = target
 
     def waits(self) -> dict[HloInstruction, list[HloInstruction]]:
-        """Return instructions that should precede another, so that its result can overwrite an input they read.
+        """Return, for instructions that should overwrite an input, the readers of the input, which should precede them.
 
-        Only results that only the root uses wait, and they do not wait for one another, so there are no cycles.
+        Only instructions that the root alone uses wait, and they do not wait for one another, so there are no cycles.
         """
         root = self.computation.root
         last = {
@@ -170,7 +174,7 @@ class MemoryModel:
         return waiting
 
     def may_replace(self, instruction: HloInstruction) -> tuple[HloInstruction, ...]:
-        """Return the operands that ``instruction`` may overwrite if they die with it."""
+        """Return the operands that the result of ``instruction`` may overwrite if no later instruction reads them."""
         if instruction not in self._over:
             in_place = self.facts.in_place
             if instruction not in in_place:
@@ -191,7 +195,10 @@ class MemoryModel:
         return self.facts.is_view(instruction)
 
     def while_running(self, instruction: HloInstruction) -> int:
-        """Return the bytes needed in addition to operands and result: callees, scratch, operands in another layout."""
+        """Return the bytes that ``instruction`` needs while it runs, in addition to its operands and result.
+
+        They are those of called computations, scratch, and copies of operands in another layout.
+        """
         return self.inner.get(instruction, 0) + self.facts.extra.get(instruction, 0)
 
     def peak(self, order: Sequence[HloInstruction]) -> int:
@@ -223,6 +230,7 @@ class MemoryModel:
 
 
 def _written_bytes(instruction: HloInstruction) -> int:
+    """Return the bytes of device memory that ``instruction`` writes; for a start of a pair, those of its result."""
     if instruction.opcode in PAIRED_STARTS:
         return subshape(instruction.shape, (1,)).byte_size
     shape = instruction.shape
@@ -232,7 +240,7 @@ def _written_bytes(instruction: HloInstruction) -> int:
 
 
 def _shown(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
-    """Return the operands whose buffers a view or name shows; for an element of a tuple, that operand alone."""
+    """Return the operands whose buffers a view may refer to. A get-tuple-element of a tuple refers to one operand."""
     if instruction.opcode is not Opcode.GET_TUPLE_ELEMENT:
         return instruction.operands
     index = instruction.attrs_as(TupleIndexAttrs).index
@@ -243,7 +251,7 @@ def _shown(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
 
 
 def _input_index_of(instruction: HloInstruction) -> InputIndex | None:
-    """Return the input that ``instruction`` represents, if it is one."""
+    """Return the index of the input array that ``instruction`` is; None if it is no input array."""
     if instruction.opcode is Opcode.PARAMETER and isinstance(instruction.shape, ArrayShape):
         return instruction.attrs_as(ParameterAttrs).number, ()
     if instruction.opcode is Opcode.GET_TUPLE_ELEMENT:

@@ -1,8 +1,8 @@
-"""Memory scheduler: makes several orders of each computation and chooses the best one by simulated peak memory.
+"""Memory scheduler: it computes several orders of each computation and chooses one by its simulated peak memory.
 
-As in XLA's memory scheduler, several heuristics make an order each (orders.py) and the peak of each is simulated; one
-of the smallest wins. Then work is recomputed if that lowers the peak. Every heuristic is linear or n log n. All devices
-run one program in one order, so collectives match for any order.
+As in XLA's memory scheduler, each of several heuristics computes an order (orders.py), and the peak of each order is
+simulated; one of the smallest peaks wins. Then work is recomputed if that lowers the peak. Every heuristic takes linear
+or n log n time. All devices run the same program in the same order, so collectives match in any order.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from runtime.schedule.rematerialize import Budget, Rematerializer
 from spmd.analysis.cost import module_cost
 from spmd.hlo import HloComputation, HloModule, Stage
 
-#: Peaks up to this factor above the least count as equal to it.
+#: Peaks of at most this multiple of the least peak count as equal to it.
 NEARLY = 1.03
-#: Work may be repeated in a computation if the total while it runs is at least HOT of the maximum,
-#: and its own peak is at least OWN_SHARE of the maximum.
+#: Work may be repeated in a computation if the bytes that are live while it runs, including those of its callers, are
+#: at least HOT of the maximum, and its own peak is at least OWN_SHARE of the maximum.
 HOT, OWN_SHARE = 0.5, 1 / 16
-#: A round frees about this part of a peak; rounds end when the peak no longer falls.
+#: Each round tries to free this fraction of the peak. Rounds end when the peak no longer falls.
 ROUND_SHARE = 1 / 30
 MAX_ROUNDS = 8
 
 
 def schedule_for_memory(module: HloModule, budget: Budget | None = None) -> None:
-    """Order every computation that the entry reaches, callees first, so that the needs of callees are known. Then
-    repeat cheap work if that lowers a peak, within ``budget`` (default: a small part of the module's work).
+    """Order every computation that the entry reaches, then repeat cheap work if that lowers a peak.
+
+    Callees are ordered before their callers, so that their peaks are known. budget: work that may be repeated, by
+    default a small part of the module's work.
     """
     stand_in_order(module)
     models = ModuleModel(module, op_facts(module) or OpFacts())
@@ -42,7 +44,7 @@ def schedule_for_memory(module: HloModule, budget: Budget | None = None) -> None
 
 
 def stand_in_order(module: HloModule) -> None:
-    """Make the stored order of every computation topological, and set the stage to SCHEDULED."""
+    """Make the present order of every computation topological, and set the module's stage to SCHEDULED."""
     for computation in module.computations_post_order():
         model = MemoryModel(computation, {})
         computation.set_order(as_it_stands(model, followed(model)))
@@ -50,9 +52,11 @@ def stand_in_order(module: HloModule) -> None:
 
 
 def best_order(model: MemoryModel) -> tuple[Order, int]:
-    """Return an order and its peak: the one with the smallest area, in tenths, among those of nearly the least peak.
+    """Return the best of several orders, and its peak in bytes.
 
-    Values that are live for a shorter time leave less to recompute around the peak.
+    Among the orders of nearly the least peak, it is the one with the smallest area, the sum of live bytes over all
+    positions, in steps of a tenth of the smallest area; among equal ones, the one with the least peak. Values that are
+    live for a shorter time leave less to recompute around the peak.
     """
     orders = list(candidate_orders(model, followed(model)).values())
     needs = [model.needs(order) for order in orders]
@@ -67,7 +71,7 @@ def best_order(model: MemoryModel) -> tuple[Order, int]:
 
 
 def repeat_where_hot(models: ModuleModel, budget: Budget) -> None:
-    """Repeat cheap work in the computations that need most memory. All computations must have peaks."""
+    """Repeat cheap work within ``budget`` in the computations that need most memory. All must have peaks."""
     at_peak = hot(models)
     for computation in models.computations:
         if computation in at_peak:
@@ -78,7 +82,7 @@ def repeat_where_hot(models: ModuleModel, budget: Budget) -> None:
 
 
 def hot(models: ModuleModel) -> frozenset[HloComputation]:
-    """Return the computations that determine the maximum number of live bytes."""
+    """Return the computations in which repeated work may lower the maximum of live bytes (HOT, OWN_SHARE)."""
     totals = models.totals()
     most = max(totals.values())
     return frozenset(
@@ -89,6 +93,7 @@ def hot(models: ModuleModel) -> frozenset[HloComputation]:
 
 
 def repeat_cheap(one: Rematerializer) -> None:
+    """Lower the peak of a computation in rounds, as long as it falls and for at most ``MAX_ROUNDS`` rounds."""
     for _ in range(MAX_ROUNDS):
         peak = one.peak
         one.lower(int(peak * (1 - ROUND_SHARE)))
@@ -97,7 +102,9 @@ def repeat_cheap(one: Rematerializer) -> None:
 
 
 def followed(model: MemoryModel) -> Before:
-    """Return predecessors of each instruction: operands, control predecessors, readers of what it overwrites."""
+    """Return the predecessors of each instruction: operands, control predecessors, and readers of an input that it
+    overwrites.
+    """
     waits = model.waits()
     return {
         i: list(dict.fromkeys((*i.operands, *i.control_predecessors, *waits.get(i, ()))))

@@ -1,4 +1,4 @@
-"""Memory models of a module's computations, callees first: a caller needs the memory of its callees while they run."""
+"""Memory models of a module's computations. A caller needs the memory of its callees while they run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from spmd.shape import ShapeIndex, leaves
 
 @dataclass
 class ModuleModel:
-    """Memory models of a module. peaks[c]: bytes that c needs in its order, without inputs; the scheduler sets it."""
+    """Memory models of the computations of a module.
+
+    peaks[c]: bytes that computation c needs in its order, without its inputs. The scheduler and ``simulate`` set it.
+    """
 
     module: HloModule
     facts: OpFacts = field(default_factory=OpFacts)
     peaks: dict[HloComputation, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        #: Callees first. Computations that reducers and fusions call are left out: they are not
-        #: scheduled.
+        #: Scheduled computations, callees first. Those that reducers and fusions call are left out.
         self.computations = running_computations(self.module)
         callers = [x for c in self.computations for x in c.with_opcode(*CALLERS)]
         self._bodies = {i.while_body: None for i in callers if i.opcode is Opcode.WHILE}
@@ -34,7 +36,10 @@ class ModuleModel:
         self._models: dict[HloComputation, MemoryModel] = {}
 
     def of(self, computation: HloComputation) -> MemoryModel:
-        """Return the one model of ``computation``, which edits must update. Its callees must have peaks."""
+        """Return the model of ``computation``. Its callees must have peaks.
+
+        There is one model for each computation, which edits of the computation must update.
+        """
         if computation not in self._models:
             returns = self._returns(computation)
             self._models[computation] = MemoryModel(computation, {}, returns, self.facts)
@@ -44,12 +49,15 @@ class ModuleModel:
         return model
 
     def simulate(self) -> None:
-        """Compute the peaks of all computations in their current order."""
+        """Compute the peaks of all computations in their present order."""
         for computation in self.computations:
             self.peaks[computation] = self.of(computation).peak(computation.instructions)
 
     def totals(self) -> dict[HloComputation, int]:
-        """Return the bytes of each computation plus those that its callers hold meanwhile. All must have peaks."""
+        """Return, for each computation, its peak plus the bytes that are live in its callers while it runs.
+
+        All computations must have peaks.
+        """
         totals = {self.module.entry: self.peaks[self.module.entry]}
         for computation in reversed(self.computations):
             order, model = computation.instructions, self.of(computation)
@@ -61,7 +69,10 @@ class ModuleModel:
         return totals
 
     def _returns(self, computation: HloComputation) -> dict[ShapeIndex, InputIndex]:
-        """Return the results that should end in an input's memory: aliased outputs, and results of a loop body."""
+        """Return the results that should be written in an input's buffer, with the input.
+
+        They are the aliased outputs of the entry, and the results of a loop body.
+        """
         if computation is self.module.entry:
             return {
                 alias.output_index: (alias.parameter, alias.parameter_index)

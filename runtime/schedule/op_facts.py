@@ -1,4 +1,4 @@
-"""Facts of buffer assignment that do not depend on the order: scratch, operand copies, views that are copies."""
+"""Facts of buffer assignment that do not depend on the order: scratch, copies of operands, views that are copies."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass
 class OpFacts:
-    """ScheduledOp facts of a module. They are empty if the runtime cannot lower it.
+    """Facts about the instructions of a module. They are empty if the runtime cannot lower the module.
 
-    extra[i]: bytes that i needs in addition to its operands and its result while it runs: scratch, relayouted operands.
-    in_place[i]: operands that i may overwrite; computed on demand.
-    written: view instructions that strides cannot express; they write arrays of their own.
+    extra[i]: bytes that instruction i needs while it runs, in addition to its operands and its result: scratch, and
+    operands that are copied to another layout.
+    in_place[i]: numbers of the operands that i may overwrite; the memory model computes them on demand.
+    written: view instructions that strides cannot express, which therefore write arrays of their own.
     """
 
     extra: dict[HloInstruction, int] = field(default_factory=dict)
@@ -26,6 +27,7 @@ class OpFacts:
 
     @staticmethod
     def of(program: Program) -> OpFacts:
+        """Return the facts of a linearized program."""
         facts = OpFacts()
         copied: dict[HloInstruction, int] = {}
         for op in all_ops(program.entry):
@@ -36,12 +38,12 @@ class OpFacts:
             if is_view(instruction):
                 facts.written[instruction] = None
             facts._note(instruction, copied.pop(instruction, 0) + sum(s.size for s in op.scratch))
-        # Copies at the end of a loop or of the program follow their instruction's op.
+        # Copies at the end of a loop or of the program come after the op of their instruction.
         facts._note_all(copied.items())
         return facts
 
     def _note(self, instruction: HloInstruction, size: int) -> None:
-        """Record the largest ``size``. A computation that is called twice has its ops twice."""
+        """Record ``size`` if it is the largest of ``instruction``, whose computation may be called several times."""
         if size > self.extra.get(instruction, 0):
             self.extra[instruction] = size
 
@@ -50,10 +52,11 @@ class OpFacts:
             self._note(instruction, size)
 
     def is_view(self, instruction: HloInstruction) -> bool:
+        """Return whether the result of ``instruction`` is a view of its operand's memory."""
         return is_view(instruction) and instruction not in self.written
 
     def like(self, copy: HloInstruction, original: HloInstruction, pieces: int = 1) -> None:
-        """Give ``copy`` the facts of ``original``; it computes the same, or one of ``pieces`` equal pieces of it."""
+        """Give ``copy``, which computes ``original`` or one of ``pieces`` equal pieces of it, its facts."""
         if original in self.extra:
             self.extra[copy] = self.extra[original] // pieces
         if original in self.written:
@@ -62,7 +65,7 @@ class OpFacts:
             self.in_place[copy] = self.in_place[original]
 
     def on(self, module: HloModule) -> OpFacts:
-        """Return the facts for a copy of the module, whose instructions have the same names."""
+        """Return the facts for ``module``, a copy of the module of these facts. Instructions are matched by name."""
         named = {instruction.name: instruction for instruction in module.all_instructions()}
         return OpFacts(
             {named[i.name]: size for i, size in self.extra.items()},

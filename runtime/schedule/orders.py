@@ -1,4 +1,4 @@
-"""Heuristics that order a computation's instructions so that few bytes are live."""
+"""Heuristics that order the instructions of a computation so that few bytes are live at a time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ Before: TypeAlias = dict[HloInstruction, list[HloInstruction]]
 
 
 def as_it_stands(model: MemoryModel, before: Before) -> Order:
-    """Return the stored order, made topological."""
+    """Return the computation's present order, made topological: predecessors are moved forward where necessary."""
     return post_order(model.computation.instructions, lambda i: before[i])
 
 
 def depth_first(model: MemoryModel, before: Before) -> Order:
-    """Order operands before users; the subtree with most need first (Sethi and Ullman's order for expressions)."""
+    """Return a depth-first order in which the operand that needs most memory beyond its result comes first.
+
+    It is the order of R. Sethi and J. D. Ullman, The generation of optimal code for arithmetic expressions, J. ACM 17
+    (1970).
+    """
     needs: dict[HloInstruction, int] = {}
     live_after: dict[HloInstruction, int] = {}
 
@@ -34,7 +38,7 @@ def depth_first(model: MemoryModel, before: Before) -> Order:
             live += live_after[operand]
         size = model.size[instruction]
         needs[instruction] = max(need, live + size + model.while_running(instruction))
-        # A view holds what its operand holds.
+        # A view keeps the memory of its operand live.
         live_after[instruction] = size if model.reads[instruction] or size else live
     return post_order((model.computation.root, *model.computation.instructions), by_need)
 
@@ -42,7 +46,7 @@ def depth_first(model: MemoryModel, before: Before) -> Order:
 def post_order(
     starts: Sequence[HloInstruction], before: Callable[[HloInstruction], list[HloInstruction]]
 ) -> Order:
-    """Traverse depth first from each start; all predecessors of an instruction precede it."""
+    """Return the instructions that are reached from ``starts``, depth first, with predecessors before successors."""
     done: dict[HloInstruction, None] = {}
     for start in starts:
         stack = [(start, False)]
@@ -59,7 +63,10 @@ def post_order(
 
 
 def list_schedule(model: MemoryModel, before: Before, tie_order: Order) -> Order:
-    """Schedule the ready instruction that frees most bytes; among equals, the earliest in ``tie_order``."""
+    """Return the order of a list scheduler, which always takes the ready instruction that frees most bytes.
+
+    Among instructions that free equally many bytes, it takes the earliest in ``tie_order``.
+    """
     rank = {i: n for n, i in enumerate(tie_order)}
     missing = {instruction: len(before[instruction]) for instruction in rank}
     after: dict[HloInstruction, list[HloInstruction]] = {instruction: [] for instruction in rank}
@@ -105,10 +112,11 @@ def list_schedule(model: MemoryModel, before: Before, tie_order: Order) -> Order
 
 
 def backward_list_schedule(model: MemoryModel, before: Before, tie_order: Order) -> Order:
-    """Schedule from the end: among instructions with all successors placed, take the one that leaves least alive.
+    """Return the order of a list scheduler that proceeds from the end to the begin of the order.
 
-    Backwards, an instruction ends the life of its result and begins that of its operands. Among equals, take the latest
-    in ``tie_order``.
+    Among the instructions whose successors are all placed, it takes the one that leaves the fewest bytes live. In this
+    direction an instruction ends the live range of its result and begins those of its operands. Among equals it takes
+    the latest in ``tie_order``.
     """
     by_rank = list(tie_order)
     rank = {i: n for n, i in enumerate(tie_order)}
@@ -155,10 +163,10 @@ def backward_list_schedule(model: MemoryModel, before: Before, tie_order: Order)
 
 
 def postponed(model: MemoryModel, before: Before, order: Order) -> Order:
-    """Delay instructions of ``order`` that hold more bytes than they free until a successor is due.
+    """Return ``order`` with instructions that write more bytes than they free postponed until a successor is due.
 
-    Instructions that free bytes keep their positions. So a value made early for a late reader is made late, and a value
-    whose operands die is made as soon as possible.
+    Instructions that free bytes keep their positions. Thus a value with a late reader is computed late, and a value
+    whose computation is the last read of its operands is computed as early as possible.
     """
     position = {instruction: n for n, instruction in enumerate(order)}
     last_reader = {source: i for i in order for source in model.reads[i]}
@@ -176,11 +184,11 @@ def postponed(model: MemoryModel, before: Before, order: Order) -> Order:
 
 
 def spliced(orders: Sequence[Order], needs: Sequence[Sequence[int]]) -> Order:
-    """Combine the order of least peak, up to its peak, with the order of least area after it.
+    """Combine the order of least peak, up to its peak, with the order of least area after that.
 
-    ``needs``: bytes that are live at each position of each order. Orders of equal peak may differ by half in their area
-    if large values live long. A small area leaves room for rematerialization, and for temporaries in outputs that are
-    not written yet.
+    needs: live bytes at each position of each order, whose sum is the order's area. Orders of equal peak may differ by
+    half in their area if large values are live for long. A small area leaves room for rematerialization, and for
+    temporaries in the memory of outputs that are not written yet.
     """
     areas = [sum(live) for live in needs]
     low = min(range(len(orders)), key=lambda k: (max(needs[k], default=0), areas[k], k))
@@ -192,7 +200,7 @@ def spliced(orders: Sequence[Order], needs: Sequence[Sequence[int]]) -> Order:
 
 
 def candidate_orders(model: MemoryModel, before: Before) -> dict[str, Order]:
-    """Return the orders by the names of the heuristics that made them; the stored order comes first."""
+    """Return an order for each heuristic, by the heuristic's name. The computation's present order comes first."""
     stands = as_it_stands(model, before)
     depth = depth_first(model, before)
     ready = list_schedule(model, before, stands)

@@ -1,9 +1,9 @@
-"""Search for the instructions to recompute for the late readers of a value, from values that are live there.
+"""Search for chains of instructions to recompute for the late readers of a value, from values that are live there.
 
-x2 = x*x           x2 = x*x                  from the early reader f to the late reader g, x2 is live for g alone;
-y  = f(x2)         y  = f(x2)                x is live anyway, so that a second x*x before g frees x2's bytes in
-...peak...    =>   ...peak...                between. If x is not live either, x is recomputed too, and so on: a
-z  = g(x2, x)      x2' = x*x                 chain.
+x2 = x*x           x2 = x*x                  Between the early reader f and the late reader g, x2 is live for g alone.
+y  = f(x2)         y  = f(x2)                Since x is live anyway, a second x*x before g frees the bytes of x2 in
+...peak...    =>   ...peak...                between. If x is not live either, x is also recomputed, and so on: the
+z  = g(x2, x)      x2' = x*x                 recomputed instructions form a chain.
                    z  = g(x2', x)
 """
 
@@ -18,17 +18,18 @@ from spmd.hlo import HloInstruction
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 
-#: The live range of a value this many times smaller than the freed one may be extended.
+#: The live range of a value may be extended if the value is at least this many times smaller than the freed value.
 SMALL = 8
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """Recomputation of ``chain`` (in this order) at position ``end``; ``value`` is the last of the chain.
+    """Recomputation of ``value`` at position ``end``, which frees its memory between ``start`` and ``end``.
 
-    The readers of ``value`` from ``end`` on read the copy. If the chain is empty, they read ``instead[value]``. The
-    chain reads ``instead[s]``, a copy made by an earlier round, in place of source s, if there is one.
-    extended: members whose live ranges are extended, with their earlier ends. freed: bytes at the queried position.
+    chain: instructions to recompute, in this order; the last one is ``value``. Readers of ``value`` from ``end`` on
+    read the copy; if the chain is empty, they read ``instead[value]``. instead: for a source that the chain reads, an
+    equal value that is read in its place. extended: values whose live ranges are extended to ``end``, with their
+    present ends. cost: repeated work. freed: bytes that are freed at the queried position.
     """
 
     value: HloInstruction
@@ -43,9 +44,10 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on recomputation: only elementwise arithmetic, or all that has a cost; length of one chain.
+    """Limits on recomputation.
 
-    splits: regions may be computed in pieces.
+    only_cheap: only elementwise arithmetic may be repeated. most_links: largest length of a chain. collectives:
+    collectives may be repeated. splits: regions may be computed in pieces.
     """
 
     only_cheap: bool = True
@@ -54,6 +56,7 @@ class Limits:
     splits: bool = False
 
     def cost(self, instruction: HloInstruction) -> RecomputeCost | None:
+        """Return the cost of recomputing ``instruction``; None if these limits do not allow it."""
         if self.only_cheap and not is_cheap(instruction):
             return None
         return recompute_cost(instruction, collectives=self.collectives)
@@ -61,7 +64,7 @@ class Limits:
 
 @dataclass
 class Copies:
-    """Classes of instructions that compute the same: an original and its copies, over all rounds."""
+    """Classes of instructions with equal results: an original and the copies that all rounds have made of it."""
 
     limits: Limits
     original: dict[HloInstruction, HloInstruction] = field(default_factory=dict)
@@ -69,18 +72,20 @@ class Copies:
     _costs: dict[HloInstruction, RecomputeCost | None] = field(default_factory=dict)
 
     def add(self, copy: HloInstruction, of: HloInstruction) -> None:
+        """Add ``copy`` to the class of the instruction ``of``."""
         original = self.original.get(of, of)
         self.original[copy] = original
         self._copies.setdefault(original, [original]).append(copy)
 
     def equal_instructions(self, instruction: HloInstruction) -> Iterator[HloInstruction]:
-        """Yield the members of the class that are still in the computation."""
+        """Yield the members of the class of ``instruction`` that are still in the computation."""
         original = self.original.get(instruction, instruction)
         for one in self._copies.get(original, (original,)):
             if one.parent is not None:
                 yield one
 
     def cost(self, instruction: HloInstruction) -> RecomputeCost | None:
+        """Return ``Limits.cost`` of ``instruction``, which is cached for its class."""
         original = self.original.get(instruction, instruction)
         if original not in self._costs:
             self._costs[original] = self.limits.cost(instruction)
@@ -89,25 +94,26 @@ class Copies:
 
 @dataclass
 class RecomputeSearch:
-    """Search for repeats in one order. Values that one repeat relies on are not moved by later ones.
+    """Search for repeats in one order. A value that one repeat reads is not freed by later repeats.
 
-    ``goal``: bytes that no position may exceed at which something is recomputed or a live range is extended.
+    goal: largest number of live bytes at positions where values are recomputed or live ranges are extended.
     """
 
     live_ranges: LiveRanges
     copies: Copies
     goal: int
-    #: Values freed in a gap, and values that others rely on.
+    #: Values that repeats free in a gap, and values that repeats read in place of others.
     _moved: dict[HloInstruction, None] = field(default_factory=dict)
     _relied_on: dict[HloInstruction, None] = field(default_factory=dict)
 
     def may_move(self, value: HloInstruction) -> bool:
+        """Return whether a repeat may free ``value``: no repeat frees or reads it yet."""
         return value not in self._moved and value not in self._relied_on
 
     def find(self, value: HloInstruction, start: int, end: int, top: int) -> Repeat | None:
-        """Return how to free ``value`` between ``start`` and ``end``, which enclose ``top``; None if it is impossible.
+        """Return a repeat that frees ``value`` between ``start`` and ``end``, which enclose ``top``; None if none can.
 
-        The chain grows from the value to those operands that are not available at ``end``.
+        The chain grows from the value to those operands that cannot be read at ``end``.
         """
         size = self.live_ranges.model.size[value]
         instead: dict[HloInstruction, HloInstruction] = {}
@@ -143,7 +149,7 @@ class RecomputeSearch:
         if freed <= 0 or not self._has_room(links, size, end):
             return None
         if self.live_ranges.position[value] == start:
-            # No instruction reads the value early: it is computed later, not again.
+            # No instruction reads the value before the gap, so it is computed later instead of twice.
             total = total if len(links) > 1 else RecomputeCost()
         return Repeat(value, start, end, links, instead, tuple(extended.items()), total, freed)
 
@@ -152,7 +158,8 @@ class RecomputeSearch:
     ) -> tuple[HloInstruction, int] | None:
         """Return a value that can be read at position ``at`` in place of ``wanted``, and the end of its live range.
 
-        If the end lies before ``at``, the live range is extended: that of a small value, or of any if there is room.
+        If the end is before ``at``, the live range must be extended; it is that of a value small relative to ``size``
+        bytes, or there is room for it. but: value that must not be returned. Returns None if there is no such value.
         """
         live_ranges = self.live_ranges
         if wanted is not but and live_ranges.is_always_there(wanted):
@@ -182,7 +189,10 @@ class RecomputeSearch:
         return one is wanted or self.live_ranges.is_replaceable(wanted)
 
     def _has_room(self, chain: tuple[HloInstruction, ...], counted: int, at: int) -> bool:
-        """Return whether the chain's values fit next to what is live at ``at``, less ``counted`` (the value itself)."""
+        """Return whether the chain can be computed before position ``at`` without exceeding the goal.
+
+        counted: bytes of the freed value, which the live bytes at ``at`` include.
+        """
         model = self.live_ranges.model
         left = dict.fromkeys(chain, 0)
         for link in chain:
@@ -206,7 +216,7 @@ class RecomputeSearch:
         return others + most <= self.goal
 
     def apply(self, repeat: Repeat) -> None:
-        """Update the live bytes with ``repeat``."""
+        """Update the live bytes for ``repeat``, and mark the values that it frees and reads."""
         live_ranges, size = self.live_ranges, self.live_ranges.model.size
         live_ranges.needs[repeat.start + 1 : repeat.end] -= size[repeat.value]
         for member, last in repeat.extended:

@@ -1,4 +1,4 @@
-"""Cost of recomputing an instruction, and the instructions that are never recomputed."""
+"""Cost of the recomputation of an instruction, and the instructions that are never recomputed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from spmd.lazy_dataclass import dataclass
 from spmd.ops import OpCost, definition
 from spmd.shape import ArrayShape
 
-#: Memory traffic that takes as long as one byte from another device.
+#: Bytes of memory traffic that take as long as one byte from another device.
 BYTES_PER_BYTE_SENT = 16.0
 
-#: Arrays that no instruction computes, loops and calls (their work is unbounded here), library
-#: calls.
+#: Opcodes that are never recomputed: inputs, generated arrays, loops and calls, whose work is not bounded here, and
+#: library calls.
 _NEVER = frozenset(
     {
         Opcode.CALL,
@@ -36,7 +36,7 @@ _NEVER = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RecomputeCost:
-    """Work of one execution."""
+    """Work of one execution: floating-point operations, and bytes of memory traffic."""
 
     flops: float = 0.0
     bytes: float = 0.0
@@ -46,11 +46,12 @@ class RecomputeCost:
 
     @property
     def weight(self) -> float:
-        """The work in flops, as one number to compare by."""
+        """Return the work as one number, in flops, with bytes converted to flops."""
         return self.flops + OPERATIONS_PER_BYTE * self.bytes
 
     @staticmethod
     def of(work: OpCost) -> RecomputeCost:
+        """Return the cost of ``work``. A transcendental function counts as several flops."""
         flops = work.flops + OPERATIONS_PER_FUNCTION * work.transcendentals
         return RecomputeCost(flops, work.bytes_accessed)
 
@@ -58,9 +59,11 @@ class RecomputeCost:
 def recompute_cost(
     instruction: HloInstruction, *, collectives: bool = False
 ) -> RecomputeCost | None:
-    """Return the cost of recomputing ``instruction``, or None if it must not be recomputed: side effects, state of
-    random numbers, loops, library calls. Collectives need ``collectives``: all devices then repeat them at one
-    position, since they run one program.
+    """Return the cost of recomputing ``instruction``, or None if it must not be recomputed.
+
+    Instructions with side effects or control edges, generators of random numbers, loops and library calls must not be
+    recomputed. collectives: whether collectives may be; all devices then repeat a collective at the same position,
+    since they run the same program.
     """
     if instruction.opcode in _NEVER or not isinstance(instruction.shape, ArrayShape):
         return None
@@ -85,7 +88,10 @@ def recompute_cost(
 
 
 def is_cheap(instruction: HloInstruction) -> bool:
-    """Return whether ``instruction`` is elementwise arithmetic, which a fusing compiler repeats by default."""
+    """Return whether ``instruction`` is elementwise arithmetic without transcendental functions.
+
+    Fusion repeats such arithmetic as well.
+    """
     op = definition(instruction.opcode)
     if not op.elementwise or instruction.called_computations:
         return False

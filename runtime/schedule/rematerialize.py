@@ -1,9 +1,9 @@
-"""Rematerialization: recomputes values for late readers instead of keeping them through the peak.
+"""Rematerialization: recomputes values for late readers instead of keeping them live through the peak.
 
-Each round plans repeats on one order until the plan's peak is low enough, edits, and simulates again. A round that
-lowers nothing is undone, and its best repeat is tried alone. The repeats chosen are those that free most bytes at the
-peak for the work that they repeat. (XLA's HloRematerialization walks the schedule once and decides where memory is over
-the limit; planning on all positions at once lets repeats share what they compute.)
+Each round plans repeats on one order until the planned peak is low enough, edits the computation, and simulates it
+again. A round that does not lower the bytes above the goal is undone, and its best repeat is tried alone. The chosen
+repeats free most bytes at the peak per repeated work. (XLA's HloRematerialization traverses the schedule once, and
+decides at the positions where memory exceeds the limit. A plan over all positions lets repeats share their results.)
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from spmd.hlo import HloComputation, HloInstruction
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import OpCost
 
-#: Parts of the module's flops and of its memory traffic that may be repeated by default.
+#: Fractions of the module's flops and of its memory traffic that may be repeated by default.
 FLOPS_SHARE = 1 / 200
 BYTES_SHARE = 1 / 30
-#: Number of candidates for one decision, largest values first.
+#: Largest number of candidates for one decision. The largest values are considered.
 MOST_CANDIDATES = 48
-#: A repeat that frees this many bytes per unit of work is not compared with computing in pieces.
+#: A repeat that frees at least this many bytes per unit of work is preferred to any split without comparison.
 WORTH_MORE_THAN_SPLITS = 0.5
-#: Number of consecutive rounds that may be undone before a goal is given up.
+#: Number of consecutive rounds that may be undone. After one more the goal is given up.
 MOST_FAILURES = 6
 
 MakeModel = Callable[[], MemoryModel]
@@ -41,25 +41,33 @@ MakeModel = Callable[[], MemoryModel]
 
 @dataclass
 class Budget:
-    """Work that may still be repeated."""
+    """Work that may still be repeated: flops, and bytes of memory traffic."""
 
     flops: float = np.inf
     bytes: float = np.inf
 
     @staticmethod
     def of(work: OpCost) -> Budget:
+        """Return the default budget of a module with ``work``."""
         return Budget(work.flops * FLOPS_SHARE, work.bytes_accessed * BYTES_SHARE)
 
     def allows(self, cost: RecomputeCost) -> bool:
+        """Return whether work of ``cost`` may still be repeated."""
         return cost.flops <= self.flops and cost.bytes <= self.bytes
 
     def minus(self, cost: RecomputeCost) -> Budget:
+        """Return the budget that is left after work of ``cost`` has been repeated."""
         return Budget(self.flops - cost.flops, self.bytes - cost.bytes)
 
 
 @dataclass
 class Rematerializer:
-    """Rematerializer of one computation. ``peak``: bytes of the current order, by the model."""
+    """Rematerializer of one computation.
+
+    make_model: function that returns the memory model of the computation, with the present peaks of its callees.
+    facts: facts of buffer assignment, to which those of copies are added. peak: peak of the present order in bytes, by
+    the memory model.
+    """
 
     computation: HloComputation
     make_model: MakeModel
@@ -76,20 +84,21 @@ class Rematerializer:
         self.look()
 
     def look(self) -> None:
-        """Simulate the current order again because its callees may have changed."""
+        """Simulate the present order again. It must be called if callees may have changed."""
         self._live_on(self.make_model())
 
     @property
     def model(self) -> MemoryModel:
-        """The memory model, which follows every edit."""
+        """Return the memory model, which every edit updates."""
         return self._live_ranges.model
 
     def _live_on(self, model: MemoryModel) -> None:
+        """Compute live ranges and peak of the computation's present order with ``model``."""
         self._live_ranges = LiveRanges(model, self.computation.instructions)
         self.peak = int(self._live_ranges.needs.max(initial=0))
 
     def lower(self, goal: int) -> bool:
-        """Repeat and split work until at most ``goal`` bytes are live. Returns whether that was reached."""
+        """Repeat and split work until at most ``goal`` bytes are live. Returns whether it reached the goal."""
         failures = 0
         self._hopeless.clear()
         self._vain.clear()
@@ -114,7 +123,7 @@ class Rematerializer:
         return self.peak <= goal
 
     def _best_region(self) -> Region | None:
-        """Return the most valuable region at the peak; None if there is none or too many were tried."""
+        """Return the region at the peak that frees most bytes per work; None if there is none or many have failed."""
         if not self.limits.splits or len(self._vain) > MOST_FAILURES:
             return None
         found = self._regions.at(self._live_ranges, int(self._live_ranges.needs.argmax()))
@@ -125,7 +134,7 @@ class Rematerializer:
         )
 
     def _try_split(self, region: Region, goal: int) -> bool:
-        """Compute ``region`` in pieces; keep the edit if fewer bytes exceed ``goal``. Returns whether it was kept."""
+        """Compute ``region`` in pieces, and undo it unless fewer bytes exceed ``goal``. Returns whether it is kept."""
         before, live_ranges = _above(self._live_ranges, goal), self._live_ranges
         edit = SplitEdit(live_ranges, region)
         self._live_ranges = LiveRanges(live_ranges.model, edit.order)
@@ -142,7 +151,7 @@ class Rematerializer:
         return True
 
     def _plan(self, goal: int) -> list[Repeat]:
-        """Return repeats that together lower every position to ``goal``, or as far as one round allows."""
+        """Return repeats that together lower the bytes of every position to ``goal``, or as far as one round can."""
         search = RecomputeSearch(self._live_ranges, self._copies, goal)
         needs, gaps = self._live_ranges.needs.copy(), self._live_ranges.gaps
         budget = self.budget
@@ -171,7 +180,7 @@ class Rematerializer:
         return chosen
 
     def _try(self, repeats: Sequence[Repeat], goal: int) -> bool:
-        """Apply ``repeats``; keep the edit if fewer bytes exceed ``goal``. Returns whether it was kept."""
+        """Apply ``repeats``, and undo the edit unless fewer bytes exceed ``goal``. Returns whether it is kept."""
         before, peak, live_ranges = _above(self._live_ranges, goal), self.peak, self._live_ranges
 
         def note(copy: HloInstruction, original: HloInstruction) -> None:
@@ -192,10 +201,10 @@ class Rematerializer:
 
 
 def _above(live_ranges: LiveRanges, goal: int, weights: Sequence[float] | float = 1.0) -> float:
-    """Return the bytes above ``goal``, summed over positions."""
+    """Return the sum over positions of the live bytes above ``goal``, times the positions' ``weights``."""
     return float((np.maximum(live_ranges.needs - goal, 0) * np.asarray(weights)).sum())
 
 
 def _worth(repeat: Repeat) -> float:
-    """Return the bytes freed per work, which is at least one access to the freed bytes."""
+    """Return the freed bytes per work. The work includes one access to the freed bytes, so the result is at most 1."""
     return repeat.freed / (repeat.cost.weight + repeat.freed)

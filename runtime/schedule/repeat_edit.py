@@ -1,4 +1,4 @@
-"""Edit of a scheduled computation that applies repeats and can be undone."""
+"""Edit of a scheduled computation that applies repeats (recompute.py) and can be undone."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from spmd.hlo import Attrs, HloInstruction
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 
 Replacement: TypeAlias = dict[HloInstruction, HloInstruction]
-#: Called with (copy, original).
+#: Function that is called with each copy and its original.
 OnCopy: TypeAlias = Callable[[HloInstruction, HloInstruction], None]
 
 
 class RepeatEdit:
     """Edit that inserts the copies of ``repeats``, each just before its first reader; ``undo`` reverts it.
 
-    It updates the memory model of the live ranges.
+    It also updates the memory model of the live ranges.
     """
 
     def __init__(self, live_ranges: LiveRanges, repeats: Sequence[Repeat], on_copy: OnCopy) -> None:
+        """Apply ``repeats`` to the computation of ``live_ranges``. ``on_copy`` is called for each copy."""
         self._live_ranges = live_ranges
         self._computation = live_ranges.model.computation
         self._on_copy = on_copy
@@ -41,6 +42,7 @@ class RepeatEdit:
         self._reread()
 
     def undo(self) -> None:
+        """Revert the edit of the computation and of the memory model."""
         for reader, number, operand in reversed(self._replaced):
             reader.replace_operand(number, operand)
         self._reread()
@@ -50,7 +52,7 @@ class RepeatEdit:
         self._computation.set_order(self._order)
 
     def forget_unused(self) -> bool:
-        """Remove instructions without readers. Returns whether there were any."""
+        """Remove instructions without readers from the computation and the model. Returns whether there were any."""
         if not self._computation.remove_unused(SideEffects().of):
             return False
         for instruction in reversed(self._edited):
@@ -59,10 +61,12 @@ class RepeatEdit:
         return True
 
     def _reread(self) -> None:
+        """Update the model for the instructions whose operands were replaced."""
         for reader in dict.fromkeys(reader for reader, _, _ in self._replaced):
             self._live_ranges.model.reread(reader)
 
     def _apply(self, repeat: Repeat) -> None:
+        """Copy the chain of ``repeat``, and let the late readers of its value read the copy."""
         made = dict(repeat.instead)
         for link in repeat.chain:
             made[link] = self._copy(link, made, repeat.end)
@@ -80,7 +84,7 @@ class RepeatEdit:
     def _copy(
         self, instruction: HloInstruction, made: Replacement, position: int
     ) -> HloInstruction:
-        """Copy ``instruction`` to before ``position``; operands in ``made`` are replaced."""
+        """Return a copy of ``instruction`` before ``position``. Operands in ``made`` are replaced."""
         operands = [self._seen_through(o, made, position) for o in instruction.operands]
         copy = self._computation.add(
             instruction.clone(instruction.shape, operands, attrs=self._attrs(instruction))
@@ -92,7 +96,7 @@ class RepeatEdit:
         return copy
 
     def _attrs(self, instruction: HloInstruction) -> Attrs:
-        """Return the copy's attributes. A collective's copy gets a new channel, on which all devices' copies meet."""
+        """Return the attributes of a copy of ``instruction``. A collective's copy gets a new channel id."""
         attrs = instruction.attrs
         module = self._computation.module
         if not isinstance(attrs, (CollectiveAttrs, CollectivePermuteAttrs)) or module is None:
@@ -105,7 +109,9 @@ class RepeatEdit:
     def _seen_through(
         self, operand: HloInstruction, made: Replacement, position: int
     ) -> HloInstruction:
-        """Return ``operand`` or its replacement. A view of something replaced becomes a view of the replacement."""
+        """Return ``operand``, or its replacement in ``made``. A view of a replaced value becomes a view of the
+        replacement, before ``position``.
+        """
         views = []
         source = operand
         while source not in made and self._live_ranges.model.is_view(source):

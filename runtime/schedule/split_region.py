@@ -1,15 +1,16 @@
-"""Search for instructions to compute piece by piece, so that a large value between them never exists entirely.
+"""Search for regions: instructions to compute piece by piece, so that a large value among them never exists entirely.
 
 q = dot(x, w)              for each part of the rows:
 e = exponential(q)             q' = dot(x', w);  e' = exponential(q')
 y = dot(e, v)                  y' = dot(e', v), written into its rows of y
 
-A region grows from a value that is to be freed. All its readers join, cut along the dimension that the value's own maps
-to. Their results may be large and be cut as well; otherwise they are assembled or summed. An operand that members read
-along that dimension joins if it is large and only members read it; otherwise parts of it are read.
+A region grows from a value that is to be freed. All readers of the value join the region, cut along the dimension that
+corresponds to the value's cut dimension. Large results of these readers are cut as well; the other results are
+assembled or summed. An operand that members read along the cut dimension joins if it is large and only members read
+it; otherwise its slices are read.
 
-Readers up to a position ``since`` may keep what they read: what was computed before it is recomputed in pieces for its
-late readers. Thus activations are recomputed in pieces where a backward pass reads them.
+A region may begin after a position ``since``: readers up to there keep reading entire values, and members computed up
+to there are recomputed in pieces for their late readers. Thus a backward pass recomputes activations in pieces.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from spmd.analysis.split_rules import Along, length_along, ways_to_split
 from spmd.hlo import HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 
-#: Largest number of instructions of one region, and of readers that its growth visits.
+#: Largest number of instructions of one region, and of steps of its growth.
 MOST_MEMBERS = 48
 MOST_STEPS = 400
-#: Number of values at the peak that are tried, largest first, and the least part of the live bytes
-#: that one must have.
+#: Largest number of values at the peak from which regions grow, the largest values first, and the least fraction of the
+#: live bytes that such a value must have.
 MOST_SEEDS = 6
 LEAST_SHARE = 1 / 16
-#: A value this many times smaller than the one that is freed is assembled, not cut any further.
+#: Values that are at least this many times smaller than the freed value are assembled, and do not extend the region.
 SMALL = 8
 MOST_PIECES = 8
-#: Bytes of memory traffic that take as long as starting one more instruction.
+#: Bytes of memory traffic that take as long as the start of one more instruction.
 BYTES_PER_INSTRUCTION = 4096.0
 
 #: Inputs and constants, which need no computation.
@@ -45,10 +46,11 @@ _GIVEN = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.GET_TUPLE_ELEMENT}
 
 @dataclass(frozen=True)
 class Region:
-    """Region. ``members`` in their order, of which the first ``again`` are recomputed. along[m]: how m is cut.
+    """Instructions to compute in ``pieces`` pieces.
 
-    results: members that other instructions read, which are assembled.
-    freed: bytes at the position that was queried.
+    members: the instructions in their order, of which the first ``again`` are recomputed. along[m]: dimensions along
+    which member m and its operands are cut. results: members that other instructions read, which are assembled. cost:
+    added work. freed: bytes that are freed at the queried position.
     """
 
     pieces: int
@@ -61,26 +63,28 @@ class Region:
 
     @property
     def worth(self) -> float:
-        """The bytes freed per work, as for repeats."""
+        """Return the freed bytes per work, as for repeats (rematerialize.py)."""
         return self.freed / (self.cost.weight + self.freed)
 
 
 class RegionSearch:
-    """Search for regions of one computation; it caches the ways to split. Pieces are not cut again."""
+    """Search for regions of one computation. It caches the ways to split instructions. Pieces are not cut again."""
 
     def __init__(self) -> None:
         self._ways: dict[HloInstruction, tuple[Along, ...]] = {}
 
     def leave(self, pieces: Iterable[HloInstruction]) -> None:
+        """Exclude ``pieces`` from later regions."""
         self._ways.update((piece, ()) for piece in pieces)
 
     def ways(self, instruction: HloInstruction) -> tuple[Along, ...]:
+        """Return the ways to cut ``instruction`` (spmd/analysis/split_rules.py); none if it is a piece."""
         if instruction not in self._ways:
             self._ways[instruction] = ways_to_split(instruction)
         return self._ways[instruction]
 
     def at(self, live_ranges: LiveRanges, top: int) -> Iterator[Region]:
-        """Yield regions whose computation in pieces lowers the bytes that are live at position ``top``."""
+        """Yield regions whose computation in pieces lowers the live bytes at position ``top``."""
         sizes = live_ranges.model.size
         floor = LEAST_SHARE * float(live_ranges.needs[top])
         live = [
@@ -102,7 +106,7 @@ class RegionSearch:
 
 
 def _pauses(live_ranges: LiveRanges, values: Sequence[HloInstruction], top: int) -> list[int]:
-    """Return the last reads before ``top`` of those ``values`` that ``top`` does not access, and -1 for the begin."""
+    """Return the candidates for ``_Growth.since``: -1, and the last access before ``top`` of values in a gap there."""
     found = {-1: None}
     for value in values:
         events = [live_ranges.position[value], *live_ranges.reads_at[value]]
@@ -114,9 +118,10 @@ def _pauses(live_ranges: LiveRanges, values: Sequence[HloInstruction], top: int)
 
 @dataclass
 class _Growth:
-    """Growth of one region. floor: values of fewer bytes are not cut for their own sake.
+    """Growth of one region.
 
-    since: readers up to this position keep what they read.
+    ways: function that returns the ways to cut an instruction. floor: values of fewer bytes do not extend the region.
+    since: readers up to this position keep reading entire values. along: members, with the way each is cut.
     """
 
     live_ranges: LiveRanges
@@ -124,7 +129,7 @@ class _Growth:
     floor: int
     since: int
     along: dict[HloInstruction, Along] = field(default_factory=dict)
-    #: Every member can be cut into n equal parts if n divides this number.
+    #: Greatest common divisor of the members' cut lengths: members can be cut into n equal parts if n divides it.
     common: int = 0
     _steps: int = 0
     #: Instructions whose attempt failed; they are not tried again.
@@ -132,18 +137,18 @@ class _Growth:
 
     @property
     def again(self) -> int:
-        """The number of members that are recomputed."""
+        """Return the number of members that are recomputed."""
         return sum(self.live_ranges.position[member] <= self.since for member in self.along)
 
     def is_region(self, seed: HloInstruction, along: Along) -> bool:
-        """Return whether ``seed``, cut along ``along``, need not exist entirely any more."""
+        """Grow the region from ``seed``, cut along ``along``. Returns whether ``seed`` need not exist entirely then."""
         if not (self._adds(seed, along) and self._readers_join(seed)):
             return False
         return self.again < len(self.along) and self._closes()
 
     # ---- growing
     def _readers_join(self, value: HloInstruction) -> bool:
-        """Let all readers of ``value`` read pieces. Returns whether they can."""
+        """Let all late readers of ``value`` read pieces. Returns whether they can."""
         if value is self.live_ranges.model.computation.root:
             return False
         late = list(self._late_readers(value))
@@ -181,7 +186,10 @@ class _Growth:
         return True
 
     def _adds(self, one: HloInstruction, along: Along) -> bool:
-        """Make ``one`` a member, and its large operands along the cut dimension if possible. Returns success."""
+        """Make ``one`` a member, and its large operands along the cut dimension if possible.
+
+        Returns whether ``one`` is a member.
+        """
         if one not in self.live_ranges.position:
             return False
         common = math.gcd(self.common, length_along(one, along))
@@ -196,7 +204,7 @@ class _Growth:
         return True
 
     def _is_made(self, operand: HloInstruction, dim: int) -> bool:
-        """Compute ``operand`` in pieces along ``dim``, for members alone. Returns whether that is possible."""
+        """Make ``operand`` a member that is cut along ``dim``. Returns whether that is possible."""
         self._steps += 1
         for along in self.ways(operand):
             if along.result == dim and self._agrees(operand, along):
@@ -204,7 +212,7 @@ class _Growth:
         return False
 
     def _attempt(self, one: HloInstruction, grow: Callable[[], bool]) -> None:
-        """Grow by ``one`` if ``grow`` succeeds; otherwise restore the region."""
+        """Call ``grow``, which grows the region by ``one``, and restore the region if it returns False."""
         if one in self._refused:
             return
         along, common = dict(self.along), self.common
@@ -213,13 +221,14 @@ class _Growth:
             self.along, self.common = along, common
 
     def _is_large(self, value: HloInstruction) -> bool:
+        """Return whether a buffer that holds ``value`` has at least ``floor`` bytes."""
         sizes = self.live_ranges.model.size
         return any(sizes[s] >= max(self.floor, 1) for s in self.live_ranges.model.sources[value])
 
     def _closes(self) -> bool:
-        """Add the instructions between members, which need results before other members can begin.
+        """Add the instructions that depend on members and on which members depend.
 
-        Returns whether the region is then closed.
+        Returns whether all of these could join, so that the region can be computed without other instructions between.
         """
         while (outside := self._first_between()) is not None:
             if not self._joins(outside):
@@ -248,9 +257,9 @@ class _Growth:
                 first = instruction
         return first
 
-    # ---- what it is worth
+    # ---- freed bytes and added work
     def regions(self, top: int) -> Iterator[Region]:
-        """Yield regions by the number of pieces; only those that free bytes."""
+        """Yield the region with several numbers of pieces, if it frees bytes at position ``top``."""
         members = tuple(sorted(self.along, key=self.live_ranges.position.__getitem__))
         root = self.live_ranges.model.computation.root
         again = self.again
@@ -279,7 +288,10 @@ class _Growth:
         results: tuple[HloInstruction, ...],
         pieces: int,
     ) -> RecomputeCost:
-        """Return the added work: operands that each piece reads entirely, joining or summing results, instructions."""
+        """Return the work that ``pieces`` pieces add to that of the entire members.
+
+        It consists of operands that each piece reads entirely, the assembly of results, and the start of instructions.
+        """
         more = pieces - 1
         traffic = BYTES_PER_INSTRUCTION * more * len(members)
         for member in members:
@@ -297,6 +309,6 @@ def _before(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
 
 
 def _numbers_of_pieces(common: int) -> list[int]:
-    """Return the smallest, the largest and a middle number of pieces that divides ``common``."""
+    """Return the smallest, a middle and the largest number of pieces, up to MOST_PIECES, that divide ``common``."""
     found = [n for n in range(2, MOST_PIECES + 1) if common % n == 0]
     return sorted({found[0], found[len(found) // 2], found[-1]}) if found else []

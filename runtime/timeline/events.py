@@ -18,6 +18,8 @@ from spmd.lazy_dataclass import dataclass
 
 
 class Stream(Enum):
+    """Stream of the timeline to which an event belongs."""
+
     COMPUTE = "compute"
     """Work that occupies the device: kernels, copies, and waiting."""
     COMMUNICATION = "communication"

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from spmd.lazy_dataclass import dataclass
 
 Timestamp: TypeAlias = tuple[int, int]
-"""Mark (``moment_of``), and nanoseconds of the clock."""
+"""Pair of a mark, which names the thunk and the moment (``moment_of``), and the clock's time in nanoseconds."""
 
 
 class Moment(IntEnum):

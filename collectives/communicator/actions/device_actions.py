@@ -135,10 +135,12 @@ class DeviceArray:
 
     @property
     def size(self) -> int:
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
+        """Return the size in bytes."""
         return self.size * self.dtype.itemsize
 
     def overlaps(self, other: DeviceArray) -> bool:
@@ -291,6 +293,7 @@ class Block:
 
     @property
     def nbytes(self) -> int:
+        """Return the number of bytes of all rows, without the gaps between them."""
         return self.rows * self.row_bytes
 
     @property
@@ -362,6 +365,7 @@ class DeviceBuffers:
         return any(result.overlaps(self.operands[k]) for result in others)
 
     def _is_written(self, operand: DeviceArray) -> bool:
+        """Return whether a result overlaps ``operand``."""
         return any(result.overlaps(operand) for result in self.results)
 
 

@@ -36,6 +36,7 @@ from spmd.lazy_dataclass import dataclass
 CHUNK_BYTES = 1 << 18
 """Bytes of a member's share that travel in one message. Smaller chunks add latency; larger ones leave links idle."""
 
+#: Largest number of chunks of one vector.
 MAX_CHUNKS = 32
 
 Range: TypeAlias = tuple[int, int]
@@ -50,6 +51,7 @@ class Vector:
 
     @property
     def nbytes(self) -> int:
+        """Return the size in bytes."""
         return self.size * self.dtype.itemsize
 
 
@@ -159,6 +161,7 @@ class ChainReduction:
         ]
 
     def _share_bytes(self, chunk: Chunk, member: int) -> int:
+        """Return the bytes of the share of ``chunk`` that ``member`` reduces, in the type of the operands."""
         low, high = self.share(chunk, member)
         return (high - low) * self.vectors[chunk.vector].dtype.itemsize
 
@@ -219,6 +222,11 @@ class ChainReductionRun:
         return self.chain.total(chunk, self.member, self.staging)
 
     def _reduce(self, chunk: Chunk) -> Reduce:
+        """Return the reduction of this member's share of ``chunk`` over the members of its node.
+
+        It starts from the prefix of the previous node, if there is one. The result is the prefix for the next node or,
+        on the last node, the totals.
+        """
         chain, node = self.chain, self.chain.nodes.node_of(self.member)
         low, high = chain.share(chunk, self.member)
         local_members = chain.nodes.local_members(self.member)
@@ -246,6 +254,10 @@ class ChainReductionRun:
         return self._box(self._memory[1], chunk, self.chain.nodes.node_of(self.member))
 
     def _box(self, memory: Array, chunk: Chunk, node: int) -> Array:
+        """Return an array at the start of ``memory`` for this member's share of ``chunk``.
+
+        It has the type of the prefix that leaves ``node``.
+        """
         low, high = self.chain.share(chunk, self.member)
         dtype = self.chain.prefix_type(chunk.vector, node)
         return memory[: (high - low) * dtype.itemsize].view(dtype)

@@ -83,14 +83,16 @@ class AllReduce(ReducingCollective):
 
     # ---- facts
     def may_share_results(self, operands: Sequence[PrimitiveType]) -> bool:
-        """Return False for complex reductions other than sums: messages carry them, to memory of each member."""
+        """Return False if an operand is complex and the reduction is not a sum: native code cannot compute it."""
         return self.reduction is ReductionKind.SUM or not any(one.is_complex for one in operands)
 
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
-        """Yield the reduction of all elements; in place, of one part of them, into the results of all members.
+        """Yield the reduction of all elements into the results of this member.
 
-        In place, one member reduces each element: the bits are equal on all members, and each does 1/n of the work.
+        In place (``ends.results`` is given), yield that of this member's share of the elements into the results of all
+        members: one member reduces each element, so the bits are equal on all members, and each member does 1/n of the
+        work.
         """
         for k, operand in enumerate(ends.buffers.operands):
             targets, first, end = [ends.targets[k]], 0, operand.size
@@ -122,9 +124,9 @@ class AllReduce(ReducingCollective):
     ) -> Iterator[ArrayAction]:
         """Yield one exchange if all operands are small, else two. Operands of one type travel as one vector.
 
-        Of two exchanges, the first is a reduce-scatter in group order and the second an all-gather. A member sends
-        2 (n-1)/n of the operand's bytes, the least possible. Small operands (ONE_SHOT_BYTES) are gathered, and every
-        member reduces them.
+        If there are two exchanges, the first is a reduce-scatter in group order and the second an all-gather. A member
+        then sends 2 (n-1)/n of the operands' bytes, the least possible. Small operands (ONE_SHOT_BYTES) are gathered,
+        and every member reduces them.
         """
         count = len(self.group)
         vectors, packing, unpacking = _vectors(operands, results)

@@ -110,8 +110,10 @@ class AllToAll(Collective):
         return self.joined == self.dimension and buffers.are_in_place
 
     def _parts_for(self, ends: Ends) -> Iterator[tuple[int, _Part]]:
-        """Yield the parts of all members for member ``ends.index``, operand by operand, each after its member's
-        index."""
+        """Yield pairs (i, part): for each operand, the part that member i has for member ``ends.index``.
+
+        In the tuple form, part i is operand number ``ends.index`` of member i.
+        """
         index, members = ends.index, list(enumerate(ends.operands))
         split, joined = self.dimension, self.joined
         if split is None or joined is None:

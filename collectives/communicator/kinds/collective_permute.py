@@ -142,6 +142,7 @@ class CollectivePermute(Collective):
     # ---- NCCL
     @property
     def copies_alone(self) -> bool:
+        """Return whether the only rank of the group sends to itself; if it does not, it receives zeros."""
         (rank,) = self.group
         return self.source_of(rank) == rank
 

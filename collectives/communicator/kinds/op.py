@@ -210,6 +210,7 @@ class Collective(ABC):
         """Add the actions of member ``builder.index`` in a group of several members. ``nccl_obstacle`` must be None."""
 
     def _others(self, index: int) -> list[int]:
+        """Return the indices of all members except ``index``."""
         return [i for i in range(len(self.group)) if i != index]
 
 
@@ -220,6 +221,7 @@ class ReducingCollective(Collective):
     reduction: ReductionKind
 
     def combine(self, members: Members) -> Members:
+        """Return one entry: the totals of all members' operands."""
         totals = [np.empty_like(operand) for operand in members[0]]
         for k, total in enumerate(totals):
             reduce_in_order([member[k] for member in members], self.reduction, total)

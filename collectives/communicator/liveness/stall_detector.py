@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 
 from collectives.communicator.liveness.status_table import RankState, StatusTable
 
+#: Interval of the checks: a quarter of the timeout if that is shorter.
 _POLL_SECONDS = 0.25
 _FIRST_POLL_SECONDS = 0.02
 """Delay of the first check, which opens files: waits of some milliseconds are common if ranks share a core."""
+#: A check that comes this much too late shows that the job was suspended.
 _ASLEEP_SECONDS = 2.0
 
 #: Seconds after which a wait for a dead rank ends. A launcher that sees the rank die ends the job earlier, with a

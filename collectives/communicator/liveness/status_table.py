@@ -1,8 +1,9 @@
 """Status table in shared memory: the state and position of each rank of a node, for the ranks that wait for it.
 
-A row holds a note (a time and a text for the reader of an error message) and words: the identity of the rank's process,
-the rank's state, the rank for which it waits, and its position in the program that it runs. The executor updates the
-position with one store per thunk. PyTorch's flight recorder serves a similar purpose.
+A row holds a note (a time and a text for the reader of an error message) and words: the position of the rank in the
+program that it runs, the identity of its process, its state, the rank for which it waits, and the number of barriers of
+the world that it has entered. The executor updates the position with one store per thunk. PyTorch's flight recorder
+serves a similar purpose.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from weakref import WeakValueDictionary
 from collectives.communicator.group import Array
 from collectives.communicator.liveness.process_state import ProcessId
 
+#: Size of the text of a note. The rest of a longer text is dropped.
 _TEXT_BYTES = 248
 _NOTE = struct.Struct(f"=d{_TEXT_BYTES}s")
+#: Number of 64-bit words in a row, of which ten are in use.
 _FIELD_COUNT = 16
 ROW_BYTES = _NOTE.size + 8 * _FIELD_COUNT
 
@@ -175,8 +178,10 @@ class StatusTable:
         return [r for r, fields in self._fields.items() if fields[_BARRIERS] < barrier]
 
     def signs(self, rank: int) -> tuple[object, ...]:
-        """Return values that change when ``rank`` makes progress: its position and, while it does not wait, its
-        processor time."""
+        """Return values that change when ``rank`` makes progress; an empty tuple for a rank of another node.
+
+        They are the bytes of its row and, while it waits for no rank, the processor time of its process.
+        """
         fields = self._fields.get(rank)
         if fields is None:
             return ()

@@ -106,6 +106,7 @@ class LoopbackWorld:
             self._left.clear()
 
     def note(self, rank: int, text: str) -> None:
+        """Replace the note of ``rank``."""
         self._notes[rank] = text
 
     def allocate_shared(self, rank: int, num_bytes: int, group: Group) -> Array:

@@ -31,6 +31,7 @@ from collectives.communicator.actions.shared_buffers import starts_at
 from collectives.communicator.group import Array, Group
 from spmd.lazy_dataclass import dataclass
 
+#: Function that creates the persistent requests of an exchange.
 Prepare: TypeAlias = Callable[[Exchange], Messages]
 
 

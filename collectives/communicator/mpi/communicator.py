@@ -279,6 +279,7 @@ class MpiCommunicator:
         self._world.Free()
 
     def _last_positions(self, ranks: Sequence[int]) -> str:
+        """Return a text with the last positions of the first 8 of ``ranks``."""
         return "; ".join(f"rank {rank} {self._status.last_position(rank)}" for rank in ranks[:8])
 
     def _gather_lengths(self, data: bytes) -> Array:
@@ -383,5 +384,6 @@ def _discard(_: str) -> None:
 
 
 def _split_bytes(joined: bytearray, lengths: Array) -> list[bytes]:
+    """Return the consecutive pieces of ``joined`` that have these ``lengths``."""
     ends = np.cumsum(lengths)
     return [bytes(joined[end - length : end]) for end, length in zip(ends, lengths, strict=True)]

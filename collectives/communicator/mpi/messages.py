@@ -202,4 +202,5 @@ class MessageCollective:
         self._current = None if due is None else self._channel.post(due)
 
     def _late(self) -> list[int]:
+        """Return the ranks that hold up the exchange in progress."""
         return [] if self._current is None else self._current.late()

@@ -16,7 +16,9 @@ from collectives.communicator.actions.device_actions import NcclOperation, NcclT
 from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
 
+#: Size of an ncclUniqueId.
 UNIQUE_ID_BYTES = 128
+#: Color of a rank that gets no communicator from a split (NCCL_SPLIT_NOCOLOR).
 NO_COLOR = -1
 
 
@@ -63,7 +65,7 @@ class CommConfig:
 
 
 class NcclError(RunError):
-    """The failure of an NCCL function. ``result`` is its result code."""
+    """Error of an NCCL function that failed. ``result`` is the function's result code."""
 
     def __init__(self, function: str, result: int, text: str) -> None:
         super().__init__(f"{function}: {text}")
@@ -185,15 +187,21 @@ class _Config(ctypes.Structure):
 
 
 class _UniqueId(ctypes.Structure):
+    """ncclUniqueId: bytes that NCCL passes by value."""
+
     _fields_ = (("internal", ctypes.c_char * UNIQUE_ID_BYTES),)
 
 
+#: NCCL_CONFIG_UNDEF_INT: NCCL chooses the value of the field.
 _UNDEFINED = -(2**31)
+#: Value of the field ``magic``, by which NCCL recognizes an initialized ncclConfig_t.
 _MAGIC = 0xCAFEBEEF
+#: NCCL 2.18, whose ncclConfig_t is ``_Config``.
 _LEAST_VERSION = 21800
 
 
 def _config(config: CommConfig) -> _Config:
+    """Return ``config`` as NCCL's struct. Fields that it does not set have NCCL's value for "undefined"."""
     return _Config(
         size=ctypes.sizeof(_Config),
         magic=_MAGIC,

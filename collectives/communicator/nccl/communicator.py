@@ -230,6 +230,7 @@ class NcclCommunicator:
             self._last[0].hold_up(stream)
 
     def _put(self, bound: NcclCollective, stream: int) -> None:
+        """Enqueue the actions of ``bound`` on ``stream``."""
         enqueue(bound.actions, self._api, bound.comm, self._memory, stream)
 
     def wait(self, stream: int) -> None:
@@ -293,7 +294,10 @@ class NcclCommunicator:
         return sorted(groups)
 
     def _async_collective(self, collectives: Sequence[NcclCollective]) -> AsyncCollective:
-        """Count the arrival of this rank, and return ``collectives`` (several: of one CUDA graph) as one in flight."""
+        """Count this rank's arrival in each group, and return ``collectives`` as one entry in flight.
+
+        Several collectives must be those of one CUDA graph.
+        """
         counts: dict[Group, int] = {}
         for bound in collectives:
             if len(bound.group) > 1:
@@ -316,6 +320,7 @@ class NcclCommunicator:
         return AsyncCollective(name, ranks, *turns.next(), late)
 
     def _note(self, name: str) -> Callable[[], None]:
+        """Return the function, created once for each ``name``, that notes that ``name`` was started last."""
         if name not in self._notes:
             self._notes[name] = self.host.prepared_note(f"last started {name}")
         return self._notes[name]
@@ -329,4 +334,5 @@ class NcclCommunicator:
 
 
 def _digest(keys: Sequence[object]) -> str:
+    """Return the first 16 hexadecimal digits of the SHA-256 of ``keys`` in JSON."""
     return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]

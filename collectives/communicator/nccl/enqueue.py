@@ -39,6 +39,7 @@ def enqueue(
 
 
 def _enqueue_local(action: LocalAction, memory: DeviceMemory, stream: int) -> None:
+    """Enqueue the copy or the fill ``action`` on ``stream``."""
     match action:
         case Zero(target, num_bytes):
             memory.zero(target, num_bytes, stream)

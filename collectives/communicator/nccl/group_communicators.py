@@ -25,6 +25,7 @@ from collectives.communicator.nccl.api import (
 )
 from spmd.errors import RunError
 
+#: Interval at which a rank polls NCCL.
 _LOOK_SECONDS = 0.001
 _TELL_SECONDS = 0.2
 """Time for which a rank polls NCCL before the ranks exchange their progress again."""
@@ -220,5 +221,6 @@ class Cliques:
 
 
 def _describe(groups: Sequence[Group]) -> str:
+    """Return a text of ``groups``: the first two, and the number of the others."""
     more = f" and {len(groups) - 2} more" if len(groups) > 2 else ""
     return "groups " + " ".join(map(describe_group, groups[:2])) + more

@@ -27,8 +27,9 @@ class DeviceEvent(Protocol):
         ...
 
     def is_done(self) -> bool:
-        """Return whether the stream has reached the point where this event was recorded last. Raises RunError if
-        earlier work failed.
+        """Return whether the stream has reached the point where this event was recorded last.
+
+        Raises RunError if earlier work on the GPU failed.
         """
         ...
 
@@ -37,7 +38,10 @@ class DeviceMemory(Protocol):
     """The memory of one GPU. Copies are enqueued on a stream and do not block. Sizes are in bytes."""
 
     def allocate(self, num_bytes: int) -> int:
-        """Return the address of new memory, aligned to 256 bytes, which is freed with this object. Raises RunError."""
+        """Allocate ``num_bytes`` bytes on the GPU and return their address, a multiple of 256.
+
+        The memory is freed with this object. Raises RunError if there is not enough memory.
+        """
         ...
 
     def event(self) -> DeviceEvent:

@@ -15,8 +15,10 @@ from collectives.communicator.nccl.api import NcclApi, NcclError, NcclResult
 from collectives.communicator.nccl.group_communicators import Cliques
 from spmd.errors import RunError
 
+#: Interval of the polls.
 PERIOD_SECONDS = 0.1
 
+#: Time for which ``stop`` waits for the thread at most.
 _STOP_SECONDS = 5.0
 
 ESCALATION_SECONDS = 20.0

@@ -21,6 +21,7 @@ from collectives.communicator.node.shared_protocols import own_tiles
 from collectives.communicator.node.shared_window import SharedWindow
 from spmd.lazy_dataclass import dataclass
 
+#: Bytes of the control memory and number of records; digest, offset of the counter and number of arrays; an offset.
 _HEADER = struct.Struct("<qq")
 _RECORD = struct.Struct("<16sqq")
 _OFFSET = struct.Struct("<q")
@@ -133,6 +134,7 @@ class BoundRecords:
 
 
 def _offsets(binding: Binding) -> tuple[int, ...]:
+    """Return the offsets of the operands, then of the results; 0 for an array in no window."""
     return tuple(entry.first if entry else 0 for entry in (*binding.operands, *binding.results))
 
 

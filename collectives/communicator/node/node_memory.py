@@ -53,6 +53,7 @@ _SPINS = 500
 """Number of polls of a late member's counter, about 30 us, before a rank with a core of its own yields the core."""
 _SPINS_OVERSUBSCRIBED = 10
 
+#: Function that binds a collective by messages to buffers. Each run ends with the given copies.
 ByMessages: TypeAlias = Callable[[Buffers, Sequence[Copy]], BoundCollective]
 
 
@@ -132,6 +133,7 @@ class NodeMemory:
         return self._allocate(num_bytes, group[0] if set(group) <= set(self.node.ranks) else None)
 
     def _allocate(self, num_bytes: int, home: int | None) -> Array:
+        """Return memory in a new window, in the segment of rank ``home`` (None: this rank), or private memory."""
         if self._engine is None:
             return private_memory(num_bytes)
         window, own = self.open(num_bytes, home)

@@ -222,8 +222,10 @@ class _Layout:
         )
 
     def share_of(self, rank: int) -> tuple[int, int]:
-        """Return the offset and the size in bytes of the pages that ``rank`` reserves. Ranks that share a segment
-        reserve equal parts of it."""
+        """Return the offset and the size in bytes of the pages that ``rank`` reserves.
+
+        Ranks that share a segment reserve equal parts of it.
+        """
         start, pages = self.starts[rank], self.sizes[rank] // mmap.PAGESIZE
         sharers = [other for other, begin in self.starts.items() if begin == start]
         index, count = sharers.index(rank), len(sharers)
@@ -302,6 +304,10 @@ def _window(
     num_bytes: int,
     number: int,
 ) -> tuple[SharedWindow, Array]:
+    """Return the window of this process's ``mapping``, and the array of the rank's ``num_bytes`` bytes in it.
+
+    The array refers to the mapping, and so keeps it alive.
+    """
     memory = np.frombuffer(mapping, np.uint8)
     start = layout.starts[rank]
     window = SharedWindow(

@@ -1,1 +1,1 @@
-"""Checker of buffer assignments: runs thunks on shadow memory, by rules that share no code with the assignment."""
+"""Checker of buffer assignments. It runs thunks on shadow memory, by rules that share no code with the assignment."""

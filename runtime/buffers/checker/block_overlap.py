@@ -10,8 +10,10 @@ _RESHAPES = (Opcode.BITCAST, Opcode.RESHAPE)
 
 
 def overlaps_but_for_a_block(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
-    """Return pairs (result, operand) that differ in one block, if nothing but updates that are results reads the
-    operand. Results that cannot lie there are copied from it before a block is written.
+    """Return the pairs (result, operand) that may overlap because the result is the operand with one block updated.
+
+    Only updates that are results may read the operand. The fusion's kernel copies the operand to results that have
+    other memory before it writes any block.
     """
     root = fusion.to_apply.root
     results = root.operands if root.opcode is Opcode.TUPLE else (root,)
@@ -28,7 +30,7 @@ def overlaps_but_for_a_block(fusion: HloInstruction) -> frozenset[tuple[int, int
 
 
 def _is_only_updated(x: HloInstruction, updates: Sequence[HloInstruction | None]) -> bool:
-    """Return whether ``updates`` of ``x``, or of reshapes of it, are all that reads it."""
+    """Return whether only ``updates`` read ``x``, directly or through reshapes, and each as the updated array."""
     for user in x.users:
         if user in updates:
             if user.operand(0) is not x or user.operands.count(x) != 1:
@@ -39,8 +41,9 @@ def _is_only_updated(x: HloInstruction, updates: Sequence[HloInstruction | None]
 
 
 def is_written_block(x: HloInstruction, update: HloInstruction, fused: HloComputation) -> bool:
-    """Return whether ``update`` only writes ``x`` as a block of a result. Element n of the block is then written when
-    element n of the other results is.
+    """Return whether ``update`` is a result of ``fused`` that reads ``x`` only as the block to write.
+
+    Element n of the block is then written when element n of the other results is written.
     """
     if update.opcode is not Opcode.DYNAMIC_UPDATE_SLICE or update.operands.count(x) != 1:
         return False
@@ -50,7 +53,10 @@ def is_written_block(x: HloInstruction, update: HloInstruction, fused: HloComput
 
 
 def _update(result: HloInstruction) -> HloInstruction | None:
-    """Return the update that alone makes ``result``, if no other instruction reads it."""
+    """Return the dynamic-update-slice that computes ``result``, perhaps through reshapes; None if there is none.
+
+    Neither the update nor the reshapes may have other readers.
+    """
     while result.num_users <= 1 and result.opcode in _RESHAPES:
         result = result.operand(0)
     if result.num_users > 1 or result.opcode is not Opcode.DYNAMIC_UPDATE_SLICE:
@@ -59,6 +65,7 @@ def _update(result: HloInstruction) -> HloInstruction | None:
 
 
 def _behind_reshapes(x: HloInstruction) -> HloInstruction:
+    """Return the first operand of the chain of reshapes that ends with ``x``, or ``x`` if it is no reshape."""
     while x.opcode in _RESHAPES:
         x = x.operand(0)
     return x

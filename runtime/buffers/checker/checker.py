@@ -1,14 +1,15 @@
-"""Buffer checker: runs the thunks symbolically on shadow memory and compares them with the HLO they came from.
+"""Buffer checker: it runs thunks symbolically on shadow memory, and compares their values with the dataflow of the HLO.
 
 Every read must find the value that HLO's dataflow defines. No thunk may write memory that a collective in flight still
-uses, nor touch its results. A result may overlap an operand only if the operation works element by element. Loops run
-two trips, so that a value destroyed in the first is missed in the second; each branch runs on its own copy of memory.
-Parameters that are not donated, and constants, must be unchanged after the step. Values lie in the memory space of
-their layouts. Memory that a group of devices shares is written only when no member can be behind (``color_rules.py``).
+uses, or access the collective's results. A result may overlap an operand only if the operation works element by
+element. Loops run two trips, so that a value that the first trip destroys is missed in the second. Each branch runs on
+its own copy of memory. Parameters that are not donated, and constants, must be unchanged after the step. Values must be
+in the memory space of their layouts. Memory that a group of devices shares may be written only when no member can still
+need the former values (``color_rules.py``).
 
-The checker follows the definition: it uses thunks and HLO, and nothing of buffer assignment. Peers access a
-collective's buffers in place, from its start until its done returns and never after: communicators guarantee that
-(``BoundCollective``), and their own tests check it.
+The checker uses thunks and HLO, but no code of buffer assignment. Peers access the buffers of a collective in place,
+from its start until its done returns and never later. Communicators guarantee that (``BoundCollective``), and their own
+tests check it.
 """
 
 from __future__ import annotations
@@ -57,12 +58,14 @@ _TRIPS = 2
 
 
 def check_buffers(module: HloModule, program: DeviceProgram) -> None:
-    """Raise CheckFailed for the first violation. ``program`` was compiled from ``module``, which is scheduled."""
+    """Check ``program``, compiled from the scheduled ``module``. Raises CheckFailed for the first violation."""
     _Checker(module, program).run()
 
 
 @dataclass(frozen=True)
 class _PendingCollective:
+    """Collective in flight: its slices, and the symbols of its results."""
+
     operands: tuple[BufferSlice, ...]
     results: tuple[BufferSlice, ...]
     symbols: tuple[Symbol, ...]
@@ -74,13 +77,15 @@ Thunks = deque[Thunk]
 
 @dataclass
 class _Checker:
+    """State of a check: the shadow memory, and the collectives in flight by the name of their start."""
+
     module: HloModule
     program: DeviceProgram
     memory: ShadowMemory = field(init=False)
     pending: dict[str, _PendingCollective] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Check the entire program: parameters and constants exist before it, every output must exist after it."""
+        """Check the entire program. Memory holds parameters and constants at first, and must hold outputs at last."""
         allocations = self.program.assignment.allocations
         self.memory = ShadowMemory(allocations)
         entry = self.module.entry
@@ -108,7 +113,10 @@ class _Checker:
         context: Context,
         thunks: Thunks,
     ) -> Meanings:
-        """Run instructions in schedule order, each with the thunks of its name. Returns the meanings of the root."""
+        """Run the instructions in schedule order, each with the thunks of its name, which are taken from ``thunks``.
+
+        arguments: meanings of the parameters. context: activation of the computation. Returns the meanings of the root.
+        """
         env: dict[HloInstruction, Meanings] = {}
         for instruction in computation.instructions:
             if instruction.opcode is Opcode.PARAMETER:
@@ -125,6 +133,7 @@ class _Checker:
         context: Context,
         thunks: Thunks,
     ) -> Meanings:
+        """Run the thunks of ``instruction``, and return the meanings of its result."""
         opcode = instruction.opcode
         if opcode is Opcode.CALL:
             inner = (*context, instruction.name)
@@ -141,6 +150,7 @@ class _Checker:
     def run_while(
         self, loop: HloInstruction, state: Meanings, context: Context, thunks: Thunks
     ) -> Meanings:
+        """Run two trips of ``loop``, and its condition once more. Returns the meanings of the state after that."""
         thunk = self.run_copies_before(loop, thunks)
         if not isinstance(thunk, WhileThunk):
             self.fail(f"{loop.name} is no loop: {type(thunk).__name__}")
@@ -165,7 +175,7 @@ class _Checker:
         return state
 
     def require_state(self, thunk: WhileThunk, when: str, state: Meanings) -> None:
-        """Require that leaves with a slice hold the current loop state. The readers of other leaves check those."""
+        """Require that the state leaves with a slice hold the present state. Reads check the other leaves."""
         meanings = meaning_leaves(state)
         for leaf, array in thunk.state:
             self.require(thunk.name, f"state {leaf} {when}", array.slice, meanings[leaf])
@@ -177,6 +187,7 @@ class _Checker:
         context: Context,
         thunks: Thunks,
     ) -> Meanings:
+        """Run each branch on a copy of the memory, and keep the values that memory has after all branches."""
         thunk = self.run_copies_before(instruction, thunks)
         if not isinstance(thunk, ConditionalThunk):
             self.fail(f"{instruction.name} is no conditional: {type(thunk).__name__}")
@@ -208,10 +219,10 @@ class _Checker:
 
     # ---- thunks
     def thunks_of(self, instruction: HloInstruction, thunks: Thunks) -> Iterator[Thunk]:
-        """Yield the thunks of one execution: copies of operands, then the one that computes.
+        """Yield the thunks of one execution of ``instruction``: copies of operands, then the thunk that computes.
 
-        A rearranging instruction has one copy, or no thunk. Further thunks of the same name belong to another call
-        of the same computation.
+        A rearranging instruction has one copy, or no thunk. Further thunks of the same name belong to another call of
+        the same computation.
         """
         while thunks and thunks[0].name == instruction.name:
             thunk = thunks.popleft()
@@ -220,7 +231,7 @@ class _Checker:
                 return
 
     def run_copies_before(self, instruction: HloInstruction, thunks: Thunks) -> Thunk:
-        """Run the copies before a control flow thunk. Returns that thunk."""
+        """Run the copies before the control flow thunk of ``instruction``, and return this thunk."""
         while thunks and thunks[0].name == instruction.name:
             thunk = thunks.popleft()
             if not isinstance(thunk, CopyThunk):
@@ -229,7 +240,7 @@ class _Checker:
         return self.fail(f"no thunk runs {instruction.name}")
 
     def run_copies(self, thunks: Thunks, name: str) -> None:
-        """Run the copies after the last instruction of a region. Fails on any other thunk."""
+        """Run the copies after the last instruction of a region of ``name``. Any other thunk is a violation."""
         while thunks:
             thunk = thunks.popleft()
             if not isinstance(thunk, CopyThunk) or thunk.name != name:
@@ -239,7 +250,7 @@ class _Checker:
             self.run_copy(thunk)
 
     def run_copy(self, thunk: CopyThunk) -> None:
-        """Give the target the symbols of the source. Later reads check that these are right."""
+        """Give the target of a copy the symbols of its source. Later reads check that these are the right ones."""
         symbols = self.memory.symbols_in(thunk.source.slice)
         if not symbols and thunk.source.slice.size:
             self.fail(f"{thunk.name} copies from {thunk.source.slice}, which holds no whole value")
@@ -257,6 +268,7 @@ class _Checker:
         operands: list[Meanings],
         result: Meanings,
     ) -> None:
+        """Run a thunk of ``instruction``. ``operands``, ``result``: meanings of its operands and its result."""
         if isinstance(thunk, ThunkSequence):
             for inner in thunk.thunks:
                 self.run_thunk(inner, instruction, operands, result)
@@ -274,6 +286,7 @@ class _Checker:
         operands: list[Meanings],
         result: Meanings,
     ) -> None:
+        """Run a thunk that is no copy, sequence or done: check its reads and overlaps, and write its results."""
         name = instruction.name
         wanted = [m for operand in operands for m in meaning_leaves(operand)]
         uses = list(thunk.buffer_uses())
@@ -307,6 +320,7 @@ class _Checker:
             self.put(name, slice_, frozenset({symbol}))
 
     def finish(self, done: CollectiveDoneThunk) -> None:
+        """End a collective: its results have their values from now on."""
         collective = self.pending.pop(done.start, None)
         if collective is None:
             self.fail(f"{done.name} waits for {done.start}, which is not in flight")
@@ -321,13 +335,14 @@ class _Checker:
         symbols: frozenset[Symbol],
         op: CollectiveOp | None = None,
     ) -> None:
+        """Check the write of ``slice_`` by ``name``, and write ``symbols``. ``op``: the collective that writes."""
         self.touch(name, slice_, UseKind.WRITE, op)
         self.memory.write(slice_, symbols)
 
     def touch(
         self, name: str, slice_: BufferSlice, kind: UseKind, op: CollectiveOp | None = None
     ) -> None:
-        """Check an access to ``slice_``. ``op``: that of the collective that writes, if one does."""
+        """Check an access to ``slice_`` by ``name``. ``op``: the collective that writes; None for other accesses."""
         allocation = self.program.assignment.allocations[slice_.allocation]
         if slice_.offset < 0 or slice_.offset + slice_.span > allocation.size:
             self.fail(f"{name} uses {slice_} outside of its allocation of {allocation.size} bytes")
@@ -343,6 +358,7 @@ class _Checker:
                 self.fail(f"{name} {kind.value}s {slice_} while {start} is in flight")
 
     def require(self, name: str, what: str, slice_: BufferSlice, meaning: Meaning) -> None:
+        """Check that ``slice_``, which ``name`` reads as ``what``, holds a value with ``meaning``."""
         self.touch(name, slice_, UseKind.READ)
         if not self.memory.holds(slice_, meaning.symbols):
             found = ", ".join(sorted(map(str, self.memory.symbols_in(slice_)))) or "no whole value"
@@ -352,19 +368,23 @@ class _Checker:
     def require_all(
         self, name: str, what: str, arrays: Sequence[ArrayView], meanings: Sequence[Meaning]
     ) -> None:
+        """Check that each of ``arrays`` holds the value with the meaning at its position."""
         for i, (array, meaning) in enumerate(zip(arrays, meanings, strict=True)):
             self.require(name, f"{what} {i}", array.slice, meaning)
 
     def require_space(self, name: str, what: str, slice_: BufferSlice, meaning: Meaning) -> None:
+        """Check that ``slice_`` is in the memory space of ``meaning``."""
         allocation = self.program.assignment.allocations[slice_.allocation]
         if slice_.size and (reason := wrong_space(allocation, meaning)):
             self.fail(f"{name}: {what} at {slice_} {reason}")
 
     def require_private(self, name: str, what: str, arrays: Sequence[ArrayView]) -> None:
+        """Check that ``arrays`` are in memory that no other device shares."""
         for array in arrays:
             allocation = self.program.assignment.allocations[array.slice.allocation]
             if reason := wrong_state(allocation):
                 self.fail(f"{name}: {what} lies at {array.slice}, {reason}")
 
     def fail(self, message: str) -> NoReturn:
+        """Raise CheckFailed."""
         raise CheckFailed(f"buffer checker: {self.module.name}: {message}")

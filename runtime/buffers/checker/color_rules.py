@@ -1,11 +1,11 @@
 """Buffer checker rules for memory colours: the right memory space, and safe writes to memory that groups share.
 
-Memory that a group shares has readers on other devices. They run the same schedule, each at its own pace: while this
-device is at one position, a peer may be at any other between the last collective that both have started and the next.
-So a write at a position that is no collective may destroy what a peer still reads, or present a value that it does not
-expect. At a collective among exactly the group no member is behind, and if the collective gives all members the same
-result, each finds the expected value. All other values that a device keeps, between trips, branches or steps, are
-private.
+Memory that a group shares has readers on other devices, which run the same schedule, each at its own pace: while this
+device is at one position, a peer may be at any position between the last collective that both have started and the
+next. A write by another op than a collective may therefore destroy a value that a peer still reads, or store a value
+that the peer does not expect. At a collective among exactly the group, no member is behind; and if the collective gives
+all members the same result, each finds the value that it expects. All other values that a device keeps between trips,
+branches or steps must be private.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from runtime.buffers.types import AllocationKind, BufferAllocation
 
 
 def wrong_space(allocation: BufferAllocation, meaning: Meaning) -> str:
-    """Return why a value must not lie in this allocation, or an empty string if it may."""
+    """Return why a value with ``meaning`` must not be in ``allocation``, or an empty string if it may."""
     found = allocation.color.memory_space
     if found == meaning.memory_space:
         return ""
@@ -24,7 +24,10 @@ def wrong_space(allocation: BufferAllocation, meaning: Meaning) -> str:
 
 
 def wrong_write(allocation: BufferAllocation, op: CollectiveOp | None) -> str:
-    """Return why a collective, or (None) another op, must not write to this allocation; an empty string if it may."""
+    """Return why an op must not write to ``allocation``, or an empty string if it may.
+
+    op: the collective that writes, or None for an op that is no collective.
+    """
     if allocation.kind is AllocationKind.CONSTANT:
         return "a constant"
     if not allocation.color.groups:
@@ -39,5 +42,5 @@ def wrong_write(allocation: BufferAllocation, op: CollectiveOp | None) -> str:
 
 
 def wrong_state(allocation: BufferAllocation) -> str:
-    """Return why loop state, branch results or outputs must not lie here; an empty string if they may."""
+    """Return why loop state, branch results and outputs must not be in ``allocation``, or "" if they may."""
     return "in memory that others write" if allocation.color.groups else ""

@@ -1,4 +1,4 @@
-"""Element order: which operations move elements and which leave them in place, for the buffer checker."""
+"""Element order, for the buffer checker: where an operation puts the elements of its operand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spmd.shape import ArrayShape
 
 
 def is_read(x: HloInstruction, user: HloInstruction) -> bool:
-    """Return whether any element of ``user`` needs one of ``x``. Padding may cut off all of its operand."""
+    """Return whether any element of ``user`` needs an element of ``x``. A pad may cut off its entire operand."""
     if user.opcode is not Opcode.PAD or user.operand(0) is not x or user.operand(1) is x:
         return True
     attrs = user.attrs_as(PadAttrs)
@@ -25,13 +25,16 @@ def is_read(x: HloInstruction, user: HloInstruction) -> bool:
 
 
 def _comes_in(size: int, low: int, interior: int, result: int) -> bool:
-    """Return whether one of ``size`` elements, ``interior`` apart, lies within a dimension of the result."""
+    """Return whether one of ``size`` elements is inside a dimension of a pad's result.
+
+    low, interior: padding before and between the elements. result: size of the result.
+    """
     first = max(0, -(low // (interior + 1)))
     return first < size and low + first * (interior + 1) < result
 
 
 def stays_in_place(x: HloInstruction, user: HloInstruction) -> bool:
-    """Return whether element n of ``user`` needs only element n of the array ``x``, in row-major order."""
+    """Return whether element n of ``user`` needs no element of ``x`` but element n, both in row-major order."""
     shape, seen = x.shape, user.shape
     if not isinstance(shape, ArrayShape) or not isinstance(seen, ArrayShape):
         return False
@@ -47,22 +50,25 @@ def stays_in_place(x: HloInstruction, user: HloInstruction) -> bool:
     return user.opcode is Opcode.REVERSE and all(seen.dims[d] == 1 for d in _dimensions(user))
 
 
-#: Most elements of a reduction that are followed one by one.
+#: Largest number of elements of a reduction for which the location of each element is computed.
 _FEW = 8
 
 SubDimension: TypeAlias = tuple[int, int]
-"""Size, and the stride in elements of the first array; a reversed one has a negative stride, repeated ones 0."""
+"""Size of a sub-dimension, and its stride in the array that the elements come from, in elements.
+
+The stride is negative if the elements are reversed, and 0 if they are repeated.
+"""
 
 
 @dataclass(frozen=True)
 class Order:
-    """Location of elements in the array that they come from: per dimension the fewest sub-dimensions, slowest first.
+    """Map from the elements of a value to their row-major numbers in the array that they come from, the first array.
 
-    f32[2,6] transposed and seen as f32[3,4] has, for [6,2], ((6, 1),) and ((2, 6),); for [3,4], ((3, 2),) and
-    ((2, 1), (2, 6)).
+    dims: for each dimension of the value the fewest sub-dimensions, slowest first. For example f32[2,6], transposed to
+    [6,2], has ((6, 1),) and ((2, 6),); reshaped to [3,4], it has ((3, 2),) and ((2, 1), (2, 6)).
 
-    offset: the location of the first element, which lies before the array where a concatenation or a pad puts other
-    elements first: the formula holds for the elements that come from the array.
+    offset: number of the first element. It may be negative if a concatenation or a pad puts other elements first; the
+    map holds only for the elements that come from the array.
     """
 
     dims: tuple[tuple[SubDimension, ...], ...]
@@ -70,13 +76,13 @@ class Order:
 
     @staticmethod
     def of(dims: Sequence[int]) -> Order:
-        """Return the order of the first array itself."""
+        """Return the order of the first array itself, of sizes ``dims``."""
         steps = [math.prod(dims[d + 1 :]) for d in range(len(dims))]
         return Order(tuple(((size, step),) for size, step in zip(dims, steps, strict=True)))
 
     @property
     def is_own(self) -> bool:
-        """True if element n comes from element n of the first array."""
+        """Return whether element n is element n of the first array."""
         step = 1
         for size, own in reversed(self._sub_dimensions):
             if own != step:
@@ -86,11 +92,12 @@ class Order:
 
     @property
     def _sub_dimensions(self) -> list[SubDimension]:
+        """Return the sub-dimensions of all dimensions, without those of size 1."""
         return [part for parts in self.dims for part in parts if part[0] != 1]
 
     @property
     def _joined(self) -> list[SubDimension]:
-        """The sub-dimensions, merged as far as possible across dimensions."""
+        """Return the sub-dimensions of all dimensions, merged as far as possible."""
         found: list[SubDimension] = []
         for size, step in self._sub_dimensions:
             if found and found[-1][1] == size * step:
@@ -99,16 +106,18 @@ class Order:
         return found
 
     def transposed(self, dimensions: Sequence[int]) -> Order:
+        """Return the order of the transpose with ``dimensions``."""
         return Order(tuple(self.dims[d] for d in dimensions), self.offset)
 
     def broadcast(self, dims: Sequence[int], dimensions: Sequence[int]) -> Order:
-        """Return the order of sizes ``dims``, where elements are repeated but along ``dimensions``."""
+        """Return the order of the broadcast to ``dims``, which repeats elements along all but ``dimensions``."""
         found: list[tuple[SubDimension, ...]] = [((size, 0),) for size in dims]
         for parts, d in zip(self.dims, dimensions, strict=True):
             found[d] = parts
         return Order(tuple(found), self.offset)
 
     def reversed(self, dimensions: Sequence[int]) -> Order:
+        """Return the order of the value reversed along ``dimensions``."""
         parts = [part for d in dimensions for part in self.dims[d]]
         offset = self.offset + sum((size - 1) * step for size, step in parts)
         reversed_dims = (
@@ -120,9 +129,9 @@ class Order:
     def cut(
         self, dims: Sequence[int], starts: Sequence[int], strides: Sequence[int] | None = None
     ) -> Order | None:
-        """Return the order of a window of sizes ``dims``, which may reach beyond the array.
+        """Return the order of a window of sizes ``dims``, which may extend beyond the value.
 
-        None if a dimension that is not kept whole has several sub-dimensions.
+        Returns None if a dimension that is cut has several sub-dimensions.
         """
         found, offset = [], self.offset
         for d, (parts, size, start, stride) in enumerate(
@@ -133,14 +142,14 @@ class Order:
                 continue
             if len(parts) > 1:
                 return None
-            # For a single element any stride holds: the one that it has in an array of these sizes.
+            # A single element may have any stride. It gets the stride of a row-major array of these sizes.
             step = parts[0][1] if parts else math.prod(dims[d + 1 :])
             found.append(((size, step if size == 1 else step * stride),))
             offset += start * step
         return Order(tuple(found), offset)
 
     def reshaped(self, dims: Sequence[int]) -> Order | None:
-        """Return the order with sizes ``dims``; None if a dimension would begin within a sub-dimension."""
+        """Return the order of the reshape to ``dims``; None if a dimension would begin inside a sub-dimension."""
         if 0 in dims:
             return Order.of(dims)
         left = self._joined
@@ -168,18 +177,24 @@ Window: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Location:
-    """Elements of an array in a value: those in ``window``, if any, have the location that ``order`` gives."""
+    """Location of the elements of a first array in another value.
+
+    The elements in ``window`` of the value, if any, come from the first array by ``order``; other elements do not.
+    """
 
     order: Order
     window: Window
 
     @staticmethod
     def of(dims: Sequence[int]) -> Location:
-        """Return the location of all elements in the array itself."""
+        """Return the location of all elements in the first array itself."""
         return Location(Order.of(dims), tuple((0, size) for size in dims))
 
     def after(self, x: HloInstruction, user: HloInstruction) -> list[Location] | None:
-        """Return the locations in ``user`` if ``x`` has this one; None if an element of it needs several of ``x``."""
+        """Return the locations in ``user``, given that ``x`` has this location.
+
+        Returns None if they are not known, as when an element of ``user`` needs many elements of ``x``.
+        """
         if OPS[user.opcode].elementwise and x.dims == user.dims:
             return [self]
         if user.opcode is Opcode.TRANSPOSE:
@@ -207,13 +222,14 @@ class Location:
         )
 
     def _reshaped_window(self, before: Sequence[int], after: Sequence[int]) -> Window:
-        """Return the window where a reshape adds or leaves out dimensions of size 1, else one around all elements."""
+        """Return the window after a reshape. It is the entire value unless only dimensions of size 1 change."""
         if [size for size in before if size != 1] != [size for size in after if size != 1]:
             return tuple((0, size) for size in after)
         wide = iter([own for own, size in zip(self.window, before, strict=True) if size != 1])
         return tuple((0, 1) if size == 1 else next(wide) for size in after)
 
     def _reversed(self, dims: Sequence[int], dimensions: Sequence[int]) -> Location:
+        """Return the location in a value of sizes ``dims`` reversed along ``dimensions``."""
         window = tuple(
             (size - end, size - first) if d in dimensions else (first, end)
             for d, (size, (first, end)) in enumerate(zip(dims, self.window, strict=True))
@@ -223,7 +239,10 @@ class Location:
     def _cut(
         self, dims: Sequence[int], starts: Sequence[int], strides: Sequence[int] | None = None
     ) -> list[Location] | None:
-        """Return the location in a window of sizes ``dims``, which may reach beyond the value; none if it is empty."""
+        """Return the location in a window of sizes ``dims``, which may extend beyond the value.
+
+        The list is empty if the window has no elements of the first array. Returns None if the order is not known.
+        """
         window = []
         for (first, end), size, start, stride in zip(
             self.window, dims, starts, strides or (1,) * len(dims), strict=True
@@ -237,10 +256,10 @@ class Location:
         return None if order is None else [Location(order, tuple(window))]
 
     def _cut_dynamically(self, x: HloInstruction, user: HloInstruction) -> list[Location] | None:
-        """Return the location in a dynamic slice, wherever it starts; None if that is not certain.
+        """Return the location in a dynamic slice, for any starts; None if it depends on them.
 
-        It is certain along dimensions that are kept whole or repeat elements, and where ``window`` is one index and the
-        slice is, too.
+        It does not depend on the starts along dimensions that are not cut or that repeat elements, and along dimensions
+        in which both the window and the slice have one index.
         """
         if user.operand(0) is not x or x in user.operands[1:]:
             return None
@@ -257,6 +276,7 @@ class Location:
         return None if order is None else [Location(order, tuple(window))]
 
     def _joined(self, x: HloInstruction, user: HloInstruction) -> list[Location] | None:
+        """Return the locations in a concatenation or pad; None if they are not known."""
         found: list[Location] = []
         for before in _elements_before(x, user):
             cut = None if before is None else self._cut(user.dims, [-n for n in before])
@@ -266,7 +286,7 @@ class Location:
         return found
 
     def _reduced(self, x: HloInstruction, user: HloInstruction) -> list[Location] | None:
-        """Return the locations in a reduction: those of every element that is combined there, if these are few."""
+        """Return the locations in a reduction, one for each of the combined elements; None if these are many."""
         if user.num_operands != 2 or user.operand(0) is not x or user.operand(1) is x:
             return None
         axes = _dimensions(user)
@@ -291,8 +311,9 @@ class Location:
 
 
 def _elements_before(x: HloInstruction, user: HloInstruction) -> list[tuple[int, ...] | None]:
-    """Return how many other elements a concatenation or a pad puts before those of ``x``, by dimension, each time it
-    is an operand; None where they are not side by side.
+    """Return the numbers of elements that a concatenation or pad puts before those of ``x``, along each dimension.
+
+    There is an entry for each time that ``x`` is an operand. It is None if elements of ``x`` are not adjacent.
     """
     if user.opcode is Opcode.PAD:
         pad = user.attrs_as(PadAttrs)
@@ -307,9 +328,10 @@ def _elements_before(x: HloInstruction, user: HloInstruction) -> list[tuple[int,
 
 
 def _dimensions(user: HloInstruction) -> tuple[int, ...]:
+    """Return the ``dimensions`` attribute of ``user``."""
     return user.attrs_as(DimensionsAttrs).dimensions
 
 
 def _sizes(x: HloInstruction, user: HloInstruction) -> tuple[int, ...]:
-    """Return the sizes to which ``dimensions`` refers: the operand's for a broadcast, else the result's."""
+    """Return the sizes of ``dimensions``: those of the operand ``x`` for a broadcast, else those of the result."""
     return x.dims if user.opcode is Opcode.BROADCAST else user.dims

@@ -1,4 +1,4 @@
-"""Buffer checker rule for one operation: a result may overlap an operand only entirely, element on element."""
+"""Buffer checker rule for overlaps of an operation: a result may overlap an operand only if their elements coincide."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape
 
-#: Non-elementwise operations that may overwrite operands: each result the operand of its number. A
-#: triangular solve may overwrite its right-hand side (below).
+#: Non-elementwise operations that may overwrite operands: result i may overwrite operand i. A triangular solve may
+#: overwrite its right-hand side (below).
 _IN_PLACE = frozenset(
     {
         Opcode.ALL_REDUCE,
@@ -28,7 +28,8 @@ _IN_PLACE = frozenset(
     }
 )
 
-#: Most locations that the elements of one operand have in one value: in more they are taken for moved.
+#: Largest number of locations that the elements of one operand may have in one value. If there are more, the elements
+#: count as moved.
 _MOST_LOCATIONS = 32
 
 
@@ -41,7 +42,8 @@ def wrong_overlap(
 ) -> str:
     """Return a description of the first illegal overlap among operands, scratch and results, or an empty string.
 
-    op: that of a collective.
+    reads, scratch, results: memory of the operand leaves, the scratch and the result leaves of ``instruction``. op: the
+    collective, if the instruction is one.
     """
     elementwise = OPS[instruction.opcode].elementwise
     in_place = instruction.opcode in _IN_PLACE
@@ -66,9 +68,10 @@ def wrong_overlap(
 
 
 def _is_own_part(op: CollectiveOp | None, read: ArrayView, result: BufferSlice) -> bool:
-    """Return whether an operand lies in its result, or a result in its operand, as this device's own part.
+    """Return whether the operand is this device's own part of the result, or the result is that of the operand.
 
-    In an all-gather no other device's part is written there; in a reduce-scatter no other device reads there.
+    In an all-gather no other device writes to this part of the result; in a reduce-scatter no other device reads this
+    part of the operand.
     """
     own = None if op is None else op.collective.own_tile(read.slice, result)
     if op is None or own is None:
@@ -80,12 +83,12 @@ def _is_own_part(op: CollectiveOp | None, read: ArrayView, result: BufferSlice) 
 
 
 def _pairs(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
-    """Return pairs (result, operand) that may overlap in a fusion that works by rows, or writes blocks."""
+    """Return the pairs (result, operand) that may overlap because the fusion processes rows or writes blocks."""
     return overlaps_by_rows(fusion) | overlaps_but_for_a_block(fusion)
 
 
 def _steady_operands(instruction: HloInstruction) -> frozenset[int]:
-    """Return operands of a fusion of which the results' element n needs element n only."""
+    """Return the operands of a fusion of which element n of any result needs only element n."""
     if instruction.opcode is not Opcode.FUSION:
         return frozenset()
     fused = instruction.to_apply
@@ -101,7 +104,10 @@ def _steady_operands(instruction: HloInstruction) -> frozenset[int]:
 def _is_steady(
     parameter: HloInstruction, fused: HloComputation, needed: set[HloInstruction]
 ) -> bool:
-    """Return whether its elements reach the results at their own indices, wherever they are moved in between."""
+    """Return whether element n of any root of ``fused`` needs no element of ``parameter`` but element n.
+
+    Elements may be moved in between. needed: instructions on which the root depends.
+    """
     if not isinstance(parameter.shape, ArrayShape):
         return False
     roots = fused.root.operands if fused.root.opcode is Opcode.TUPLE else (fused.root,)
@@ -128,7 +134,7 @@ def _is_steady(
                 locations.setdefault(user, set()).update(after)
             if len(locations[user]) > _MOST_LOCATIONS:
                 return False
-        # A root of another size has its elements elsewhere, whatever their numbers.
+        # Elements of a root of another size are at other addresses, even if their numbers are equal.
         if is_root and inner.array_shape.num_elements != parameter.shape.num_elements:
             return False
         if (is_root or is_block) and not all(location.order.is_own for location in found):

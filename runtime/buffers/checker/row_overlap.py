@@ -1,8 +1,9 @@
 """Buffer checker rule: results of a fusion that reduces rows may overlap operands.
 
-Such a kernel processes row after row, and each row in as many passes as reductions depend on one another. A result may
-overlap an operand if an element of the operand is needed only for the result's element at the same index and for the
-reductions of its own row. If the result needs all reductions, it is written when only the element itself is still read.
+Such a kernel processes one row after another, and each row in as many passes as reductions depend on one another. A
+result may overlap an operand if an element of the operand is needed only for the result's element at the same index and
+for the reductions of its own row. If the result needs all reductions, it is written in the last pass, which reads each
+element of the operand only for the result's element at its index.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from spmd.shape import ArrayShape
 
 
 def overlaps_by_rows(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
-    """Return pairs (result, operand) that may overlap, element on element."""
+    """Return the pairs (result, operand) of a fusion that may overlap if their elements coincide."""
     fused = fusion.to_apply
     roots = fused.root.operands if fused.root.opcode is Opcode.TUPLE else (fused.root,)
     needed = _above(fused, fused.root)
@@ -34,7 +35,7 @@ def overlaps_by_rows(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
 
 
 def _above(fused: HloComputation, root: HloInstruction) -> list[HloInstruction]:
-    """Return the instructions that ``root`` is computed from, and itself."""
+    """Return the instructions on which ``root`` depends, and ``root`` itself, in the order of ``fused``."""
     needed = {root}
     for x in reversed(fused.instructions):
         if any(user in needed and is_read(x, user) for user in x.users):
@@ -43,13 +44,18 @@ def _above(fused: HloComputation, root: HloInstruction) -> list[HloInstruction]:
 
 
 def _axes(reduce: HloInstruction) -> tuple[int, ...]:
+    """Return the reduced dimensions, ascending."""
     return tuple(sorted(reduce.attrs_as(DimensionsAttrs).dimensions))
 
 
 class _Rows:
-    """Index space and reduced dimensions of the reductions, and the instructions whose elements leave their index."""
+    """Rows of a fusion: index space and unreduced dimensions of its reductions.
+
+    ``moved``: instructions of which an element is needed at another index, or in another row.
+    """
 
     def __init__(self, fused: HloComputation, reduce: HloInstruction) -> None:
+        """Analyze ``fused``, all of whose reductions have the operand sizes and the dimensions of ``reduce``."""
         self.dims = reduce.operand(0).dims
         axes = _axes(reduce)
         self.unreduced = tuple(d for d in range(len(self.dims)) if d not in axes)
@@ -60,9 +66,11 @@ class _Rows:
                 self.moved.add(x)
 
     def is_full_size(self, x: HloInstruction) -> bool:
+        """Return whether ``x`` has as many elements as the index space."""
         return isinstance(x.shape, ArrayShape) and x.shape.num_elements == math.prod(self.dims)
 
     def stays(self, x: HloInstruction) -> bool:
+        """Return whether elements of ``x`` are needed only at their own index and in reductions of their row."""
         return self.is_full_size(x) and x not in self.moved
 
     def moves(self, x: HloInstruction, user: HloInstruction) -> bool:
@@ -90,7 +98,8 @@ class _Rows:
 def _runs(dims: tuple[int, ...], unreduced: tuple[int, ...]) -> list[tuple[int, bool]]:
     """Return the layout of rows in an array: sizes of alternating runs of unreduced and reduced dimensions.
 
-    f32[6,1,2] of which dimensions 0 and 2 are reduced is one row of 12, as is f32[1,12] by dimension 1.
+    For example, f32[6,1,2] with reduced dimensions 0 and 2 is one row of 12 elements, as is f32[1,12] with reduced
+    dimension 1. Returns an empty list if ``unreduced`` is not ascending.
     """
     if tuple(sorted(unreduced)) != unreduced:
         return []

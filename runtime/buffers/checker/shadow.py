@@ -1,4 +1,4 @@
-"""Shadow memory: the symbols of the value in every slice that was written."""
+"""Shadow memory of the buffer checker: it holds the symbols of the value in each slice that has been written."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Value that a device holds in its own one of several equal parts."""
+    """Symbol of a value that each device holds in its own part of a slice with ``parts``."""
 
     parts: tuple[Group, ...]
     symbol: Symbol
 
 
 def _as_part(slice_: BufferSlice, symbol: Symbol) -> _Part | Symbol:
+    """Return ``symbol`` as it is stored for ``slice_``."""
     return _Part(slice_.parts, symbol) if slice_.parts else symbol
 
 
 @dataclass
 class _Cells:
-    """Values in one allocation, by offset, without overlap."""
+    """Values in one allocation, by offset. They do not overlap."""
 
     offsets: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     symbols: list[frozenset[_Part | Symbol]] = field(default_factory=list)
 
     def clear(self, offset: int, end: int) -> int:
-        """Remove every value that has a byte in offset..end. Returns the index for a new value there."""
+        """Remove the values with a byte in [``offset``, ``end``). Returns the index for a new value there."""
         first = bisect_left(self.offsets, offset)
         if first and self.ends[first - 1] > offset:
             first -= 1
@@ -46,7 +47,7 @@ class _Cells:
 
 @dataclass
 class ShadowMemory:
-    """Symbols of the values in all allocations, by slice."""
+    """Symbols of the values in all allocations of a device."""
 
     allocations: tuple[BufferAllocation, ...]
     cells: list[_Cells] = field(init=False)
@@ -55,7 +56,10 @@ class ShadowMemory:
         self.cells = [_Cells() for _ in self.allocations]
 
     def write(self, slice_: BufferSlice, symbols: frozenset[Symbol]) -> None:
-        """Record a write. A device's part counts as all parts because its offset differs from device to device."""
+        """Record a write of a value with ``symbols``, which destroys all values that overlap ``slice_``.
+
+        A write of a device's part counts as a write of all parts, because its offset differs from device to device.
+        """
         cells = self.cells[slice_.allocation]
         at = cells.clear(slice_.offset, slice_.offset + slice_.span)
         if slice_.size:
@@ -64,7 +68,7 @@ class ShadowMemory:
             cells.symbols.insert(at, frozenset(_as_part(slice_, one) for one in symbols))
 
     def symbols_in(self, slice_: BufferSlice) -> frozenset[Symbol]:
-        """Return the symbols of the value that lies in exactly this slice; none if there is no such value."""
+        """Return the symbols of the value in exactly this slice; no symbols if there is no such value."""
         cells = self.cells[slice_.allocation]
         at = bisect_left(cells.offsets, slice_.offset)
         if at == len(cells.offsets) or cells.offsets[at] != slice_.offset:
@@ -87,12 +91,13 @@ class ShadowMemory:
             self.write(slice_, self.symbols_in(slice_) | {symbol})
 
     def copy(self) -> ShadowMemory:
+        """Return a copy that later writes to this memory do not change."""
         result = ShadowMemory(self.allocations)
         result.cells = [_Cells(c.offsets[:], c.ends[:], c.symbols[:]) for c in self.cells]
         return result
 
     def keep_common(self, other: ShadowMemory) -> None:
-        """Remove the values that ``other`` does not hold in the same slice."""
+        """Remove the symbols that ``other`` does not have in the same slice, and the values without symbols."""
         for mine, theirs in zip(self.cells, other.cells, strict=True):
             there = dict(
                 zip(zip(theirs.offsets, theirs.ends, strict=True), theirs.symbols, strict=True)

@@ -1,7 +1,8 @@
 """Symbolic values of HLO dataflow for the buffer checker; independent of buffer assignment.
 
-An array leaf has a *meaning*: the symbols under which memory may hold it. An operation that computes gives a new
-symbol. One whose elements all come from its operand (broadcast, slice, reshape, ...) also has the operand's symbols.
+An array leaf has a *meaning*: the symbols that the value in its memory may have. The result of an operation that
+computes has a new symbol. If all elements come from the operand (broadcast, slice, reshape, ...), the result also has
+the operand's symbols.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from spmd.literal import NDArray
 from spmd.ops.attrs import ConstantAttrs, IotaAttrs, TupleIndexAttrs
 from spmd.shape import ArrayShape, Shape, ShapeIndex, TupleShape, as_tuple
 
-#: Equal when the values are: (instruction, leaf, activation), or the contents of a constant.
+#: Identity of a value: (instruction, leaf, activation), or the contents of a constant. Equal symbols mean equal values.
 Symbol: TypeAlias = tuple[object, ...]
-#: Meanings of a value's array leaves, nested as its shape; None for tokens.
+#: Meanings of the array leaves of a result, nested as its shape; None for tokens.
 Meanings: TypeAlias = Union["Meaning", tuple["Meanings", ...], None]
 
 #: Activation of a computation: calls and (loop, trip) pairs from the entry down.
@@ -27,7 +28,7 @@ Context: TypeAlias = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """Meaning of one array: any of these symbols, in this memory space."""
+    """Meaning of an array: its value must have one of ``symbols`` and be in ``memory_space``."""
 
     symbols: tuple[Symbol, ...]
     memory_space: int
@@ -36,7 +37,7 @@ class Meaning:
         return str(self.symbols[0][0])
 
 
-#: Every element of the result is an element of the first operand.
+#: Opcodes for which every element of the result is an element of the first operand.
 REARRANGING = frozenset(
     {
         Opcode.ADD_DEPENDENCY,
@@ -56,7 +57,7 @@ REARRANGING = frozenset(
 )
 
 
-#: Index in a start's result of the result of its done.
+#: Index, in the result of a start, of the result of its done.
 _START_RESULT: dict[Opcode, ShapeIndex] = {
     Opcode.ALL_REDUCE_START: (),
     Opcode.ALL_GATHER_START: (1,),
@@ -92,7 +93,7 @@ def own_meanings(
 def rearranged(
     instruction: HloInstruction, context: Context, operand: Meanings, shape: Shape
 ) -> Meaning:
-    """Return the meaning of the operand's elements as an array of ``shape``."""
+    """Return the meaning of an array of ``shape`` whose elements come from ``operand``."""
     own = own_meanings(instruction, context, shape)
     assert isinstance(own, Meaning)
     assert isinstance(operand, Meaning)
@@ -126,11 +127,12 @@ def result_of(instruction: HloInstruction, operands: list[Meanings], context: Co
 
 
 def written_by(instruction: HloInstruction, result: Meanings) -> Meanings:
-    """Return the meanings that the instruction writes: its result without what it passes on from operands."""
+    """Return the meanings that ``instruction`` writes: ``result`` without the operands that a start passes on."""
     return _part(result, _START_RESULT.get(instruction.opcode, ()))
 
 
 def _part(meanings: Meanings, index: ShapeIndex) -> Meanings:
+    """Return the part of ``meanings`` at ``index``."""
     for i in index:
         assert isinstance(meanings, tuple)
         meanings = meanings[i]
@@ -138,7 +140,7 @@ def _part(meanings: Meanings, index: ShapeIndex) -> Meanings:
 
 
 def in_spaces_of(shape: Shape, meanings: Meanings) -> Meanings:
-    """Return the same values, in the memory spaces of ``shape``."""
+    """Return ``meanings`` with the memory spaces of ``shape``."""
     if isinstance(meanings, Meaning):
         assert isinstance(shape, ArrayShape)
         return Meaning(meanings.symbols, shape.memory_space)
@@ -149,6 +151,7 @@ def in_spaces_of(shape: Shape, meanings: Meanings) -> Meanings:
 
 
 def is_rearranging(instruction: HloInstruction) -> bool:
+    """Return whether every element of the result is an element of the first operand."""
     if instruction.opcode is Opcode.CONVERT:
         source = instruction.operand(0).array_shape.element_type
         return source is instruction.array_shape.element_type
@@ -156,7 +159,7 @@ def is_rearranging(instruction: HloInstruction) -> bool:
 
 
 def constant_symbol(array: NDArray) -> Symbol:
-    """Return a symbol for the contents; an array of one repeated value has the symbol of that value."""
+    """Return the symbol of the contents of ``array``. An array of equal elements has the symbol of one element."""
     flat = np.ascontiguousarray(array).reshape(-1)
     rows = flat.view(np.uint8).reshape(flat.size, flat.dtype.itemsize)
     if flat.size and (rows == rows[:1]).all():
@@ -165,7 +168,7 @@ def constant_symbol(array: NDArray) -> Symbol:
 
 
 def constant_meaning(instruction: HloInstruction) -> Meaning:
-    """Return the meaning of a constant or an iota (whose contents may be stored as one line of numbers)."""
+    """Return the meaning of a constant, or of an iota, which is stored as the numbers along its dimension."""
     shape = instruction.array_shape
     if instruction.opcode is Opcode.IOTA:
         size = shape.dims[instruction.attrs_as(IotaAttrs).dimension]
@@ -177,6 +180,7 @@ def constant_meaning(instruction: HloInstruction) -> Meaning:
 
 
 def meaning_leaves(meanings: Meanings) -> list[Meaning]:
+    """Return the meanings of the array leaves in order."""
     if meanings is None:
         return []
     if isinstance(meanings, Meaning):

@@ -1,1 +1,1 @@
-"""Heap packing: offsets for live intervals, so that those which overlap in time do not overlap in memory."""
+"""Heap packing: offsets for live intervals, such that intervals that overlap in time do not overlap in memory."""

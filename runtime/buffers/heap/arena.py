@@ -1,4 +1,4 @@
-"""Arena: bytes over time, in which live intervals are placed one after the other, each in a gap that holds it."""
+"""Arena: a heap over time, in which live intervals are placed one after another, each in a gap that is large enough."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spmd.literal import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Live interval: ``size`` bytes are needed at all positions ``start..end``, both included."""
+    """Live interval: ``size`` bytes that are needed at all positions from ``start`` to ``end``, both included."""
 
     start: int
     end: int
@@ -28,16 +28,16 @@ class Interval:
 
 
 class Fit(Enum):
-    """Choice among the gaps that hold an interval."""
+    """Choice among the gaps that are large enough for an interval."""
 
-    BEST = "best fit"  # the tightest one
-    FIRST = "first fit"  # the lowest one
+    BEST = "best fit"  # the smallest gap
+    FIRST = "first fit"  # the lowest gap
 
 
 class Arena:
-    """Bytes 0.. (up to ``limit``, if given) over time; intervals are placed one after the other and stay.
+    """Heap over time, to which intervals are added one after another. They are not removed or moved.
 
-    ``capacity``: the number of intervals for which it has room.
+    capacity: largest number of intervals. limit: size of the heap in bytes; None if it is unlimited.
     """
 
     def __init__(self, capacity: int, limit: int | None = None) -> None:
@@ -47,16 +47,23 @@ class Arena:
 
     @property
     def size(self) -> int:
-        """The end of the highest interval."""
+        """Return the end in bytes of the highest interval."""
         return int(self._placed[: self._count, 1].max(initial=0))
 
     def allocate(self, interval: Interval, fit: Fit = Fit.BEST) -> int | None:
-        """Return the offset of a gap among intervals that live at the same time; None if the limit leaves no room."""
+        """Place ``interval`` in a gap among the intervals that are live at the same time.
+
+        Returns its offset in bytes, or None if no gap below the limit is large enough.
+        """
         offsets = self.allocate_all(items_of([interval]), fit)
         return None if offsets is None else int(offsets[0])
 
     def allocate_all(self, items: NDArray, fit: Fit = Fit.BEST) -> NDArray | None:
-        """Place ``items_of`` n intervals in turn. Returns offsets, int64[n], or None if one has no room."""
+        """Place n intervals, given by ``items_of``, in turn.
+
+        Returns their offsets, int64[n], or None if one does not fit below the limit; the intervals before it then stay
+        placed. Raises ValueError if there are more intervals than the capacity.
+        """
         if self._count + len(items) > len(self._placed):
             raise ValueError(f"an arena for {len(self._placed)} intervals is given more")
         offsets = _allocate(self._placed, self._count, items, fit, self.limit)
@@ -65,15 +72,16 @@ class Arena:
 
 
 def items_of(intervals: Sequence[Interval]) -> NDArray:
-    """Return the intervals as int64[n, 4] for the native placement."""
+    """Return the intervals as int64[n, 4] (start, end, size, alignment), for the native placement."""
     rows = [(one.start, one.end, one.size, alignment_of(one.size)) for one in intervals]
     return np.array(rows, np.int64).reshape(len(rows), ITEM_COLUMNS)
 
 
 def _allocate(placed: NDArray, count: int, items: NDArray, fit: Fit, limit: int | None) -> NDArray:
-    """Return the offsets of the first items, as many as fit; among equal gaps each takes the lowest.
+    """Place ``items`` in turn until one does not fit, and return the offsets of the placed ones.
 
-    placed: rows of the ``count`` placed intervals, lowest first; the items' rows are inserted.
+    Among equal gaps an item takes the lowest. placed: rows of the ``count`` intervals that are placed already, lowest
+    first, to which the rows of the items are added.
     """
     offsets = np.empty(len(items), np.int64)
     done = placement()(
@@ -89,7 +97,7 @@ def _allocate(placed: NDArray, count: int, items: NDArray, fit: Fit, limit: int 
 
 
 def load(intervals: Sequence[Interval]) -> NDArray:
-    """Return int64[positions]: bytes that are needed at each position, from 0 to the last interval's end."""
+    """Return the bytes that are needed at each position, int64[n]; n exceeds the end of the last interval."""
     changes = np.zeros(max((one.end for one in intervals), default=0) + 2, np.int64)
     for one in intervals:
         changes[one.start] += one.size
@@ -98,5 +106,5 @@ def load(intervals: Sequence[Interval]) -> NDArray:
 
 
 def lower_bound(intervals: Sequence[Interval]) -> int:
-    """Return the largest sum of sizes that are needed at one time: no packing is smaller."""
+    """Return the largest number of bytes that are needed at one position. No packing is smaller."""
     return int(load(intervals).max())

@@ -3,15 +3,16 @@
 Exact packing is NP-hard (dynamic storage allocation). ``lower_bound`` bounds the loss of a packing, and so decides when
 to stop:
 
-1. Greedy: intervals go one after the other into the tightest or into the lowest gap, in the orders of
+1. Greedy packing: intervals are placed one after another in the smallest or in the lowest gap, in each of the orders of
    ``placement_orders.py``, until a packing takes no more than the maximum of live bytes.
-2. If even the best of these is far off, a search for a packing of a given height (``height_search.py``).
-3. If that finds none, *promotion*: intervals that end above the bound were placed too late, after the low gaps were
-   taken. They go to the front of the order, all are placed again, and so on. It is not known in advance which order
-   improves soon, so all greedy orders take turns.
+2. If the best of these packings exceeds the bound by more than 2 %, a search for a packing of a given height
+   (``height_search.py``).
+3. If the search finds none, *promotion*: intervals that end above the bound were placed too late, when the low gaps
+   were taken. They are moved to the front of the order, and all intervals are placed again, repeatedly. Which order
+   improves soon is not known in advance, so all greedy orders take turns.
 
-The smallest packing found is used. The effort depends on the number of intervals only, never on time, so that all ranks
-find the same packing.
+The smallest packing that is found is used. The effort depends only on the number of intervals, never on time, so that
+all ranks find the same packing.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from spmd.lazy_dataclass import dataclass
 from spmd.limits import out_of_memory
 from spmd.literal import NDArray
 
-#: Most intervals that greedy packings place, and again promotions, and most packings that these
-#: make; at least one packing is made.
+#: The greedy packings together place at most MOST_PLACEMENTS intervals, and so do the promotions; each of the two makes
+#: at most MOST_ROUNDS packings, and at least one.
 MOST_PLACEMENTS, MOST_ROUNDS = 20_000, 200
-#: A packing is as good as the bound if it takes less than this many bytes more, and at most this part
-#: more: alignment may cost that, and large programs need not try orders for it.
+#: A packing counts as optimal if it exceeds the lower bound by less than EXACT_BYTES and by at most the fraction
+#: EXACT_SHARE. Alignment may cost that much, and large programs need not try more orders to save it.
 EXACT_BYTES, EXACT_SHARE = 64, 1 / 200
-#: Greedy packings are good enough if they exceed the bound by at most this part of it.
+#: Greedy packings are good enough if they exceed the lower bound by at most this fraction of it.
 GOOD_SHARE = 1 / 50
-#: Steps of a search per interval, and the largest number of intervals that is searched.
+#: Number of steps of a search per interval, and the largest number of intervals for which there is a search.
 SEARCH_STEPS, MOST_SEARCHED = 6, 400
 
 
@@ -47,7 +48,11 @@ MOST_PACKED = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Packing. ``offsets`` by interval; ``size``: end of the highest one; ``algorithm``: how it was found."""
+    """Offsets of intervals in a heap.
+
+    offsets: offset of each interval in bytes. size: end of the highest interval. algorithm: name of the algorithm that
+    found the packing.
+    """
 
     offsets: tuple[int, ...]
     size: int
@@ -55,11 +60,10 @@ class Packing:
 
 
 def pack(intervals: Sequence[Interval]) -> Packing:
-    """Return the smallest of the packings that are tried, or the first that is as good as the bound.
+    """Return the first packing whose size is near the lower bound, or else the smallest of those that are tried.
 
-    Raises OutOfMemoryError if sizes add up to more than 64-bit offsets count.
-
-    The last few are cached: schedules are compared by their packings, then buffers of the chosen one are assigned.
+    The last results are cached, because schedules are compared by their packings before buffers of the chosen schedule
+    are assigned. Raises OutOfMemoryError if the sum of the sizes exceeds 64-bit offsets.
     """
     total = sum(one.size for one in intervals)
     if total > MOST_PACKED:
@@ -83,7 +87,7 @@ def _packed(intervals: tuple[Interval, ...]) -> Packing:
 
 
 def fits(intervals: Sequence[Interval], size: int) -> bool:
-    """Return whether ``pack`` takes at most ``size`` bytes. Stops as soon as one packing does."""
+    """Return whether a packing that ``pack`` tries takes at most ``size`` bytes. It stops at the first such packing."""
     bound = lower_bound(intervals)
     if bound > size:
         return False
@@ -92,15 +96,17 @@ def fits(intervals: Sequence[Interval], size: int) -> bool:
 
 
 def _exact(bound: int) -> int:
+    """Return the largest size in bytes of a packing that counts as optimal for the lower bound ``bound``."""
     return bound + min(EXACT_BYTES - 1, int(bound * EXACT_SHARE))
 
 
 def _rounds(intervals: Sequence[Interval]) -> int:
+    """Return the number of greedy packings, and of promotions, that are tried."""
     return min(max(MOST_PLACEMENTS // max(len(intervals), 1), 1), MOST_ROUNDS)
 
 
 def _smallest(packings: Iterable[Packing], goal: int) -> Packing:
-    """Return the first packing of at most ``goal`` bytes, else the first of the smallest ones."""
+    """Return the first packing of at most ``goal`` bytes, else the first of the smallest packings."""
     best: Packing | None = None
     for packing in packings:
         if best is None or packing.size < best.size:
@@ -112,7 +118,7 @@ def _smallest(packings: Iterable[Packing], goal: int) -> Packing:
 
 
 def _turns(intervals: Sequence[Interval]) -> list[_Turn]:
-    """Return one turn per greedy order, as many as are tried."""
+    """Return a turn for each fit and greedy order, as many as ``_rounds`` allows."""
     items = items_of(intervals)
     turns = [
         _Turn(intervals, items, order, fit, f"{fit.value}, {name}")
@@ -123,7 +129,7 @@ def _turns(intervals: Sequence[Interval]) -> list[_Turn]:
 
 
 def _smallest_greedy(turns: Sequence[_Turn], goal: int) -> Packing:
-    """Return ``_smallest`` of their packings; a packing is given up when it reaches the smallest size before it."""
+    """Return ``_smallest`` of the packings of ``turns``. A packing is given up when it is as large as the best one."""
     best = turns[0].packing
     for turn in turns[1:]:
         if best.size <= goal:
@@ -133,6 +139,7 @@ def _smallest_greedy(turns: Sequence[_Turn], goal: int) -> Packing:
 
 
 def _searched(intervals: Sequence[Interval], height: int) -> Iterator[Packing]:
+    """Yield packings within ``height`` bytes that a search finds, unless there are too many intervals."""
     if len(intervals) > MOST_SEARCHED:
         return
     for preference in Preference:
@@ -144,7 +151,7 @@ def _searched(intervals: Sequence[Interval], height: int) -> Iterator[Packing]:
 
 
 def _promoted(turns: Sequence[_Turn], goal: int) -> Iterator[Packing]:
-    """Yield promoted packings of each turn in rotation, until all orders have been tried."""
+    """Yield promoted packings of the turns in rotation. A turn ends when its order has been tried before."""
     tried = {turn.choices for turn in turns}
     while turns:
         going_on = []
@@ -158,12 +165,15 @@ def _promoted(turns: Sequence[_Turn], goal: int) -> Iterator[Packing]:
 
 
 class _Turn:
-    """Order that changes from round to round, and its packing."""
+    """Order of intervals that promotion changes, and the packing in this order."""
 
     def __init__(
         self, intervals: Sequence[Interval], items: NDArray, order: Order, fit: Fit, name: str
     ) -> None:
-        """``items``: rows of the intervals, in the same order."""
+        """Create the turn of a greedy ``order`` and ``fit``.
+
+        items: ``items_of(intervals)``. name: name of the algorithm for the packing.
+        """
         self._intervals, self._first_order, self._fit, self._name = intervals, order, fit, name
         self._items = items
         self._rounds = 0
@@ -174,11 +184,11 @@ class _Turn:
 
     @property
     def choices(self) -> tuple[Fit, tuple[int, ...]]:
-        """All inputs of the packing."""
+        """Return the inputs of the packing other than the intervals: the fit and the order."""
         return self._fit, self._order
 
     def promote(self, goal: int) -> None:
-        """Move intervals that end above ``goal`` bytes to the front of the order, the highest first."""
+        """Move the intervals that end above ``goal`` bytes to the front of the order, the highest first."""
         sized = zip(self.packing.offsets, self._intervals, strict=True)
         high = {i: offset for i, (offset, one) in enumerate(sized) if offset + one.size > goal}
         self._order = (
@@ -190,6 +200,7 @@ class _Turn:
 
     @cached_property
     def packing(self) -> Packing:
+        """Return the packing in the present order."""
         packing = self._placed(None)
         assert packing is not None, "there is room without a limit"
         return packing
@@ -199,6 +210,7 @@ class _Turn:
         return self._placed(size - 1)
 
     def _placed(self, limit: int | None) -> Packing | None:
+        """Return the packing in the present order; None if it exceeds ``limit`` bytes."""
         arena = Arena(len(self._intervals), limit)
         order = np.array(self._order, np.int64)
         found = arena.allocate_all(self._items[order], self._fit)

@@ -1,6 +1,6 @@
-"""Native code that places live intervals in bytes, each in a gap that holds it (runtime/buffers/heap/arena.py).
+"""Native code of the greedy placement of live intervals (runtime/buffers/heap/arena.py).
 
-Buffer assignment tries hundreds of orders of hundreds of intervals; in Python that is most of a compilation's time.
+Buffer assignment tries hundreds of orders of hundreds of intervals. In Python that would take most of the compile time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from runtime.codegen.record import Record, Word, record, word_count
 
 @record
 class PlacedRecord(Record):
-    """Placed interval: first byte, end in bytes, first and last position in time."""
+    """Record of a placed interval: first byte and end in bytes, first and last position in time."""
 
     low: Word
     high: Word
@@ -29,7 +29,7 @@ class PlacedRecord(Record):
 
 @record
 class ItemRecord(Record):
-    """Interval to place: first and last position in time, bytes, alignment (a power of 2)."""
+    """Record of an interval to place: first and last position in time, size in bytes, alignment (a power of 2)."""
 
     start: Word
     end: Word
@@ -47,12 +47,13 @@ _FUNCTION = "spmd_place"
 
 @cache
 def placement_library() -> NativeLibrary:
-    """Return the library; its compilation starts at the first call."""
+    """Return the library of the placement. The first call starts its compilation."""
     ir = DeferredIr(__name__, "placement_ir")
     return host_jit().compile(ir, (_FUNCTION,), passes=Passes.CALL)
 
 
 def placement_ir() -> str:
+    """Return the IR of ``placement_library``."""
     module = Module()
     _add_gap(module)
     _add_insert(module)
@@ -61,14 +62,15 @@ def placement_ir() -> str:
 
 
 def _aligned(offset: Int, alignment: Int) -> Int:
+    """Return ``offset`` rounded up to a multiple of ``alignment``."""
     return (offset + (alignment - 1)) & -alignment
 
 
 def _add_gap(module: Module) -> None:
-    """Add ``gap``(placed, count, start, end, size, alignment, is_first_fit), which returns an offset.
+    """Add the function ``gap``(placed, count, start, end, size, alignment, is_first_fit), which returns an offset.
 
-    placed: rows by first byte, with room for all; ``count`` of them are filled. A gap lies between ``below``, the
-    highest end of the lower intervals that live at the same time, and the begin of the next one.
+    placed: ``count`` rows by first byte. A gap is between ``below``, the highest end of the lower intervals that are
+    live at the same time, and the begin of the next such interval.
     """
     kinds = ("ptr", *["i64"] * 5, "i1")
     f = internal_function(module, "gap", *kinds, result="i64", attributes="")
@@ -93,7 +95,7 @@ def _add_gap(module: Module) -> None:
 
 
 def _add_insert(module: Module) -> None:
-    """Add ``insert``(placed, count, low, high, start, end), which keeps the rows in order."""
+    """Add the function ``insert``(placed, count, low, high, start, end), which inserts a row by its first byte."""
     f = internal_function(module, "insert", "ptr", *["i64"] * 5, attributes="")
     placed, count, *columns = f.parameters
     with f.repeat(count) as down:
@@ -111,6 +113,7 @@ def _add_insert(module: Module) -> None:
 
 
 def _add_placement(module: Module) -> None:
+    """Add the exported function (see ``placement``)."""
     f = FunctionWriter(
         _FUNCTION,
         module=module,
@@ -137,10 +140,12 @@ def _add_placement(module: Module) -> None:
 
 @cache
 def placement() -> Any:
-    """Return f(placed, count, items, number, 1 for first fit, limit, offsets) -> number of items that were placed.
+    """Return the function f(placed, count, items, number, is_first_fit, limit, offsets).
 
-    The remaining items found no room below ``limit`` (or NO_LIMIT). Arrays of words are passed by address; ``offsets``
-    is written.
+    It places ``number`` items in turn until one does not fit below ``limit`` bytes (or NO_LIMIT), and returns the
+    number of placed items. placed: address of rows PlacedRecord, of which ``count`` are filled; the items' rows are
+    added. items: address of rows ItemRecord. is_first_fit: 1 for the lowest gap, 0 for the smallest. offsets: address
+    of ``number`` words, to which the offsets are written.
     """
     word, pointer = ctypes.c_int64, ctypes.c_void_p
     arguments = (pointer, word, pointer, word, word, word, pointer)

@@ -1,6 +1,7 @@
-"""Orders in which intervals are placed: greedy packing depends on the order, and no single order is always best.
+"""Orders in which intervals are placed. Greedy packing depends on the order, and no single order is always best.
 
-The order by size is XLA's GlobalDecreasingSizeBestFitHeap: large values are placed first, small ones fill the gaps.
+The order by size is that of XLA's GlobalDecreasingSizeBestFitHeap: large values are placed first, and small values fill
+the gaps.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from typing import TypeAlias
 
 from runtime.buffers.heap.arena import Interval, load
 
-#: Function from intervals to their indices, the first to be placed first.
+#: Function from intervals to their indices, in the order of placement.
 Order: TypeAlias = Callable[[Sequence[Interval]], list[int]]
 
 
 def largest_first(intervals: Sequence[Interval]) -> list[int]:
-    """Order by size; among equals, the longest-lived first."""
+    """Order by size, the largest first; intervals of equal size by length, the longest first."""
     return sorted(
         range(len(intervals)),
         key=lambda i: (-intervals[i].size, intervals[i].start - intervals[i].end, i),
@@ -23,6 +24,7 @@ def largest_first(intervals: Sequence[Interval]) -> list[int]:
 
 
 def largest_area_first(intervals: Sequence[Interval]) -> list[int]:
+    """Order by size times length, the largest first."""
     return sorted(
         range(len(intervals)),
         key=lambda i: (-intervals[i].size * (intervals[i].end - intervals[i].start + 1), i),
@@ -30,15 +32,17 @@ def largest_area_first(intervals: Sequence[Interval]) -> list[int]:
 
 
 def earliest_first(intervals: Sequence[Interval]) -> list[int]:
+    """Order by start; intervals of equal start by size, the largest first."""
     return sorted(range(len(intervals)), key=lambda i: (intervals[i].start, -intervals[i].size, i))
 
 
 def latest_first(intervals: Sequence[Interval]) -> list[int]:
-    """Order by end, latest first: values that are live at the end, including outputs, lie lowest."""
+    """Order by end, the latest first. Values that are live at the end, including outputs, get the lowest offsets."""
     return sorted(range(len(intervals)), key=lambda i: (-intervals[i].end, -intervals[i].size, i))
 
 
 def longest_first(intervals: Sequence[Interval]) -> list[int]:
+    """Order by length, the longest first; intervals of equal length by size, the largest first."""
     return sorted(
         range(len(intervals)),
         key=lambda i: (intervals[i].start - intervals[i].end, -intervals[i].size, i),
@@ -46,7 +50,10 @@ def longest_first(intervals: Sequence[Interval]) -> list[int]:
 
 
 def busiest_first(key: Callable[[Interval], tuple[int, ...]]) -> Order:
-    """Order by the maximum of live bytes during the interval, so that these lie without gaps; then by ``key``."""
+    """Return the order by the maximum of live bytes during the interval, the largest first, then by ``key``.
+
+    The intervals at the peak are thus placed without gaps.
+    """
 
     def order(intervals: Sequence[Interval]) -> list[int]:
         bytes_at = load(intervals)
@@ -57,7 +64,7 @@ def busiest_first(key: Callable[[Interval], tuple[int, ...]]) -> Order:
 
 
 def nearest_to_peak_first(intervals: Sequence[Interval]) -> list[int]:
-    """Order by distance in time from the peak of live bytes."""
+    """Order by distance in time from the peak of live bytes, the nearest first."""
     if not intervals:
         return []
     peak = int(load(intervals).argmax())
@@ -70,8 +77,7 @@ def nearest_to_peak_first(intervals: Sequence[Interval]) -> list[int]:
     )
 
 
-#: Orders by their names in dumps. Measured on assignments of real programs: each is best for some,
-#: the first for most.
+#: Orders by their names in dumps. On assignments of real programs each order is best for some, the first for most.
 ORDERS: dict[str, Order] = {
     "busiest, then largest first": busiest_first(lambda one: (-one.size, one.start - one.end)),
     "largest first": largest_first,

@@ -1,8 +1,8 @@
-"""Heap packings recorded in a saved program; they are checked, then used again instead of packing.
+"""Heap packings that are recorded in a saved program. They are checked, and then used again instead of packing.
 
-Packing is the longest part of assigning buffers. Its result is an offset for each group of values. One traversal of
-time checks that no two groups that are live at the same time share a byte. Whether groups of devices may share a heap
-is derived from the program again (``shared_results.py``).
+Packing takes most of the time of buffer assignment. Its result is an offset for each group of values. One sweep over
+time checks that no two groups that are live at the same time share a byte. Whether devices may share a heap is derived
+from the program again (``shared_results.py``).
 
 Sizes in heaps differ between processors because kernels need different scratch. In that case heaps are packed anew.
 """
@@ -25,12 +25,12 @@ from spmd.lazy_dataclass import dataclass
 
 
 class RecordedHeapsError(SpmdError):
-    """Offsets do not fit the program that they come with."""
+    """Error of recorded heaps that are not valid for the program with which they are saved."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedHeap:
-    """Recorded heap. ``size`` in bytes; ``algorithm``: name of the packing algorithm."""
+    """Heap of a saved program. size: bytes. algorithm: name of the packing algorithm."""
 
     color: Color
     size: int
@@ -39,9 +39,10 @@ class RecordedHeap:
 
 @dataclass(frozen=True, slots=True)
 class RecordedHeaps:
-    """Recorded packings. ``offsets``: heap number and offset of each group that lies in a heap, in order.
+    """Heaps and offsets of a saved program.
 
-    ``sizes``: ``digest_of_sizes`` of the groups for which the offsets were found.
+    offsets: heap number and offset of each group in a heap, in the order of ``Colocation.in_heaps``. sizes:
+    ``digest_of_sizes`` of the groups for which the offsets were found.
     """
 
     heaps: tuple[RecordedHeap, ...]
@@ -50,6 +51,7 @@ class RecordedHeaps:
 
     @staticmethod
     def of(assignment: BufferAssignment) -> RecordedHeaps:
+        """Return the heaps of ``assignment``, to be saved."""
         heaps = assignment.of_kind(AllocationKind.HEAP)
         return RecordedHeaps(
             tuple(RecordedHeap(heap.color, heap.size, heap.placement) for heap in heaps),
@@ -58,7 +60,7 @@ class RecordedHeaps:
         )
 
     def heaps_of(self, program: Program, groups: Sequence[Group]) -> list[Heap]:
-        """Return the recorded heaps; if the sizes of groups differ, those of ``shared_results.heaps_of``.
+        """Return the recorded heaps of ``groups``, or newly packed heaps if the sizes of the groups differ.
 
         Raises RecordedHeapsError if the recorded heaps are not valid for the program.
         """
@@ -96,6 +98,10 @@ def _checked(
     offsets: Sequence[int],
     may_share: dict[int, tuple[tuple[int, ...], ...]],
 ) -> Heap:
+    """Return ``heap`` with ``groups`` at ``offsets``.
+
+    may_share: ``shareable`` of the groups. Raises RecordedHeapsError if the heap is not valid.
+    """
     color = heap.color
     for group, offset in zip(groups, offsets, strict=True):
         if group.memory_space != color.memory_space:
@@ -114,7 +120,7 @@ def _checked(
 
 
 def share_bytes(live_ranges: Sequence[Interval], offsets: Sequence[int]) -> bool:
-    """Return whether two of the intervals, which begin at ``offsets``, meet in time and in bytes."""
+    """Return whether two of the intervals, placed at ``offsets``, overlap in time and in memory."""
     placed = sorted(
         (
             (one.start, offset, one)
@@ -141,4 +147,5 @@ def share_bytes(live_ranges: Sequence[Interval], offsets: Sequence[int]) -> bool
 
 
 def _refuse(found: str) -> None:
+    """Raise RecordedHeapsError with the reason ``found``."""
     raise RecordedHeapsError(f"the places of values do not fit the module: {found}")

@@ -19,7 +19,7 @@ _LOWER = 16
 _BELOW_HALF = (1 << (_LOWER - 1)) - 1
 #: Bit of an f32 that makes a nan quiet.
 QUIET = 0x40_0000
-#: Name of the function that adds to the bits of an f32 what rounds their upper half.
+#: Name of the function that returns the bits of an f32 plus the amount that rounds their upper half.
 CARRIED = "bf16_carried"
 
 

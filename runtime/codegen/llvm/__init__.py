@@ -1,1 +1,1 @@
-"""The only folder that imports llvmlite: compilation of IR text on this host, its pass pipelines and caches."""
+"""Compilation of LLVM IR text for this host: pass pipelines, the linker, and the on-disk cache of machine code."""

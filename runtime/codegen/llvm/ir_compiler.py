@@ -1,6 +1,6 @@
-"""Machine code of LLVM IR: passes for the host's processor, and object files, made on a thread for each core.
+"""Compiler from LLVM IR to object files. It runs the passes for the host's processor on one thread per core.
 
-Only this file and ``parallel_compile.py`` import llvmlite.
+In this folder only this file and ``parallel_compile.py`` import llvmlite.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ from runtime.codegen.llvm.parallel_compile import emit_object, run_passes
 from runtime.codegen.vectorizer.loops import vectorized
 from runtime.codegen.vectorizer.target import vector_target
 
-#: A pass of LLVM's code generation that is left out: loops are written here with one index and strides, so strength
-#: reduction makes more pointers of them, and no faster code. Without it, compiling takes 0.94 of the processor time and
-#: steps take 0.99 (44 programs, EPYC of the Zen 5 generation). Without the scheduler after register allocation it would
-#: be 0.92, but steps of convolutions take up to 1.07.
+#: LLVM option that disables loop strength reduction. Generated loops have one index and strides; the pass replaces the
+#: index by several pointers, which makes no faster code. Without the pass, compilation takes 0.94 of the processor time
+#: and steps take 0.99 of the time (44 programs, EPYC of the Zen 5 generation). Disabling the scheduler after register
+#: allocation as well would give 0.92, but steps of convolutions would take up to 1.07.
 _LEFT_OUT = "-disable-lsr"
 
 
 class IrCompiler:
-    """Compiler for a processor: LLVM's name of it, and features."""
+    """Compiler from IR text to object files for one processor, with a pool of one thread per core.
+
+    processor: LLVM's name of the processor, and its feature string.
+    """
 
     def __init__(self, processor: tuple[str, str]) -> None:
         llvm.initialize_native_target()
@@ -44,15 +47,20 @@ class IrCompiler:
         self._threads = ThreadPoolExecutor(_cores(), "spmd-codegen")
 
     def start(self, ir: str, passes: Passes) -> Callable[[], bytes]:
-        """Begin to compile on another thread, and return what waits for the object file."""
+        """Start compiling ``ir`` on a thread of the pool.
+
+        Returns a function that waits for the object file and returns its bytes, or raises the error of ``emit``.
+        """
         return self._threads.submit(self.emit, ir, passes).result
 
     def start_shared(
         self, ir: str, passes: Passes, cache: ObjectCache, key: str
     ) -> Callable[[], bytes]:
-        """Begin to compile, unless another process makes the same, for which ``code`` waits last.
+        """Start compiling ``ir``, or waiting for the process that is already compiling the entry ``key`` of ``cache``.
 
-        Ranks of a node compile the same kernels at the same time, so each makes some of them.
+        Ranks of a node compile the same kernels at the same time; since they claim entries, each compiles only some of
+        them. The wait for another process is queued behind the compilations that were submitted before.
+        Returns a function that waits for the object file and returns its bytes, or raises the error of ``emit``.
         """
         code: Future[bytes] = Future()
         self._threads.submit(self._share, code, cache, key, partial(self.emit, ir, passes))
@@ -61,7 +69,10 @@ class IrCompiler:
     def _share(
         self, code: Future[bytes], cache: ObjectCache, key: str, make: Callable[[], bytes]
     ) -> None:
-        """Set ``code`` to the result of ``make``, or of another process that makes the same: then wait for it."""
+        """Set ``code`` to the cached entry or to the result of ``make``.
+
+        If another process has claimed ``key``, a later task of the pool waits for its entry.
+        """
         if cache.claim(key):
             _settle(code, partial(_cached_or_made, cache, key, make))
         else:
@@ -76,7 +87,7 @@ class IrCompiler:
         return emit_object(machine, module)
 
     def listing(self, ir: str, passes: Passes) -> tuple[str, str]:
-        """Return the optimized IR of ``ir`` and the assembly that becomes its machine code."""
+        """Return the optimized IR of ``ir``, and the assembly of its machine code. Raises CodegenError as ``emit``."""
         module, machine = self._optimized(ir, passes)
         return str(module), str(machine.emit_assembly(module))
 
@@ -129,7 +140,7 @@ def _cached_or_made(cache: ObjectCache, key: str, make: Callable[[], bytes]) -> 
 
 
 def _settle(code: Future[bytes], find: Callable[[], bytes]) -> None:
-    """Set ``code`` to what ``find`` returns or raises."""
+    """Call ``find``, and set its result or its exception on ``code``."""
     try:
         code.set_result(find())
     except BaseException as error:  # noqa: BLE001 - raised where the code is used
@@ -138,7 +149,7 @@ def _settle(code: Future[bytes], find: Callable[[], bytes]) -> None:
 
 @cache
 def _leave_out_pass() -> None:
-    """Set LLVM's option ``_LEFT_OUT``, which holds for all uses of llvmlite in this process."""
+    """Set LLVM's option ``_LEFT_OUT``. It applies to all uses of llvmlite in this process."""
     llvm.set_option("", _LEFT_OUT)
 
 
@@ -150,10 +161,10 @@ def _cores() -> int:
 
 
 def _run_pipeline(passes: Passes, machine: Any, module: Any, *, variants: bool) -> None:
-    """Run the passes on the calling thread, which must own ``machine`` and ``module``.
+    """Run the pass pipeline of ``passes`` on the calling thread, which must own ``machine`` and ``module``.
 
-    variants: some of the module's functions have variants for vectors. Vectorized loops call these, so they are
-    inlined only after that.
+    variants: whether functions of the module have vector variants (elements/variants.py). The loop vectorizer replaces
+    calls of such functions by calls of their variants, so both are inlined only after it.
     """
     builder = llvm.create_pass_builder(machine, _options(passes))
     is_as_written = passes in (Passes.TIDY, Passes.CALL)
@@ -174,9 +185,10 @@ def _options(passes: Passes) -> Any:
 
 
 def _drop_when_inlined(module: Any) -> None:
-    """Make variants internal and inline them. They were external until now because vectorized loops call them first.
+    """Mark functions that have vector variants ``alwaysinline``, and make all such functions of the module internal.
 
-    A function with variants is ``weak``, so that no pass inlines it before.
+    The passes that follow then inline and remove the variants. Until now these were external, so that they remained
+    until the loop vectorizer calls them, and the functions that have variants were ``weak``, which prevents inlining.
     """
     for function in module.functions:
         if function.linkage is Linkage.weak_any:

@@ -1,8 +1,8 @@
 """In-process compiler for LLVM IR: text in, function addresses out.
 
 IR uses opaque pointers and names no target: the module gets the host's triple and data layout, passes for the host's
-CPU optimize it (ir_compiler.py), and ORC links it (library.py). Code that is found in a cache is only linked, for
-which llvmlite is not imported. If its IR is a ``DeferredIr``, the module that writes IR is not imported either.
+CPU optimize it (ir_compiler.py), and ORC links it (library.py). Code that is found in a cache is only linked, which
+does not import llvmlite. If its IR is a ``DeferredIr``, the module that writes the IR is not imported either.
 """
 
 from __future__ import annotations
@@ -37,28 +37,36 @@ class Passes(Enum):
     """Optimization level of IR. All levels inline functions marked ``alwaysinline``."""
 
     TIDY = "tidy"
-    """Values leave the stack, instructions and branches are combined; loops stay as they are written. For code that is
-    written as it should run, including its vectors. Takes a tenth of the time of the other levels.
+    """Promote stack variables to registers, and combine instructions and branches; leave loops as they are.
+
+    It is for code that is already written in vectors and blocks, and takes a tenth of the compile time of VECTORIZE.
     """
     CALL = "call"
-    """TIDY, and machine code is made without optimization, in a fifth of the time. For code that calls other code,
-    such as the loop over thunks: 15.7 ns a thunk instead of 14.7 (benchmarks/native/dispatch.py).
+    """Run the passes of TIDY, then generate machine code without optimization, in a fifth of the time.
+
+    It is for code that mainly calls other code, such as the loop over thunks: 15.7 ns per thunk instead of 14.7 ns
+    (measured: benchmarks/native/dispatch.py).
     """
     VECTORIZE = "vectors"
-    """Loops over elements become loops over vectors, none is unrolled: memory limits most of them. On x86
-    with AVX2 or AVX-512 the project's vectorizer writes them, and they are only tidied (vectorizer/loops.py).
+    """Vectorize loops over elements, without unrolling, because memory limits the speed of most of them.
+
+    On x86 with AVX2 or AVX-512 the project's vectorizer (vectorizer/loops.py) rewrites modules if it supports all of
+    their loops; these then get the passes of TIDY. Other modules get LLVM's passes with its loop vectorizer.
     """
     UNROLL = "unroll"
-    """VECTORIZE, and loops are unrolled: for those that compute more than they load."""
+    """Vectorize and unroll loops by LLVM's passes. It is for loops that compute more than they load."""
 
     @property
     def codegen_level(self) -> int:
-        """The level of LLVM's target machine: 0 selects instructions one by one; 1 to 3 take equally long."""
+        """Return the optimization level of LLVM's code generator: 0 for CALL, else 3.
+
+        Level 0 selects instructions one by one. Levels 1 to 3 take equally long.
+        """
         return 0 if self is Passes.CALL else 3
 
 
 class CodegenError(SpmdError):
-    """LLVM rejects IR that this project wrote: a defect, never bad input."""
+    """Error of LLVM in IR or machine code that this project generated. It reports a defect, never bad input."""
 
     exit_code = 3
 
@@ -67,8 +75,9 @@ class CodegenError(SpmdError):
 class DeferredIr:
     """IR that ``function`` of ``module`` returns for ``arguments``. It is written only if its code is in no cache.
 
-    It must depend on nothing but the arguments, the processor and the project's sources. Arguments are frozen
-    dataclasses, enumerations, tuples and plain values, whose repr names all that they hold.
+    The IR must depend only on the arguments, the processor and the project's sources. Arguments must be frozen
+    dataclasses, enumerations, tuples or plain values, because their ``repr``, which is part of the cache key, must show
+    their entire contents.
     """
 
     module: str
@@ -77,13 +86,14 @@ class DeferredIr:
 
     @cached_property
     def text(self) -> str:
-        # Deferred: a run whose code is in a cache spends no time on modules that write IR.
+        """Return the IR as text. The first access writes it."""
+        # The import is deferred so that a run whose code is in a cache does not import modules that write IR.
         written: str = getattr(import_module(self.module), self.function)(*self.arguments)
         return written
 
 
 class NativeLibrary:
-    """Machine code, compiled on its own thread and linked at first use.
+    """Machine code of one IR module. Another thread compiles it, and the first request for an address links it.
 
     Addresses are valid as long as this object lives.
     """
@@ -97,11 +107,11 @@ class NativeLibrary:
         source: tuple[str, Passes] | None = None,
     ) -> None:
         self._object = code
-        #: Equal for libraries of the same machine code.
+        #: Digest of all inputs of the machine code; equal for libraries of the same code.
         self.key = key
-        #: The IR and how it is optimized, if the compiler keeps sources.
+        #: The IR and its optimization level if ``Jit.keeps_sources`` was set, else None.
         self.source = source
-        #: The first thunk that calls the code, for profilers.
+        #: Name of the first thunk that calls the code, which profilers show.
         self.caller = ""
         self._link = link
         self._keep = keep
@@ -124,23 +134,25 @@ class NativeLibrary:
 
 
 class Jit:
-    """Compiler for the host, on as many threads as this process has cores. One thread at a time may call it.
+    """Compiler and linker of IR for this host, with one compiling thread per core. One thread at a time may call it.
 
-    processor: LLVM's name of a processor whose instructions the host has, and features; by default the host itself.
-    ``cache``: cache of machine code, or None. ``made_by``: all inputs of machine code except the IR.
+    processor: LLVM's name of a processor and its feature string, by default those of the host. The host must have all
+    of its instructions.
+    ``cache``: on-disk cache of machine code, or None. ``made_by``: inputs of the machine code other than the IR and its
+    optimization level.
     """
 
     def __init__(self, processor: tuple[str, str] | None = None) -> None:
         self.cache: ObjectCache | None = None
-        #: Machine code by its key, of which the user trusts the file; asked after the cache.
+        #: Machine code by key, read from a file that the user trusts. It is used for keys that ``cache`` lacks.
         self.trusted_code: dict[str, bytes] = {}
-        #: What gives the machine code of each key that was asked for; None if nobody collects it.
+        #: For each key requested so far, a function that returns its machine code; None if code is not collected.
         self.collected: dict[str, Callable[[], bytes]] | None = None
-        #: Digest of the project's sources, by which the code of a DeferredIr is found; None: IR is always written.
+        #: Digest of the project's sources, part of the key of a DeferredIr; None if IR is always written.
         self.sources: str | None = None
         #: Whether libraries keep their IR, for listings of kernels.
         self.keeps_sources = False
-        #: Where the addresses of functions are written for profilers; None if they are not.
+        #: Map of function addresses for profilers; None if it is not written.
         self.perf_map: PerfMap | None = None
         self._processor = processor or (host_processor()[0], _features())
         self.made_by = (*compiler_versions(), *self._processor, _code_of_compiler())
@@ -155,14 +167,16 @@ class Jit:
         *,
         passes: Passes = Passes.VECTORIZE,
     ) -> NativeLibrary:
-        """Optimize and link ``ir``. If it is not valid IR, requests for an address raise CodegenError.
+        """Start compiling ``ir`` unless its machine code is known, and return its library, which links on first use.
 
-        Code that does not link is emitted again, once, because it may have come from the cache.
+        If ``ir`` is invalid or does not link, ``address`` of the library raises CodegenError. Code that does not link
+        is compiled again once, because it may have come from the cache.
 
         exports: functions whose addresses are needed; all others should be ``internal``.
-        symbols: addresses of functions that ``ir`` declares but does not define, or the libraries that export them; C's
-        memcpy and memset are known.
+        symbols: addresses of functions that ``ir`` declares but does not define, or the libraries that export them.
+        Symbols of this process, such as C's memcpy, need no entry.
         keep: objects that must live as long as the code, such as the data behind ``symbols``.
+        passes: optimization level.
         """
 
         def linked(code: bytes) -> LinkedCode:
@@ -197,11 +211,14 @@ class Jit:
         return NativeLibrary(code, link, (self, symbols, *keep), key, source)
 
     def listing(self, ir: str, passes: Passes) -> tuple[str, str]:
-        """Return the optimized IR of ``ir`` and the assembly that becomes its machine code."""
+        """Return the optimized IR of ``ir``, and the assembly of its machine code.
+
+        Raises CodegenError if LLVM rejects ``ir``.
+        """
         return self.compiler.listing(ir, passes)
 
     def _object(self, key: str, ir: str | DeferredIr, passes: Passes) -> Callable[[], bytes]:
-        """Return machine code, compiled unless this LLVM has compiled it for this processor before."""
+        """Return a function that returns the machine code of ``key``. Compilation starts now if the code is unknown."""
         known = self._known(key)
         code = (lambda: known) if known is not None else self._started(key, _text(ir), passes)
         if self.collected is not None:
@@ -209,12 +226,15 @@ class Jit:
         return code
 
     def _known(self, key: str) -> bytes | None:
-        """Return the entry of the cache, or of a file that the user trusts."""
+        """Return the entry ``key`` of the cache, else that of ``trusted_code``; None if neither has it."""
         known = None if self.cache is None else self.cache.get(key)
         return known or self.trusted_code.get(key)
 
     def _deferred_key(self, ir: DeferredIr, passes: Passes) -> str:
-        """Return the key of the machine code of ``ir``, which is the entry under the key of all that IR depends on."""
+        """Return the key of the machine code of ``ir``, if possible without writing the IR.
+
+        That key is stored as an entry of its own, under a key of all inputs of the IR.
+        """
         if self.sources is None:
             return self._key(ir.text, passes)
         variant = self._key(f"{self.sources} {ir!r}", passes)
@@ -232,13 +252,13 @@ class Jit:
         return self.compiler.start_shared(ir, passes, self.cache, key)
 
     def _key(self, ir: str, passes: Passes) -> str:
-        """Return a key of all inputs of machine code."""
+        """Return a digest of all inputs of the machine code of ``ir``."""
         return key_of((*self.made_by, passes.value, ir))
 
     @cached_property
     def compiler(self) -> IrCompiler:
-        """Compiler of the code that is in no cache."""
-        # Code from the cache needs neither llvmlite nor threads.
+        """Return the compiler for code that is in no cache."""
+        # The import is deferred because code from the cache needs neither llvmlite nor threads.
         from runtime.codegen.llvm.ir_compiler import IrCompiler
 
         return IrCompiler(self._processor)
@@ -250,17 +270,17 @@ def _text(ir: str | DeferredIr) -> str:
 
 @cache
 def _code_of_compiler() -> str:
-    """Return a digest of the modules between IR and machine code, whose changes make the same IR other code."""
+    """Return a digest of the Python sources that compile IR: if they change, the same IR may give other code."""
     folder = Path(__file__).parent
     files = [*folder.glob("*.py"), *(folder.parent / "vectorizer").glob("*.py")]
     return key_of(file.read_text("utf-8") for file in sorted(files))
 
 
 def _features() -> str:
-    """Return the host's features, with its widest vectors if these do not reduce the clock rate.
+    """Return the host's features as LLVM's feature string.
 
-    LLVM uses 256 bits on processors that slow down for wider vectors; those with AVX-512 FP16 (from Sapphire Rapids on)
-    do not.
+    On processors that reduce their clock rate for vectors of 512 bits, LLVM prefers 256 bits. Processors with AVX-512
+    FP16 (Sapphire Rapids and later) do not reduce it, so the string disables this preference if the host has FP16.
     """
     features = host_processor()[1]
     wide = ",-prefer-256-bit" if features.get("avx512fp16", False) else ""
@@ -283,7 +303,7 @@ def host_has(*features: str) -> bool:
 
 @cache
 def host_fuses() -> bool:
-    """Return whether the host has a fused multiply-add. Without one, LLVM calls the C library's, which is slow."""
+    """Return whether the host has a fused multiply-add instruction. Without one, LLVM calls C's ``fma``, a slow one."""
     if os.uname().machine == "x86_64":
         return host_has("fma")
     return os.uname().machine in ("aarch64", "arm64")
@@ -291,7 +311,7 @@ def host_fuses() -> bool:
 
 @cache
 def host_scales() -> bool:
-    """Return whether the host scales by powers of two in one instruction, which this LLVM emits for ``llvm.ldexp``."""
+    """Return whether the host has an instruction that scales by powers of two, and LLVM uses it for ``llvm.ldexp``."""
     return (
         os.uname().machine == "x86_64" and host_has("avx512f", "avx512vl") and llvm_version() >= 22
     )
@@ -299,11 +319,11 @@ def host_scales() -> bool:
 
 @cache
 def host_permutes() -> bool:
-    """Return whether the host selects 16 numbers out of 32 in two registers in one instruction."""
+    """Return whether one instruction of the host selects any 16 of the 32 numbers in two vector registers."""
     return os.uname().machine == "x86_64" and host_has("avx512f", "avx512vl")
 
 
 @cache
 def host_adds_pairs() -> bool:
-    """Return whether the host multiplies pairs of 16-bit integers and adds both products in one instruction."""
+    """Return whether one instruction of the host multiplies pairs of 16-bit integers and adds both products."""
     return os.uname().machine == "x86_64" and host_has("avx512vnni", "avx512vl")

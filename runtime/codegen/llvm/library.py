@@ -1,7 +1,7 @@
-"""The few C functions of LLVM that running compiled code needs: the host's name, and the linker.
+"""Linker and description of the host: the C functions of LLVM that running compiled code needs.
 
-They are called in llvmlite's shared library, with the types that llvmlite declares, but without importing llvmlite: it
-would bring 66 modules, of which code that is found in a cache needs none.
+They are called in llvmlite's shared library with the types that llvmlite declares, but without importing llvmlite. The
+import would load 66 modules, and code that is found in a cache needs none of them.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "LLJIT_Dylib_Tracker_Dispose": (c_bool, (c_void_p, c_void_p)),
     "LLJIT_Link": (c_void_p, (c_void_p, c_char_p, *(3 * (c_void_p, c_size_t)), c_void_p)),
 }
-"""Result and arguments by name, without the prefix that all of llvmlite's functions have.
+"""Result and argument types of llvmlite's C functions, by name without the prefix ``LLVMPY_``.
 
-Pointers to LLVM's objects, to arrays and to strings that are written are ``c_void_p``.
+Pointers to LLVM's objects, to arrays and to output strings are ``c_void_p``.
 """
 
 _OBJECT, _LIBRARY = 2, 3
-"""Kinds of what is linked: an object file's bytes; a library, of which the one without a name is this process."""
+"""Kinds of an element to link: the bytes of an object file, or a shared library; an empty name is this process."""
 
 
 class _Element(ctypes.Structure):
@@ -71,20 +71,21 @@ def _library() -> ctypes.CDLL:
 @cache
 def function(name: str) -> Any:
     """Return llvmlite's C function ``LLVMPY_<name>``."""
-    # A function object of its own: llvmlite gives those of its library types of its own.
+    # Access by index returns a new function object, so these types do not replace those that llvmlite declares.
     found = _library()[f"LLVMPY_{name}"]
     found.restype, found.argtypes = _FUNCTIONS[name]
     return found
 
 
 class _Text:
-    """String that a C function writes at the address that it is given; LLVM's memory is given back."""
+    """Output string of a C function, which receives ``address``. ``take`` then returns the string and frees it."""
 
     def __init__(self) -> None:
         self._pointer = c_char_p()
         self.address = ctypes.addressof(self._pointer)
 
     def take(self) -> str:
+        """Return the string, and free the memory that LLVM allocated for it. Returns "" if none was written."""
         text = self._pointer.value
         if text is None:
             return ""
@@ -95,7 +96,7 @@ class _Text:
 
 @cache
 def compiler_versions() -> tuple[str, str]:
-    """Return llvmlite's versions, as its own file has them, and LLVM's."""
+    """Return the text of llvmlite's version file, and LLVM's version as the text of a tuple."""
     number = function("GetVersionInfo")()
     parts = []
     while number:
@@ -105,13 +106,13 @@ def compiler_versions() -> tuple[str, str]:
 
 
 def llvm_version() -> int:
-    """Return the first number of LLVM's version."""
+    """Return LLVM's major version."""
     return int(compiler_versions()[1].strip("(").partition(",")[0])
 
 
 @cache
 def host_processor() -> tuple[str, dict[str, bool]]:
-    """Return LLVM's name of the processor, and which features it has."""
+    """Return LLVM's name of the host's processor, and whether it has each of the features that LLVM detects."""
     name, features = _Text(), _Text()
     function("GetHostCPUName")(name.address)
     function("GetHostCPUFeatures")(features.address)
@@ -121,16 +122,19 @@ def host_processor() -> tuple[str, dict[str, bool]]:
 
 @dataclass(frozen=True)
 class LinkedCode:
-    """Linked machine code, which is unloaded when nothing refers to this object. ``addresses``: of its exports."""
+    """Linked machine code, unloaded when nothing refers to this object. ``addresses``: address of each export."""
 
     addresses: dict[str, int]
 
 
 class Linker:
-    """Linker of object files into this process, for a processor by LLVM's name and with its features."""
+    """Linker of object files into this process (LLVM's ORC). Threads may call it concurrently."""
 
     def __init__(self, processor: tuple[str, str]) -> None:
-        """Raises RuntimeError with LLVM's message if the library knows no such target."""
+        """Create a linker for a processor, given by LLVM's name and its feature string.
+
+        Raises RuntimeError with LLVM's message if the library knows no such target.
+        """
         function("InitializeNativeTarget")()
         function("InitializeNativeAsmPrinter")()
         self._lock = threading.Lock()
@@ -150,10 +154,10 @@ class Linker:
         self._count = 0
 
     def link(self, code: bytes, imports: Mapping[str, int], exports: Sequence[str]) -> LinkedCode:
-        """Link an object file. Raises RuntimeError with LLVM's message if that fails.
+        """Link the object file ``code`` and return the addresses of its exports.
 
         imports: addresses of symbols by name; other symbols are looked up in this process. exports: functions of
-        ``code`` whose addresses are needed.
+        ``code`` whose addresses are needed. Raises RuntimeError with LLVM's message if linking fails.
         """
         elements = (_Element * 2)(_Element(_OBJECT, code, len(code)), _Element(_LIBRARY, b"", 0))
         given = (_Symbol * len(imports))(*(_Symbol(k.encode(), v) for k, v in imports.items()))
@@ -170,7 +174,7 @@ class Linker:
         if not tracker:
             raise RuntimeError(problem.take())
         linked = LinkedCode({name: wanted[n].address for n, name in enumerate(exports)})
-        # The process that ends has no need to unload code, which other threads may still run.
+        # At the end of the process code is not unloaded, because other threads may still run it.
         weakref.finalize(linked, self._unload, tracker).atexit = False
         return linked
 

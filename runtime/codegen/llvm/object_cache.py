@@ -1,8 +1,8 @@
-"""Compiled code, machine code and programs, cached on disk in a folder that only its owner can write.
+"""On-disk cache of machine code and compiled programs, in a folder that only its owner can write.
 
-A user who can write there can make the folder's owner run code: ``private_folder.py`` decides which folders are used.
-Each file holds a digest of its key and contents, so that half-written, damaged or exchanged files count as absent.
-Losing files, or all of the folder, only costs compile time.
+A user who could write to the folder could make its owner run any code, so ``private_folder.py`` decides which folders
+are used. Each file begins with a digest of its key and contents, so that half-written, damaged or exchanged files count
+as absent. Loss of files, or of the entire folder, costs only compile time.
 """
 
 from __future__ import annotations
@@ -45,22 +45,26 @@ def key_of(parts: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class ObjectCache:
-    """Cache of byte entries; their keys are file names (``key_of``)."""
+    """On-disk cache of byte strings. Keys are file names, such as those that ``key_of`` returns."""
 
     _files: PrivateFolder
 
     @staticmethod
     def opened(folder: Path) -> ObjectCache | None:
-        """Open a folder, and create it if missing; None if it is not private to this user, or cannot be created."""
+        """Return the cache in ``folder``, which is created if missing.
+
+        Returns None if the folder cannot be opened or created, or is not private to this user.
+        """
         files = PrivateFolder.open(folder)
         return None if files is None else ObjectCache(files)
 
     @property
     def folder(self) -> Path:
+        """Return the path at which the folder was opened."""
         return self._files.path
 
     def get(self, key: str) -> bytes | None:
-        """Return the entry; None if it was never put, or its file is damaged or belongs to another key."""
+        """Return the entry ``key``; None if it is not stored, or its file is damaged or belongs to another key."""
         try:
             data = self._files.read(key, _MAX_OBJECT)
         except OSError:
@@ -72,9 +76,10 @@ class ObjectCache:
         return code if data[:head] == _header(key, code) else None
 
     def put(self, key: str, code: bytes) -> None:
-        """Store an entry; if the folder cannot be written to, nothing happens.
+        """Store ``code`` as the entry ``key``, unless it exceeds 32 MiB or the folder cannot be written to.
 
-        The folder is trimmed with a probability that grows with the entry's size, since it grows by what is stored.
+        The call also trims the folder with a probability proportional to the entry's size, such that all processes
+        together trim it about once per 16 MiB stored.
         """
         data = _header(key, code) + code
         if len(data) > _MAX_OBJECT:
@@ -85,39 +90,45 @@ class ObjectCache:
             self.trim()
 
     def claim(self, key: str) -> bool:
-        """Claim the entry. Returns whether the caller must make and ``release`` it: no process is making it now."""
+        """Claim the entry ``key`` for the caller.
+
+        Returns True if no other process is making the entry: the caller must then make and ``release`` it.
+        """
         try:
             self._files.create(f"{key}{_CLAIM}")
         except FileExistsError:
             if self._is_claimed(key):
                 return False
-            self.release(key)  # of a stopped process; no harm if two processes make the entry
+            self.release(key)  # claim of a stopped process; two processes may make the same entry
         except OSError:
             return True  # the folder cannot be shared
         return True
 
     def release(self, key: str) -> None:
-        """Withdraw the claim: the entry has been put, or will not be."""
+        """Withdraw the claim to the entry ``key``, after it was stored or could not be made."""
         with contextlib.suppress(OSError):
             self._files.remove(f"{key}{_CLAIM}")
 
     def awaited(self, key: str) -> bytes | None:
-        """Wait for the process that has claimed the entry, then return it; None if that put none or is too slow."""
+        """Wait until the claim to the entry ``key`` is released or expires after ``_CLAIM_SECONDS``.
+
+        Returns the entry, or None if none is stored by then.
+        """
         while self._is_claimed(key):
             time.sleep(_POLL_SECONDS)
         return self.get(key)
 
     def _is_claimed(self, key: str) -> bool:
-        """Return whether a process is making the entry: it has claimed it less than _CLAIM_SECONDS ago."""
+        """Return whether a process claimed the entry less than ``_CLAIM_SECONDS`` ago and has not released it."""
         try:
             return time.time() - self._files.modified(f"{key}{_CLAIM}") < _CLAIM_SECONDS
         except OSError:
             return False
 
     def trim(self, most: int = MAX_FOLDER) -> None:
-        """Remove the files longest unused until half of ``most`` bytes is left, if there are more than ``most``.
+        """Remove the least recently used files until half of ``most`` bytes is left, if there are more than ``most``.
 
-        Files that killed processes left half-written are removed as well.
+        In any case it removes half-written files and claims older than an hour, which killed processes left.
         """
         with contextlib.suppress(OSError):
             found = list(self._files.files())

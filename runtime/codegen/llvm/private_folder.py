@@ -1,9 +1,9 @@
 """Folder of files that only this user can have written, accessed by its descriptor only.
 
 The owner of a parent folder could otherwise move it away and put another one in its place. Each folder on the path is
-therefore opened relative to the previous one and must belong to root or to this user. If others may write to it, it
-must be sticky, as /tmp is, so that they cannot rename what is not theirs. Symbolic links on the path are followed under
-the same rules. Files are opened relative to the folder's descriptor, never by a path.
+therefore opened relative to the previous one and must belong to root or to this user. A folder that other users may
+write to must be sticky, as /tmp is, so that they cannot rename files that they do not own. Symbolic links on the path
+are followed under the same rules. Files are opened relative to the folder's descriptor, never by a path.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _MAX_LINKS = 40
 
 @dataclass(frozen=True)
 class PrivateFolder:
-    """Open folder with mode 0700 of this user. All names are names of files in it, without a slash.
+    """Open folder that this user owns, without any permission for other users.
 
-    ``path`` is for messages and tests. Every method but ``open`` raises OSError if the system refuses.
+    ``name`` is always the name of a file in the folder, without a slash. ``path`` is for messages and tests. Every
+    method but ``open`` raises OSError if the system call fails.
     """
 
     path: Path
@@ -42,7 +43,11 @@ class PrivateFolder:
 
     @staticmethod
     def open(path: Path) -> PrivateFolder | None:
-        """Open the folder, and create it if missing; None if others could exchange or write its files."""
+        """Open the folder at ``path``, which is created if missing.
+
+        Returns None if the folder cannot be opened or created, or if other users could exchange, read or write its
+        files.
+        """
         try:
             descriptor = _descend(path)
         except OSError:
@@ -56,9 +61,9 @@ class PrivateFolder:
         return folder
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Return the file's contents and mark it as used now; None if it has more than ``most`` bytes.
+        """Return the contents of a file of at most ``most`` bytes, and set its times to now, since it was used.
 
-        A file that is not a regular one of this user, or that others may write to, counts as too large.
+        Returns None if the file is larger, is not a regular file of this user, or may be written to by other users.
         """
         descriptor = os.open(name, _READ, dir_fd=self._descriptor)
         with open(descriptor, "rb") as file:  # noqa: PTH123 - opened above, relative to the folder
@@ -71,7 +76,7 @@ class PrivateFolder:
         return data if len(data) <= most else None
 
     def write(self, name: str, data: bytes) -> None:
-        """Replace the file atomically: readers see all of ``data``, the previous contents, or nothing."""
+        """Create or replace the file atomically: readers see all of ``data``, the previous contents, or no file."""
         half = f"{name}.{os.getpid()}.{secrets.token_hex(4)}"
         try:
             descriptor = os.open(half, _CREATE, 0o600, dir_fd=self._descriptor)
@@ -88,6 +93,7 @@ class PrivateFolder:
         os.close(os.open(name, _CREATE, 0o600, dir_fd=self._descriptor))
 
     def remove(self, name: str) -> None:
+        """Remove the file."""
         os.unlink(name, dir_fd=self._descriptor)
 
     def modified(self, name: str) -> float:
@@ -95,7 +101,7 @@ class PrivateFolder:
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False).st_mtime
 
     def files(self) -> Iterator[tuple[os.stat_result, str]]:
-        """Yield state and name of each file that is not removed meanwhile."""
+        """Yield the status and the name of each file, except files that are removed meanwhile."""
         # Open a separate descriptor: the position in a folder belongs to the descriptor, which
         # threads share.
         descriptor = os.open(".", _FOLDER | os.O_RDONLY, dir_fd=self._descriptor)
@@ -109,10 +115,10 @@ class PrivateFolder:
 
 
 def _descend(path: Path) -> int:
-    """Open a folder through folders that others cannot change, and return its descriptor.
+    """Open the folder at ``path`` and return its descriptor. The caller must close it.
 
-    Raises OSError if there is no such path. Missing folders are created with mode 0700; the last name must not be a
-    symbolic link.
+    Missing folders are created with mode 0700. Raises OSError if a folder cannot be opened or created, if other users
+    could rename or replace an entry of a folder on the path, or if the last name is a symbolic link.
     """
     pending = list(reversed(path.absolute().parts[1:]))
     links = 0
@@ -138,7 +144,7 @@ def _descend(path: Path) -> int:
 
 
 def _require_unchangeable(descriptor: int) -> None:
-    """Raise PermissionError if another user than root may rename the folder's contents."""
+    """Raise PermissionError if a user other than root and this one may rename or replace entries of the folder."""
     about = os.fstat(descriptor)
     if not _is_trusted(about) or (
         about.st_mode & _OTHERS_WRITE and not about.st_mode & stat.S_ISVTX
@@ -147,11 +153,15 @@ def _require_unchangeable(descriptor: int) -> None:
 
 
 def _is_trusted(about: os.stat_result) -> bool:
+    """Return whether root or this user owns the file."""
     return about.st_uid in (0, os.geteuid())
 
 
 def _link_target(at: int, name: str) -> Path | None:
-    """Return the target of a symbolic link; None for anything else. Raises PermissionError for another user's link."""
+    """Return the target of the symbolic link ``name`` in folder ``at``; None if it is no symbolic link or is absent.
+
+    Raises PermissionError if neither root nor this user owns the link.
+    """
     try:
         about = os.stat(name, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:
@@ -164,6 +174,7 @@ def _link_target(at: int, name: str) -> Path | None:
 
 
 def _open_or_make(at: int, name: str) -> int:
+    """Open the folder ``name`` in folder ``at``, which is created if missing, and return its descriptor."""
     with contextlib.suppress(FileNotFoundError):
         return os.open(name, _WAY, dir_fd=at)
     with contextlib.suppress(FileExistsError):  # another process makes it at the same time

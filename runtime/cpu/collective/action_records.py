@@ -172,7 +172,7 @@ RECORD_WORDS = word_count(MoveRowsRecord)
 
 # ---- functions
 INDEX_TYPES = {"int32": "i32", "uint32": "i32", "int64": "i64", "uint64": "i64"}
-"""Integer types of tables of offsets, as LLVM's."""
+"""LLVM's type for each NumPy type that a table of offsets may have."""
 
 ACTION_FUNCTIONS = (
     "spmd_signal",

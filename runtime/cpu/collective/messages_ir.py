@@ -27,7 +27,10 @@ from runtime.cpu.step.clock_ir import add_clock, note_time
 from runtime.cpu.step.spin_wait_ir import pause
 
 _POLLS_PER_TEST = 16
-"""Polls of a counter that take as long as one call of the library; its calls count as that many of ``spins``."""
+"""Number of polls of a counter that take as long as one test of messages by the MPI library.
+
+The loop that awaits messages counts each test as this many of its ``spins``.
+"""
 
 
 def messages_ir() -> str:

@@ -1,4 +1,4 @@
-"""Kernels on processor cores, one file per kind; ``runtime.program.kernel.CPU_KERNELS`` imports those in use."""
+"""Kernels of the CPU back end, one file per kind. ``CPU_KERNELS`` imports a file when it binds its first record."""
 
 from runtime.program.kernel import CPU_KERNELS
 

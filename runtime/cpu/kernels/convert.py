@@ -1,4 +1,4 @@
-"""Conversion of arrays to another type, for kernels that compute in that type."""
+"""Conversion of arrays to another element type, for kernels that compute in that type."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from spmd.hlo.opcode import Opcode
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-#: Indices of the words of a conversion's record that hold the addresses of the first elements.
+#: Indices of the words of a conversion's record that hold the addresses of the first elements of source and target.
 SOURCE_WORD, TARGET_WORD = 0, 1
 
 
 def converting(source: NDArray, target: NDArray) -> Action:
-    """Bind target = source, converted and broadcast.
+    """Return an action that stores ``source`` in ``target``, converted to its type and broadcast to its shape.
 
-    The action is one native call if there is native code for the conversion.
+    The action is one native call if there is native code for the conversion; otherwise NumPy converts.
     """
     if source.dtype == target.dtype:
         return copying(source, target)
-    # What IR there is for elements is known to what writes it; few kernels convert arrays apart.
+    # Imported here, because it loads the writers of IR, and few programs convert arrays in a kernel of their own.
     from runtime.codegen.ir.element_operations import has_operation
 
     types = [PrimitiveType.from_numpy(array.dtype) for array in (source, target)]

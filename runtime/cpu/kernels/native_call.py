@@ -1,4 +1,4 @@
-"""Native calls as addresses, and actions made of such calls, which become rows of a segment."""
+"""Native calls, each the address of a function and that of its argument record, and actions that consist of them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _VOID_OF_RECORD = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 @dataclass(frozen=True, slots=True)
 class NativeCall:
-    """Call of ``void function(ptr record)``, which raises nothing and touches no Python object.
+    """Call of function ``name`` of ``code``, a ``void function(ptr record)`` that raises nothing and calls no Python.
 
-    ``alive`` are the record and the arrays whose addresses it holds. ``callees`` are pairs of the address of a field of
-    the record and the call whose function's address belongs there. These are written when ``function`` is first needed:
-    a kernel is bound without waiting for its code, so that other kernels are compiled concurrently.
+    ``record`` is the address of the argument record. ``alive`` keeps alive the record and the arrays whose addresses it
+    holds. ``callees`` are pairs of the address of a field of the record and the call whose function's address belongs
+    there. These fields are written when ``function`` is first needed: a kernel is bound without waiting for its code,
+    so that other kernels are compiled concurrently.
     """
 
     code: NativeLibrary
@@ -31,17 +32,17 @@ class NativeCall:
 
     @property
     def function(self) -> int:
-        """Return the function's address, and wait until its code and that of the callees is compiled."""
+        """Return the function's address after waiting until its code and that of the callees is compiled."""
         for field, call in self.callees:
             ctypes.c_int64.from_address(field).value = call.function
         return self.code.address(self.name)
 
 
 class NativeAction:
-    """Action that consists of native calls, one after the other.
+    """Action that consists of native calls, which run one after the other.
 
-    If Python calls it, each call is one of ctypes, which releases the GIL. In a thunk sequence its ``calls`` are rows
-    of a segment instead.
+    If Python calls the action, ctypes makes each call and releases the GIL meanwhile. In a thunk sequence ``calls`` are
+    rows of a segment instead, which native code runs.
     """
 
     def __init__(self, calls: Sequence[NativeCall]) -> None:
@@ -83,13 +84,16 @@ def name_code(action: Callable[[], None], caller: str) -> None:
 def native_call(
     code: NativeLibrary, name: str, record: NDArray, arrays: tuple[NDArray, ...]
 ) -> NativeAction:
-    """Return a call of function ``name`` of ``code`` with ``record``, which holds the addresses of ``arrays``."""
+    """Return an action that calls function ``name`` of ``code`` with the address of ``record``.
+
+    The action keeps ``record`` and ``arrays``, whose addresses the record holds, alive.
+    """
     call = NativeCall(code, name, record.ctypes.data, (record, arrays))
     return NativeAction((call,))
 
 
 def in_order(*actions: Callable[[], None]) -> Callable[[], None]:
-    """Return one action that runs ``actions`` in order. It is native if all of them are."""
+    """Return an action that runs ``actions`` in order. It is a NativeAction if all of ``actions`` are."""
     calls: list[NativeCall] = []
     for action in actions:
         if not isinstance(action, NativeAction):
@@ -143,10 +147,10 @@ class RepeatRecord(Record):
 def repeated(
     count: int, calls: Sequence[NativeCall], moves: Sequence[tuple[int, int]]
 ) -> tuple[NativeCall, ...]:
-    """Return ``calls`` repeated ``count`` times.
+    """Return calls that run ``calls``, in order, ``count`` (>= 1) times.
 
-    ``moves`` are pairs of the address of a field and the stride that is added to it after each repetition. At the end
-    all fields have their old values again.
+    ``moves`` are pairs of the address of a 64-bit field, usually an address in a call's record, and the number that is
+    added to the field after each repetition. At the end all fields have their old values again.
     """
     if count == 1:
         return tuple(calls)
@@ -172,7 +176,7 @@ def repeat_code() -> NativeLibrary:
 
 @dataclass(frozen=True, slots=True)
 class RelocatableCall:
-    """Calls whose arrays can be moved.
+    """Native calls that compute a matrix product, and whose operands and result can be moved to other addresses.
 
     ``lhs``, ``rhs`` and ``result`` are the addresses of the record words that hold the addresses of these arrays.
     """
@@ -183,6 +187,7 @@ class RelocatableCall:
     result: tuple[int, ...] = ()
 
     def then(self, other: RelocatableCall) -> RelocatableCall:
+        """Return the calls followed by those of ``other``, with the record words of both."""
         return RelocatableCall(
             self.calls + other.calls,
             self.lhs + other.lhs,
@@ -191,11 +196,17 @@ class RelocatableCall:
         )
 
     def exchanged(self) -> RelocatableCall:
-        """Return the calls with lhs and rhs exchanged, as those of the product of the transposed matrices."""
+        """Return the calls with lhs and rhs exchanged.
+
+        Calls that were bound to the transposed product, rhs^T lhs^T, so become calls of lhs rhs.
+        """
         return RelocatableCall(self.calls, self.rhs, self.lhs, self.result)
 
     def repeated(self, count: int, steps: Sequence[int]) -> RelocatableCall:
-        """Return the calls repeated ``count`` times, with lhs, rhs and result advanced by ``steps`` bytes each time."""
+        """Return the calls repeated ``count`` times.
+
+        After each repetition lhs, rhs and result advance by the three numbers of bytes ``steps``.
+        """
         moves = [
             (field, step)
             for fields, step in zip((self.lhs, self.rhs, self.result), steps, strict=True)
@@ -205,11 +216,11 @@ class RelocatableCall:
 
 
 def moving(action: NativeAction) -> RelocatableCall:
-    """Return ``action`` as relocatable. It must be one call whose record begins with the three addresses."""
+    """Return ``action``, a call whose record begins with the addresses of lhs, rhs and result, as relocatable."""
     lhs, rhs, result = ((action.calls[0].record + 8 * word,) for word in range(3))
     return RelocatableCall(action.calls, lhs, rhs, result)
 
 
 def has_runs(matrix: NDArray) -> bool:
-    """Return whether the rows of ``matrix`` are contiguous."""
+    """Return whether each row of ``matrix``, a two-dimensional array, is contiguous."""
     return bool(matrix.shape[1] == 1 or matrix.strides[1] == matrix.itemsize)

@@ -15,6 +15,7 @@ from spmd.evaluator.value import Value, flatten
 
 @CPU_KERNELS.binds(ReferenceKernel)
 def bind_reference(kernel: ReferenceKernel, arrays: KernelArrays) -> Action:
+    """Return an action that evaluates the instruction and copies the arrays of its value to the results."""
     operands: tuple[Value, ...] = arrays.operands
 
     def run() -> None:

@@ -26,6 +26,7 @@ def repeat_ir() -> str:
 
 
 def _advance_fields(f: FunctionWriter, moves: Pointer, count: Int, times: Int) -> None:
+    """Add ``times`` times its stride to each field that the ``count`` MoveRecords at ``moves`` name."""
     with f.loop(count, nonempty=False) as i:
         move = f.view(MoveRecord, moves.element(_MOVE, i))
         word = move.word

@@ -1,1 +1,1 @@
-"""Addresses of library functions that native code calls: BLAS, LAPACK, pocketfft."""
+"""Addresses of the library functions that native code calls: BLAS, LAPACK and pocketfft."""

@@ -1,7 +1,8 @@
-"""The BLAS library behind NumPy's matrix products: its threads, and its functions for native code.
+"""The BLAS library behind NumPy's matrix products: its functions for native code, and the number of its threads.
 
-Devices share a machine's cores: a BLAS that starts a thread per core on every device spends its time waiting (a GPT
-training step of 0.45 s on 2 cores and 2 devices takes 6 s). So each device multiplies with one thread unless asked.
+Devices share a machine's cores. If BLAS started one thread per core for every device, its threads would mostly wait for
+a core (a GPT training step of 0.45 s on 2 cores and 2 devices takes 6 s). Therefore each device multiplies with one
+thread, unless the caller sets another number.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _GET = ("scipy_openblas_get_num_threads64_", "scipy_openblas_get_num_threads")
 
 @cache
 def library_function(names: tuple[str, ...]) -> ctypes._CFuncPtr | None:  # type: ignore[name-defined]
-    """Return the first function of ``names`` that the library has; None if it has none."""
+    """Return the first of the functions ``names`` that the library has; None if there is no library or it has none."""
     library = numpy_library()
     for name in names:
         if library is not None and hasattr(library, name):
@@ -32,9 +33,9 @@ def library_function(names: tuple[str, ...]) -> ctypes._CFuncPtr | None:  # type
 
 @dataclass(frozen=True, slots=True)
 class BlasFunction:
-    """CBLAS function for one element type: its address and the bits of its size arguments.
+    """Function of BLAS or LAPACK for one element type.
 
-    ``alive``: objects that own the code.
+    index_bits: width in bits of its integer arguments, 32 or 64. alive: objects that own the code.
     """
 
     address: int
@@ -55,9 +56,10 @@ _AVX2 = ("Haswell", "Zen")
 
 @dataclass(frozen=True)
 class CutMultiples:
-    """Multiples of rows or columns at which a product may be cut without a change of its bits.
+    """Multiples of rows and of columns at which a product may be cut without a change of its bits.
 
-    slow, fast: along the slower and the faster varying dimension of the result in memory; 0: no such multiple.
+    slow: multiple along the dimension of the result that varies slower in memory. fast: multiple along the other one.
+    0 means that any cut may change the bits.
     """
 
     slow: int
@@ -66,12 +68,13 @@ class CutMultiples:
 
 @cache
 def cut_multiples(kind: PrimitiveType) -> CutMultiples:
-    """Return where products of type ``kind`` by this BLAS library may be cut, except those by its small-matrix kernels.
+    """Return the multiples at which products of type ``kind`` by this BLAS library may be cut without a change of bits.
 
-    OpenBLAS's kernels for AVX-512 sum each element of a block of 32 in the same order. Those for AVX2 compute f32
-    results in strips of 12 along the slower dimension, and sum the elements of a narrower strip in another order; along
-    the faster dimension the order depends on the full size. Complex products were compared with AVX-512 alone.
-    tests/runtime/cpu/libraries/test_blas_cuts.py compares the bits.
+    They do not hold for products by OpenBLAS's small-matrix kernels. OpenBLAS's kernels for AVX-512 sum each element of
+    a block of 32 in the same order. Its kernels for AVX2 compute f32 results in strips of 12 along the slower
+    dimension, and sum the elements of a narrower strip in another order; along the faster dimension the order depends
+    on the full size. Complex products were compared with AVX-512 alone. tests/runtime/cpu/libraries/test_blas_cuts.py
+    compares the bits. Both multiples are 0 for any other library or processor.
     """
     ask = library_function(_CORE_NAME)
     if ask is None:
@@ -88,22 +91,25 @@ def cut_multiples(kind: PrimitiveType) -> CutMultiples:
 def gemm_function(
     kind: PrimitiveType, sizes: tuple[int, int, int] | None = None
 ) -> BlasFunction | None:
-    """Return the matrix product of type ``kind`` for native code; None if the library has none.
+    """Return the matrix product (CBLAS gemm) of type ``kind`` for native code; None if the library has none.
 
-    If the processor has a tile unit, f32 products use it where that is faster and call BLAS otherwise. sizes: m, n and
-    k, if they are known, so that no code is compiled for the unit if it is slower.
+    If the processor has a tile unit, the returned f32 product uses the unit for sizes at which it is faster and calls
+    BLAS for others. sizes: m, n and k, if they are known; BLAS's function is returned if the unit is slower for them.
     """
     blas = _blas_function(kind, "gemm")
     if blas is None or kind is not PrimitiveType.F32 or not has_tile_unit():
         return blas
-    from runtime.cpu.kernels.gemm import tuning  # which other processors need for new code alone
+    from runtime.cpu.kernels.gemm import tuning  # other processors need it only for new code
 
     may_gain = sizes is None or tuning.TILE_THRESHOLDS.at(*sizes)
     return _tile_gemm(blas) if may_gain else blas
 
 
 def begin_gemm() -> None:
-    """Start compiling the code of large f32 products, if there is any; it takes as long as a small program."""
+    """Start compiling the tile unit's f32 product, if there is a unit. This takes as long as compiling a small program.
+
+    The call does not wait for the code.
+    """
     blas = _blas_function(PrimitiveType.F32, "gemm")
     if blas is not None and has_tile_unit():
         _tile_gemm_library(blas)
@@ -111,6 +117,7 @@ def begin_gemm() -> None:
 
 @cache
 def _tile_gemm(blas: BlasFunction) -> BlasFunction:
+    """Return the f32 product that uses the tile unit for large sizes and ``blas`` for others. Waits for its code."""
     from runtime.cpu.kernels.gemm.tile_sgemm_ir import FUNCTION
 
     code = _tile_gemm_library(blas)
@@ -119,7 +126,7 @@ def _tile_gemm(blas: BlasFunction) -> BlasFunction:
 
 @cache
 def _tile_gemm_library(blas: BlasFunction) -> NativeLibrary:
-    """Return the library; its compilation begins with this call."""
+    """Return the library of ``_tile_gemm``'s function. The first call starts its compilation."""
     from runtime.cpu.kernels.gemm.tile_sgemm_ir import tile_gemm_code
 
     threads = library_function(_GET)
@@ -128,12 +135,13 @@ def _tile_gemm_library(blas: BlasFunction) -> NativeLibrary:
 
 
 def gemv_function(kind: PrimitiveType) -> BlasFunction | None:
-    """Return the product of a matrix and a vector of type ``kind``; None if the library has none."""
+    """Return the product of a matrix and a vector (CBLAS gemv) of type ``kind``; None if the library has none."""
     return _blas_function(kind, "gemv")
 
 
 @cache
 def _blas_function(kind: PrimitiveType, name: str) -> BlasFunction | None:
+    """Return CBLAS's function ``name``, without its type letter, for ``kind``; None if the library has none."""
     library = numpy_library()
     letter = _LETTERS.get(kind)
     if library is None or letter is None:
@@ -150,22 +158,22 @@ def _blas_function(kind: PrimitiveType, name: str) -> BlasFunction | None:
 
 
 def blas_threads() -> int | None:
-    """Return the number of threads of a matrix product; None if the library does not say."""
+    """Return the number of threads of a BLAS call; None if the library has no function that returns it."""
     get = library_function(_GET)
     return None if get is None else int(get())
 
 
 def set_blas_threads(count: int) -> None:
-    """Set the number of threads of a matrix product in this process, if the library has such a setting."""
+    """Set the number of threads of a BLAS call in this process, if the library has a function for that."""
     function = library_function(_SET)
     if function is not None:
         function(count)
 
 
 def reserve_work_buffers(callers: int) -> int:
-    """Make OpenBLAS map work buffers for ``callers`` concurrent callers, which it would otherwise do during a step.
+    """Make OpenBLAS map work buffers for ``callers`` concurrent callers now instead of during the first step.
 
-    OpenBLAS keeps the buffers. Returns their number; 0 for a BLAS without these functions.
+    OpenBLAS keeps the buffers. Returns the number of buffers; 0 if the library lacks OpenBLAS's allocation functions.
     """
     allocate, free = (
         library_function(("blas_memory_alloc",)),
@@ -182,7 +190,10 @@ def reserve_work_buffers(callers: int) -> int:
 
 
 class BlasThreads:
-    """Context manager that sets the threads per matrix product; it may be entered again after it was left."""
+    """Context manager that sets the number of threads of a BLAS call to ``count``, and restores the former number.
+
+    It may be entered again after it was left.
+    """
 
     def __init__(self, count: int) -> None:
         self._count = self._before = count

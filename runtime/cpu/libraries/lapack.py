@@ -1,4 +1,4 @@
-"""LAPACK's functions, and BLAS's of triangular matrices, as native code calls them, from the library behind NumPy."""
+"""LAPACK routines and CBLAS's triangular solver for native code, from the library behind NumPy's linear algebra."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ LETTERS = {
 
 
 def lapack_function(name: str, kind: PrimitiveType) -> BlasFunction | None:
-    """Return the Fortran routine ``name``, given without its type letter; None if the library has none."""
+    """Return LAPACK's Fortran routine ``name``, without its type letter, for ``kind``; None if the library has none."""
     return _found(kind, f"scipy_{{}}{name}_64_", f"scipy_{{}}{name}_")
 
 
 def potrf_function(kind: PrimitiveType) -> BlasFunction | None:
-    """Return the Cholesky factorization; None if the library has none."""
+    """Return LAPACK's Cholesky factorization (potrf) for ``kind``; None if the library has none."""
     return lapack_function("potrf", kind)
 
 
 def trsm_function(kind: PrimitiveType) -> BlasFunction | None:
-    """Return CBLAS's solver of triangular systems; None if the library has none."""
+    """Return CBLAS's solver of triangular systems (trsm) for ``kind``; None if the library has none."""
     return _found(kind, "scipy_cblas_{}trsm64_", "scipy_cblas_{}trsm")
 
 
 @cache
 def _found(kind: PrimitiveType, wide: str, narrow: str) -> BlasFunction | None:
+    """Return the function ``wide`` (64-bit integers) or else ``narrow`` (32-bit), with the type letter filled in."""
     letter = LETTERS.get(kind)
     if letter is None:
         return None

@@ -1,8 +1,8 @@
-"""NumPy's Fourier transforms for native code: the loops of its ufuncs, which need no interpreter.
+"""Fourier transforms of NumPy for native code: the inner loops of its ufuncs, which run without the interpreter.
 
-``numpy.fft`` is pocketfft (M. Reinecke) as generalized ufuncs. A struct that NumPy's C interface documents holds a
-ufunc's loops, ``void loop(char **args, intptr *sizes, intptr *steps, void *data)``. Each call transforms a number of
-lines of strided elements.
+``numpy.fft`` is pocketfft (M. Reinecke) in the form of generalized ufuncs. A struct of NumPy's documented C interface
+holds a ufunc's loops, ``void loop(char **args, intptr *sizes, intptr *steps, void *data)``. Each call of a loop
+transforms a number of lines of strided elements.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class LineLoop:
-    """Loop that transforms lines of elements; threads may call it concurrently.
+    """Loop of a ufunc that transforms lines of elements. Threads may call it concurrently.
 
-    Its arguments: args (lines, a real factor, results); sizes (number of lines, elements of a line, of a result);
-    strides in bytes of line, factor and result from line to line, then within a line and a result. A result may
-    overwrite its line. ``alive``: object that owns the code.
+    Its arguments are: args (lines, a real factor, results); sizes (number of lines, elements of a line, elements of a
+    result); steps, strides in bytes: of line, factor and result from one line to the next, then within a line and
+    within a result; and ``data``. A result may overwrite its line.
+    function: address of the loop. alive: object that owns the code.
     """
 
     function: int
@@ -32,7 +33,7 @@ class LineLoop:
 
 
 class _Ufunc(ctypes.Structure):
-    """The beginning of NumPy's PyUFuncObject (numpy/ufuncobject.h)."""
+    """First fields of NumPy's PyUFuncObject (numpy/ufuncobject.h)."""
 
     _fields_ = (
         ("head", ctypes.c_byte * object.__basicsize__),
@@ -58,9 +59,10 @@ _PARTS = {
 
 
 def line_loop(transform: str, length: int, kind: PrimitiveType) -> LineLoop | None:
-    """Return the loop of FFT, IFFT, RFFT or IRFFT over ``length`` points; None if this NumPy has it elsewhere.
+    """Return the loop of FFT, IFFT, RFFT or IRFFT over ``length`` points.
 
-    ``kind``: type of operand or result; both have parts of the same width.
+    kind: type of the operand or of the result, whose parts have the same width. Returns None if this version of NumPy
+    has no such ufunc, or stores its loops in another way.
     """
     name = {"FFT": "fft", "IFFT": "ifft", "IRFFT": "irfft"}.get(transform)
     if name is None:
@@ -73,7 +75,10 @@ def line_loop(transform: str, length: int, kind: PrimitiveType) -> LineLoop | No
 
 @cache
 def _loop(name: str, types: str) -> LineLoop | None:
-    """Return the loop of ufunc ``name`` for operands and result of these NumPy type characters."""
+    """Return the loop of ufunc ``name`` for operands and result of these NumPy type characters.
+
+    Returns None if there is no such loop, or if the ufunc's struct does not have the expected fields.
+    """
     ufunc = getattr(getattr(np.fft, "_pocketfft_umath", None), name, None)
     if not isinstance(ufunc, np.ufunc) or f"{types[:-1]}->{types[-1]}" not in ufunc.types:
         return None

@@ -61,7 +61,7 @@ class ReuseDistance:
 
     def __init__(self, max_distance: float) -> None:
         self.max_distance = max_distance
-        #: By allocation: disjoint entries in the order of their starts.
+        #: Touched spans of each allocation, by its number: disjoint, in the order of their starts.
         self._touched: dict[int, list[_Touched]] = {}
         self._history = _History()
 

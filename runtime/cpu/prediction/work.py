@@ -26,8 +26,8 @@ TIMED_BYTES = 1 << 20
 class NoAllocation(IntEnum):
     """Allocation numbers of memory that is in none of the program's allocations."""
 
-    PACKED = -1  # what kernels keep on their stack
-    PRODUCT = -2  # a product that is read in the kernel that makes it
+    PACKED = -1  # packed operands on the stacks of kernels
+    PRODUCT = -2  # a product that is read by the kernel that computes it
     PIECES = -3  # scratch of a kernel's pieces
 
 

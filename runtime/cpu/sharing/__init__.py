@@ -1,1 +1,1 @@
-"""Sharing one kernel's work among threads: which kernels can be cut into pieces, and when that pays."""
+"""Division of one kernel into pieces, which threads compute concurrently or one thread computes in turn."""

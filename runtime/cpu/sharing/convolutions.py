@@ -1,4 +1,4 @@
-"""Convolutions: cut along output features, along images, or along groups that are computed side by side."""
+"""Division of convolutions along output features, along images, or along groups that are contiguous in memory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from runtime.program.records.convolution import (
 )
 from spmd.shape import PrimitiveType
 
-#: Multiple of features per piece: full tiles, and full vectors of BLAS's kernels.
+#: The number of features of a piece is a multiple of this: full tiles, and full vectors of BLAS's kernels.
 FEATURES = 32
-#: Multiple of groups per piece: full cache lines.
+#: The number of groups of a piece is a multiple of this: full cache lines.
 GROUPS = 16
 
 
@@ -31,6 +31,7 @@ GROUPS = 16
 def cut_panel_convolution(
     kernel: PanelConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
+    """Cut along output features or, if the plan is for vector registers and that gives more pieces, along images."""
     by_features = _by_features(kernel, kernel, arrays, count)
     plan = plan_here(kernel)
     if len(by_features) == count or not isinstance(plan, VectorPlan):
@@ -45,14 +46,18 @@ def _by_features(
     arrays: KernelArrays,
     count: int,
 ) -> Sequence[Piece]:
-    """Cut along output features. Each piece packs its input by itself; ``full``: the convolution of all phases."""
+    """Cut along output features. Each piece packs all of x by itself.
+
+    full: ``kernel`` itself or, if that is a convolution in phases, its undivided convolution. Returns no pieces if
+    arrays are converted through scratch, or if a cut could change the bits of the result.
+    """
     x, w = arrays.operands
     (out,) = arrays.results
     (panel, *converted) = arrays.scratch
-    # Panels of f32 go to BLAS or to the tile unit by their size, which differ in how sums are rounded.
+    # The size of an f32 panel decides whether BLAS or the tile unit multiplies it, and these round sums differently.
     by_size = kernel.element_type is PrimitiveType.F32 and full.tiles is None and has_tile_unit()
     multiple = FEATURES
-    if plan_here(full) is None:  # BLAS multiplies panels, and features are what varies fastest
+    if plan_here(full) is None:  # BLAS multiplies panels, whose results have features fastest
         multiple = math.lcm(FEATURES, cut_multiples(kernel.element_type).fast)
     if converted or by_size or not multiple:
         return ()
@@ -70,7 +75,7 @@ def _by_features(
 def cut_phase_convolution(
     kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
-    """Cut a convolution in phases as one that multiplies holes."""
+    """Cut along groups if these are contiguous, along images if there are few features, else along output features."""
     if isinstance(kernel.undivided, GroupConvolutionKernel):
         return _by_groups(kernel, arrays, count)
     if kernel.is_thin and not is_unphased(kernel):
@@ -82,7 +87,7 @@ def cut_phase_convolution(
 def keep_panel_convolution(
     kernel: PanelConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
-    """Return no pieces: one thread would pack the input once for each."""
+    """Return no pieces, because one thread would pack the input again for each piece."""
     return ()
 
 
@@ -90,7 +95,10 @@ def keep_panel_convolution(
 def keep_phase_convolution(
     kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
-    """Cut along groups and images, which are read once all the same; not along features."""
+    """Cut along groups or images, whose pieces read disjoint parts of x.
+
+    Returns no pieces if the cut would be along features, or if the tile unit computes the undivided convolution.
+    """
     by_features = isinstance(kernel.undivided, PanelConvolutionKernel) and not kernel.is_thin
     return (
         () if by_features or is_unphased(kernel) else cut_phase_convolution(kernel, arrays, count)
@@ -103,7 +111,10 @@ def _by_images(
     count: int,
     multiple: int = 1,
 ) -> Sequence[Piece]:
-    """Cut along images, ``multiple`` of them at a time. Each piece packs w by itself."""
+    """Cut along images, at multiples of ``multiple`` images. Each piece packs w by itself.
+
+    Returns no pieces if arrays are converted through scratch.
+    """
     x, w = arrays.operands
     (out,) = arrays.results
     (packed, *converted) = arrays.scratch
@@ -122,14 +133,16 @@ def _by_images(
 def cut_group_convolution(
     kernel: GroupConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
+    """Cut along groups."""
     return _by_groups(kernel, arrays, count)
 
 
 def _by_groups(
     kernel: GroupConvolutionKernel | PhaseConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
+    """Cut along groups, at multiples of ``GROUPS``. Returns no pieces if the kernel has scratch."""
     (out,) = arrays.results
-    if arrays.scratch:  # arrays that are converted entirely
+    if arrays.scratch:  # the scratch is for arrays that are converted as a whole
         return ()
     return [
         (

@@ -1,7 +1,7 @@
-"""Cutting of kernels into pieces for concurrent threads: by kind of kernel, as kernels on parts of its arrays.
+"""Division of a kernel into pieces: kernels that compute parts of its results, by one function per kind of kernel.
 
-Every element is computed by the same operations in the same order as by the uncut kernel, so results do not depend on
-the number of threads.
+A piece computes each element by the same operations in the same order as the uncut kernel does, so results do not
+depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ from spmd.literal import NDArray
 def bind_shared(
     library: KernelLibrary, kernel: Kernel, arrays: KernelArrays, cutting: Cutting
 ) -> Action:
-    """Bind ``kernel`` to ``arrays``, in pieces if it can be cut."""
+    """Bind ``kernel`` to ``arrays``, in pieces if ``cutting`` allows several.
+
+    Returns a SharedAction of the pieces, or the action of the uncut kernel if it cannot be cut or a piece is not native
+    code.
+    """
     pieces = cut_into(kernel, arrays, cutting.shared)
     if cutting.in_turn > len(pieces):
         pieces = max(pieces, cut_in_turn(kernel, arrays, cutting.in_turn), key=len)
@@ -37,18 +41,18 @@ def bind_shared(
     if pieces:
         actions = [library.bind(*piece) for piece in pieces]
         native = [action for action in actions if isinstance(action, NativeAction)]
-        if len(native) == len(actions):  # others hold the interpreter's lock
+        if len(native) == len(actions):  # pieces in Python would hold the interpreter's lock
             return SharedAction(native)
     return library.bind(kernel, arrays)
 
 
 def cut_into(kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Return at most ``count`` pieces that threads compute concurrently; none if the kernel is not cut."""
+    """Return at most ``count`` pieces of ``kernel`` for concurrent threads; no pieces if the kernel cannot be cut."""
     return _cut_by(CUTS.get(type(kernel)), kernel, arrays, count)
 
 
 def cut_in_turn(kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Return about ``count`` pieces for one thread to compute in turn; none if the kernel is not cut."""
+    """Return about ``count`` pieces of ``kernel`` for one thread to compute in turn; no pieces if it cannot be cut."""
     cut = CUTS_IN_TURN.get(type(kernel)) or CUTS.get(type(kernel))
     return _cut_by(cut, kernel, arrays, count)
 
@@ -61,7 +65,10 @@ def _cut_by(cut: Cut | None, kernel: Kernel, arrays: KernelArrays, count: int) -
 
 
 def _with_shared_scratch(piece: KernelArrays, full: KernelArrays) -> KernelArrays:
-    """Return ``piece`` with the uncut kernel's scratch instead of its own; pieces run in turn, so they can share it."""
+    """Return ``piece`` with the uncut kernel's scratch instead of its own, except where that is too small.
+
+    The pieces must run in turn, since they then share this scratch.
+    """
     if not piece.scratch:
         return piece
     scratch = tuple(
@@ -72,5 +79,5 @@ def _with_shared_scratch(piece: KernelArrays, full: KernelArrays) -> KernelArray
 
 
 def _array_at_start(memory: NDArray, like: NDArray) -> NDArray:
-    """Return an array with the shape and type of ``like`` at the start of ``memory``."""
+    """Return a view of the start of ``memory`` with the shape and type of ``like``."""
     return np.ndarray(like.shape, like.dtype, memory.reshape(-1).view(np.uint8).data)

@@ -1,4 +1,4 @@
-"""Gathers: cut along a dimension of the result that counts index vectors, else along one of the windows."""
+"""Division of gathers along a dimension of the result that numbers the index vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from runtime.program.records.gather_scatter import GatherKernel
 
 @CUTS.register(GatherKernel)
 def cut_gather(kernel: GatherKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Cut a gather. Scatters are not cut: their windows may overlap and are written in the order of index vectors."""
+    """Cut along the first dimension that numbers index vectors and has at least ``count`` of them.
+
+    Returns no pieces if there is no such dimension. Scatters have no such function, because their windows may overlap
+    and must be written in the order of the index vectors.
+    """
     source, indices = arrays.operands
     (out,) = arrays.results
     known = [batch for batch in kernel.windows.batch if out.shape[batch[0]] >= count]

@@ -1,4 +1,4 @@
-"""Loops, row fusions and copies: cut along a dimension of what they write."""
+"""Division of loops, row fusions, copies and elementwise kernels along a dimension of their results."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from runtime.program.records.loop import LoopKernel, NativeElementwiseKernel, Pi
 from runtime.program.records.rows import RowKernel
 from runtime.program.strides import StridedView
 
-#: Multiple of elements per piece along the contiguous dimension: full cache lines, full tiles of loops that transpose.
+#: Along a contiguous dimension, the number of elements of a piece is a multiple of this: full cache lines, and full
+#: tiles of loops that transpose.
 LINE = 64
 
 
 @CUTS.register(LoopKernel)
 def cut_loop(kernel: LoopKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """Cut along the dimension that ``longest`` selects. Each piece has the arrays of ``kernel``."""
     views = kernel.results
     d = longest(kernel.dims, bytes_apart([view.strides for view in views]), count)
     if d is None:
@@ -28,13 +30,13 @@ def cut_loop(kernel: LoopKernel, arrays: KernelArrays, count: int) -> Sequence[P
 
 @CUTS.register(PiecesKernel)
 def cut_pieces(kernel: PiecesKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Return no pieces: a later loop may read what an earlier one has written."""
+    """Return no pieces, because a later loop of the kernel may read elements that an earlier loop has written."""
     return ()
 
 
 @CUTS.register(RowKernel)
 def cut_rows(kernel: RowKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Cut along a dimension that counts rows. Each piece has scratch rows of its own."""
+    """Cut along one of the dimensions that number the rows. Each piece has its own scratch."""
     fusion = kernel.fusion
     views = [_spread(view, kernel) for view in fusion.results]
     strides = bytes_apart([view.strides for view in views])
@@ -50,6 +52,7 @@ def cut_rows(kernel: RowKernel, arrays: KernelArrays, count: int) -> Sequence[Pi
 
 @CUTS.register(CopyKernel)
 def cut_copy(kernel: CopyKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """Cut along a dimension of the target. Returns no pieces if the source has another shape, as in a broadcast."""
     (source,), (target,) = arrays.operands, arrays.results
     d = longest(target.shape, bytes_apart([target.strides]), count)
     if d is None or source.shape != target.shape:
@@ -62,12 +65,13 @@ def cut_copy(kernel: CopyKernel, arrays: KernelArrays, count: int) -> Sequence[P
 
 
 def _cut(dims: Sequence[int], d: int, written: Sequence[StridedView], count: int) -> Sequence[Span]:
+    """Cut dimension ``d`` into spans, at multiples of LINE if one of the views ``written`` is contiguous along it."""
     packed = any(view.strides[d] == view.element_type.byte_size for view in written)
     return spans(dims[d], count, LINE if packed else 1)
 
 
 def _spread(view: StridedView, kernel: RowKernel) -> StridedView:
-    """Return the view over all indices; ``view`` is over all indices or over the rows only."""
+    """Return ``view`` over all dimensions of the fusion. A view over the rows alone gets stride 0 within a row."""
     fusion = kernel.fusion
     if len(view.dims) == len(fusion.dims):
         return view
@@ -80,6 +84,7 @@ def _spread(view: StridedView, kernel: RowKernel) -> StridedView:
 def cut_elementwise(
     kernel: NativeElementwiseKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
+    """Cut along a dimension of the result. Returns no pieces if an operand has another shape."""
     (result,) = arrays.results
     d = longest(result.shape, bytes_apart([result.strides]), count)
     if d is None or any(operand.shape != result.shape for operand in arrays.operands):

@@ -1,4 +1,4 @@
-"""Pieces of kernels: the tables of what cuts each kind of kernel, and how a range of indices is cut."""
+"""Registries of the functions that cut kernels into pieces, and the choice of a dimension and spans for a cut."""
 
 from __future__ import annotations
 
@@ -18,14 +18,19 @@ from spmd.registry import Registry
 Piece: TypeAlias = tuple[Kernel, KernelArrays]
 Cut: TypeAlias = Callable[[Any, KernelArrays, int], Sequence[Piece]]
 
-#: By kernel class: a function that cuts a kernel into at most that many pieces; none if it cannot be cut.
+#: Functions (kernel, arrays, count) by kernel class that cut a kernel into at most ``count`` pieces for concurrent
+#: threads. They return no pieces if the kernel cannot be cut.
 CUTS: Registry[type, Cut] = Registry("cuts of kernels")
-#: The same for pieces of one thread, where they differ: a piece must hardly add work, and there may be a few more.
+#: Functions by kernel class, if other than those of ``CUTS``, that cut a kernel into about ``count`` pieces for one
+#: thread to compute in turn. These pieces must add hardly any work.
 CUTS_IN_TURN: Registry[type, Cut] = Registry("cuts of kernels for one thread")
 
 
 def spans(size: int, count: int, multiple: int = 1) -> list[Span]:
-    """Cut ``size`` indices into at most ``count`` spans of about the same size, all but the last multiples."""
+    """Cut ``range(size)`` into at most ``count`` consecutive spans of about equal size.
+
+    The sizes of all spans but the last are multiples of ``multiple``.
+    """
     blocks = -(-size // multiple)
     count = max(1, min(count, blocks))
     ends = [min(size, multiple * (blocks * i // count)) for i in range(count + 1)]
@@ -33,15 +38,16 @@ def spans(size: int, count: int, multiple: int = 1) -> list[Span]:
 
 
 def bytes_apart(strides: Sequence[Sequence[int]]) -> list[int]:
-    """Return the distance of neighbours along each dimension, summed over the arrays with these strides."""
+    """Return the distance in bytes of neighbours along each dimension, summed over the arrays with these strides."""
     return [sum(map(abs, own)) for own in zip(*strides, strict=True)]
 
 
 def longest(dims: Sequence[int], apart: Sequence[int], count: int) -> int | None:
-    """Return the dimension to cut into ``count`` pieces: of those with enough indices, the one of the largest stride.
+    """Return the dimension along which to cut results of sizes ``dims`` into ``count`` pieces.
 
-    If none has enough, it is the longest. Dimensions of stride 0 are excluded: all pieces would write the same. None if
-    no dimension is left.
+    It is the dimension with the largest stride ``apart`` among those of at least ``count`` indices. If there is none,
+    it is the dimension with the most indices. Dimensions of size 1 are excluded, and those of stride 0, along which all
+    pieces would write the same elements. Returns None if no dimension is left.
     """
     several = [d for d, size in enumerate(dims) if size > 1 and apart[d]]
     enough = [d for d in several if dims[d] >= count]
@@ -51,10 +57,11 @@ def longest(dims: Sequence[int], apart: Sequence[int], count: int) -> int | None
 
 
 def scratch_like(arrays: Sequence[NDArray]) -> tuple[NDArray, ...]:
-    """Allocate scratch for a piece, aligned as a device's memory."""
+    """Allocate scratch arrays for a piece, with the shapes and types of ``arrays``. See ``scratch``."""
     return tuple(scratch(array.shape, array.dtype) for array in arrays)
 
 
 def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray:
+    """Allocate a scratch array, aligned as a device's memory. Raises OutOfMemoryError if that fails."""
     data = private_memory(math.prod(shape) * dtype.itemsize)
     return data.view(dtype).reshape(shape)

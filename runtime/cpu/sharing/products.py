@@ -1,4 +1,4 @@
-"""Matrix products, alone or with what is computed of them: cut along a batch, else along the result's longer side."""
+"""Division of matrix products, with and without epilogue, along a batch dimension or along rows or columns."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ from runtime.program.records.dot import DotKernel, SlicedProductKernel
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from spmd.literal import NDArray
 
-#: Multiple of lines of products that are not BLAS's: integer products, which are exact, and generated code.
+#: Multiple of rows and columns at which products are cut that BLAS does not compute: integer products, which are exact,
+#: and products by generated code.
 _OWN = 32
 
 
 @CUTS.register(DotKernel)
 def cut_dot(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """Cut along the largest batch dimension if it has at least ``count`` indices, else along rows or columns.
+
+    Of rows and columns, the longer is cut if a cut there keeps the product's bits, else the other. The same algorithm
+    must compute the pieces and the entire product; otherwise fewer pieces are tried.
+    """
     batch = len(kernel.batch)
     if kernel.batch and max(kernel.batch) >= count:
         d = kernel.batch.index(max(kernel.batch))
@@ -40,14 +46,14 @@ def cut_dot(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Pie
 
 
 def _multiples(kernel: DotKernel, arrays: KernelArrays) -> tuple[int, int]:
-    """Return the multiples of rows and columns at which a cut does not change the product's bits; 0: no cut."""
+    """Return the multiples of rows and of columns at which a cut keeps the product's bits; 0 if no cut does."""
     _, thin, is_vector, small, _ = _route(kernel)
     if kernel.compute.is_integer or thin or is_vector or small:
         return _OWN, _OWN
     batch, out = len(kernel.batch), arrays.results[0]
     multiples = cut_multiples(kernel.compute)
     rows, columns = multiples.slow, multiples.fast
-    if kernel.scratch_dims():  # BLAS's results are blocks of full rows, one after the other
+    if kernel.scratch_dims():  # BLAS computes blocks of full rows, which vary slower in memory
         return rows if kernel.block_rows == kernel.m else math.lcm(rows, kernel.block_rows), columns
     if out.strides[batch] < out.strides[batch + 1]:
         rows, columns = columns, rows
@@ -56,7 +62,11 @@ def _multiples(kernel: DotKernel, arrays: KernelArrays) -> tuple[int, int]:
 
 @CUTS_IN_TURN.register(DotKernel)
 def cut_dot_in_turn(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Cut along columns while pieces are wide enough, then along rows; both cuts may give a few more than ``count``."""
+    """Cut along columns as far as pieces stay wide enough, then along rows; a product with a batch along the batch.
+
+    The two cuts together may give a few more than ``count`` pieces. The same algorithm must compute the pieces and the
+    entire product; otherwise half as many pieces are tried.
+    """
     if max(kernel.batch, default=1) > 1:
         return cut_dot(kernel, arrays, min(count, max(kernel.batch)))
     down, across = _multiples(kernel, arrays)
@@ -73,12 +83,14 @@ def cut_dot_in_turn(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequ
 
 
 def _spans(size: int, count: int, multiple: int) -> list[Span]:
+    """Cut ``range(size)`` as ``spans`` does, or return it uncut if ``multiple`` is 0."""
     return spans(size, count, multiple) if multiple else [Span(0, size)]
 
 
 def _grid(
     kernel: DotKernel, arrays: KernelArrays, rows: Sequence[Span], columns: Sequence[Span]
 ) -> list[Piece]:
+    """Return a piece for each pair of a span of columns and a span of rows, one span of columns after another."""
     batch = len(kernel.batch)
     pieces = []
     for column in columns:
@@ -90,7 +102,7 @@ def _grid(
 
 @CUTS.register(SlicedProductKernel)
 def cut_sliced(kernel: SlicedProductKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Cut the product as without slices. Every piece computes the slices' starts itself."""
+    """Cut the product of the slices as ``cut_dot`` does. Every piece computes the starts of the slices itself."""
     return _sliced(kernel, arrays, count, cut_dot)
 
 
@@ -98,12 +110,14 @@ def cut_sliced(kernel: SlicedProductKernel, arrays: KernelArrays, count: int) ->
 def cut_sliced_in_turn(
     kernel: SlicedProductKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
+    """Cut the product of the slices as ``cut_dot_in_turn`` does. Every piece computes the starts of the slices."""
     return _sliced(kernel, arrays, count, cut_dot_in_turn)
 
 
 def _sliced(
     kernel: SlicedProductKernel, arrays: KernelArrays, count: int, cut: Cut
 ) -> Sequence[Piece]:
+    """Cut ``kernel.product`` with ``cut``, and return the pieces as sliced products."""
     numbers = (kernel.factors.lhs, kernel.factors.rhs)
     matrices = tuple(arrays.operands[n] for n in numbers)
     pieces = []
@@ -120,7 +134,10 @@ def _sliced(
 def cut_epilogue(
     kernel: ProductEpilogueKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
-    """Cut along the batch, or else along the longer of rows and columns along which the epilogue can be cut."""
+    """Cut along the first of ``kernel.cut_dimensions`` that gives several pieces. Each piece has its own scratch.
+
+    The same algorithm must compute the pieces' products and that of the entire kernel.
+    """
     first = kernel.product_of(next(kernel.blocks))
     for d in kernel.cut_dimensions:
         size, multiple = kernel.dims[d], kernel.block[d]
@@ -142,7 +159,10 @@ def cut_epilogue(
 def _multiple_within_a_row_block(
     kernel: ProductEpilogueKernel, arrays: KernelArrays, d: int
 ) -> int:
-    """Return the multiple at which row blocks may be cut along dimension ``d`` of the product's rows or columns."""
+    """Return the multiple of indices at which a block may be cut along ``d``, a dimension of rows or of columns.
+
+    The block must cover dimension ``d`` entirely. Returns 0 if no cut keeps the product's bits.
+    """
     multiples = cut_multiples(kernel.product.compute)
     is_row = d < kernel.batch + kernel.rows
     if kernel.product_result is not None:
@@ -153,17 +173,18 @@ def _multiple_within_a_row_block(
 
 
 def _route(kernel: DotKernel | Kernel) -> tuple[bool, ...]:
-    """Return a key of the function that computes the product: another function rounds sums differently."""
+    """Return a key of the algorithm that computes the product. Other algorithms may round sums differently."""
     assert isinstance(kernel, DotKernel)
     m, k, n = kernel.m, kernel.k, kernel.n
     large = max(m, n) * k * kernel.compute.byte_size >= tuning.THIN_LEAST_BYTES
     thin = large and min(m, n) <= tuning.THIN_MOST_ROWS
-    small = is_small(m, n, k) or is_small(n, m, k)  # or its transpose
+    small = is_small(m, n, k) or is_small(n, m, k)  # a column-major result is computed transposed
     summed = thin and min(m, n) <= tuning.MOST_SUMMED
     return tuning.TILE_THRESHOLDS.at(m, n, k), thin, min(m, n) == 1, small, summed
 
 
 def _of_batch(kernel: DotKernel, arrays: KernelArrays, d: int, span: Span) -> Piece:
+    """Return the piece that computes the indices ``span`` of batch dimension ``d``."""
     sizes = (*kernel.batch[:d], span.size, *kernel.batch[d + 1 :])
     lhs, rhs = (span.of(array, d) for array in arrays.operands)
     (out,) = arrays.results
@@ -173,6 +194,7 @@ def _of_batch(kernel: DotKernel, arrays: KernelArrays, d: int, span: Span) -> Pi
 def _of_lines(
     kernel: DotKernel, arrays: KernelArrays, batch: int, span: Span, *, by_row: bool
 ) -> Piece:
+    """Return the piece that computes the rows or columns ``span``. ``batch``: number of batch dimensions."""
     lhs, rhs = arrays.operands
     (out,) = arrays.results
     if by_row:
@@ -183,6 +205,6 @@ def _of_lines(
 
 
 def _piece(kernel: DotKernel, lhs: NDArray, rhs: NDArray, out: NDArray) -> Piece:
-    """Return the piece with scratch of its own."""
+    """Return the piece that computes ``kernel`` on these arrays, with newly allocated scratch."""
     own = tuple(scratch(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
     return kernel, KernelArrays((lhs, rhs), (out,), own)

@@ -1,4 +1,4 @@
-"""Cutting of sorts and of reductions by programs, along a dimension that is neither sorted nor reduced."""
+"""Division of sorts and of variadic reductions along a dimension that is neither sorted nor reduced."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from runtime.program.records.sort import SortKernel
 
 @CUTS.register(SortKernel)
 def cut_sort(kernel: SortKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """Cut along a dimension that is not sorted. Each piece has its own scratch."""
     result = arrays.results[0]
     rows = tuple(1 if d == kernel.axis else size for d, size in enumerate(result.shape))
     d = longest(rows, bytes_apart([result.strides]), count)
@@ -35,6 +36,7 @@ def cut_sort(kernel: SortKernel, arrays: KernelArrays, count: int) -> Sequence[P
 def cut_program_reduce(
     kernel: ProgramReduceKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
+    """Cut along a dimension of the results, at multiples of 64 elements if the first result is contiguous there."""
     results = arrays.results
     operands, inits = arrays.operands[: len(results)], arrays.operands[len(results) :]
     remaining = [d for d in range(operands[0].ndim) if d not in kernel.axes]

@@ -75,7 +75,7 @@ class Stop(IntEnum):
     """Reason for which native code has left a table."""
 
     FINISHED = 0
-    BLOCKED = 1  # It waits for ranks that have not arrived.
+    BLOCKED = 1  # The device waits for ranks that have not arrived.
     PYTHON = 2  # Python must run the row.
     INTERRUPTED = 3  # Signals must be delivered; the caller calls again.
     FAILED = 4  # The collective of the row has failed with STATUS.

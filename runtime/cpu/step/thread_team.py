@@ -27,11 +27,11 @@ class TeamWord(IntEnum):
 
 
 _IDLE_SPINS = 8_000
-"""Polls for the next step, about 2 ms, before a worker's thread sleeps: waking it takes a quarter of a millisecond."""
+"""Number of polls for the next step, about 2 ms, before a worker's thread sleeps. Waking a thread takes 0.25 ms."""
 
 _JOIN_SECONDS = 50e-6
 _FAILURE_SECONDS = 60.0
-"""Time for the other workers to notice a failed step; if they do not, their memory is never freed."""
+"""Seconds in which the other workers must notice a failed step. The memory of a team that does not is never freed."""
 
 _abandoned: list[tuple[Worker, ...]] = []
 

@@ -33,7 +33,7 @@ class WorkerWord(IntEnum):
     SPINS = 2  # polls of a wait, if the worker has one table
     ROUNDS = 3  # rounds without progress before the core is yielded between rounds
     YIELDS = 4  # rounds with a yield before the worker returns
-    CURRENT = 5  # index of the table at which it stopped
+    CURRENT = 5  # index of the table at which the worker stopped
     SPIN_LIMIT = (
         6  # polls for the next step before the thread sleeps; it yields the core in the second half
     )
@@ -96,16 +96,17 @@ def team_code() -> TeamCode:
 
 
 _YIELDS = 30
-"""Rounds of polls with a yield before each, until Python takes over the wait.
+"""Number of rounds of polls with a yield of the core before each, after which Python takes over the wait.
 
-Python sleeps: a thread that wakes is scheduled before busy ones, one that has yielded on a busy machine only a time
-slice later.
+Python sleeps between polls. The system schedules a thread that wakes before busy threads, but on a busy machine it
+schedules a thread that has yielded only a time slice later.
 """
 
 WaitHandler: TypeAlias = Callable[[int, SegmentRow], bool]
-"""Callable for a device (rank, current row) when all devices of its worker wait. It raises if the wait cannot end.
+"""Function that a worker calls with a waiting device's (rank, current row) when all of its devices wait.
 
-It returns True if it has waited until something changed; otherwise the worker pauses before the next poll.
+It raises if the wait cannot end. It returns True if it has blocked until the wait may be over, and False if it has only
+checked; the worker then pauses before the next poll.
 """
 
 _PAUSE_SECONDS = 50e-6

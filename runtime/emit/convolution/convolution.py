@@ -88,6 +88,7 @@ def _canonical(
 
 
 def _dense(kind: PrimitiveType, dims: tuple[int, ...], order: tuple[int, ...]) -> StridedView:
+    """Return the dense view of sizes ``dims`` in which dimension ``order[0]`` varies slowest."""
     return StridedView.dense_in_order(ArrayShape(kind, dims), order)
 
 

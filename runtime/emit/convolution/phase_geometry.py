@@ -89,9 +89,11 @@ class WindowPhases:
     axes: tuple[AxisPhases, ...]
 
     def __iter__(self) -> Iterator[tuple[PhaseAxis, ...]]:
+        """Yield the phases of the convolution, each as its phases along the dimensions."""
         return itertools.product(*(axis.phases for axis in self.axes))
 
     def __len__(self) -> int:
+        """Return the number of phases of the convolution."""
         return math.prod(len(axis.phases) for axis in self.axes)
 
     def zeros(self) -> tuple[tuple[slice, ...], ...]:

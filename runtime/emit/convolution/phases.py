@@ -142,6 +142,7 @@ def _phase(
 
 
 def _window(axes: tuple[PhaseAxis, ...]) -> Window:
+    """Return the window of a phase."""
     return Window(tuple(axis.window for axis in axes))
 
 

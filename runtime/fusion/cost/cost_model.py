@@ -87,4 +87,5 @@ class CostModel:
 
 
 def _element_type(x: HloInstruction) -> PrimitiveType:
+    """Return the element type of ``x``, or F32 if it is no array."""
     return getattr(x.shape, "element_type", PrimitiveType.F32)

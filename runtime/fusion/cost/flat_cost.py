@@ -14,10 +14,10 @@ def flat_cost(
     inputs: Collection[HloInstruction],
     cost_model: CostModel,
 ) -> KernelCost:
-    """Return the cost of a flat kernel: one innermost loop, which touches each array once and computes each scalar
-    once.
+    """Return the cost of a flat kernel of ``roots``, which computes ``members`` from ``inputs``.
 
-    ``loop_cost`` would give the same result for such a kernel, but needs index maps.
+    Such a kernel is one innermost loop, which touches each array once and computes each scalar once. ``loop_cost``
+    would give the same result, but needs index maps.
     """
     points = float(next(iter(roots)).array_shape.num_elements)
     compute = evaluations = 0.0

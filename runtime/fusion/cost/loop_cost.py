@@ -86,10 +86,10 @@ class _Instruction:
 
 @dataclass(eq=False)
 class LoopSpace:
-    """Index space of all loops over ``sizes``, with the cached uses and costs of the instructions computed in such
-    loops.
+    """Index space of all loops over ``sizes``.
 
-    There is exactly one ``_ElementUse`` for each pair of an index map and an innermost variable.
+    It caches the uses and the costs of the instructions that are computed in such loops. There is exactly one
+    ``_ElementUse`` for each pair of an index map and an innermost variable.
     """
 
     cost_model: CostModel
@@ -146,6 +146,7 @@ class LoopSpace:
         return found
 
     def _operand_uses_of(self, x: HloInstruction, use: _ElementUse) -> Iterable[_OperandUse]:
+        """Yield the uses of operands that ``use`` of ``x`` causes."""
         if OPS[x.opcode].elementwise:
             for operand in x.operands:
                 same = use if operand.array_shape.rank else self.use((), use.inner)
@@ -162,6 +163,7 @@ class LoopSpace:
         return found
 
     def _reading_of(self, x: HloInstruction, use: _ElementUse) -> _Reading:
+        """Return the cost of reading ``x``, which is in memory, at the indices of ``use``."""
         run = _trailing_run(use, x.dims, self.sizes, self._wide)
         slowdown = _slowdown(x.dims, use)
         touched, first, again = _traffic(self.cost_model, x, use.points, use.times)
@@ -274,16 +276,17 @@ def _loop_cost(
 
 
 def _add_use(uses: _Uses, use: _ElementUse, share: float) -> None:
+    """Add ``use`` of an instruction at the fraction ``share`` of the loop's indices to ``uses``."""
     uses[use] = min(1.0, uses.get(use, 0.0) + share)
 
 
 def _memory(
     space: LoopSpace, reads: Mapping[HloInstruction, _Uses]
 ) -> tuple[float, float, list[int]]:
-    """Return the seconds of all reads, the bytes that they touch, and the two shortest runs of contiguous loop
-    dimensions.
+    """Return the seconds of all reads, the bytes that they touch, and the two shortest runs.
 
-    The runs are those of the array with the fewest contiguous dimensions and of the array with the second fewest.
+    A run is the number of trailing loop dimensions that are contiguous for an array; the two are those of the array
+    with the fewest such dimensions and of the array with the second fewest.
     """
     seconds = read = 0.0
     runs = [space.longest_run] * 2
@@ -340,6 +343,7 @@ def _innermost(at: IndexMap, dims: tuple[int, ...]) -> int | None:
 
 
 def _last(index: Index) -> int | None:
+    """Return the loop variable that moves fastest in ``index``, or None if it is constant."""
     return index.plain if index.plain is not None else max(index.variables, default=None)
 
 

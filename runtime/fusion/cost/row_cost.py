@@ -39,6 +39,7 @@ class _Passes:
     per_row: dict[HloInstruction, None] = field(default_factory=dict)
 
     def cost(self) -> KernelCost:
+        """Return the cost of the kernel."""
         region, cost_model = self.region, self.cost_model
         cached = region.worth_keeping()
         for level, starts in region.pass_roots.items():

@@ -68,6 +68,7 @@ class _Epilogues:
     product_positions: dict[HloInstruction, int] = field(default_factory=dict)
 
     def taken(self) -> TakenProducts:
+        """Return the fusions of all products, in the order of the computation."""
         found: dict[Kernel, FusedKernel] = {}
         alone: list[FusedKernel] = []
         for x in self.graph.order:
@@ -111,12 +112,11 @@ class _Epilogues:
         return FusedKernel(roots, inputs, position, emitted)
 
     def position_of_both(self, product: HloInstruction, kernel: Kernel, needed: int) -> int | None:
-        """Return where the joined kernel can run: at the position of ``kernel`` if possible, else at that of
-        ``product``.
+        """Return where the joined kernel can run, or None.
 
-        ``needed`` is the first position that reads the product outside of the kernel. Returns None if neither is
-        possible, or if a collective is between the two positions: the kernel may have been placed there to overlap with
-        the collective.
+        It runs at the position of ``kernel`` if possible, else at that of ``product``. ``needed`` is the first position
+        that reads the product outside of the kernel. The kernels are not joined if a collective is between the two
+        positions: the kernel may have been placed there to overlap with the collective.
         """
         graph = self.graph
         first, last = graph.position[product], kernel.position
@@ -128,6 +128,7 @@ class _Epilogues:
         return first if max(inputs, default=-1) < first else None
 
     def kernel_position(self, kernel: Kernel) -> int:
+        """Return the position of ``kernel`` as planned so far."""
         return self.kernel_positions.get(kernel, kernel.position)
 
     def position_of(self, x: HloInstruction) -> int:
@@ -206,5 +207,6 @@ class _Epilogues:
 
 
 def _block_sizes(plan: ProductFusion) -> Iterator[tuple[int, ...]]:
+    """Yield the sizes of each block of the product."""
     for box in blocks_of(full_box(plan.dims), plan.block):
         yield tuple(stop - start for start, stop in box)

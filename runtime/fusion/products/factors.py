@@ -47,6 +47,7 @@ class Factors:
 
     @property
     def both(self) -> tuple[Factor, Factor]:
+        """Return lhs and rhs."""
         return self.lhs, self.rhs
 
 

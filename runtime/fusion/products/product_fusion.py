@@ -37,13 +37,13 @@ LINES = 32
 
 @dataclass(frozen=True, slots=True)
 class ProductFusion:
-    """Plan of a product fusion. ``epilogue`` reads the product of ``factors`` as its input ``product``, at its own
-    index.
+    """Plan of a product fusion. ``epilogue`` reads the product as its input ``product``, at its own index.
 
-    ``product_result`` is the number of the fusion's result that is the product itself, or None if it is not a result.
-    ``dims`` are the product's sizes: first ``batch`` batch dimensions, then ``rows`` dimensions of lhs, then those of
-    rhs. ``block`` gives the size of a block along each dimension: 1 up to the first dimension that is cut into larger
-    parts, and the full size after it. ``overwrites`` are pairs (result, input) that may share memory.
+    The product is that of ``factors``. ``product_result`` is the number of the fusion's result that is the product
+    itself, or None if it is not a result. ``dims`` are the product's sizes: first ``batch`` batch dimensions, then
+    ``rows`` dimensions of lhs, then those of rhs. ``block`` gives the size of a block along each dimension: 1 up to the
+    first dimension that is cut into larger parts, and the full size after it. ``overwrites`` are pairs (result, input)
+    that may share memory.
     """
 
     factors: Factors
@@ -123,6 +123,7 @@ def full_box(dims: Sequence[int]) -> Box:
 
 
 def _is_made_by_blas(product: HloInstruction) -> bool:
+    """Return whether BLAS computes ``product``: a product of floats, not empty, without unusual attributes."""
     shapes = [x.array_shape for x in (*product.operands, product)]
     return not product.attrs_as(DotAttrs).extra and all(
         shape.element_type.is_floating and shape.num_elements for shape in shapes
@@ -140,9 +141,9 @@ def block_sizes(shape: ArrayShape, batch: int, rows: int, cut: frozenset[int]) -
     """Return the sizes of a block of about ``BLOCK_BYTES``.
 
     A block is the entire result if that is small, or else one or several products of the batch, or else some rows or
-    columns of one product. Of rows and columns the longer side is cut, because the other operand is packed again for
-    each block. Raises NoEmitterError if the epilogue cannot be cut along the necessary dimensions; ``cut`` lists those
-    along which it can.
+    columns of one product. The longer side of rows and columns is cut, because the other operand is packed again for
+    each block. ``cut`` lists the dimensions along which the epilogue can be cut. Raises NoEmitterError if it cannot be
+    cut along the necessary ones.
     """
     dims, item = shape.dims, shape.element_type.byte_size
     if math.prod(dims) * item <= BLOCK_BYTES:
@@ -208,6 +209,7 @@ def _require_same_indices(
 
 
 def _reads(graph: ElementGraph, number: int) -> Iterator[InputLeaf]:
+    """Yield the leaves of ``graph`` that read input ``number``."""
     for leaf in graph.leaves:
         if isinstance(leaf, InputLeaf) and leaf.number == number:
             yield leaf

@@ -26,11 +26,10 @@ from spmd.shape import ArrayShape
 def slices_read(
     product: HloInstruction, is_view: Callable[[HloInstruction], bool], cost_model: CostModel
 ) -> tuple[HloInstruction, ...]:
-    """Return the inputs of ``product`` as one kernel with the slices that it reads in place: first arrays, then start
-    indices.
+    """Return the inputs of ``product`` as one kernel with the slices that it reads in place.
 
-    Returns an empty tuple if reading no slice in place saves time. ``is_view`` tells whether an instruction is a view
-    of its operand.
+    They are first arrays, then start indices. Returns an empty tuple if reading no slice in place saves time.
+    ``is_view`` tells whether an instruction is a view of its operand.
     """
     slices: Slices = [_slice_shown(operand, is_view) for operand in product.operands]
     if not any(slices):

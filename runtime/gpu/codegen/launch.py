@@ -38,7 +38,8 @@ class ArgumentKind(Enum):
     RESULT = "result"
     SCRATCH = "scratch"
     WORKSPACE = "workspace"
-    """Memory of ``workspace_bytes`` of a launch; it holds nothing before the kernel's first and after its last one."""
+    """Workspace of ``workspace_bytes`` that all kernels share. Its contents last for the launches of one kernel record.
+    """
 
 
 @dataclass(frozen=True, slots=True, order=True)

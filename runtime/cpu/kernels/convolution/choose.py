@@ -42,7 +42,8 @@ def choose_kernel(
 ) -> UndividedConvolution | None:
     """Return the kernel of a convolution in canonical layout, or None if an operand needs another layout.
 
-    If ``tiled``, the kernel has a plan for the tile unit if there is one.
+    x, w and the result must have one type, that of the sums. Unless ``tiled``, the kernel has no plan for the tile
+    unit; whether this machine has that unit does not matter.
     """
     x, w, out = canonical.x, canonical.w, canonical.out
     compute = x.element_type
@@ -90,8 +91,9 @@ def _tiles(
 ) -> ImageTiles | GradientTiles | None:
     """Return the cheapest plan for the tile unit within ``budget`` bytes of packed operands, or None.
 
-    There is none unless features or images are contiguous and padding takes only a part of the unit's multiplications:
-    ``most_multiplied`` bounds the multiplications per useful product of each of the two algorithms.
+    There is none unless the arrays are f32 with strides >= 0, features or images are contiguous, and padding takes only
+    a part of the unit's multiplications: ``most_multiplied`` bounds the multiplications per useful product, for the
+    algorithm of images and for that of gradients.
     """
     x, w, out = canonical.x, canonical.w, canonical.out
     if x.element_type is not PrimitiveType.F32 or min(*x.strides, *w.strides, *out.strides) < 0:

@@ -17,8 +17,8 @@ class Part:
     """The ``count`` outputs first, first + step, .. of an axis, which all read the window elements ``taps``.
 
     A tap is (element of the window, offset): the v-th output reads the padded coordinate v * stride + offset of its
-    axis. If the part computes one output of each of several ``merged_parts``, its taps are the union of their offsets,
-    each with the window element of the first part that has the offset.
+    axis. Taps are sorted by offset. If the part computes one output of each of several ``merged_parts``, its taps are
+    the union of their offsets, each with the window element of the first part that has the offset.
     """
 
     first: int
@@ -41,10 +41,10 @@ class Part:
 class Axis:
     """Spatial dimension in padded coordinates without holes.
 
-    Input element i is at coordinate i + low; all other coordinates are zeros. With base dilation b, output o uses every
-    b-th element of the window, and the first of these depends on o modulo b, so the outputs form b parts of stride 1.
-    For example, with window size 3, b = 2 and padding 1, outputs 0, 2, .. use element 1, and outputs 1, 3, .. use
-    elements 0 and 2.
+    The input has ``size`` elements, of which element i is at coordinate i + low; all other coordinates are zeros. With
+    base dilation b, output o uses every b-th element of the window, and the first of these depends on o modulo b, so
+    the outputs form b parts of stride 1. For example, with window size 3, b = 2 and padding 1, outputs 0, 2, .. use
+    element 1, and outputs 1, 3, .. use elements 0 and 2.
     """
 
     size: int
@@ -54,7 +54,7 @@ class Axis:
 
     @property
     def extent(self) -> int:
-        """Return the number of padded coordinates that outputs read."""
+        """Return the number of padded coordinates up to the last one that an output reads."""
         return max(
             (part.count - 1) * self.stride + max((offset for _, offset in part.taps), default=0) + 1
             for part in self.parts
@@ -77,7 +77,8 @@ class Axis:
     def pitch(self) -> int:
         """Return the distance of consecutive lines in coordinates, a multiple of the stride.
 
-        The padding at the end of a line is shared with the beginning of the next one.
+        A line is the coordinates along this axis for one index of the other axis. The padding at the end of a line is
+        shared with the beginning of the next one.
         """
         data_end = min(self.low + self.size, self.extent)
         shared = self.extent - max(self.low, 0)
@@ -167,7 +168,8 @@ def coordinate_tables(
 ) -> tuple[tuple[tuple[int, ...], ...], int]:
     """Return, per spatial dimension, the byte offset in x of each padded coordinate, or -1 in padding and holes.
 
-    Offsets are relative to the lowest address of x; the second result is the offset of that address from element 0.
+    ``out`` and ``sizes`` are the spatial sizes of the result and of the window. Offsets are relative to the lowest
+    address of x along the spatial dimensions; the second result is the offset of that address from element 0 in bytes.
     """
     tables: list[tuple[int, ...]] = []
     start = 0

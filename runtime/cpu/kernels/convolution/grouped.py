@@ -22,6 +22,7 @@ from spmd.ops.window import Window, WindowDimension
 
 @CPU_KERNELS.binds(GroupConvolutionKernel)
 def bind_group_convolution(kernel: GroupConvolutionKernel, arrays: KernelArrays) -> Action:
+    """Bind the convolution as one native call, between conversions of arrays of other types through scratch."""
     spare = list(arrays.scratch)
     given = (*arrays.operands, *arrays.results)
     x, w, out = [
@@ -41,6 +42,7 @@ def bind_group_convolution(kernel: GroupConvolutionKernel, arrays: KernelArrays)
 
 
 def _record(window: Window, x: NDArray, w: NDArray, out: NDArray) -> GroupRecord:
+    """Return the record of the convolution, after adding spatial dimensions of size 1 up to two."""
     missing = tuple(range(2, 4 - window.rank))
     x, out = np.expand_dims(x, missing), np.expand_dims(out, missing)
     w = np.expand_dims(w, tuple(d - 1 for d in missing))
@@ -81,7 +83,7 @@ def _record(window: Window, x: NDArray, w: NDArray, out: NDArray) -> GroupRecord
 
 
 def _first_and_dilation(dim: WindowDimension) -> tuple[int, int]:
-    """Return the index in x of the window's first element for output 0, and the distance to its next element."""
+    """Return the padded coordinate of window element 0 for output 0, and the distance to element 1's."""
     if not dim.reversal:
         return 0, dim.window_dilation
     return (dim.size - 1) * dim.window_dilation, -dim.window_dilation

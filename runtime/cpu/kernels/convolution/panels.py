@@ -1,4 +1,4 @@
-"""Convolution as matrix products of panels of the patch matrix, in native code that calls BLAS."""
+"""Convolutions as matrix products of panels of the patch matrix, by BLAS, the tile unit or vector registers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from spmd.ops.window import Window
 def plan_here(
     kernel: PanelConvolutionKernel,
 ) -> ImageTiles | GradientTiles | VectorPlan | None:
-    """Return the plan of ``kernel`` that this processor follows, or None if it computes by panels."""
+    """Return the plan of ``kernel`` that this processor follows, or None if it multiplies panels by BLAS."""
     if kernel.tiles is not None and has_tile_unit():
         return kernel.tiles
     plan = kernel.vectors
@@ -63,6 +63,7 @@ def plan_here(
 
 @CPU_KERNELS.binds(PanelConvolutionKernel)
 def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays) -> Action:
+    """Bind the convolution by ``plan_here``, between conversions of arrays of other types through scratch."""
     panel, *spare = arrays.scratch
     given = (*arrays.operands, *arrays.results)
     x, w, out = [
@@ -87,6 +88,7 @@ def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays)
 def _by_panels(
     kernel: PanelConvolutionKernel, x: NDArray, w: NDArray, out: NDArray, panel: NDArray
 ) -> NativeAction:
+    """Bind the convolution as products of panels by BLAS."""
     gemm = gemm_function(kernel.element_type)
     assert gemm is not None, "the lowering asked for it"
     record = _record(kernel, x, w, out, panel).to_array()
@@ -134,19 +136,19 @@ _Position = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class _PositionStrides:
-    """Strides of positions along the dimensions of the result and of w, numbered as in the canonical layout."""
+    """Strides of positions along the dimensions of the result and of w, which have the canonical layout."""
 
     window: Window
     x: NDArray
 
     def of_result(self, dimension: int) -> _Position:
-        """Return the stride along ``dimension`` of the result."""
+        """Return the stride along ``dimension`` of the result, its batch or a spatial one."""
         if dimension < 2:
             return (self.x.strides[dimension], 0, 0, 0)
         return self._coordinate(dimension - 2, self.window.dims[dimension - 2].stride)
 
     def of_w(self, dimension: int) -> _Position:
-        """Return the stride along ``dimension`` of w."""
+        """Return the stride along ``dimension`` of w, a spatial one or the channels."""
         if dimension > self.window.rank:
             return (self.x.strides[-1], 0, 0, 0)
         dim = self.window.dims[dimension - 1]
@@ -154,7 +156,7 @@ class _PositionStrides:
         return self._coordinate(dimension - 1, step)
 
     def start(self) -> _Position:
-        """Return the position in x of the first element of w for the first output."""
+        """Return the position of window element 0 for the first output."""
         start = (0, 0, 0, 0)
         for i, dim in enumerate(self.window.dims):
             if dim.reversal:
@@ -162,6 +164,7 @@ class _PositionStrides:
         return start
 
     def _coordinate(self, spatial: int, step: int) -> _Position:
+        """Return the stride of ``step`` coordinates along dimension ``spatial``."""
         coordinates = [0] * SPATIAL
         coordinates[SPATIAL - self.window.rank + spatial] = step
         return (0, *coordinates)  # type: ignore[return-value]
@@ -170,6 +173,7 @@ class _PositionStrides:
 def _record(
     kernel: PanelConvolutionKernel, x: NDArray, w: NDArray, out: NDArray, panel: NDArray
 ) -> PanelRecord:
+    """Return the record of the convolution."""
     position_strides = _PositionStrides(kernel.window, x)
     rows = [(out.shape[d], position_strides.of_result(d)) for d in kernel.rows]
     depth = [(w.shape[d], position_strides.of_w(d)) for d in kernel.depth]
@@ -248,6 +252,7 @@ def _positions(
 
 
 def _moved(position: _Position, step: _Position, count: int) -> _Position:
+    """Return ``position`` moved by ``count`` times ``step``."""
     a, b, c, d = (p + s * count for p, s in zip(position, step, strict=True))
     return (a, b, c, d)
 
@@ -255,7 +260,7 @@ def _moved(position: _Position, step: _Position, count: int) -> _Position:
 def _instances(
     kernel: PanelConvolutionKernel, position_strides: _PositionStrides, w: NDArray, out: NDArray
 ) -> list[tuple[int, int, int, int, int, int]]:
-    """Return the independent products: the position in x and the offsets in w and in the result."""
+    """Return the independent products: the position in x, and the offsets in w and in the result in bytes."""
     others = [d for d in range(out.ndim - 1) if d not in kernel.rows]
     positions = _positions(
         [(out.shape[d], position_strides.of_result(d)) for d in others], position_strides.start()

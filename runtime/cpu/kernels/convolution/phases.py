@@ -1,4 +1,4 @@
-"""Convolutions of inputs with base dilation: a convolution without it for each phase of the result."""
+"""Convolutions of inputs with base dilation: a convolution without base dilation for each phase of the result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spmd.ops.window import Window
 
 
 def is_unphased(kernel: PhaseConvolutionKernel) -> bool:
-    """Return whether this processor computes all phases in one convolution, on its tile unit."""
+    """Return whether this processor computes all phases as one convolution, on its tile unit."""
     unphased = kernel.undivided
     tiled = isinstance(unphased, PanelConvolutionKernel) and unphased.tiles is not None
     return tiled and has_tile_unit()
@@ -30,6 +30,10 @@ def is_unphased(kernel: PhaseConvolutionKernel) -> bool:
 
 @CPU_KERNELS.binds(PhaseConvolutionKernel)
 def bind_phase_convolution(kernel: PhaseConvolutionKernel, arrays: KernelArrays) -> Action:
+    """Bind the phases, which write disjoint parts of the result, and zeros for results without products.
+
+    Arrays of other types are converted through scratch.
+    """
     if is_unphased(kernel):
         return CPU_KERNELS.bind(kernel.undivided, arrays)
     spare = list(arrays.scratch)
@@ -54,6 +58,7 @@ def bind_phase_convolution(kernel: PhaseConvolutionKernel, arrays: KernelArrays)
 def _phase_actions(
     kernel: PhaseConvolutionKernel, x: NDArray, w: NDArray, out: NDArray, scratch: NDArray | None
 ) -> list[Action]:
+    """Bind the phases. Those with few features are bound together, as one call."""
     actions: list[Action] = []
     parts: list[ThinPart] = []
     for phase in kernel.phases:
@@ -78,6 +83,7 @@ def _phase_action(
     out: NDArray,
     scratch: NDArray | None,
 ) -> Action:
+    """Bind one phase, with copies of its parts of w and of the result to or from scratch if it asks for them."""
     if scratch is None:
         return CPU_KERNELS.bind(kernel, KernelArrays((x, w), (out,)))
     own_w, scratch = _taken(scratch, w, phase.w_order)

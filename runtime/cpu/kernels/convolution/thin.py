@@ -24,9 +24,11 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class ThinPart:
-    """Convolution of a common input x by ``w`` into ``out``, whose channels are contiguous in w, within features:
+    """Convolution of a common input x by ``w`` into ``out``.
 
-    out[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
+        out[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
+
+    The channels c must be contiguous in w.
     """
 
     window: Window
@@ -35,9 +37,9 @@ class ThinPart:
 
 
 def convolving_thinly(x: NDArray, parts: Sequence[ThinPart]) -> NativeAction:
-    """Bind ``parts``, convolutions of ``x`` with equally many features, in one call.
+    """Bind ``parts``, convolutions of ``x`` with equally many features, as one native call.
 
-    Channels must be contiguous in x.
+    Channels must be contiguous in x. The parts may be the phases of one convolution.
     """
     missing = SPATIAL - parts[0].window.rank
     x = np.expand_dims(x, tuple(range(2, 2 + missing)))
@@ -75,7 +77,10 @@ def _expanded(part: ThinPart, missing: int) -> ThinPart:
 
 
 def _of_phase(x: NDArray, part: ThinPart, zeros: NDArray) -> NDArray:
-    """Return the record of one phase, with lists of the pairs of window and input elements that meet."""
+    """Return the packed record of one part, with lists of the pairs of window and input elements that meet.
+
+    ``zeros`` has as many zeros as there are channels.
+    """
     w, out = part.w, part.out
     tables, _ = coordinate_tables(part.window, x, out.shape[2:-1], w.shape[1:-2])
     met = [
@@ -113,7 +118,10 @@ def _of_phase(x: NDArray, part: ThinPart, zeros: NDArray) -> NDArray:
 
 
 def _met(dim: WindowDimension, table: Sequence[int], outputs: int) -> NDArray:
-    """Return an array [window element, position] of offsets in x in bytes, or -1 outside of the input."""
+    """Return an array [window element, position] of offsets in x in bytes, or -1 outside the input.
+
+    ``table`` gives the offset of each padded coordinate.
+    """
     coordinates = np.arange(outputs) * dim.stride
     met: NDArray = np.asarray(table)[
         np.arange(dim.size)[:, None] * dim.window_dilation + coordinates

@@ -21,7 +21,10 @@ from spmd.literal import NDArray
 def split_gradient_elements(
     tiles: GradientTiles, shape: GradientGeometry, channels: int, images: int, features: int
 ) -> tuple[float, float]:
-    """Return how many elements of w and of x are split, counting repetitions."""
+    """Return how many elements of w and of x are split into parts in one group, counting repetitions.
+
+    ``shape`` is the geometry of the plan ``tiles``.
+    """
     again = shape.plane_lines(tiles.lines) / shape.plane_lines(shape.rows.window)
     panels = -(-shape.rows.window // tiles.lines)
     positions = shape.rows.window * shape.columns.window
@@ -43,9 +46,10 @@ def gradient_tiles(
     budget: int,
     most_multiplied: float,
 ) -> tuple[float, GradientTiles] | None:
-    """Return the cost for one group, and the plan of least cost for ``budget`` bytes of scratch (see tuning).
+    """Return the cost for one group, and the plan of least cost for ``budget`` bytes of scratch, or None.
 
-    Returns None if no plan fits, or if the unit would multiply more than ``most_multiplied`` times the useful products.
+    The cost is in multiplications of the unit (see tuning). There is no plan if none fits, or if the unit would
+    multiply more than ``most_multiplied`` times the useful products.
     """
     sizes = channels, images, features
     outputs = plain.rows.outputs * plain.columns.outputs * channels * features
@@ -75,7 +79,10 @@ def _pieces(size: int) -> list[int]:
 def _largest(
     shape: GradientGeometry, channels: int, images: int, features: int, budget: int
 ) -> GradientTiles | None:
-    """Return the plan of the largest panel that fits ``budget``, or None if none fits."""
+    """Return the plan of the largest panel that fits in ``budget`` bytes, or None if none fits.
+
+    The panel has all lines of some groups of images, or some lines of one group.
+    """
     full = shape.rows.window
     groups = shape.groups(images)
     sizes = [(-(-groups // parts), full) for parts in range(1, groups + 1)]
@@ -102,7 +109,8 @@ def gradient_record(
 ) -> GradientRecord:
     """Return the record of x, w and out, which have two spatial dimensions.
 
-    ``otherwise_record`` is the record of the fallback, whose function is written into the record later.
+    ``otherwise_record`` is the address of the record of the fallback. The address of its code is written into the
+    returned record later (NativeCall.callees).
     """
     x, w, out = arrays
     rows, columns = shape.rows, shape.columns
@@ -178,9 +186,10 @@ def gradient_record(
 
 @dataclass(frozen=True)
 class _OffsetTables:
-    """Offsets of the tiles of each step: first for all lines of a panel, then for each output along the rows.
+    """Offsets of each step's tiles in the packed w (``left``) and in the planes of x (``right``), in bytes.
 
-    The latter are those of the lines that the output uses in a panel of all lines.
+    ``starts`` are the first entries of several tables: that of all lines of a panel and, if a panel has all lines, one
+    for each output along the rows, with the lines that the output uses.
     """
 
     left: list[int]
@@ -191,6 +200,7 @@ class _OffsetTables:
     def of(
         tiles: GradientTiles, shape: GradientGeometry, group_bytes: int, line_bytes: int, row: int
     ) -> _OffsetTables:
+        """Return the tables of the plan ``tiles``. ``row`` is the distance of two positions in the planes in bytes."""
         groups = shape.groups(tiles.images)
         row *= shape.row_positions
         left: list[int] = []
@@ -198,6 +208,7 @@ class _OffsetTables:
         starts: list[int] = []
 
         def add(lines: Sequence[int]) -> None:
+            """Add the table of ``lines`` of every group."""
             starts.append(len(left))
             for group, line, step in itertools.product(
                 range(groups), lines, range(shape.line_steps)
@@ -217,6 +228,7 @@ class _OffsetTables:
 def _instances(
     tiles: GradientTiles, x: NDArray, w: NDArray, out: NDArray
 ) -> list[tuple[int, int, int, int, int]]:
+    """Return the instances of a GradientRecord: blocks of channels and features of each group."""
     channels, features = out.shape[1], out.shape[-1]
     return [
         (
@@ -235,6 +247,7 @@ def _instances(
 def _panels(
     tiles: GradientTiles, shape: GradientGeometry, tables: _OffsetTables, x: NDArray, w: NDArray
 ) -> list[tuple[int, ...]]:
+    """Return the panels of a GradientRecord, each with its images and lines of w, and the steps of each output."""
     rows, images = shape.rows, x.shape[-1]
     is_full = tiles.lines == rows.window
     panels = []
@@ -279,7 +292,10 @@ def _taps(
     part_bytes: int,
     out: NDArray,
 ) -> tuple[list[tuple[int, int, int, int]], list[int]]:
-    """Return the taps, and the offset in the output of each column of their products, padded to full blocks."""
+    """Return the taps of a GradientRecord, and the offset in the output of each column of their products in bytes.
+
+    These offsets are padded with -1 to full blocks of 32.
+    """
     phases = shape.column_phases
     phase_bytes = part_bytes // phases
     taps: list[tuple[int, int, int, int]] = []
@@ -301,7 +317,7 @@ def _taps(
 
 
 def _positions(shape: GradientGeometry, w: NDArray) -> list[int]:
-    """Return the offset in a line of w of each word's first image, padded with -1 to full steps."""
+    """Return the offset in a line of w of each word's first image in bytes, padded with -1 to full steps."""
     across = np.arange(shape.columns.window)[:, None] * w.strides[2]
     offsets = (across + np.arange(shape.group_pairs) * 2 * w.strides[3]).ravel().tolist()
     return [*offsets, *[-1] * (-len(offsets) % LINES)]

@@ -1,7 +1,7 @@
 """Kernel gradients on the tile unit: layout of images in planes, and the lines and columns of each product.
 
 x is the input of the convolution, and w the gradient of its result, which is the window of the gradient's convolution.
-Sums are over the positions of w.
+Sums are over the positions and images of w.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from spmd.ops.window import Window, WindowDimension
 class GradientAxis:
     """Spatial dimension in which position j of w and output o use element j * dilation + o * stride - low of x.
 
-    *Coordinates* count the elements of x that can be used, every ``unit``-th one, from element -low on.
+    There are ``size`` elements of x, ``window`` positions of w and ``outputs`` outputs. *Coordinates* count the
+    elements of x that can be used, every ``unit``-th one, from element -low on.
     """
 
     size: int
@@ -58,7 +59,7 @@ class GradientAxis:
 
     @cached_property
     def pitch(self) -> int:
-        """Return the distance of lines in coordinates. A line's end and the next line's begin share their padding."""
+        """Return the distance of lines in coordinates. A line's end and the next line's begin share padding."""
         shown = self.shown(self.window)
         return max(shown.stop, self.extent(self.window) - shown.start)
 
@@ -71,6 +72,7 @@ class GradientAxis:
 
 
 def _axis(dim: WindowDimension, size: int, outputs: int) -> GradientAxis | None:
+    """Return the axis of a dimension of ``size`` elements of x, or None if it has base dilation or is reversed."""
     if dim.base_dilation != 1 or dim.reversal:
         return None
     return GradientAxis(size, dim.size, outputs, dim.window_dilation, dim.stride, dim.padding_low)
@@ -91,21 +93,24 @@ class GradientGeometry:
     group_pairs: int = 1
 
     def arrangements(self, images: int) -> Iterator[GradientGeometry]:
+        """Yield this geometry with each possible number of pairs per group of ``images`` images."""
         pairs = -(-images // 2)
         for group_pairs in range(1, min(pairs, MOST_GROUP_PAIRS) + 1):
             if group_pairs == 1 or images % (2 * group_pairs) == 0:
                 yield replace(self, group_pairs=group_pairs)
 
     def groups(self, images: int) -> int:
+        """Return the number of groups that ``images`` images form."""
         return -(-images // (2 * self.group_pairs))
 
     @property
     def column_phases(self) -> int:
+        """Return the number of phases of the columns that have planes of their own."""
         return self.columns.step if self.group_pairs > 1 else 1
 
     @property
     def pitch(self) -> int:
-        """Return the number of positions of a line."""
+        """Return the number of positions from one line of a plane to the next."""
         return -(-self.columns.pitch // self.column_phases)
 
     @property
@@ -115,6 +120,7 @@ class GradientGeometry:
 
     @property
     def line_steps(self) -> int:
+        """Return the number of steps of the depth of a line of w, for one group."""
         return -(-self.columns.window * self.group_pairs // LINES)
 
     def plane_lines(self, lines: int) -> int:
@@ -126,6 +132,7 @@ class GradientGeometry:
         return self.column_phases * self.phase_elements(lines, groups, channels)
 
     def phase_elements(self, lines: int, groups: int, channels: int) -> int:
+        """Return the number of words of the planes of one part and phase, including those read after the last line."""
         position = self.group_pairs * channels
         farthest = self.line_steps * LINES * self.row_positions * self.group_pairs * channels
         across = self.columns.coordinate(self.columns.outputs - 1) // self.column_phases * position
@@ -133,6 +140,7 @@ class GradientGeometry:
         return -(-(planes + farthest + across + PANEL) // LINES) * LINES
 
     def left_bytes(self, steps: int, features: int) -> int:
+        """Return the size of the packed w of ``steps`` steps and ``features`` features in bytes."""
         return -(-features // PANEL) * steps * F32_TYPES.step_bytes
 
     def row_steps(self) -> int:
@@ -153,13 +161,13 @@ class GradientGeometry:
         return [(range(o, o + 1), channels) for o in range(outputs)]
 
     def needed(self, channels: int, images: int, features: int) -> int:
-        """Return the number of multiplications of the convolution, padding included."""
+        """Return the number of multiplications of the convolution of one g, those by padding included."""
         window = self.rows.window * self.columns.window
         taps = self.rows.outputs * self.columns.outputs
         return taps * channels * features * images * window
 
     def multiplied(self, channels: int, images: int, features: int) -> int:
-        """Return the number of multiplications of the tile unit that take as long as this arrangement does."""
+        """Return the number of multiplications of the tile unit that take as long as one g in this arrangement."""
         depth = self.groups(images) * self.row_steps() * F32_TYPES.step_depth
         columns = sum(filled(width) for _, width in self.column_runs(channels))
         return depth * filled(features) * columns

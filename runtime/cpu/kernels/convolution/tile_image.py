@@ -19,7 +19,7 @@ from spmd.literal import NDArray
 
 
 def split_image_elements(tiles: ImageTiles, shape: Geometry, images: int, features: int) -> float:
-    """Return how many input elements of one group are split, counting repetitions for panels and blocks.
+    """Return how many input elements of one group are split into parts, counting repetitions for panels and blocks.
 
     ``shape`` is the arranged geometry, of any number of channels.
     """
@@ -34,9 +34,10 @@ def split_image_elements(tiles: ImageTiles, shape: Geometry, images: int, featur
 def image_tiles(
     plain: Geometry, images: int, features: int, budget: int, most_multiplied: float
 ) -> tuple[float, ImageTiles] | None:
-    """Return the cost for one group, and the plan of least cost for ``budget`` bytes of scratch (see tuning).
+    """Return the cost for one group, and the plan of least cost for ``budget`` bytes of scratch, or None.
 
-    Returns None if no plan fits, or if the unit would multiply more than ``most_multiplied`` times the useful products.
+    The cost is in multiplications of the unit (see tuning). There is no plan if none fits, or if the unit would
+    multiply more than ``most_multiplied`` times the useful products.
     """
     outputs = images * features * sum(h.count * w.count for h, w in plain.parts())
     most = most_multiplied * plain.needed(features)
@@ -58,9 +59,10 @@ def image_tiles(
 
 
 def _plans(shape: Geometry, images: int, features: int, budget: int) -> list[ImageTiles]:
-    """Return plans for each number of blocks: of one group of images, and of all groups or the most lines that fit.
+    """Return plans for each possible number of packed blocks of 32 features.
 
-    If lines share no input, panels of one line are as good as larger ones, and need less memory.
+    A panel is one group of images or all groups, if that fits in ``budget``; otherwise it has the most lines of one
+    group that fit. If lines share no input, panels of one line are as good as larger ones, and need less memory.
     """
     steps = sum(shape.step_count(part) for part in shape.parts())
     blocks = -(-features // PANEL)
@@ -98,7 +100,8 @@ def image_record(
 ) -> tuple[ImageRecord, list[NDArray]]:
     """Return the record of x, w and out, which have two spatial dimensions, and the tables to which it points.
 
-    ``otherwise_record`` is the record of the fallback for numbers out of range, whose function is written later.
+    ``otherwise_record`` is the address of the record of the fallback for numbers out of range. The address of its code
+    is written into the returned record later (NativeCall.callees). The caller must keep the tables alive.
     """
     x, w, out = arrays
     pieces = plain.channels // tiles.channels
@@ -188,7 +191,10 @@ def _shown(columns: Axis) -> int:
 
 
 def _columns_shown(shape: Geometry, phase: int, x: NDArray, dense: bool) -> tuple[int, int, int]:
-    """Return for ``phase`` the byte offsets of its first column in lines of x and the planes, and its runs."""
+    """Return for ``phase`` the byte offsets of its first column in lines of x and of the planes, and its runs.
+
+    A line is one run if it is ``dense``, else a run for each column that outputs read.
+    """
     columns, step = shape.columns, shape.column_step
     skipped = max(-columns.low, 0)
     first = skipped + (phase - skipped - columns.low) % step
@@ -199,7 +205,10 @@ def _columns_shown(shape: Geometry, phase: int, x: NDArray, dense: bool) -> tupl
 
 
 def _lane_offsets(shape: Geometry, out: NDArray) -> list[int]:
-    """Return the offsets of 32 columns from a position's output, which are the features of each merged part."""
+    """Return the offsets of 32 columns of a product from a position's output, in bytes.
+
+    The columns are features or, if parts are merged, the features of each part.
+    """
     features = out.shape[-1]
     members = shape.members(shape.parts()[0])
     if len(members) == 1:
@@ -215,7 +224,7 @@ def _lane_offsets(shape: Geometry, out: NDArray) -> list[int]:
 def _panels(
     tiles: ImageTiles, shape: Geometry, x: NDArray, out: NDArray
 ) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Return the panels and their units. Panels of equally many images and lines share units."""
+    """Return the panels and the units of an ImageRecord. Panels of equally many images and lines share units."""
     rows, images = shape.rows, x.shape[1]
     most = rows.axis.most_positions
     is_full = tiles.lines == most
@@ -240,6 +249,7 @@ def _panels(
 
 
 def _unit_fields(tiles: ImageTiles, shape: Geometry, unit: Unit, out: NDArray) -> tuple[int, ...]:
+    """Return the fields of ``unit`` in an ImageRecord."""
     is_full = tiles.lines == shape.rows.axis.most_positions
     stacked = unit.group * (shape.rows.pitch if is_full else 0) + unit.line
     plane = 2 * stacked * shape.line_elements
@@ -249,6 +259,7 @@ def _unit_fields(tiles: ImageTiles, shape: Geometry, unit: Unit, out: NDArray) -
 
 
 def _kernel_addressing(shape: Geometry, w: NDArray) -> KernelAddressing:
+    """Return how the record lists the elements of w."""
     if shape.arrangement.merged:
         return KernelAddressing.EACH
     along = w.strides[-1] != 4 and w.strides[3] == 4 and shape.channels % F32_TYPES.step_depth == 0
@@ -262,7 +273,10 @@ def _steps(
     w: NDArray,
     addressing: KernelAddressing,
 ) -> tuple[list[int], list[int]]:
-    """Return the offset in the planes of each step's first element, and the encoded elements of w of each step."""
+    """Return the offset in the planes of each step's first element in bytes, and the elements of w of each step.
+
+    The latter are encoded by ``addressing``, and -1 stands for no element.
+    """
     offsets: list[int] = []
     kernel: list[int] = []
     for phase, start, taps in shape.runs(part):
@@ -284,7 +298,7 @@ def _steps(
 def _tap_elements(
     shape: Geometry, part: tuple[Part, Part], tap: tuple[int, int], w: NDArray
 ) -> NDArray:
-    """Return the offsets in w of the elements of a tap, or -1 for none.
+    """Return the offsets in w of the elements of a tap in bytes, or -1 for none.
 
     The shape is [channel, 1], or [channel, feature of each merged part].
     """
@@ -303,7 +317,7 @@ def _tap_elements(
 def _outputs(
     tiles: ImageTiles, shape: Geometry, part: tuple[Part, Part], lines: int, out: NDArray
 ) -> NDArray:
-    """Return the offset of each position in a unit's output, or -1 for none, padded to full blocks."""
+    """Return the offset of each position of a unit in out in bytes, or -1 for none, padded to full blocks of 32."""
     h, w = part
     first = h.first * out.strides[2] + w.first * out.strides[3]
     if shape.arrangement.by_line:

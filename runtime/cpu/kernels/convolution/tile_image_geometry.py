@@ -23,7 +23,7 @@ PLAIN = Arrangement()
 class Unit:
     """Positions of a part that are the rows of one product: those of ``line`` of ``group``, or of all lines and groups.
 
-    The product has ``steps`` steps of the depth from ``first_step`` on.
+    The product has ``steps`` steps of the depth from ``first_step`` on. Parts, groups and lines are numbered from 0.
     """
 
     part: int
@@ -36,11 +36,11 @@ class Unit:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Geometry of x[g, n, h, w, c], w[g, window.., c, f] and out[g, n, out.., f] with two spatial dimensions, in
-    planes.
+    """Geometry of x[g, n, h, w, c], w[g, window.., c, f] and out[g, n, out.., f] with two spatial dimensions.
 
-    Sizes are in elements of the planes of one part. A plane is [line][column][image of a group][channel]. Every phase
-    of the lines has planes of its own, and, if groups have several images, every phase of the columns.
+    Sizes are in elements of the planes of one part of the split numbers. A plane is [line][column][image of a
+    group][channel]. Every phase of the lines has planes of its own, and, if groups have several images, every phase of
+    the columns.
     """
 
     rows: Lines
@@ -68,10 +68,12 @@ class Geometry:
             yield from filter(None, map(self.arranged, choices))
 
     def of_channels(self, channels: int) -> Geometry:
+        """Return the geometry with another number of channels."""
         return replace(self, channels=channels)
 
     @property
     def group_images(self) -> int:
+        """Return the number of images in a group, which are interleaved."""
         return self.arrangement.interleaved_images
 
     @property
@@ -81,11 +83,13 @@ class Geometry:
 
     @cached_property
     def column_phases(self) -> tuple[int, ...]:
+        """Return the phases of the columns, modulo ``column_step``, that outputs read."""
         offsets = {offset for part in self.columns.parts for _, offset in part.taps} or {0}
         return tuple(sorted({offset % self.column_step for offset in offsets}))
 
     @property
     def phase_count(self) -> int:
+        """Return the number of phases of lines and columns, each of which has planes of its own."""
         return len(self.rows.phases) * len(self.column_phases)
 
     @cached_property
@@ -100,10 +104,12 @@ class Geometry:
 
     @property
     def position_elements(self) -> int:
+        """Return the number of elements of a position of a line."""
         return self.group_images * self.channels
 
     @property
     def line_elements(self) -> int:
+        """Return the distance of lines in elements."""
         return self.pitch * self.position_elements
 
     @property
@@ -112,6 +118,7 @@ class Geometry:
         return self.columns.stride // self.column_step * self.channels
 
     def parts(self) -> list[tuple[Part, Part]]:
+        """Return the parts of the outputs, as pairs of parts along both axes."""
         return [(h, w) for h in self.rows.axis.parts for w in self.columns.parts]
 
     @staticmethod
@@ -148,6 +155,7 @@ class Geometry:
         return self.column_phases.index(phase), position, across
 
     def step_count(self, part: tuple[Part, Part]) -> int:
+        """Return the number of steps of the depth for one output of ``part``."""
         return sum(
             -(-len(taps) * self.channels // F32_TYPES.step_depth) for *_, taps in self.runs(part)
         )
@@ -187,7 +195,7 @@ class Geometry:
 
     @property
     def met_elements(self) -> float:
-        """Return the number of elements of an image in the lines and columns whose phases exist."""
+        """Return the number of elements of an image that are in the planes, which need not have all phases."""
         lines = self.rows.axis.size * len(self.rows.phases) / self.rows.axis.stride
         columns = self.columns.size * len(self.column_phases) / self.column_step
         return lines * columns * self.channels
@@ -200,7 +208,7 @@ class Geometry:
         )
 
     def multiplied(self, features: int) -> float:
-        """Return the number of multiplications of the tile unit that take as long as one image does."""
+        """Return the number of multiplications of the tile unit that take as long as one image of one g."""
         columns = filled(features * len(self.members(self.parts()[0])))
         rows = sum(
             (filled(unit.positions) if self.arrangement.by_line else unit.positions) * unit.steps
@@ -210,7 +218,7 @@ class Geometry:
 
     @cached_property
     def _farthest(self) -> int:
-        """Return the end, in elements, of the window of position 0."""
+        """Return the end of the window of position 0, in elements."""
         return max(
             start + -(-len(taps) * self.channels // F32_TYPES.step_depth) * F32_TYPES.step_depth
             for part in self.parts()
@@ -230,7 +238,7 @@ class Geometry:
         return -(-max(read, loaded) // F32_TYPES.step_depth) * F32_TYPES.step_depth
 
     def plane_bytes(self, lines: int) -> int:
-        """Return the bytes of all phases and parts for ``lines`` lines of positions, of all groups."""
+        """Return the size of the planes of all phases and parts in bytes, for ``lines`` lines of all groups."""
         return 2 * PARTS * self.phase_count * self.plane_elements(lines)
 
 

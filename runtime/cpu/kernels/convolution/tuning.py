@@ -78,6 +78,6 @@ PREFETCH_BYTES = 2048
 
 
 def filled(count: int) -> int:
-    """Return the number of rows or columns of full blocks that take as long as ``count`` rows or columns."""
+    """Return the number of rows or columns, in full blocks, that take as long as ``count`` rows or columns."""
     full, left = divmod(count, PANEL)
     return full * PANEL + (0 if not left else LEFT_OVER if left <= LINES else PANEL)

@@ -1,4 +1,4 @@
-"""Convolutions in vector registers: the blocks that are packed, and the record."""
+"""Convolutions in vector registers: the choice of the blocks that are packed, and the record."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ from spmd.shape import PrimitiveType
 
 #: Number of f32 elements of a cache line, to which parts of scratch are padded, and of a 64-bit word.
 _LINE, _WORD = 16, 2
+#: Number of spatial dimensions of the code; missing ones have size 1.
 SPATIAL = 3
 
 
 def vector_plan(
     window: Window, x: StridedView, w: StridedView, out: StridedView, *, channels_inside: bool
 ) -> VectorPlan | None:
-    """Return the plan, or None if another algorithm is better.
+    """Return the plan for vector registers, or None if another algorithm should compute the convolution.
 
-    The tile unit, BLAS (few features) and phases (base dilation) are the others. ``channels_inside`` tells that x is
-    contiguous along its channels, and otherwise along its batch.
+    There is no plan on a machine with a tile unit or without wide vectors, for other types than f32, with base dilation
+    (which phases compute), and for few features or channels and large packed blocks (for which BLAS is better).
+    ``channels_inside`` tells that x is contiguous along its channels, and otherwise along its batch.
     """
     variant = vector_micro_kernel(out.dims[-1])
     views = x, w, out
@@ -67,13 +69,16 @@ def vector_plan(
 def _vector_plan(
     variant: VectorMicroKernel, left: LeftLayout, depth: int, features: int, buffered: int
 ) -> VectorPlan:
-    """Return the plan together with the scratch that it needs."""
+    """Return the plan together with the size of the scratch that it needs."""
     plan = VectorPlan(variant, left, depth, features, buffered, 0)
     return replace(plan, elements=sum(_scratch_parts(plan)) + _LINE)
 
 
 def _scratch_parts(plan: VectorPlan) -> tuple[int, ...]:
-    """Return the sizes of the parts of scratch: left operand, packed w, positions, runs, spare row, and buffer."""
+    """Return the sizes of the parts of scratch in f32 elements.
+
+    They are the left operand, the packed w, positions, runs, a spare row, and the buffer.
+    """
     tall = plan.micro_kernel.heights[0]
     return tuple(
         -(-size // _LINE) * _LINE
@@ -91,6 +96,7 @@ def _scratch_parts(plan: VectorPlan) -> tuple[int, ...]:
 def vector_action(
     plan: VectorPlan, window: Window, arrays: tuple[NDArray, NDArray, NDArray], scratch: NDArray
 ) -> NativeAction:
+    """Bind the convolution of x and w into out, the three ``arrays``, by ``plan``."""
     missing = SPATIAL - window.rank
     x, w, out = arrays
     x, out = (np.expand_dims(each, tuple(range(2, 2 + missing))) for each in (x, out))
@@ -118,6 +124,7 @@ class _Shape:
     out: NDArray
 
     def by_rows(self, plan: VectorPlan, scratch: NDArray) -> VectorRecord:
+        """Return the record for x with contiguous channels: outer indices are the positions of the result."""
         x, out = self.x, self.out
         outer = [(out.shape[1], (x.strides[1], 0, 0, 0, out.strides[1]))]
         outer += [
@@ -141,6 +148,7 @@ class _Shape:
         )
 
     def by_depth(self, plan: VectorPlan, scratch: NDArray) -> VectorRecord:
+        """Return the record for x with a contiguous batch: outer indices are those of the window and channels."""
         x, w, out = self.x, self.w, self.out
         outer, start = [(w.shape[-2], (x.strides[-1], 0, 0, 0, w.strides[-2]))], 0
         for d, dim in enumerate(self.dims):
@@ -169,6 +177,7 @@ class _Shape:
         )
 
     def _moved(self, spatial: int, step: int, other: int) -> _Position:
+        """Return the stride of ``step`` indices of x along dimension ``spatial``, and ``other`` bytes in w or out."""
         indices = [0] * SPATIAL
         indices[spatial] = step
         return (step * self.x.strides[2 + spatial], *indices, other)  # type: ignore[return-value]
@@ -219,6 +228,7 @@ class _Shape:
         run: int,
         row_bytes: int,
     ) -> VectorRecord:
+        """Return the record. ``start_other`` is the first position's offset in w or out in bytes."""
         x, w, out = self.x, self.w, self.out
         low = [dim.padding_low for dim in self.dims]
         before = -sum(n * s for n, s in zip(low, x.strides[2:], strict=False))

@@ -1,4 +1,4 @@
-"""Copies of elements from one layout to another."""
+"""Copies of elements from one layout to another, without conversion."""
 
 from __future__ import annotations
 
@@ -29,25 +29,30 @@ class Innermost(Enum):
     """Operation at each position of the index counter. It decides on the meaning of the record's counts and strides."""
 
     ROWS = "rows"
-    """count: bytes of a row, which is contiguous in both arrays."""
+    """Copy a row of ``count`` bytes that is contiguous in both arrays."""
     FILL = "fill"
-    """count: elements. One element is written to consecutive elements."""
+    """Write one element of the source to ``count`` contiguous elements of the target."""
     REVERSED = "reversed"
-    """count: elements, contiguous in the target, and in the source from the last one to the first."""
+    """Copy ``count`` elements that are contiguous in both arrays, in reverse order; the source starts at its last one.
+    """
     STRIDED = "strided"
-    """count: elements, with strides in both arrays."""
+    """Copy ``count`` elements with a stride in each array."""
     TRANSPOSE = "transpose"
-    """[i, j] of ``count`` and ``columns``, contiguous in j, to [j, i]; strides along i and along j."""
+    """Copy element [i, j] of the source to [j, i] of the target, for i < ``count`` and j < ``columns``.
+
+    The source is contiguous along j and has ``source_stride`` along i; the target is contiguous along i and has
+    ``target_stride`` along j.
+    """
 
 
-#: Operations without a loop to be vectorized: by their strides, or because vector code is written here or in the C
-#: library.
+#: Operations without a loop for the vectorizer: ROWS calls memcpy, STRIDED has strides, and TRANSPOSE is written with
+#: vectors.
 _AS_WRITTEN = (Innermost.ROWS, Innermost.STRIDED, Innermost.TRANSPOSE)
 
 
 @record
 class CopyDimension(Record):
-    """Dimension around the innermost operation: its size, and its strides in bytes."""
+    """Dimension around the innermost operation: its size, and its strides in source and target in bytes."""
 
     size: Word
     source: Word
@@ -56,7 +61,11 @@ class CopyDimension(Record):
 
 @record
 class CopyRecord(Record):
-    """Record of a copy: addresses of the first elements, the innermost operation, and the dimensions around it."""
+    """Record of a copy.
+
+    It has the addresses of the first elements, the counts and strides (in bytes) of the innermost operation, and
+    ``rank`` dimensions around it, slowest first.
+    """
 
     source: Address
     target: Address
@@ -87,14 +96,14 @@ def transpose_name(width: int) -> str:
 
 @cache
 def transpose_code(width: int) -> NativeLibrary:
-    """Return the library of ``transpose_name(width)``, which other native code calls (see add_transpose)."""
+    """Return the library of ``transpose_name(width)``, which other native code calls (transpose_ir.add_transpose)."""
     ir = DeferredIr("runtime.cpu.kernels.copy.transpose_ir", "transpose_ir", (width,))
     return host_jit().compile(ir, (transpose_name(width),), passes=Passes.TIDY)
 
 
-#: Dimension of a copy: size, stride in the source, and stride in the target.
+#: Dimension of a copy: its size, and its strides in source and target in bytes.
 _Dimension: TypeAlias = tuple[int, int, int]
-#: Sizes of the innermost operation: count, columns, and strides in the source and in the target.
+#: Fields of the innermost operation: count, columns, and strides in source and target in bytes.
 _Inner: TypeAlias = tuple[int, int, int, int]
 
 #: Largest element width in bytes that is transposed by tiles.
@@ -103,19 +112,24 @@ _WIDEST_TILED = 8
 
 @CPU_KERNELS.binds(CopyKernel)
 def bind_copy(_: CopyKernel, arrays: KernelArrays) -> Action:
+    """Bind the copy, natively if possible (see ``copying``)."""
     (source,), (target,) = arrays.operands, arrays.results
     return copying(source, target)
 
 
 def copying(source: NDArray, target: NDArray) -> Action:
-    """Bind target = source, broadcast. Both must have the same type."""
+    """Return an action that copies ``source``, broadcast to the shape of ``target``, to ``target``.
+
+    Both must have the same type. NumPy copies where ``native_copy`` returns None.
+    """
     return native_copy(source, target) or partial(np.copyto, target, source)
 
 
 def native_copy(source: NDArray, target: NDArray) -> NativeAction | None:
-    """Return one call whose record holds both addresses, or no call if there is nothing to copy.
+    """Return an action of one native call, whose record holds both addresses, or of none if there is nothing to copy.
 
-    Returns None if the arrays share bytes, or have more dimensions than native code supports.
+    Returns None if the arrays may share bytes, if there is no code for the width of an element, or if more than RANK
+    dimensions remain around the innermost operation.
     """
     if target.size == 0:
         return NOTHING
@@ -134,7 +148,10 @@ def native_copy(source: NDArray, target: NDArray) -> NativeAction | None:
 
 
 def merged_by_target(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
-    """Merge dimensions as far as strides allow, and sort them by their stride in the target, the largest first."""
+    """Sort ``dimensions`` by their stride in the target, largest first, and merge them as far as strides allow.
+
+    Dimensions of size 1 are dropped.
+    """
     merged: list[_Dimension] = []
     ordered = sorted(
         (dimension for dimension in dimensions if dimension[0] > 1),
@@ -151,7 +168,7 @@ def merged_by_target(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
 def _innermost(
     dimensions: list[_Dimension], width: int
 ) -> tuple[Innermost, int, _Inner, list[_Dimension]]:
-    """Return the innermost operation, its element width, its sizes and strides, and the other dimensions."""
+    """Return the innermost operation, its element width in bytes, its counts and strides, and the other dimensions."""
     if not dimensions or dimensions[-1][1:] == (width, width):
         *outer, (size, _, _) = dimensions or [(1, width, width)]
         row = size * width

@@ -1,7 +1,7 @@
 """Native code of copies between strided arrays: contiguous rows, single elements, and transposes tile by tile.
 
-An index counter of any rank iterates over all dimensions except the innermost ones, over which one of five loops runs.
-Elements are bytes, so that one function serves all types of one width.
+An index counter iterates over all dimensions except the innermost ones, which one of five operations copies. Elements
+are integers of their width, so that one function serves all types of that width.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def copy_ir(innermost: Innermost, width: int) -> str:
 
 
 def add_copy(module: Module, innermost: Innermost, width: int) -> None:
-    """Add ``FUNCTION`` and the functions that it calls to ``module``."""
+    """Add the function ``FUNCTION`` and the functions that it calls to ``module``."""
     if innermost is Innermost.TRANSPOSE:
         add_transpose(module, width, "internal")
     f = FunctionWriter(FUNCTION, CopyRecord, module=module, dimensions=0)

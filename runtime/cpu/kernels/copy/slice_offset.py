@@ -16,7 +16,7 @@ _IR = "runtime.cpu.kernels.copy.slice_offset_ir"
 
 @record
 class SliceStart(Record):
-    """Start of a slice: the index's address, its largest value, to which it is clamped, and its stride in bytes."""
+    """Start of a slice: the address of the index, the limit to which it is clamped, and the stride in bytes."""
 
     index: Address
     limit: Word
@@ -25,7 +25,10 @@ class SliceStart(Record):
 
 @record
 class SliceOffsetRecord(Record):
-    """Record of one slice. ``target`` is the address of the word to write, ``base`` that of the slice with starts 0."""
+    """Record of one slice.
+
+    ``target`` is the address of the word to write, and ``base`` the address of the slice whose starts are all 0.
+    """
 
     target: Address
     base: Address
@@ -41,7 +44,10 @@ class SliceBases(Record):
 
 @record
 class SliceOffsetsRecord(SliceBases):
-    """Bases of slices, the starts that ``shifted`` reads, and the addresses of the words to write."""
+    """Bases of slices, the starts that ``shifted`` (dynamic_starts.py) reads, and the addresses of the words to write.
+
+    Bases and targets have the same order.
+    """
 
     starts: StartsRecord
     targets: Sequence[Address]
@@ -57,7 +63,7 @@ def slice_offset_code(index: PrimitiveType, starts: int) -> NativeLibrary:
 
 @cache
 def slice_offsets_code(variant: StartsVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION`` for the arrays that ``variant`` shifts, which takes a SliceOffsetsRecord."""
+    """Return the library of ``FUNCTION`` for the arrays that ``variant`` offsets, which takes a SliceOffsetsRecord."""
     return host_jit().compile(
         DeferredIr(_IR, "slice_offsets_ir", (variant,)), (FUNCTION,), passes=Passes.TIDY
     )

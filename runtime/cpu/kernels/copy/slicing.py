@@ -1,4 +1,4 @@
-"""Dynamic slices, pads and concatenations: copies of blocks, whose offset may be known at run time only."""
+"""Dynamic slices, pads and concatenations, which copy blocks whose offset may be known at run time only."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ def part(array: NDArray, block: tuple[slice, ...]) -> NDArray:
 
 @CPU_KERNELS.binds(DynamicSliceKernel)
 def bind_dynamic_slice(kernel: DynamicSliceKernel, arrays: KernelArrays) -> Action:
+    """Bind a copy of the slice, after a call that writes the slice's address to the record of the copy.
+
+    NumPy copies slices for which ``native_copy`` returns None.
+    """
     source, *starts = arrays.operands
     (out,) = arrays.results
     first = part(source, tuple(map(slice, kernel.sizes)))
@@ -48,6 +52,7 @@ def bind_dynamic_slice(kernel: DynamicSliceKernel, arrays: KernelArrays) -> Acti
 
 @CPU_KERNELS.binds(DynamicUpdateSliceKernel)
 def bind_dynamic_update_slice(_: DynamicUpdateSliceKernel, arrays: KernelArrays) -> Action:
+    """Bind a copy of the operand, unless the result has its memory, and then one of the update."""
     source, update, *starts = arrays.operands
     (out,) = arrays.results
     writing = _updating(update, out, starts)
@@ -57,6 +62,7 @@ def bind_dynamic_update_slice(_: DynamicUpdateSliceKernel, arrays: KernelArrays)
 
 
 def _updating(update: NDArray, out: NDArray, starts: Sequence[NDArray]) -> Action:
+    """Bind a copy of ``update`` to the block of ``out`` that begins at ``starts``."""
     copy = native_copy(update, part(out, tuple(map(slice, update.shape))))
     if copy is not None:
         return placed(copy, TARGET_WORD, out, update.shape, starts)
@@ -74,7 +80,11 @@ def placed(
     sizes: Sequence[int],
     starts: Sequence[NDArray],
 ) -> NativeAction:
-    """Return ``copy`` after a call that sets ``word`` of its record to the address of the block at ``starts``."""
+    """Return ``copy`` after a native call that writes the address of a block to word number ``word`` of its record.
+
+    The block of ``array`` has ``sizes`` and begins at the scalar indices ``starts``, which are clamped so that it is in
+    bounds. Dimensions in which the block is as large as the array need no start.
+    """
     moving = [
         SliceStart(start.ctypes.data, limit - size, stride)
         for start, size, limit, stride in zip(
@@ -94,7 +104,7 @@ def placed(
 def clamped_block(
     starts: Sequence[NDArray], sizes: Sequence[int], dims: Sequence[int]
 ) -> tuple[slice, ...]:
-    """Return the block of ``sizes`` at ``starts``, which are clamped so that the block is inside of ``dims``."""
+    """Return the block of ``sizes`` at ``starts``, clamped so that it is inside an array of sizes ``dims``."""
     block = []
     for start, size, limit in zip(starts, sizes, dims, strict=True):
         first = min(max(int(start), 0), limit - size)
@@ -104,6 +114,7 @@ def clamped_block(
 
 @CPU_KERNELS.binds(ConcatenateKernel)
 def bind_concatenate(kernel: ConcatenateKernel, arrays: KernelArrays) -> Action:
+    """Bind a copy of each operand to its part of the result."""
     (out,) = arrays.results
     copies = []
     start = 0
@@ -117,6 +128,7 @@ def bind_concatenate(kernel: ConcatenateKernel, arrays: KernelArrays) -> Action:
 
 @CPU_KERNELS.binds(PadKernel)
 def bind_pad(kernel: PadKernel, arrays: KernelArrays) -> Action:
+    """Bind copies of the padding value and the operand. With interior padding the value is first copied everywhere."""
     source, value = arrays.operands
     (out,) = arrays.results
     inner = copying(part(source, kernel.source), part(out, kernel.target))
@@ -127,7 +139,7 @@ def bind_pad(kernel: PadKernel, arrays: KernelArrays) -> Action:
 
 
 def _around(out: NDArray, inner: tuple[slice, ...]) -> list[NDArray]:
-    """Return the parts of ``out`` outside of its block ``inner``: those below and above it in each dimension."""
+    """Return the disjoint parts of ``out`` outside its block ``inner``: below and above it in each dimension."""
     return [
         part(out, (*inner[:dimension], outside))
         for dimension, block in enumerate(inner)

@@ -1,4 +1,4 @@
-"""Native code of a transpose: tiles of vectors in registers, square by square for the cache.
+"""Native code of a transpose: tiles of vectors in registers, in squares that suit the cache.
 
 Element [i, j] of the source, which is contiguous in j, goes to [j, i] of the target, which is contiguous in i.
 """
@@ -13,23 +13,25 @@ from runtime.codegen.ir.values import Pointer, Vector
 from runtime.cpu.kernels.copy.copy import transpose_name
 from spmd.lazy_dataclass import dataclass
 
-#: Rows and columns of the squares of a small transpose: runs of some lines, on pages that stay in the TLB; at least a
-#: block (Zen 5: 64 take 1.0 to 1.2 as long up to 1000 x 1000, but 0.4 to 0.8 with rows of 1024 and 2048 elements).
+#: Rows and columns of a square, at least those of a block. A square has some cache lines of each line, and its pages
+#: stay in the TLB (Zen 5: 64 take 1.0 to 1.2 times as long up to 1000 x 1000, but 0.4 to 0.8 with lines of 1024 and
+#: 2048 elements).
 _SQUARE = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Array of contiguous lines that begin ``stride`` bytes apart."""
+    """Array of contiguous lines, which begin ``stride`` bytes apart."""
 
     base: Pointer
     stride: Int
 
     def at(self, element: IntLike, line: IntLike, width: int) -> Lines:
-        """Return the lines from element ``element``, of ``width`` bytes, of line ``line`` on."""
+        """Return the lines that begin at element number ``element``, of ``width`` bytes, of line number ``line``."""
         return Lines(self.base.at(element * width + line * self.stride), self.stride)
 
     def row(self, number: int) -> Pointer:
+        """Return the address of line ``number``."""
         return self.base.at(self.stride * number)
 
 
@@ -51,10 +53,10 @@ def transpose_ir(width: int) -> str:
 
 
 def add_transpose(module: Module, width: int, linkage: str = "") -> None:
-    """Add ``transpose_name(width)``(s, s_stride, t, t_stride, i_count, j_count), for arrays in the L2 cache.
+    """Add ``transpose_name(width)``(s, s_stride, t, t_stride, i_count, j_count), with strides of lines in bytes.
 
-    It moves blocks of two by two tiles, and the remaining elements singly. A tile is n vectors of n elements, and a
-    block has full cache lines in both arrays.
+    It moves blocks of two by two tiles, square by square, and the remaining elements singly. A tile is n vectors of n
+    elements. A line of a block has 64 bytes, or 32 if ``width`` is 1, in both arrays.
     """
     add_edge(module, width)
     f = FunctionWriter(
@@ -108,9 +110,10 @@ def _interleaved(rows: list[Vector], n: int) -> list[Vector]:
 
 # ---- remaining elements
 def add_edge(module: Module, width: int) -> None:
-    """Add ``edge{width}``, which moves the elements [a, b] with a_first <= a < a_end and b_first <= b < b_end.
+    """Add ``edge{width}``(s, s_a, s_b, t, t_a, t_b, a_first, a_end, b_first, b_end), which moves elements singly.
 
-    The range of b must be the shorter one.
+    It moves the elements [a, b] with a_first <= a < a_end and b_first <= b < b_end. Strides are in bytes. The inner
+    loop is over b, which should be the shorter range.
     """
     f = internal_function(module, f"edge{width}", "ptr", "i64", "i64", "ptr", *["i64"] * 6)
     s, s_a, s_b, t, t_a, t_b, a_first, a_end, b_first, b_end = f.parameters

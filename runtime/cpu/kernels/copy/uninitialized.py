@@ -9,4 +9,5 @@ from runtime.program.records.copy import UninitializedKernel
 
 @CPU_KERNELS.binds(UninitializedKernel)
 def bind_uninitialized(_: UninitializedKernel, __: KernelArrays) -> Action:
+    """Return an action that does nothing."""
     return NOTHING

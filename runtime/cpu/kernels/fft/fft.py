@@ -1,4 +1,4 @@
-"""FFT along one dimension at a time: batches of lines by native code, other lines by NumPy's transforms."""
+"""FFT along one dimension at a time: batches of lines by native code, other lines by the pocketfft of NumPy."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ from spmd.shape import PrimitiveType
 
 @CPU_KERNELS.binds(FftKernel)
 def bind_fft(kernel: FftKernel, arrays: KernelArrays) -> Action:
+    """Bind the transforms along each dimension, one after the other.
+
+    An RFFT begins with the last dimension, and an IRFFT ends with it, since lines are real on one side only.
+    """
     (source,), (out,) = arrays.operands, arrays.results
     last = source.ndim - 1
     others = range(last - 1, source.ndim - kernel.rank - 1, -1)
@@ -54,7 +58,7 @@ def _lines(
 
 
 def _single_lines(transform: str, source: NDArray, target: NDArray, axis: int) -> NativeAction:
-    """Bind the transform of one line after the other by NumPy's code."""
+    """Bind the transform of one line after the other by NumPy's compiled loop."""
     kind = PrimitiveType.from_numpy(source.dtype)
     length = source.shape[axis] if transform == "RFFT" else target.shape[axis]
     loop = line_loop(transform, length, kind)

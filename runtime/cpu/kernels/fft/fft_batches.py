@@ -30,14 +30,21 @@ MOST_POINTS = 1 << 13
 
 
 def points_of(transform: str, length: int) -> int | None:
-    """Return the points of the complex transform that computes one of ``length`` elements, or None if there is none."""
+    """Return the number of points of the complex transform that computes ``transform`` of lines of ``length`` elements.
+
+    A transform of real numbers takes their pairs as complex numbers. Returns None if ``length`` is odd then.
+    """
     if transform in ("FFT", "IFFT"):
         return length
     return length // 2 if length % 2 == 0 else None
 
 
 def uses_batches(transform: str, length: int, lines: int, part: np.dtype[np.generic]) -> bool:
-    """Return whether ``lines`` lines suffice for a batch, whose unused lanes take as long as others."""
+    """Return whether ``lines`` lines of ``length`` elements are transformed in batches by native code.
+
+    There must be enough lines for a batch, because unused lanes take as long as others. The number of points must be at
+    most MOST_POINTS and a product of radices. ``part`` is the type of a real or imaginary part.
+    """
     points = points_of(transform, length)
     return (
         points is not None
@@ -48,7 +55,10 @@ def uses_batches(transform: str, length: int, lines: int, part: np.dtype[np.gene
 
 
 def batch_dims(transform: str, length: int, part: np.dtype[np.generic]) -> tuple[int, ...]:
-    """Return the sizes of the buffer, which for a transform of real numbers has one element more than points."""
+    """Return the sizes of the buffer, [points + 1, 2 parts, lanes].
+
+    A transform of real numbers needs one element more than it has points.
+    """
     points = points_of(transform, length)
     assert points is not None, "it was asked for before"
     return (points + 1, 2, VECTOR_BYTES // part.itemsize)
@@ -56,7 +66,11 @@ def batch_dims(transform: str, length: int, part: np.dtype[np.generic]) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Lines of an array of complex numbers, or of pairs of real numbers, with strides in bytes."""
+    """Lines of an array of complex numbers, or of pairs of real numbers.
+
+    A line has ``count`` elements. ``line_step`` is the stride between lines, ``element_step`` that between elements,
+    and ``part`` that from a real to its imaginary part, all in bytes.
+    """
 
     array: NDArray
     line_step: int
@@ -65,6 +79,7 @@ class _Side:
     part: int
 
     def lie(self, part_bytes: int) -> Lie:
+        """Return the layout of the lines. ``part_bytes`` is the size of a part."""
         if self.part == part_bytes:
             if self.element_step == 2 * part_bytes:
                 return Lie.ALONG
@@ -74,6 +89,7 @@ class _Side:
 
 
 def _side(x: NDArray, axis: int, line_step: int) -> _Side:
+    """Return the lines of ``x`` along ``axis``, which are ``line_step`` bytes apart."""
     step = x.strides[axis]
     if x.dtype.kind == "c":
         return _Side(x, line_step, x.shape[axis], step, x.itemsize // 2)
@@ -83,7 +99,10 @@ def _side(x: NDArray, axis: int, line_step: int) -> _Side:
 def batched_lines(
     transform: str, source: NDArray, target: NDArray, axis: int, buffer: NDArray
 ) -> NativeAction:
-    """Bind target = transform of source along ``axis``. Both may be the same memory, and neither is empty."""
+    """Bind target = transform of source along ``axis``, in batches of lines through ``buffer``.
+
+    Source and target may be the same memory, and neither is empty.
+    """
     other_dims = [d for d in range(source.ndim) if d != axis]
     sizes, strides = merged_dims(
         [source.shape[d] for d in other_dims],
@@ -117,6 +136,8 @@ def batched_lines(
 
 @dataclass(frozen=True)
 class _Batch:
+    """Transform of a batch of lines of ``length`` elements from ``source`` to ``target``, through ``buffer``."""
+
     transform: str
     length: int
     source: _Side
@@ -125,10 +146,12 @@ class _Batch:
 
     @property
     def part_format(self) -> FloatFormat:
+        """Return the format of a real or imaginary part."""
         return FORMATS[self.buffer.itemsize]
 
     @property
     def points(self) -> int:
+        """Return the number of points of the complex transform."""
         points = points_of(self.transform, self.length)
         assert points is not None, "it was asked for before"
         return points
@@ -159,6 +182,11 @@ class _Batch:
         *,
         stores: bool,
     ) -> NativeCall:
+        """Return the call that loads ``lines`` lines of ``side`` into the buffer, or that stores them.
+
+        ``offsets`` are those of elements in the buffer in bytes. ``swaps`` tells that real and imaginary parts are
+        exchanged.
+        """
         factor = np.array(scale, self.buffer.dtype)
         lie = side.lie(self.buffer.itemsize) if lines == lanes_of(self.part_format) else Lie.APART
         record = LinesRecord(
@@ -178,6 +206,7 @@ class _Batch:
         )
 
     def _real(self, offsets: NDArray) -> NativeCall:
+        """Return the call that converts between the transform of real lines and that of their pairs."""
         numbers = np.arange(1, self.points // 2 + 1)
         twiddles = roots_of_unity(numbers, 2 * self.points, self.buffer.dtype)
         record = RealRecord(
@@ -187,6 +216,7 @@ class _Batch:
         return _call(code, fft_real_ir.FUNCTION, record, (self.buffer, twiddles, offsets))
 
     def _passes(self) -> list[NativeCall]:
+        """Return a call for each radix of the number of points."""
         radices, done, calls = radices_of(self.points), 1, []
         assert radices is not None, "it was asked for before"
         for radix in radices:

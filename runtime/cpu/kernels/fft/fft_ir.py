@@ -1,9 +1,9 @@
 """Native code of Fourier transforms of a batch of lines: one line per vector lane, so that lanes are independent.
 
 For each element of a line the buffer has a vector of real parts, then a vector of imaginary parts. A transform of n
-points has a pass for each factor of n (decimation in time: J. W. Cooley, J. W. Tukey, "An algorithm for the machine
-calculation of complex Fourier series", 1965), in place, after the elements were loaded in digit-reversed order. A pass
-of radix r combines r transforms of m points to one of r m points.
+points has a pass for each radix in a factorization of n (decimation in time: J. W. Cooley, J. W. Tukey, "An algorithm
+for the machine calculation of complex Fourier series", 1965), in place, after the elements were loaded in
+digit-reversed order. A pass of radix r combines r transforms of m points to one of r m points.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from runtime.codegen.record import Address, Record, Word, record
 from spmd.lazy_dataclass import dataclass
 
 FUNCTION = "spmd_fft_pass"
+#: Radices for which there are passes.
 RADICES = (8, 5, 4, 3, 2)
 #: Bytes of the real parts, and of the imaginary parts, of one element of a batch.
 VECTOR_BYTES = 64
@@ -31,7 +32,7 @@ VECTOR_BYTES = 64
 class FftPassVariant:
     """Variant of a pass on numbers whose parts have the format ``part_format``.
 
-    A ``first`` pass combines transforms of one point, without twiddle factors.
+    The ``first`` pass combines transforms of one point, without twiddle factors.
     """
 
     part_format: FloatFormat
@@ -54,12 +55,12 @@ class PassRecord(Record):
 
 @cache
 def pass_code(variant: FftPassVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of a PassRecord."""
+    """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a PassRecord."""
     return host_jit().compile(_pass_ir(variant), (FUNCTION,), passes=Passes.TIDY)
 
 
 def lanes_of(fmt: FloatFormat) -> int:
-    """Return the number of lines in a batch, which is that of the lanes of a vector."""
+    """Return the number of lines in a batch, which is the number of lanes of a vector of ``fmt``."""
     return VECTOR_BYTES * 8 // fmt.bits
 
 
@@ -70,14 +71,14 @@ def vectors_of(fmt: FloatFormat) -> VectorFormat:
 
 # ---- complex numbers in a buffer
 def load_complex(pointer: Pointer, fmt: FloatFormat) -> Complex:
-    """Load the complex numbers of an element of a batch."""
+    """Load an element of a batch, a complex number per lane."""
     vectors, imaginary = vectors_of(fmt), pointer.at(VECTOR_BYTES)
     re, im = (part.load(vectors, align=VECTOR_BYTES) for part in (pointer, imaginary))
     return Complex(re, im)
 
 
 def store_complex(x: Complex, pointer: Pointer) -> None:
-    """Store the complex numbers of an element of a batch."""
+    """Store ``x``, an element of a batch."""
     pointer.store(x.re, align=VECTOR_BYTES)
     pointer.at(VECTOR_BYTES).store(x.im, align=VECTOR_BYTES)
 
@@ -111,6 +112,7 @@ def times_minus_i(x: Complex) -> Complex:
 
 # ---- the function
 def _pass_ir(variant: FftPassVariant) -> str:
+    """Return the IR of ``pass_code``."""
     f = FunctionWriter(FUNCTION, PassRecord)
     rec, radix, element_bytes = f.record, variant.radix, 2 * VECTOR_BYTES
     buffer, blocks = rec.buffer, rec.blocks
@@ -129,6 +131,7 @@ def _pass_ir(variant: FftPassVariant) -> str:
 
 
 def _butterfly(variant: FftPassVariant, pointers: list[Pointer], twiddles: Pointer | None) -> None:
+    """Write the transform of the elements at ``pointers``, after multiplying all but the first by ``twiddles``."""
     size = 2 * variant.part_format.bits // 8
     xs = [load_complex(pointer, variant.part_format) for pointer in pointers]
     if twiddles is not None:
@@ -139,7 +142,7 @@ def _butterfly(variant: FftPassVariant, pointers: list[Pointer], twiddles: Point
 
 
 def transform(xs: Sequence[Complex]) -> list[Complex]:
-    """Return the transform of ``xs``, as many points as a radix has."""
+    """Return the transform of ``xs``, whose number is a radix, by additions and a few multiplications."""
     return {2: _two, 3: _three, 4: _four, 5: _five, 8: _eight}[len(xs)](xs)
 
 

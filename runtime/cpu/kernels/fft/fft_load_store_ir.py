@@ -38,19 +38,19 @@ class Lie(Enum):
     """Layout of the elements of a batch in the array."""
 
     ALONG = "along"
-    """Lines are contiguous, and so are the parts of an element."""
+    """The elements of a line are contiguous, and so are the real and the imaginary part of an element."""
     ACROSS = "across"
-    """Lines are adjacent, and so are the parts of an element."""
+    """Equal elements of neighbouring lines are contiguous, and so are the real and the imaginary part of an element."""
     APART = "apart"
-    """Any strides; or there are fewer lines than a vector has lanes."""
+    """The strides are any others, or there are fewer lines than a vector has lanes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinesVariant:
     """Variant of the code for numbers whose parts have the format ``part_format``.
 
-    ``stores`` tells that the array is written, ``swapped`` that the parts are exchanged: the inverse transform is the
-    transform of swapped parts, with swapped results.
+    ``stores`` tells that the array is written, and otherwise it is read. ``swapped`` tells that the parts are
+    exchanged: the inverse transform is the transform of swapped parts, with swapped results.
     """
 
     part_format: FloatFormat
@@ -61,10 +61,10 @@ class LinesVariant:
 
 @record
 class LinesRecord(Record):
-    """Record of lines of ``count`` elements. Strides are in bytes; ``part`` is that from a real to its imaginary part.
+    """Record of ``lines`` lines of ``count`` elements, with strides in bytes.
 
-    ``offsets`` is the address of the elements' offsets in the buffer in bytes, ``factor`` that of a factor of the
-    results.
+    ``part`` is the stride from a real to its imaginary part. ``offsets`` is the address of the elements' offsets in the
+    buffer in bytes, and ``factor`` that of a factor by which stored elements are multiplied.
     """
 
     array: Address
@@ -80,7 +80,7 @@ class LinesRecord(Record):
 
 @cache
 def lines_code(variant: LinesVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of a LinesRecord."""
+    """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a LinesRecord."""
     passes = Passes.VECTORIZE if variant.lie is Lie.APART else Passes.TIDY
     return host_jit().compile(_Lines(variant).text(), (FUNCTION,), passes=passes)
 
@@ -117,7 +117,7 @@ class _Lines:
         return f.end()
 
     def squares(self, array: Pointer) -> None:
-        """Move squares of elements that fill vectors, and then the remainder."""
+        """Write the moves of squares, whose lines and elements fill vectors, and then of the remaining elements."""
         f, lanes = self.f, self.vectors.lanes
         side = lanes // 2
         squares = self.count // side
@@ -134,6 +134,7 @@ class _Lines:
             self.apart(array.at(done * self.element_step), done, left)
 
     def square(self, rows: list[Pointer], pointers: list[Pointer]) -> None:
+        """Write the move of a square between the lines at ``rows`` and the elements of the buffer at ``pointers``."""
         align = self.part_bytes
         if not self.variant.stores:
             columns = self.transposed([row.load(self.vectors, align) for row in rows])
@@ -145,12 +146,12 @@ class _Lines:
             row.store(x, align)
 
     def loaded(self, pointer: Pointer) -> tuple[Float, Float]:
-        """Load the parts of a result, multiplied by the factor."""
+        """Load the parts of an element of the buffer, multiplied by the factor."""
         x = self.in_order(load_complex(pointer, self.variant.part_format).times(self.factor))
         return x.re, x.im
 
     def transposed(self, rows: list[Float]) -> list[Float]:
-        """Transpose a square by exchanging blocks, one bit of the indices at a time."""
+        """Transpose a square of vectors by exchanging blocks, one bit of the indices at a time."""
         n, rows = len(rows), list(rows)
         bit = 1
         while bit < n:
@@ -163,11 +164,12 @@ class _Lines:
         return rows
 
     def shuffled(self, a: Float, b: Float, numbers: list[int]) -> Float:
+        """Return the elements ``numbers`` of the vectors ``a`` and ``b``."""
         pair = [Vector(self.f, x.type, x.name) for x in (a, b)]
         return Float(self.f, self.vectors, pair[0].shuffled(numbers, pair[1]).name)
 
     def across(self, at: Pointer, pointer: Pointer) -> None:
-        """Move one element of all lines."""
+        """Write the move of one element of all lines, which are adjacent at ``at``."""
         n, align = self.vectors.lanes, self.part_bytes
         later = at.at(VECTOR_BYTES)
         if not self.variant.stores:
@@ -187,7 +189,7 @@ class _Lines:
             prefetch(later.at(way), writes=self.variant.stores)
 
     def apart(self, array: Pointer, first: IntLike, count: Int) -> None:
-        """Move ``count`` elements from number ``first`` on, one lane at a time."""
+        """Write the move of ``count`` elements from number ``first`` on, one line at a time."""
         f, t = self.f, self.variant.part_format
         ways = (self.part, 0) if self.variant.swapped else (0, self.part)
         with self.elements(array, first, count) as (pointer, at):
@@ -213,7 +215,9 @@ class _Lines:
             yield self.buffer.at(at[0].word()), at[1]
 
     def pointer_to(self, number: Int) -> Pointer:
+        """Return the address of element ``number`` in the buffer."""
         return self.buffer.at(self.offsets.element("i64", number).word())
 
     def in_order(self, x: Complex) -> Complex:
+        """Return ``x`` with its parts exchanged if the variant says so."""
         return Complex(x.im, x.re) if self.variant.swapped else x

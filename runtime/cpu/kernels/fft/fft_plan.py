@@ -16,7 +16,7 @@ PI = np.longdouble(math.pi) + np.longdouble(1.2246467991473532e-16)
 
 @cache
 def radices_of(points: int) -> tuple[int, ...] | None:
-    """Return the radices in the order of the passes, or None if ``points`` has other factors."""
+    """Return the radices in the order of the passes, or None if ``points`` has prime factors larger than 5."""
     if points == 1:
         return ()
     eights, rest = 0, points
@@ -35,7 +35,7 @@ def radices_of(points: int) -> tuple[int, ...] | None:
 
 @cache
 def digit_reversal(points: int) -> NDArray:
-    """Return the position of each element before the first pass, which is its index with reversed digits."""
+    """Return the position of each of ``points`` elements before the first pass: its index with reversed digits."""
     radices = radices_of(points)
     assert radices is not None, "it was asked for before"
     positions = np.zeros(points, np.int64)
@@ -48,9 +48,10 @@ def digit_reversal(points: int) -> NDArray:
 
 
 def roots_of_unity(numbers: NDArray, points: int, part: np.dtype[np.generic]) -> NDArray:
-    """Return exp(-2 pi i numbers / points) as an array [.., 2] of type ``part``, accurate to about half a unit.
+    """Return exp(-2 pi i numbers / points) as an array [.., 2] of type ``part``.
 
-    Angles are reduced to the first octant, where they lose no digits.
+    The values are accurate to about half a unit in the last place: angles are reduced to the first octant, where they
+    lose no digits.
     """
     eighth = numbers % points * 8
     octant, rest = eighth // points, eighth % points
@@ -66,6 +67,9 @@ def roots_of_unity(numbers: NDArray, points: int, part: np.dtype[np.generic]) ->
 
 @cache
 def twiddles_of(points: int, radix: int, part: str) -> NDArray:
-    """Return the factors [k, q - 1, part] of the pass of ``radix`` that makes transforms of ``points`` points."""
+    """Return the factors [k, q - 1, 2] of the pass of ``radix`` that makes transforms of ``points`` points.
+
+    ``part`` is the name of the type of a part, as NumPy spells it.
+    """
     numbers = np.outer(np.arange(points // radix), np.arange(1, radix))
     return np.ascontiguousarray(roots_of_unity(numbers, points, np.dtype(part)))

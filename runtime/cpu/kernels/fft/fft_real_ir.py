@@ -1,8 +1,12 @@
 """Native code that converts between the transform of a real line and that of its pairs as half as many complex numbers.
 
-Z = transform of x[2 j] + i x[2 j + 1], h points; X = transform of x, of which elements 0 to h suffice. With
-E = (Z[k] + conj Z[h - k]) / 2 and O = -i (Z[k] - conj Z[h - k]) / 2, the transforms of even and odd elements,
-X[k] = E + w O and X[h - k] = conj(E - w O), where w = exp(-pi i k / h).
+Z is the transform of x[2 j] + i x[2 j + 1], of h points, and X that of x, of which elements 0 to h suffice:
+
+    E = (Z[k] + conj Z[h - k]) / 2           element k of the transform of x[2 j]
+    O = -i (Z[k] - conj Z[h - k]) / 2        element k of the transform of x[2 j + 1]
+    w = exp(-pi i k / h)
+    X[k] = E + w O
+    X[h - k] = conj(E - w O)
 """
 
 from __future__ import annotations
@@ -41,9 +45,9 @@ class RealVariant:
 
 @record
 class RealRecord(Record):
-    """Record of a conversion. Results overwrite the elements 0 to ``half`` of the buffer.
+    """Record of a conversion in place of the elements 0 to ``half`` of the buffer.
 
-    ``offsets`` is the address of these elements' offsets in bytes, ``twiddles`` that of w for k = 1, .., half / 2.
+    ``offsets`` is the address of these elements' offsets in bytes, and ``twiddles`` that of w for k = 1, .., half / 2.
     """
 
     buffer: Address
@@ -54,7 +58,7 @@ class RealRecord(Record):
 
 @cache
 def real_code(variant: RealVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of a RealRecord."""
+    """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a RealRecord."""
     return host_jit().compile(_Real(variant).text(), (FUNCTION,), passes=Passes.TIDY)
 
 
@@ -84,7 +88,10 @@ class _Real:
         return f.end()
 
     def ends(self, first: Pointer, last: Pointer) -> None:
-        """Convert X[0] and X[h], which are real: the sum and the difference of the parts of Z[0]."""
+        """Write the conversion of the elements 0 and h.
+
+        X[0] and X[h] are real: the sum and the difference of the parts of Z[0].
+        """
         fmt = self.variant.part_format
         if self.variant.inverse:
             real, other = load_complex(first, fmt).re, load_complex(last, fmt).re
@@ -97,10 +104,12 @@ class _Real:
         store_complex(Complex(ends.re - ends.im, zero), last)
 
     def pointer_to(self, number: IntLike) -> Pointer:
+        """Return the address of element ``number`` in the buffer."""
         return self.buffer.at(self.offsets.element("i64", number).word())
 
 
 def _pair(x: Complex, y: Complex, twiddle: Complex) -> tuple[Complex, Complex]:
+    """Return X[k] and X[h - k], given Z[k], Z[h - k] and w."""
     y = _conjugate(y)
     even = (x + y).times(0.5)
     odd = times_minus_i(x - y).times(0.5)
@@ -109,7 +118,10 @@ def _pair(x: Complex, y: Complex, twiddle: Complex) -> tuple[Complex, Complex]:
 
 
 def _inverse_pair(x: Complex, y: Complex, twiddle: Complex) -> tuple[Complex, Complex]:
-    """Return even + i odd and conj(even) + i conj(odd), with swapped parts."""
+    """Return 2 Z[k] and 2 Z[h - k] with swapped parts, given X[k], X[h - k] and w.
+
+    They are even + i odd and conj(even) + i conj(odd).
+    """
     y = _conjugate(y)
     even = x + y
     odd = product(x - y, _conjugate(twiddle))

@@ -13,9 +13,10 @@ FUNCTION = "spmd_line_loop"
 
 @record
 class LineLoopRecord(Record):
-    """Record of a call of ``function`` with ``data``.
+    """Record of a call of ``function``, the compiled loop of a NumPy ufunc, with ``data``.
 
-    The arguments are the addresses of lines, factor and results, then sizes, and then strides.
+    The other fields are the loop's arguments: the addresses of lines, factor and results, then sizes in elements, and
+    then strides in bytes.
     """
 
     function: Address

@@ -24,23 +24,24 @@ FUNCTION = "spmd_indexed"
 
 @dataclass(frozen=True, slots=True)
 class GatherElements:
-    """Gather of elements of ``byte_size`` bytes: slices = array."""
+    """Gather of elements of ``byte_size`` bytes, which copies them from the array to the slices."""
 
     byte_size: int
 
 
 @dataclass(frozen=True, slots=True)
 class ScatterElements:
-    """Scatter of elements of ``byte_size`` bytes: array = slices."""
+    """Scatter of elements of ``byte_size`` bytes, which copies them from the slices to the array."""
 
     byte_size: int
 
 
 @dataclass(frozen=True, slots=True)
 class CombineElements:
-    """Scatter that combines: array = array op slices.
+    """Scatter that combines the elements of type ``kind`` of the slices with those of the array.
 
-    A known reduction of narrow floats combines two elements in f32 and rounds the result to the array's type.
+    If ``reduction`` is known and the elements are floats narrower than f32, the array holds accumulators in f32, which
+    are not rounded in between.
     """
 
     kind: PrimitiveType
@@ -54,8 +55,9 @@ Elements: TypeAlias = GatherElements | ScatterElements | CombineElements
 class IndexedVariant:
     """Variant of the code for indices of type ``index``.
 
-    ``batch`` and ``window`` are the numbers of dimensions over index vectors and over a window, ``components`` that of
-    an index vector's components. ``packed`` tells that array and slices are contiguous along a window's last dimension.
+    ``batch`` is the number of dimensions over index vectors, ``window`` that of dimensions over a window, and
+    ``components`` the number of components of an index vector. ``packed`` tells that array and slices are contiguous
+    along a window's last dimension.
     """
 
     index: PrimitiveType
@@ -68,7 +70,7 @@ class IndexedVariant:
 
 @record
 class BatchDimension(Record):
-    """Dimension over index vectors: its size, and its strides in bytes."""
+    """Dimension over index vectors: its size, and its strides in the three arrays in bytes."""
 
     size: Word
     indices: Word
@@ -78,7 +80,7 @@ class BatchDimension(Record):
 
 @record
 class WindowDimension(Record):
-    """Dimension over a window: its size, and its strides in bytes."""
+    """Dimension over a window: its size, and its strides in array and slices in bytes."""
 
     size: Word
     array: Word
@@ -87,7 +89,11 @@ class WindowDimension(Record):
 
 @record
 class Component(Record):
-    """Component of an index vector: its offset in bytes, the stride in the array, and the largest possible start."""
+    """Component of an index vector.
+
+    ``offset`` is its offset in the vector and ``stride`` the stride of its dimension in the array, both in bytes;
+    ``limit`` is the largest start at which the window fits.
+    """
 
     offset: Word
     stride: Word
@@ -108,7 +114,7 @@ class IndexedRecord(Record):
 
 @cache
 def indexed_code(variant: IndexedVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of an IndexedRecord."""
+    """Return the library of ``FUNCTION`` for ``variant``, which takes the address of an IndexedRecord."""
     ir = DeferredIr(
         "runtime.cpu.kernels.gather_scatter.gather_scatter_ir", "indexed_ir", (variant,)
     )
@@ -117,6 +123,7 @@ def indexed_code(variant: IndexedVariant) -> NativeLibrary:
 
 @CPU_KERNELS.binds(GatherKernel)
 def bind_gather(kernel: GatherKernel, arrays: KernelArrays) -> Action:
+    """Bind the gather as one native call."""
     source, indices = arrays.operands
     (out,) = arrays.results
     return _bind(kernel.windows, source, indices, out, GatherElements(out.itemsize))
@@ -124,6 +131,10 @@ def bind_gather(kernel: GatherKernel, arrays: KernelArrays) -> Action:
 
 @CPU_KERNELS.binds(ScatterKernel)
 def bind_scatter(kernel: ScatterKernel, arrays: KernelArrays) -> Action:
+    """Bind a copy of the operand, unless the result has its memory, and the updates.
+
+    If there is scratch, the copy and the updates are in its type, and are converted to the result at the end.
+    """
     source, indices, updates = arrays.operands
     (out,) = arrays.results
     target = arrays.scratch[0] if arrays.scratch else out
@@ -139,13 +150,17 @@ def bind_scatter(kernel: ScatterKernel, arrays: KernelArrays) -> Action:
     return in_order(converting(source, target), combine, *after)
 
 
-#: Dimension: its size, and its stride in each of some arrays.
+#: Dimension: its size, and then its stride in each array, in bytes.
 _Dimension: TypeAlias = tuple[int, ...]
 
 
 def _bind(
     windows: IndexedWindows, array: NDArray, indices: NDArray, slices: NDArray, elements: Elements
 ) -> Action:
+    """Bind the gather or scatter of ``elements`` between ``array``, which is indexed, and ``slices``.
+
+    A known reduction of complex numbers, which is a sum, combines real and imaginary parts as separate elements.
+    """
     if slices.size == 0:
         return NOTHING
     batch: list[_Dimension] = [
@@ -196,7 +211,7 @@ def _bind(
 
 
 def _merged(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
-    """Merge dimensions as far as strides allow."""
+    """Merge adjacent dimensions as far as strides allow, and drop those of size 1."""
     merged: list[_Dimension] = []
     for size, *strides in dimensions:
         if size == 1:

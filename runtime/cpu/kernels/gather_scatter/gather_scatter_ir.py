@@ -36,7 +36,7 @@ _Here: TypeAlias = dict[int, Pointer]
 
 @dataclass(frozen=True, slots=True)
 class _Dimension:
-    """Dimension with its stride in each array. Dimensions of windows have none in the indices."""
+    """Dimension with its stride in each array in bytes. Dimensions of windows have none in the indices."""
 
     size: Int
     strides: dict[int, Int]
@@ -80,7 +80,7 @@ class _Indexed:
         return self.f.end()
 
     def vectors(self, batch: list[_Dimension], window: list[_Dimension], here: _Here) -> None:
-        """Write the loops over the index vectors."""
+        """Write the loops over the index vectors, of which the last one is vectorized if a gather has no window."""
         if not batch:
             self.placed(window, here)
             return
@@ -97,6 +97,7 @@ class _Indexed:
         return {array: Cursor(at, dimension.strides[array]) for array, at in here.items()}
 
     def moved(self, here: _Here, dimension: _Dimension, number: Int) -> _Here:
+        """Return ``here`` moved to index ``number`` of ``dimension``."""
         return {array: at.at(number * dimension.strides[array]) for array, at in here.items()}
 
     def starts_at(self, here: _Here) -> list[Int]:
@@ -108,7 +109,7 @@ class _Indexed:
         ]
 
     def window_at(self, here: _Here) -> Pointer:
-        """Return the address of the window, whose start is clamped so that the window fits."""
+        """Return the address of the window in the array. The starts are clamped so that the window fits."""
         window = here[_ARRAY]
         for (_, stride, limit), start in zip(self.components, self.starts_at(here), strict=True):
             window = window.at(inside(start, limit) * stride)
@@ -153,6 +154,7 @@ class _Indexed:
             self.element(at[_ARRAY], at[_SLICES])
 
     def element(self, array: Pointer, slices: Pointer) -> None:
+        """Write the copy, or the combination, of one element."""
         f, elements = self.f, self.variant.elements
         if not isinstance(elements, CombineElements):
             align = min(elements.byte_size, 8)

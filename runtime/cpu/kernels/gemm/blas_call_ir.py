@@ -1,4 +1,4 @@
-"""Native code of matrix products whose arguments are in a record (native_dot.py has the records). Most call BLAS."""
+"""Native code of matrix products by BLAS or in registers, with arguments in the records of native_dot.py."""
 
 from __future__ import annotations
 
@@ -27,12 +27,18 @@ from spmd.shape import PrimitiveType
 
 
 def gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
-    """Return IR with ``GEMM``. ``product`` is the block of a product in registers, or the bits of the sizes of BLAS."""
+    """Return IR with ``GEMM``.
+
+    ``product`` is the register block of a small product, or, if BLAS computes it, the width of BLAS's integers in bits.
+    """
     return _gemm_ir(kind, product)
 
 
 def transposing_gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
-    """Return IR with ``TRANSPOSING_GEMM`` (see ``transposing_gemm_code``)."""
+    """Return IR with ``TRANSPOSING_GEMM`` and the ``GEMM`` that it calls (see ``transposing_gemm_code``).
+
+    The transposed right matrix is on the function's stack. ``product`` is that of ``gemm_ir``.
+    """
     module = Module()
     add_copy(module, Innermost.TRANSPOSE, kind.byte_size)
     f = FunctionWriter(TRANSPOSING_GEMM, module=module, parameters=("ptr",))
@@ -47,7 +53,7 @@ def transposing_gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> st
 
 
 def gemv_ir(kind: PrimitiveType, index_bits: int) -> str:
-    """Return IR with ``GEMV``. The sizes of BLAS have ``index_bits`` bits."""
+    """Return IR with ``GEMV``, which calls BLAS with integers of ``index_bits`` bits."""
     i = f"i{index_bits}"
     f = FunctionWriter(GEMV, GemvRecord)
     rec, (one, zero) = f.record, (_factor(f, kind, text) for text in ("1.0", "0.0"))
@@ -62,7 +68,7 @@ def gemv_ir(kind: PrimitiveType, index_bits: int) -> str:
 
 
 def _factor(f: FunctionWriter, kind: PrimitiveType, real: str) -> Value:
-    """Return a factor as BLAS takes it, which is by address for complex types."""
+    """Return the factor ``real`` as BLAS takes it: the number, or its address if ``kind`` is complex."""
     if not kind.is_complex:
         return Value(f, wide_type(kind), real)
     part = PARTS[kind].name
@@ -73,6 +79,7 @@ def _factor(f: FunctionWriter, kind: PrimitiveType, real: str) -> Value:
 
 
 def _gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
+    """Return IR with ``GEMM`` for ``product`` (see ``gemm_ir``)."""
     if isinstance(product, RegisterBlock):
         return small_gemm_ir(kind, product)
     i = f"i{product}"

@@ -1,6 +1,6 @@
 """Choice of the algorithm of a matrix product: the type of its sums, and whether the tile unit computes it.
 
-If there is no tile unit, vector instructions of narrow types may take its place.
+If there is no tile unit, vector instructions for narrow types may take its place.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ def plan_dot(
 def compute_type(
     lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, depth: int
 ) -> PrimitiveType | None:
-    """Return the type of sums of ``depth`` products: a float, if it is also exact for integers, else the integer type.
+    """Return the type in which ``depth`` products are summed, or None if there is no kernel.
 
-    Returns None if there is no kernel, as for sums of preds, and for small integers of great depth.
+    It is a float or complex type, unless integers have sums that f64 does not represent exactly, or that the result's
+    type does not represent: these are summed in the result's type, modulo its range. There is no kernel for results of
+    type pred, for integer results of other operands, and for integers below 8 bits with sums of the last kind.
     """
     if result is PrimitiveType.PRED:
         return None
@@ -60,7 +62,7 @@ def compute_type(
 
 
 def _largest(kind: PrimitiveType, *, negative: bool = True) -> float:
-    """Return the largest magnitude of an integer type, or, unless ``negative``, of its positive numbers."""
+    """Return the largest magnitude of an integer type, or, unless ``negative``, its largest number."""
     if not kind.is_signed_integer:
         return 2.0**kind.bits - 1
     return 2.0 ** (kind.bits - 1) - (0 if negative else 1)
@@ -69,10 +71,10 @@ def _largest(kind: PrimitiveType, *, negative: bool = True) -> float:
 def suits_tiles(
     types: tuple[PrimitiveType, PrimitiveType, PrimitiveType], sizes: tuple[int, int, int]
 ) -> bool:
-    """Return whether the tile unit, or vector instructions in its place, should compute such products of sizes m, k and
-    n.
+    """Return whether the tile unit, or vector instructions in its place, should compute such products.
 
-    Products of f32 do not count, because the function that replaces that of BLAS uses the unit for them.
+    ``sizes`` are m, k and n, and ``types`` those of lhs, rhs and result. Products of f32 by f32 do not count, because
+    the function that takes the place of BLAS's sgemm uses the unit for them.
     """
     tile_types, (m, k, n) = TileTypes(*types), sizes
     splits = tile_types.parts != tile_types.rhs_parts
@@ -89,7 +91,7 @@ def suits_tiles(
 
 
 def unit_of(types: TileTypes) -> Unit | None:
-    """Return the unit of this machine that multiplies such matrices without conversion, or None.
+    """Return the unit of this machine that multiplies matrices of ``types`` without conversion, or None.
 
     Only the tile unit multiplies f32 by parts, because vectors of f32 are faster than three products of parts.
     """

@@ -1,4 +1,4 @@
-"""Matrix products in another type than that of the operands, which are converted a block of rows at a time."""
+"""Matrix products by BLAS in another type than that of the arrays, which are converted a block of rows at a time."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ def converted_product(
     scratch: Sequence[NDArray],
     block_rows: int,
 ) -> RelocatableCall | None:
-    """Bind the product of the first two matrices into the third, computed in ``kind``, or return None.
+    """Bind the product of the first two matrices into the third, computed in ``kind``.
 
-    Operands and results of other types are converted in ``scratch``: a block of rows of the left matrix, the right
-    matrix, and a block of rows of the result, of which only the necessary ones are given.
+    Matrices of other types are converted in ``scratch``, which has, in this order and only where needed, ``block_rows``
+    rows of the left matrix, the right matrix, and ``block_rows`` rows of the result. Returns None if there is no native
+    code for the product or for a conversion.
     """
     lhs, rhs, out = matrices
     spare = list(scratch)
@@ -50,6 +51,7 @@ def converted_product(
     rhs_conversion = _Conversion() if right is None else _Conversion.between(rhs, right)
 
     def block(first: int, count: int) -> RelocatableCall | None:
+        """Bind the product of ``count`` rows from row ``first`` on, with its conversions."""
         rows, to = lhs[first : first + count], out[first : first + count]
         here = rows if left is None else left[:count]
         there = to if total is None else total[:count]

@@ -1,4 +1,4 @@
-"""Matrix products by BLAS, in which operands of other types are converted a block of rows at a time."""
+"""Matrix products by the tile unit, by integer code, by BLAS (with conversions if needed), or else by NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spmd.literal import NDArray
 
 @CPU_KERNELS.binds(DotKernel)
 def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
-    """Bind the product to native code, or to NumPy if there is none."""
+    """Bind the product to native code, or to NumPy if there is none. A product of depth 0 is zeros."""
     (out,) = arrays.results
     if out.size == 0:
         return NOTHING
@@ -29,7 +29,7 @@ def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
 
 
 def native_product(kernel: DotKernel, arrays: KernelArrays) -> RelocatableCall | None:
-    """Return native calls that compute the entire, nonempty batch, or None if there is no native code."""
+    """Return native calls that compute the entire batch, which is not empty, or None if there is no native code."""
     lhs, rhs = arrays.operands
     (out,) = arrays.results
     first = (0,) * len(kernel.batch)
@@ -55,7 +55,10 @@ def native_product(kernel: DotKernel, arrays: KernelArrays) -> RelocatableCall |
 
 
 def _without_tiles(kernel: DotKernel, arrays: KernelArrays) -> tuple[DotKernel, KernelArrays]:
-    """Return the kernel without the tile unit, and with scratch for the conversions that the unit would make itself."""
+    """Return the kernel without the tile unit, and with new scratch for the conversions that it makes instead.
+
+    It is needed if ``tile_product`` returns None: the program has no scratch for conversions then.
+    """
     if not kernel.on_tiles:
         return kernel, arrays
     kernel = replace(kernel, on_tiles=False)
@@ -64,7 +67,7 @@ def _without_tiles(kernel: DotKernel, arrays: KernelArrays) -> tuple[DotKernel, 
 
 
 def by_numpy(kernel: DotKernel, arrays: KernelArrays) -> Action:
-    """Bind the product to NumPy."""
+    """Bind the product to NumPy, one matrix after the other if arrays must be converted."""
     kernel, arrays = _without_tiles(kernel, arrays)
     lhs, rhs = arrays.operands
     (out,) = arrays.results
@@ -84,7 +87,7 @@ def by_numpy(kernel: DotKernel, arrays: KernelArrays) -> Action:
 
 @dataclass(frozen=True)
 class _Product:
-    """One matrix product of a batch, with conversions."""
+    """One matrix product of a batch by NumPy, with conversions in ``scratch`` (see DotKernel)."""
 
     kernel: DotKernel
     lhs: NDArray
@@ -93,6 +96,7 @@ class _Product:
     scratch: tuple[NDArray, ...]
 
     def run(self) -> None:
+        """Compute the product, a block of rows at a time."""
         kernel = self.kernel
         spare = list(self.scratch)
         left = spare.pop(0) if kernel.lhs is not kernel.compute else None

@@ -1,4 +1,4 @@
-"""Products of integer matrices as native calls, for integers whose sums no float represents."""
+"""Products of integer matrices as native calls, for integers whose sums no float type represents exactly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from spmd.shape import PrimitiveType
 def integer_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall:
     """Bind out = lhs rhs modulo the range of the type of ``out``.
 
-    The integers must have at least 8 bits. The matrices may have any strides.
+    The integers must have at least 8 bits. The matrices may have any strides, but contiguous rows or columns are
+    faster.
     """
     rows, columns = out.shape
     if has_runs(rhs) and has_runs(out) and columns > 1:
@@ -32,6 +33,7 @@ def integer_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall
 def _product(
     algorithm: IntegerDotAlgorithm, lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall:
+    """Bind out = lhs rhs by ``algorithm``, whose contiguous runs the matrices must have."""
     matrices = (lhs, rhs, out)
     record = IntegerDotRecord(
         lhs.ctypes.data,

@@ -1,4 +1,7 @@
-"""Native code of products of integer matrices modulo the range of the result, for sums that no float represents."""
+"""Native code of products of integer matrices modulo the range of the result.
+
+It serves integers whose sums no float type represents exactly.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,27 @@ FUNCTION = "spmd_integer_dot"
 
 
 class IntegerDotAlgorithm(Enum):
-    """Algorithm, by the contiguous runs that its innermost loop needs."""
+    """Algorithm of an integer product, named by the contiguous runs that its innermost loop reads."""
 
     ROWS = "rows"
-    """Rows of rhs and result: rows of rhs, times an element of lhs, are accumulated."""
+    """Accumulate rows of rhs, each times an element of lhs, to a row of the result.
+
+    Rows of rhs and of the result must be contiguous.
+    """
     DEPTH = "depth"
-    """Rows of lhs and columns of rhs are multiplied and summed."""
+    """Compute each element of the result as the inner product of a row of lhs and a column of rhs.
+
+    Rows of lhs and columns of rhs must be contiguous.
+    """
     ANY = "any"
-    """The same, with any strides."""
+    """Compute inner products as DEPTH does. The matrices may have any strides."""
 
 
 @record
 class IntegerDotRecord(Record):
-    """Record of a product of sizes m, n and k: the addresses of the matrices, and their strides in bytes.
+    """Record of result[m, n] = lhs[m, k] rhs[k, n]: addresses, sizes, and strides in bytes.
 
-    The stride ``.._down`` is that between rows, ``.._right`` that between columns.
+    The stride ``.._down`` is that between rows, and ``.._right`` that between columns; ``out`` is the result.
     """
 
     lhs: Address
@@ -52,7 +61,10 @@ class IntegerDotRecord(Record):
 def integer_dot_code(
     lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, algorithm: IntegerDotAlgorithm
 ) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes an IntegerDotRecord of integers of at least 8 bits."""
+    """Return the library of ``FUNCTION``, which takes the address of an IntegerDotRecord.
+
+    The element types must be integers of at least 8 bits. Sums are in the type ``result``.
+    """
     ir = integer_dot_ir(lhs, rhs, result, algorithm)
     return host_jit().compile(ir, (FUNCTION,), passes=Passes.UNROLL)
 
@@ -79,6 +91,7 @@ def integer_dot_ir(
 
 
 def _write_by_rows(f: FunctionWriter, sums: RowSums) -> None:
+    """Write the product as sums of rows of rhs, a block of columns at a time."""
     rec = f.record
     with f.loop(rec.n, step=tuning.INTEGER_COLUMNS) as j:
         count = (rec.n - j).umin(tuning.INTEGER_COLUMNS)
@@ -94,6 +107,7 @@ def _write_by_rows(f: FunctionWriter, sums: RowSums) -> None:
 
 
 def _write_by_depth(f: FunctionWriter, sums: RowSums, lhs_step: IntLike, rhs_step: IntLike) -> None:
+    """Write each element as a sum along the depth, whose steps in lhs and rhs have these strides in bytes."""
     rec = f.record
     with f.loop(rec.m) as i:
         row = rec.lhs.at(i * rec.lhs_down)

@@ -27,7 +27,7 @@ from spmd.shape import PrimitiveType
 
 
 def is_small(m: int, n: int, k: int) -> bool:
-    """Return whether generated code, not BLAS, computes a product of these sizes with a row-major rhs."""
+    """Return whether generated code, not BLAS, computes m by n products of depth k with a row-major rhs."""
     if m * n * k <= (tuning.MOST_RAGGED if n % tuning.FULL_VECTORS else tuning.MOST_SMALL):
         return True
     is_flat = m <= tuning.FLAT_ROWS and n >= tuning.FLAT_COLUMNS and k <= tuning.FLAT_DEPTH
@@ -37,7 +37,10 @@ def is_small(m: int, n: int, k: int) -> bool:
 def over_batch(
     product: RelocatableCall, batch: Sequence[int], lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall:
-    """Repeat ``product``, which multiplies the first matrices of [batch.., rows, columns] arrays, for all matrices."""
+    """Repeat ``product``, of the first matrices of lhs, rhs and out, for all matrices.
+
+    The arrays have the dimensions [batch.., rows, columns].
+    """
     strides = [array.strides[: len(batch)] for array in (lhs, rhs, out)]
     sizes, strides_by_array = merged_dims(batch, strides)
     for d in reversed(range(len(sizes))):
@@ -48,9 +51,9 @@ def over_batch(
 def blas_product(
     kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall | None:
-    """Bind out = lhs rhs, matrices of ``kind``.
+    """Bind out = lhs rhs, matrices of type ``kind``, by generated code or by BLAS.
 
-    Returns None if there is no BLAS, or if it does not support the strides.
+    Returns None if the product needs BLAS and there is none, or if a matrix is neither row-major nor column-major.
     """
     if not _lies_by_row(out):
         if not _lies_by_row(out.T):
@@ -71,7 +74,7 @@ def blas_product(
         not (in_registers or kind.is_complex)
         and max(lhs.nbytes, rhs.nbytes) >= tuning.THIN_LEAST_BYTES
     ):
-        from runtime.cpu.kernels.gemm.thin_dot import thin_product  # of large matrices alone
+        from runtime.cpu.kernels.gemm.thin_dot import thin_product  # few programs need it
 
         thin = thin_product(kind, lhs, rhs, out)
     special = thin or (None if kind.is_complex else _transposing_product(kind, lhs, rhs, out))
@@ -86,7 +89,7 @@ def blas_product(
 
 
 def _product_for(kind: PrimitiveType, arguments: GemmRecord) -> Product | None:
-    """Return the variant for a product with these ``arguments``, or None if it needs BLAS and there is none."""
+    """Return the algorithm for a product with these ``arguments``, or None if it needs BLAS and there is none."""
     by_row = arguments.transpose_rhs == NO_TRANSPOSE
     if (
         kind in (PrimitiveType.F32, PrimitiveType.F64)
@@ -98,6 +101,7 @@ def _product_for(kind: PrimitiveType, arguments: GemmRecord) -> Product | None:
 
 
 def _gemm_record(lhs: NDArray, rhs: NDArray, out: NDArray) -> GemmRecord:
+    """Return the record of out = lhs rhs. ``out`` must be row-major; the others may be column-major."""
     return GemmRecord(
         lhs.ctypes.data,
         rhs.ctypes.data,
@@ -116,7 +120,10 @@ def _gemm_record(lhs: NDArray, rhs: NDArray, out: NDArray) -> GemmRecord:
 def _transposing_product(
     kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall | None:
-    """Bind a product that copies a small right matrix in row-major order first, or return None if that does not pay."""
+    """Bind a product whose small right matrix is copied to row-major order first.
+
+    Returns None if that does not pay, or if the product needs BLAS and there is none.
+    """
     if (
         _lies_by_row(rhs)
         or rhs.size > tuning.TRANSPOSE_MOST_ELEMENTS
@@ -141,7 +148,10 @@ def _transposing_product(
 def _vector_product(
     kind: PrimitiveType, matrix: NDArray, vector: NDArray, out: NDArray
 ) -> RelocatableCall | None:
-    """Bind out = matrix vector. Returns None if there is no BLAS, or if it does not support the strides."""
+    """Bind out = matrix vector by BLAS.
+
+    Returns None if there is no BLAS, or if a vector has a negative or zero stride.
+    """
     gemv = gemv_function(kind)
     steps = [1 if x.size == 1 else x.strides[0] // x.itemsize for x in (vector, out)]
     if gemv is None or min(steps) < 1:
@@ -172,7 +182,7 @@ def _lies_by_row(matrix: NDArray) -> bool:
 
 
 def _leading_dimension(matrix: NDArray) -> int:
-    """Return the number of elements from one row (or column) to the next."""
+    """Return the number of elements from one row to the next, or, if ``matrix`` is column-major, of columns."""
     lying = matrix if _lies_by_row(matrix) else matrix.T
     rows, columns = lying.shape
     return int(max(columns, lying.strides[0] // lying.itemsize if rows > 1 else columns))
@@ -183,6 +193,7 @@ def _leading_dimension(matrix: NDArray) -> int:
 
 GEMM, GEMV, TRANSPOSING_GEMM = "spmd_gemm", "spmd_gemv", "spmd_transposing_gemm"
 
+#: Enumerators of CBLAS.
 ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112
 
 
@@ -190,7 +201,8 @@ ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112
 class GemmRecord(Record):
     """Record of a row-major product result[m, n] = lhs[m, k] rhs[k, n], whose operands may be transposed.
 
-    ``lda``, ``ldb`` and ``ldc`` are the leading dimensions of lhs, rhs and result in elements.
+    ``lda``, ``ldb`` and ``ldc`` are the leading dimensions of lhs, rhs and result in elements. ``transpose_lhs`` and
+    ``transpose_rhs`` are NO_TRANSPOSE or TRANSPOSE.
     """
 
     lhs: Address
@@ -208,9 +220,10 @@ class GemmRecord(Record):
 
 @record
 class GemvRecord(Record):
-    """Record of result = matrix vector, with strides in elements.
+    """Record of result = matrix vector.
 
-    The matrix is stored as ``rows`` rows of ``columns`` elements, and may be transposed.
+    The matrix is stored as ``rows`` rows of ``columns`` elements, ``lda`` elements apart; ``transpose`` (NO_TRANSPOSE
+    or TRANSPOSE) tells whether the transposed one is multiplied. The steps of the vectors are in elements.
     """
 
     matrix: Address
@@ -224,7 +237,7 @@ class GemvRecord(Record):
     transpose: Word
 
 
-#: Indices of the words with the addresses of operands and result.
+#: Indices of the words of a GemmRecord that hold the addresses of operands and result.
 LHS_WORD, RHS_WORD, RESULT_WORD = range(3)
 
 #: Number of words of a product's record. The words of the copy that transposes the right matrix follow them.
@@ -236,7 +249,10 @@ GEMM_WORDS = word_count(GemmRecord)
 
 @dataclass(frozen=True, slots=True)
 class VectorRegisters:
-    """Vector registers: their width in bytes, and how many of them may hold the sums of a block and vectors of rhs."""
+    """Vector registers of a processor.
+
+    ``bytes`` is their width, and ``values`` is how many of them may hold the sums of a block and vectors of rhs.
+    """
 
     bytes: int
     values: int
@@ -263,10 +279,11 @@ class RegisterBlock:
 
     @property
     def columns(self) -> int:
+        """Return the number of columns of the block."""
         return self.vectors * self.lanes
 
     def turns(self, m: int, n: int) -> float:
-        """Return the estimated cycles of one step of the depth of an m by n result.
+        """Return the estimated cycles of one step of the depth, for all blocks of an m by n result.
 
         In one cycle two vectors are multiplied and added, or two numbers or one vector are loaded.
         """
@@ -289,13 +306,13 @@ def register_block(m: int, n: int, kind: PrimitiveType) -> RegisterBlock:
 
 # ---- code
 
-#: Algorithm of a product: in registers, for small ones of f32 or f64, or the function of BLAS.
+#: Algorithm of a product: a register block, for small products of f32 or f64, or the function of BLAS.
 Product: TypeAlias = RegisterBlock | BlasFunction
 
 
 @cache
 def gemm_code(kind: PrimitiveType, product: Product) -> NativeLibrary:
-    """Return the library of ``GEMM``, which takes the address of a GemmRecord."""
+    """Return the library of ``GEMM`` for elements of type ``kind``, which takes the address of a GemmRecord."""
     passes = Passes.CALL if isinstance(product, BlasFunction) else Passes.TIDY
     return _compiled("gemm_ir", GEMM, kind, product, passes)
 
@@ -311,16 +328,17 @@ def transposing_gemm_code(kind: PrimitiveType, product: Product) -> NativeLibrar
 
 @cache
 def gemv_code(kind: PrimitiveType, gemv: BlasFunction) -> NativeLibrary:
-    """Return the library of ``GEMV``, which takes the address of a GemvRecord."""
+    """Return the library of ``GEMV`` for elements of type ``kind``, which takes the address of a GemvRecord."""
     return _compiled("gemv_ir", GEMV, kind, gemv, Passes.CALL)
 
 
 def _compiled(
     function: str, name: str, kind: PrimitiveType, product: Product, passes: Passes
 ) -> NativeLibrary:
-    """Return the library of ``name``, whose IR is written by ``function`` from the bits of the sizes of BLAS.
+    """Return the library of ``name``, whose IR ``function`` of blas_call_ir.py writes.
 
-    The IR contains no address.
+    The IR depends on the register block or on the width of BLAS's integers, and contains no address, so that it can be
+    cached.
     """
     variant = product.index_bits if isinstance(product, BlasFunction) else product
     symbols = {"blas": product.address} if isinstance(product, BlasFunction) else {}

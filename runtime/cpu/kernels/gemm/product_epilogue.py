@@ -1,4 +1,4 @@
-"""Products with epilogues, by row blocks, each of which the epilogue reads while it is in cache."""
+"""Products with epilogues, block by block: the epilogue reads a block of the product while it is in cache."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ Leaf = TypeVar("Leaf", bound=RowLeaf)
 
 @CPU_KERNELS.binds(ProductEpilogueKernel)
 def bind_product_epilogue(kernel: ProductEpilogueKernel, arrays: KernelArrays) -> Action:
+    """Bind the product and the epilogue of each block, one after the other."""
     if 0 in kernel.dims:
         return NOTHING
     return in_order(
@@ -36,7 +37,7 @@ def bind_product_epilogue(kernel: ProductEpilogueKernel, arrays: KernelArrays) -
 def _row_block(
     kernel: ProductEpilogueKernel, arrays: KernelArrays, block: Box
 ) -> tuple[Action, Action]:
-    """Bind the product and the epilogue of one row block."""
+    """Bind the product and the epilogue of ``block``, whose product goes to scratch or to a result of the kernel."""
     product, (rows, columns) = kernel.product_of(block), kernel.lines(block)
     counted = tuple(slice(span.start, span.stop) for span in block[: kernel.batch])
     down, across = slice(rows.start, rows.stop), slice(columns.start, columns.stop)
@@ -67,6 +68,7 @@ def _row_block(
 def _product(
     product: DotKernel, arrays: KernelArrays, factors: FactorOperands, operands: Sequence[NDArray]
 ) -> Action:
+    """Bind ``product`` of ``arrays``. Run-time offsets are computed from ``operands``, those of the kernel."""
     if not any(factors.shifts):
         return bind_dot(product, arrays)
     from runtime.cpu.kernels.gemm.sliced_product import product_at  # few products read slices
@@ -75,11 +77,12 @@ def _product(
 
 
 def _as(memory: NDArray, dims: tuple[int, ...]) -> NDArray:
-    """Return the first elements of ``memory`` as an array of sizes ``dims``."""
+    """Return the first elements of ``memory`` as a row-major array of sizes ``dims``."""
     return memory.reshape(-1)[: math.prod(dims)].reshape(dims)
 
 
 def _part(epilogue: Epilogue, block: Box) -> Epilogue:
+    """Return the part of ``epilogue`` that computes ``block``, on the same arrays."""
     for d, span in enumerate(block):
         if isinstance(epilogue, LoopKernel):
             epilogue = loop_part(epilogue, d, span)
@@ -89,10 +92,11 @@ def _part(epilogue: Epilogue, block: Box) -> Epilogue:
 
 
 def _at(epilogue: Epilogue, block: Box, product: int) -> Epilogue:
-    """Return the epilogue of a block whose product, operand number ``product``, is an array of the block's size."""
+    """Return the epilogue of a block whose product, operand number ``product``, is a dense array of that size."""
     sizes = tuple(span.size for span in block)
 
     def moved(leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:
+        """Return ``leaves`` with those of the product reading the block's array."""
         return tuple(
             replace(leaf, view=StridedView.dense(ArrayShape(leaf.view.element_type, sizes)))
             if isinstance(leaf, OperandElements) and leaf.operand == product

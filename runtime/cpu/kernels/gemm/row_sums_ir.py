@@ -1,4 +1,4 @@
-"""LLVM IR of the rows of a product as sums of rows of the right matrix times elements of the left, without packing."""
+"""LLVM IR of rows of a product as sums of rows of the right matrix times elements of the left one, without packing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ Strided: TypeAlias = tuple[Pointer, IntLike, IntLike]
 
 @dataclass(frozen=True, slots=True)
 class RowSums:
-    """Sums of ``rows`` rows of the result at a time, with the LLVM types of the elements and the bytes of a sum.
+    """Sums of ``rows`` rows of the result at a time.
 
-    ``widen_a`` and ``widen_b`` convert elements of lhs and of rhs to type ``total``. ``add`` returns a sum plus the
+    ``lhs``, ``rhs`` and ``total`` are LLVM types of elements and sums, and ``total_bytes`` the size of a sum.
+    ``widen_a`` and ``widen_b`` convert elements of lhs and rhs to type ``total``; ``add`` returns a sum plus the
     product of two such values.
     """
 
@@ -36,9 +37,10 @@ class RowSums:
 def write_row_sums(
     f: FunctionWriter, sums: RowSums, matrices: tuple[Strided, ...], depth: Int, count: Int
 ) -> None:
-    """Write result[r, j] = sum of lhs[r, d] rhs[d, j] over d < depth, for j < count. ``matrices``: lhs, rhs, result.
+    """Write result[r, j] = sum of lhs[r, d] rhs[d, j] over d < depth, for r < sums.rows and j < count.
 
-    Rows of rhs and result must be contiguous. ``count`` columns of all rows of the result should fit in cache.
+    ``matrices`` are lhs, rhs and result. Rows of rhs and result must be contiguous. ``count`` columns of all rows of
+    the result should fit in cache.
     """
     result, result_row, _ = matrices[2]
     full = depth & -tuning.SUMMED_DEPTH

@@ -1,4 +1,4 @@
-"""Products of dynamic slices: the calls of a product after a call that stores the slices' addresses in records."""
+"""Products of dynamic slices: a call stores the slices' addresses in records before the calls of the product."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from spmd.literal import NDArray
 
 @CPU_KERNELS.binds(SlicedProductKernel)
 def bind_sliced_product(kernel: SlicedProductKernel, arrays: KernelArrays) -> Action:
+    """Bind the product of the slices of operands that ``kernel.factors`` names."""
     factors = kernel.factors
     matrices = (arrays.operands[factors.lhs], arrays.operands[factors.rhs])
     own = replace(arrays, operands=matrices)
@@ -35,7 +36,10 @@ def bind_sliced_product(kernel: SlicedProductKernel, arrays: KernelArrays) -> Ac
 def product_at(
     product: DotKernel, arrays: KernelArrays, factors: FactorOperands, operands: Sequence[NDArray]
 ) -> Action:
-    """Bind ``product`` of ``arrays``, whose operands ``factors`` offset. ``operands`` are all those of the kernel."""
+    """Bind ``product`` of ``arrays``, whose operands begin at the run-time offsets ``factors.shifts``.
+
+    ``operands`` are all operands of the kernel, from which the offsets are computed.
+    """
     if not any(factors.shifts) or arrays.results[0].size == 0 or product.k == 0:
         return bind_dot(product, arrays)
     made = native_product(product, arrays)
@@ -48,7 +52,10 @@ def product_at(
 def _of_copies(
     product: DotKernel, arrays: KernelArrays, factors: FactorOperands, operands: Sequence[NDArray]
 ) -> Action:
-    """Return the product of copies of the slices, for products without native code."""
+    """Bind the product of copies of the slices, for products without native code.
+
+    The copies are allocated here, outside the program's memory.
+    """
     copies = NOTHING
     matrices, addresses = [], []
     for matrix, shifts in zip(arrays.operands, factors.shifts, strict=True):
@@ -67,7 +74,7 @@ def _of_copies(
 def _moving(
     addresses: Sequence[Sequence[int]], factors: FactorOperands
 ) -> list[tuple[int, tuple[Shift, ...]]]:
-    """Return the addresses of the record words that slices offset, each with its shifts."""
+    """Return the addresses of the record words that must be offset, each with its shifts."""
     each = zip(addresses, factors.shifts, strict=True)
     return [(address, shifts) for own, shifts in each if shifts for address in own]
 
@@ -77,7 +84,7 @@ def _placing(
     factors: FactorOperands,
     operands: Sequence[NDArray],
 ) -> NativeAction:
-    """Return a call that stores in each word its present value plus its shifts."""
+    """Return a call that stores in each word the address that it holds now, offset by its shifts."""
     accesses = [
         ArrayAccess(ctypes.c_int64.from_address(address).value, (), 1, shifts=shifts)
         for address, shifts in addresses

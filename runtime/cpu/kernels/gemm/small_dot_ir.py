@@ -21,7 +21,10 @@ from spmd.shape import PrimitiveType
 
 
 def small_gemm_ir(kind: PrimitiveType, block: RegisterBlock) -> str:
-    """Return ``GEMM`` by blocks of the size ``block``. rhs must be row-major; lhs may be transposed."""
+    """Return the IR of ``GEMM`` for f32 or f64 by register blocks of the size ``block``.
+
+    rhs must be row-major; lhs may be transposed. The result must have at least ``block.rows`` rows.
+    """
     f, t, size = FunctionWriter(GEMM, GemmRecord), wide_type(kind), kind.byte_size
     rec, vector = f.record, f"<{block.lanes} x {t}>"
     rows, vectors = range(block.rows), range(block.vectors)

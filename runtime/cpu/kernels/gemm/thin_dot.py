@@ -18,8 +18,8 @@ FUNCTION = "spmd_thin_dot"
 class ThinDotRecord(Record):
     """Record of result[rows, n] = lhs[rows, k] rhs[k, n]: addresses, sizes, and strides in bytes.
 
-    Rows of lhs are contiguous. If rhs is read by row, rows of rhs and of the result are contiguous as well. Otherwise
-    columns of rhs are contiguous, and its stride is that between columns.
+    Rows of lhs are contiguous. If rhs is read by row, rows of rhs and of the result are contiguous as well, and
+    ``rhs_stride`` is that between rows. Otherwise columns of rhs are contiguous, and it is that between columns.
     """
 
     lhs: Address
@@ -35,7 +35,10 @@ class ThinDotRecord(Record):
 
 @cache
 def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary:
-    """Return the library of ``FUNCTION`` for ``rows`` rows of f32 or f64, which takes a ThinDotRecord."""
+    """Return the library of ``FUNCTION`` for ``rows`` rows of f32 or f64, which takes a ThinDotRecord.
+
+    ``by_row`` tells that rhs is read by row.
+    """
     ir = DeferredIr("runtime.cpu.kernels.gemm.thin_dot_ir", "thin_dot_ir", (kind, rows, by_row))
     return host_jit().compile(ir, (FUNCTION,), passes=Passes.UNROLL)
 
@@ -43,7 +46,10 @@ def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary
 def thin_product(
     kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall | None:
-    """Bind out = lhs rhs of f32 or f64 if lhs has few rows or rhs few columns. Returns None if BLAS is faster."""
+    """Bind out = lhs rhs of f32 or f64 if lhs has few rows or rhs has few columns.
+
+    Returns None if BLAS is faster, or if the matrices do not have the contiguous runs that the code reads.
+    """
     product = _few_rows(kind, lhs, rhs, out)
     if product is None:
         transposed = _few_rows(kind, rhs.T, lhs.T, out.T)
@@ -54,6 +60,7 @@ def thin_product(
 def _few_rows(
     kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall | None:
+    """Bind the product if lhs has few rows, each contiguous, and rhs is large; otherwise return None."""
     if (
         len(lhs) > tuning.THIN_MOST_ROWS
         or rhs.nbytes < tuning.THIN_LEAST_BYTES

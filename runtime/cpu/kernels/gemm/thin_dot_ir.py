@@ -19,7 +19,7 @@ def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:
 
 
 def _added(total: Float, a: Float, b: Float, flags: str = "contract") -> Float:
-    """Return total + a * b, which may be rounded once."""
+    """Return total + a * b, which may be rounded once. ``flags`` are LLVM's fast-math flags."""
     code, t = total.code, total.type
     product = code.append(f"fmul {flags} {t} {a}, {b}")
     return Float(code, total.format, code.append(f"fadd {flags} {t} {total}, {product}"))
@@ -36,7 +36,7 @@ def _write_by_row(f: FunctionWriter, fmt: FloatFormat, rows: int) -> None:
 
 
 def _write_by_column(f: FunctionWriter, fmt: FloatFormat, rows: int) -> None:
-    """Write the product by columns of rhs, whose products with all rows of lhs are summed in vectors."""
+    """Write the product by columns of rhs, whose products with the rows of lhs are summed in vectors."""
     rec = f.record
     left = [rec.lhs.at(r * rec.lhs_stride) for r in range(rows)]
     zeros = [Float(f, fmt, "0.0")] * rows

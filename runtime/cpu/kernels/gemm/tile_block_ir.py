@@ -5,13 +5,13 @@ Vector instructions for the same types use the same panels.
 One operand, the resident one, stays packed while the other, the passing one, is packed piece by piece. For each block
 of lines of the resident operand and each block of the depth, its part is packed. Then 32 rows of lhs (or some columns
 of rhs) at a time are packed, each packed panel is multiplied with each, and 32 by 32 elements of the result are stored
-or accumulated, interleaved with the instructions that multiply the next ones. Packed operands are on the stack, about 1
-MiB, so that a step allocates nothing.
+or accumulated; on the tile unit this is interleaved with the instructions that multiply the next ones. Packed operands
+are on the stack, about 1 MiB, so that a step allocates nothing.
 
 The unit flushes denormal numbers to zero, so f32 parts and their products are scaled: packing multiplies by 2^24, and
 results are multiplied by 2^-48. Then the parts of the smallest denormal are normal, and the products that are lost are
 2^-24 of the smallest f32. Numbers that are too large for this, infinite or nan are found while they are packed, and
-their blocks are computed otherwise.
+their blocks are computed by other code.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ from runtime.cpu.kernels.gemm.tile_unit import Unit
 from runtime.cpu.kernels.gemm.vector_multiply_ir import add_multiply as add_multiply_by_vectors
 from spmd.shape import PrimitiveType
 
+#: Factors of packed numbers and of results, in checked products.
 SCALE, UNSCALE = 2.0**24, 2.0**-48
-#: Largest sum of two stored f32 exponents and the number of bits of a depth for which all sums are finite.
+#: If the sum of two stored (biased) f32 exponents and the number of bits of a depth is less, all sums are finite.
 _MOST_EXPONENT = 376
 
 
@@ -52,8 +53,8 @@ _MOST_EXPONENT = 376
 class TileRecord(Record):
     """Record of out[m, n] = lhs[m, k] rhs[k, n], or += if ``adds``: addresses, sizes, and strides in bytes.
 
-    A line is a row of lhs or a column of rhs. Each operand is contiguous across lines or along the depth, and rows of
-    the result are contiguous.
+    A line is a row of lhs or a column of rhs. The strides ``.._line`` are those between lines, and ``.._depth`` those
+    along the depth. Each operand is contiguous across lines or along the depth, and rows of the result are contiguous.
     """
 
     lhs: Address
@@ -73,7 +74,8 @@ class TileRecord(Record):
 def instead_function(module: Module) -> FunctionWriter:
     """Return the writer of ``instead``(record, i, j, d, rows, columns, depth, add).
 
-    The function computes a block with numbers that are too large, from line i of lhs, line j of rhs and depth d on.
+    The caller writes its code, which computes a block with numbers that are too large for the unit: lines i.. of lhs,
+    lines j.. of rhs, from depth d on. The block is added to the result if ``add``.
     """
     return internal_function(module, "instead", *["i64"] * 6, "i1", record=TileRecord)
 
@@ -81,8 +83,9 @@ def instead_function(module: Module) -> FunctionWriter:
 def product_module(types: TileTypes, *, instead: bool, unit: Unit = Unit.TILES) -> Module:
     """Return a module with ``product``(record, scale, unscale, checked), which returns whether all was computed.
 
-    If ``checked``, and there are numbers beyond the unit's range, ``instead`` computes their block. Without that
-    function ``product`` then returns false.
+    Operands are multiplied by ``scale`` and results by ``unscale``. If ``checked``, blocks with numbers beyond the
+    unit's range are computed by the function ``instead``, which the caller adds; if ``instead`` is False, ``product``
+    returns false at such a block.
     """
     module = Module(CONFIG_IR)
     add_pack(module, types)
@@ -95,9 +98,10 @@ def product_module(types: TileTypes, *, instead: bool, unit: Unit = Unit.TILES) 
 
 
 class _Operand(NamedTuple):
-    """Matrix whose lines are packed: strides of lines, along the depth, and of the result's elements, in bytes.
+    """Matrix whose lines are packed. ``lines`` is their number, and ``turn`` tells that its tiles must be transposed.
 
-    ``turn`` tells that tiles are transposed after packing.
+    The strides are in bytes: ``line`` from line to line, ``depth`` along the depth, and ``out`` in the result from the
+    element of one line to that of the next.
     """
 
     base: Pointer
@@ -170,7 +174,10 @@ class _Product:
     def multiply_block(
         self, out: Pointer, start: Sequence[Int], sizes: tuple[Int, Int, Int], most: list[Pointer]
     ) -> None:
-        """Multiply the packed operands from row, column and depth ``start`` on, if they are in the unit's range."""
+        """Multiply the packed operands if their numbers are in the unit's range, otherwise call ``instead`` or return.
+
+        The block begins at row, column and depth ``start`` and has ``sizes`` rows, columns and depth.
+        """
         f = self.f
         if not self.types.is_float:
             self.sweep(out, *sizes)
@@ -184,22 +191,23 @@ class _Product:
                 self.end(f.false())
 
     def end(self, is_done: Bool) -> None:
+        """Release the tile unit and return ``is_done``."""
         if self.by_tiles:
             self.f.call("void", "llvm.x86.tilerelease")
         self.f.ret(is_done)
 
     def full_depth(self) -> Int:
-        """Return the depth of a block, such that all blocks have about the same depth."""
+        """Return the depth of a block, a multiple of a step, such that all blocks have about the same depth."""
         step, most, k = self.types.step_depth, most_depth(self.types), self.f.record.k
         blocks = (k + (most - 1)) // most
         share: Int = (k + (blocks - 1)) // blocks
         return (share + (step - 1)) & -step
 
     def choice(self, lhs_turn: Bool, rhs_turn: Bool, full_width: Int) -> Bool:
-        """Choose the resident operand by the total cost of packing.
+        """Return whether lhs is the resident operand, which is chosen by the total cost of packing.
 
         The passing operand is packed once for every block of resident lines. A line that must be transposed counts
-        twice (measured).
+        twice (measured). If the operands need different packing functions, rhs is resident.
         """
         f, rec = self.f, self.f.record
         if not self.one_packing:
@@ -221,25 +229,29 @@ class _Product:
         depth: Int,
         most: Pointer,
     ) -> None:
+        """Call the function that packs lines of ``operand`` to ``to`` and notes the largest magnitudes at ``most``."""
         sizes = (operand.line, operand.depth, lines, depth, operand.turn, self.panel_bytes)
         name = f"{pack_function(kind)}_lines"
         self.f.call("void", name, to, operand.base, *sizes, self.scale, most)
 
     def fits(self, most: list[Pointer], depth: Int) -> Bool:
-        """Return whether all sums of the packed numbers are finite."""
+        """Return whether all sums of products of the packed numbers are certainly finite."""
         cached, passing = (self.largest(address) for address in most)
         magnitude = (passing + cached) + (64 - depth.leading_zeros())
         return (passing.ult(255) & cached.ult(255)) & magnitude.ult(_MOST_EXPONENT)
 
     def largest(self, most: Pointer) -> Int:
-        """Return the largest exponent of the packed numbers, as an f32 stores it."""
+        """Return the largest exponent of the packed numbers, with the bias with which f32 stores it."""
         one: Int = self.f.call(
             "i16", f"llvm.vector.reduce.umax.v{2 * LINES}i16", most.load(HALVES, 64)
         )
         return (one >> 7).resized("i64")
 
     def sweep(self, out: Pointer, all_rows: Int, all_columns: Int, depth: Int) -> None:
-        """Multiply each packed panel of lhs with each of rhs. A block is finished while the next is computed."""
+        """Multiply each packed panel of lhs with each of rhs, for the block of the result at ``out``.
+
+        On the tile unit 32 by 32 sums are finished (scaled and stored) while the next ones are computed.
+        """
         f, rec, types = self.f, self.f.record, self.types
         steps = (depth + (types.step_depth - 1)) // types.step_depth
         with f.repeat(0, out, 0, 0) as row_panels:
@@ -264,13 +276,17 @@ class _Product:
     def multiply(
         self, lhs: Pointer, rhs: Pointer, steps: Int, sizes: tuple[Int, Int], before: list[Any]
     ) -> None:
-        """Multiply two panels. ``before`` are the address, rows and columns of the block finished meanwhile."""
+        """Multiply two panels on the tile unit.
+
+        ``before`` are the address, rows and columns of the previous sums, which are finished meanwhile.
+        """
         f, (to, rows, columns) = self.f, before
         pending = (self.total, to, f.record.out_row, rows, columns, self.add, self.unscale)
         call_multiply(f, sizes, lhs, rhs, steps, *pending)
         f.call("void", "store", self.total)
 
     def finish(self, to: Pointer, rows: Int, columns: Int) -> None:
+        """Scale the sums and store them in, or add them to, ``rows`` by ``columns`` elements at ``to``."""
         out_row = self.f.record.out_row
         self.f.call(
             "void", "finish", self.total, to, out_row, rows, columns, self.add, self.unscale
@@ -280,7 +296,7 @@ class _Product:
 def call_product(
     f: FunctionWriter, record: Pointer, scale: float, unscale: float, *, checked: bool
 ) -> Bool:
-    """Call ``product``. Returns whether it has computed the entire product."""
+    """Call ``product`` with constant scales. Returns whether it has computed the entire product."""
     scales = [Float(f, F32, F32.literal(number)) for number in (scale, unscale)]
     done: Bool = f.call("i1", "product", record, *scales, f.true() if checked else f.false())
     return done

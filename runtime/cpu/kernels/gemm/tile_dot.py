@@ -15,7 +15,10 @@ from spmd.shape import PrimitiveType
 
 
 def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall | None:
-    """Bind out = lhs rhs. Returns None if no unit multiplies such types, or if a matrix has no contiguous dimension."""
+    """Bind out = lhs rhs on the tile unit, or by vector instructions in its place.
+
+    Returns None if no unit multiplies such types, or if a matrix has no contiguous dimension.
+    """
     types = TileTypes(*(PrimitiveType.from_numpy(x.dtype) for x in (lhs, rhs, out)))
     unit = unit_of(types)
     if unit is None:
@@ -48,7 +51,10 @@ def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall | 
 
 
 def _steps(matrix: NDArray) -> tuple[int, int]:
-    """Return the strides between rows and columns, of which one is an element's size. Size 1 allows any stride."""
+    """Return the strides between rows and between columns in bytes, of which one is the size of an element.
+
+    The stride of a dimension of size 1 is not used, so it may be replaced by that size.
+    """
     line, along = matrix.strides
     if matrix.shape[1] == 1 and line != matrix.itemsize:
         along = matrix.itemsize

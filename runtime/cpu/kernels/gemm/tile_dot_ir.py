@@ -1,4 +1,4 @@
-"""Native code of products of bf16 and 8-bit matrices on a unit for them, and of bf16 with f32, without conversion.
+"""Native code of products of bf16 and 8-bit matrices, and of bf16 with f32, on a unit for narrow types.
 
 Products of bf16 numbers beyond the scaled range are computed again without scaling, which loses denormals only. If an
 operand is f32 this is not possible, since infinite numbers have no parts. Blocks with such numbers are multiplied one
@@ -30,9 +30,9 @@ FUNCTION = "spmd_tile_dot"
 
 @cache
 def tile_dot_code(types: TileTypes, unit: Unit) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes a TileRecord.
+    """Return the library of ``FUNCTION`` for ``types`` on ``unit``, which takes the address of a TileRecord.
 
-    A narrow result allows a depth of one block only.
+    If the result is narrower than the sums, the depth must fit in one block (``most_depth``).
     """
     mixed = types.parts != types.rhs_parts
     module = product_module(types, instead=mixed, unit=unit)
@@ -51,7 +51,7 @@ def tile_dot_code(types: TileTypes, unit: Unit) -> NativeLibrary:
 
 
 def _add_one_by_one(module: Module, types: TileTypes) -> None:
-    """Add the function ``instead`` for ``product``, which multiplies one number at a time."""
+    """Add the function ``instead`` of ``product``, which multiplies one number at a time, in f32."""
     f = instead_function(module)
     rec, (_, i, j, d, rows, columns, depth, add) = f.record, f.parameters
     lhs_format, rhs_format, out_format = (

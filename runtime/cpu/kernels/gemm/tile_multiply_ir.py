@@ -1,4 +1,4 @@
-"""LLVM IR of the innermost loop on the tile unit, the product of two packed panels."""
+"""LLVM IR of the innermost loop on the tile unit: the product of two packed panels."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from runtime.cpu.kernels.gemm.tile_types import (
 
 
 def add_multiply(module: Module, types: TileTypes) -> None:
-    """Add ``multiply{rows}{columns}`` for one or two tiles each, which multiplies two panels over some steps.
+    """Add ``multiply{rows}{columns}``, for one or two tiles each, which multiplies two panels over some steps.
 
-    After each step some rows of another block, ``total``, are finished (tile_store_ir.py), which overlaps with the
-    unit's work. After all steps, these instructions would be out of reach of out-of-order execution. ``store`` stores
-    the sums in the registers.
+    Each step also finishes some rows of the previous sums, at ``total`` (tile_store_ir.py), which overlaps with the
+    unit's work. After all steps these instructions would be out of reach of out-of-order execution. The function
+    ``store``, which is added as well, then stores the new sums, which are in the unit's registers.
     """
     for rows in (1, 2):
         for columns in (1, 2):
@@ -37,6 +37,10 @@ def add_multiply(module: Module, types: TileTypes) -> None:
 
 
 def _add_multiply(module: Module, types: TileTypes, rows: int, columns: int) -> None:
+    """Add ``multiply{rows}{columns}``(lhs, rhs, steps, total, to, row, finished, width, add, scale).
+
+    The last seven arguments are those of ``finish`` for the previous sums, of which there are ``finished`` rows.
+    """
     name = f"multiply{rows}{columns}"
     kinds = ("ptr", "ptr", "i64", "ptr", "ptr", "i64", "i64", "i64", "i1", "float")
     f = internal_function(module, name, *kinds)
@@ -61,9 +65,10 @@ def _multiply_step(
     panels: tuple[Pointer, Pointer],
     halves: tuple[int, int],
 ) -> None:
-    """Write the products of parts. An operand is loaded unless the previous product has used the same one.
+    """Write the products of parts of one step, of ``halves`` tiles of lhs and of rhs.
 
-    Tiles 0 to 3 hold sums, 4 and 5 operands of lhs, and 6 and 7 operands of rhs.
+    An operand is loaded unless the previous product has used the same one. Tiles 0 to 3 hold sums, 4 and 5 operands of
+    lhs, and 6 and 7 operands of rhs.
     """
     loaded: tuple[int | None, int | None] = (None, None)
     for product in types.products:
@@ -82,7 +87,7 @@ def _multiply_step(
 
 
 def call_multiply(f: FunctionWriter, sizes: tuple[Int, Int], *arguments: Value) -> None:
-    """Call the function ``multiply..`` for panels of ``sizes`` rows and columns."""
+    """Call the function ``multiply..`` for panels with ``sizes``, the used rows and columns (at most 32 each)."""
     two_rows, two_columns = (size.compared("ugt", LINES) for size in sizes)
     with f.when(two_rows) as by_rows:
         for r in (2, 1):

@@ -2,7 +2,7 @@
 
 A source is contiguous along the depth or across it. In both cases the same loop loads vectors of 16 elements and stores
 rows of 16 words. If the tiles then have the wrong order, they are transposed. Full tiles of f32 are transposed before
-they are split into parts, when they have a third of the words.
+they are split into parts, since two tiles of f32 become three tiles of parts.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ from spmd.shape import PrimitiveType
 
 
 def pack_function(kind: PrimitiveType) -> str:
-    """Return the name of the function that packs ``kind``. Signed and unsigned bytes are packed alike."""
+    """Return the name of the function that packs ``kind``. Signed and unsigned bytes have one function."""
     return f"pack_{kind.value if kind.is_floating else 'bytes'}"
 
 
 def add_pack(module: Module, types: TileTypes) -> None:
-    """Add the functions that pack at most 32 lines of some depth into a panel, and ``.._lines`` for any number of
-    lines.
+    """Add a function for each type that packs at most 32 lines into a panel, and ``.._lines`` for any number of lines.
 
     A line is a row of lhs or a column of rhs. The parameter turn tells that the panel's tiles must be transposed, and
     most is the address of 32 halfwords: upper bounds of the upper halves of the magnitudes of the packed f32 numbers.
@@ -58,19 +57,21 @@ def add_pack(module: Module, types: TileTypes) -> None:
 
 
 def _turns_first(kind: PrimitiveType) -> bool:
-    """Return whether full tiles are transposed before they are split, when they have fewer words."""
+    """Return whether full tiles of ``kind`` are transposed before they are split, when they have fewer words."""
     return kind.byte_size == ROW_BYTES // LINES and parts_of(kind) > 1
 
 
 def _fill_function(kind: PrimitiveType, *, full: bool) -> str:
+    """Return the name of the function that ``_add_fill`` adds."""
     return f"fill_{'full_' if full else ''}{pack_function(kind)}"
 
 
 def _add_fill(module: Module, group: int, kind: PrimitiveType, *, full: bool) -> None:
     """Add the function that fills a tile of each part, or, if ``full``, its variant for full tiles.
 
-    Row r of vector q is at r * step + q * apart. Vector q has ``rows_less`` fewer rows and ``lanes_less`` fewer lanes
-    than the vector before.
+    Its parameters are (tile, source, step, apart, rows, rows_less, lanes, lanes_less, scale, most). Row r of vector q
+    of the source is at r * step + q * apart. Vector q has ``rows_less`` fewer rows and ``lanes_less`` fewer lanes than
+    the vector before. A word of the tile has one element of each vector (or a part of it).
     """
     name = _fill_function(kind, full=full)
     f = internal_function(module, name, "ptr", "ptr", *["i64"] * 6, "float", "ptr")
@@ -116,9 +117,10 @@ def _scaled(x: Vector, scales: Vector) -> Vector:
 
 
 def split_parts(pair: Sequence[Vector], parts: int) -> list[Vector]:
-    """Split two vectors of f32 into parts, stored in the lower and the upper halves of words.
+    """Split two vectors of f32 into ``parts`` bf16 parts, stored in the lower and the upper halves of words.
 
-    Parts are rounded to nearest by adding half a unit in the last place. The last part is exact.
+    All parts but the last are rounded to nearest, by adding half a unit in the last place. The remainder for the last
+    of three parts has no more digits than bf16, so it is exact.
     """
     packed, rest = [], list(pair)
     for last in [False] * (parts - 1) + [True]:
@@ -133,6 +135,7 @@ def split_parts(pair: Sequence[Vector], parts: int) -> list[Vector]:
 
 
 def _packed_bytes(read: Sequence[Vector]) -> Vector:
+    """Return words whose byte q is the element of vector q."""
     extended = [cast(x, "zext", INTS) for x in read]
     placed = [x.combined("shl", 8 * q) if q else x for q, x in enumerate(extended)]
     packed: Vector = reduce(lambda word, x: word.combined("or", x), placed)
@@ -161,6 +164,11 @@ def add_turn(module: Module) -> None:
 
 
 def _add_pack(module: Module, types: TileTypes, kind: PrimitiveType) -> None:
+    """Add the function that packs at most 32 lines.
+
+    Its parameters are (to, source, line, depth, lines, count, turn, scale, most): ``line`` and ``depth`` are the
+    source's strides in bytes, and ``count`` is the depth of the panel.
+    """
     name, step_bytes = pack_function(kind), 2 * parts_of(kind) * TILE_BYTES
     f = internal_function(module, name, "ptr", "ptr", *["i64"] * 4, "i1", "float", "ptr")
     to, source, line, depth, lines, count, turn, scale, most = f.parameters
@@ -195,7 +203,7 @@ def _write_tile(
 ) -> None:
     """Fill a tile of each part, and transpose these tiles if ``turn``.
 
-    ``block``: arguments of the filling functions.
+    ``block`` has the arguments of the filling functions, the tile first.
     """
     with f.when(is_full) as full:
         f.call("void", _fill_function(kind, full=True), *block)
@@ -207,7 +215,7 @@ def _write_tile(
 
 
 def _add_pack_lines(module: Module, types: TileTypes, kind: PrimitiveType) -> None:
-    """Add the function that packs any number of lines.
+    """Add the function that packs any number of lines into panels ``panel_bytes`` apart.
 
     Lines that are contiguous along the depth are packed one panel after the other, other lines one step for all panels.
     """

@@ -34,10 +34,10 @@ def tile_gemm_code(
     threads: int | None,
     thresholds: tuning.TileThresholds = tuning.TILE_THRESHOLDS,
 ) -> NativeLibrary:
-    """Return the library of ``FUNCTION``.
+    """Return the library of ``FUNCTION``, which has the signature of cblas_sgemm.
 
-    ``blas`` is the address of cblas_sgemm, ``index_bits`` the width of its sizes, and ``threads`` the address of the
-    function that returns its number of threads.
+    ``blas`` is the address of cblas_sgemm, ``index_bits`` the width of its sizes in bits, and ``threads`` the address
+    of the function that returns BLAS's number of threads. If that is None, the number does not matter.
     """
     types = TileTypes(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
     index = f"i{index_bits}"
@@ -71,7 +71,7 @@ def _is_faster(f: FunctionWriter, thresholds: tuning.TileThresholds) -> Bool:
 
 
 def _write_product(f: FunctionWriter) -> None:
-    """Compute the product on the unit, and return."""
+    """Write the product on the unit, and the return from the function."""
     _, *flags, m, n, k, _, lhs, lda, rhs, ldb, beta, result, ldc = f.parameters
     lhs_lies, rhs_lies = (flag.equals(NO_TRANSPOSE) for flag in flags)
     item = f.constant(4)
@@ -88,7 +88,7 @@ def _write_product(f: FunctionWriter) -> None:
 
 
 def _add_block_by_blas(module: Module, index: str) -> None:
-    """Add the function ``instead`` for ``product``, which calls BLAS."""
+    """Add the function ``instead`` of ``product``, which calls BLAS. ``index`` is the type of BLAS's integers."""
     f = instead_function(module)
     rec, (_, i, j, d, rows, columns, depth, add) = f.record, f.parameters
     lhs = rec.lhs.at(i * rec.lhs_line + d * rec.lhs_depth)

@@ -25,7 +25,10 @@ from spmd.shape import PrimitiveType
 
 
 def add_finish(module: Module, types: TileTypes) -> None:
-    """Add ``finish``, which unscales rows and columns of a block of sums and stores or adds them to the result."""
+    """Add ``finish``(total, out, row, rows, columns, add, scale), which stores a block of sums in the result.
+
+    It multiplies float sums by ``scale``, and adds them to the result if ``add``. A bf16 result is never added to.
+    """
     f = internal_function(module, "finish", "ptr", "ptr", "i64", "i64", "i64", "i1", "float")
     total, out, row, rows, columns, add, scale = f.parameters
     adds, scales = splat(add, LINES), splat(scale, LINES)
@@ -56,8 +59,9 @@ def _store_sums(
 ) -> None:
     """Store two vectors, or add them to the result if ``add``. If that is None, the masks of the old values decide.
 
-    A masked load with an empty mask fetches the line that is stored next, and waits for it. Short products, whose next
-    line follows soon, are faster with such a load, and others are slower (measured).
+    ``masks`` are those of the elements to store and of the old values to add. A masked load with an empty mask fetches
+    the line that is stored next, and waits for it. Short products, whose next line follows soon, are faster with such a
+    load, and others are slower (measured).
     """
     kind = sums[0].type
     targets = [to.element(kind, n) for n in (0, 1)]
@@ -83,7 +87,7 @@ def _store_sums(
 
 
 def _store_bf16(f: FunctionWriter, sums: Sequence[Vector], to: Pointer, mask: Vector) -> None:
-    """Store both halves as bf16, rounded to nearest, ties to even. A nan stays nan."""
+    """Store two vectors of f32 as bf16, rounded to nearest, ties to even. A nan stays nan."""
     halves = []
     for x in sums:
         bits = cast(x, "bitcast", INTS)

@@ -20,13 +20,14 @@ from spmd.shape import PrimitiveType
 
 #: Number of rows of a tile, and of words of a vector.
 LINES = 16
+#: Size of a tile in bytes.
 TILE_BYTES = 1024
 #: Number of rows or columns of a panel, and of a block of the result that is summed in registers.
 PANEL = 32
 #: Bytes of a row of a tile, and the LLVM types of a row.
 ROW_BYTES = 64
 ROW, INTS, FLOATS, HALVES = "[64 x i8]", "<16 x i32>", "<16 x float>", "<32 x i16>"
-#: Bytes of a block of the result, and of one of its rows.
+#: Bytes of a block of sums, and of one of its rows, and the LLVM type of such a row.
 BLOCK_BYTES, BLOCK_ROW = 4096, 128
 SUMS_ROW = f"[{BLOCK_ROW} x i8]"
 
@@ -35,7 +36,7 @@ P = PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class TileTypes:
-    """Element types of a product of ``lhs`` and ``rhs`` into ``result``, which is summed in f32 or s32."""
+    """Element types of a product of ``lhs`` and ``rhs`` into ``result``. The sums are in f32 or s32."""
 
     lhs: PrimitiveType
     rhs: PrimitiveType
@@ -43,27 +44,30 @@ class TileTypes:
 
     @property
     def group(self) -> int:
-        """Return the number of elements in a word."""
+        """Return the number of elements in a word of 4 bytes."""
         return 2 if self.is_float else 4
 
     @property
     def is_float(self) -> bool:
+        """Return whether the operands are floats, whose words are pairs of bf16."""
         return self.lhs.is_floating
 
     @property
     def parts(self) -> int:
-        """Return the number of parts of an element of lhs, and of rhs if both have one type."""
+        """Return the number of bf16 parts of an element of lhs: 3 for f32, else 1."""
         return parts_of(self.lhs)
 
     @property
     def rhs_parts(self) -> int:
+        """Return the number of bf16 parts of an element of rhs: 3 for f32, else 1."""
         return parts_of(self.rhs)
 
     @property
     def products(self) -> tuple[tuple[int, int], ...]:
-        """Return the products of parts of lhs and rhs, those of small parts first.
+        """Return pairs (part of lhs, part of rhs) in the order in which their products are summed.
 
-        With three parts each, consecutive products share a part, which is loaded once.
+        With three parts each, these are the six largest of the nine products, in an order in which consecutive ones
+        share a part, which is loaded once. Otherwise products of smaller parts come first.
         """
         if self.parts == self.rhs_parts == 3:
             return ((0, 2), (0, 1), (1, 1), (1, 0), (0, 0), (2, 0))
@@ -72,6 +76,7 @@ class TileTypes:
 
     @property
     def instruction(self) -> str:
+        """Return LLVM's name of the intrinsic that multiplies tiles, without its prefix."""
         if self.is_float:
             return "tdpbf16ps"
         letters = "".join("s" if kind.is_signed_integer else "u" for kind in (self.lhs, self.rhs))
@@ -79,23 +84,25 @@ class TileTypes:
 
     @property
     def step_depth(self) -> int:
-        """Return the depth of a tile."""
+        """Return the depth of a tile in elements."""
         return LINES * self.group
 
     @property
     def step_bytes(self) -> int:
-        """Return the bytes of a step of a panel of lhs, and of rhs if both have one type."""
+        """Return the bytes of one step of a panel of lhs."""
         return 2 * self.parts * TILE_BYTES
 
     @property
     def rhs_step_bytes(self) -> int:
+        """Return the bytes of one step of a panel of rhs."""
         return 2 * self.rhs_parts * TILE_BYTES
 
 
 def most_depth(types: TileTypes) -> int:
-    """Return the largest depth of a block.
+    """Return the largest depth of a block, by which operands are packed.
 
-    It is limited if the result is narrower than its sums, because it cannot be accumulated over several blocks then.
+    A result that is narrower than the sums cannot be accumulated over several blocks, so a product of f32 with bf16
+    into bf16 has larger blocks.
     """
     if max(types.parts, types.rhs_parts) > 1:
         return 2048 if types.result is PrimitiveType.BF16 else 512
@@ -103,10 +110,11 @@ def most_depth(types: TileTypes) -> int:
 
 
 def parts_of(kind: PrimitiveType) -> int:
-    """Return the number of parts into which an element of ``kind`` is split."""
+    """Return the number of bf16 parts into which an element of ``kind`` is split."""
     return 3 if kind is P.F32 else 1
 
 
+#: Types of the products for which there is code.
 TILE_TYPES = (
     TileTypes(P.F32, P.F32, P.F32),
     *(

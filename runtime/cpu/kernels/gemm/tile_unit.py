@@ -21,7 +21,7 @@ _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
 class Unit(Enum):
-    """Unit that multiplies packed panels of narrow types."""
+    """Unit that multiplies packed panels of narrow types: the tile unit, or vector instructions."""
 
     TILES = "tiles"
     VECTORS = "vectors"
@@ -33,7 +33,7 @@ def has_tile_unit() -> bool:
 
 
 def narrow_unit(*, is_float: bool) -> Unit | None:
-    """Return the unit that multiplies bf16 (or bytes) without conversion, or None if there is none."""
+    """Return the unit that multiplies bf16 (``is_float``) or bytes without conversion, or None if there is none."""
     if has_tile_unit():
         return Unit.TILES
     feature = "avx512bf16" if is_float else "avx512vnni"

@@ -85,8 +85,8 @@ RESIDENT_BYTES, PASSING_BYTES = 768 << 10, 384 << 10
 
 #: Fewest lines of a piece: with fewer, packing the other operand would not pay. Not measured.
 PIECE_LEAST_LINES = 64
-#: Elements of the result of a piece at least, and columns, if one thread does all: BLAS packs the operands of each
-#: piece again. 1024x1024x1024 in 8 such pieces takes 1.03 to 1.09 times as long as in one (in 16 of 256x256 1.2 times,
-#: of 64 columns 1.7 times), 256x2048x8192 in 16 1.02 times (Sapphire Rapids). Pieces then take a millisecond or two,
-#: and messages over 1 to 10 Gbit/s land as soon as between pieces of half of that.
+#: Fewest elements and columns of the result of a piece if one thread computes all pieces: BLAS packs the operands of
+#: each piece again. 1024x1024x1024 in 8 such pieces takes 1.03 to 1.09 times as long as in one (in 16 of 256x256 1.2
+#: times, of 64 columns 1.7 times), 256x2048x8192 in 16 1.02 times (Sapphire Rapids). Such pieces take a millisecond or
+#: two, and messages over 1 to 10 Gbit/s land no later than with pieces of half the size.
 PIECE_LEAST_AREA, PIECE_LEAST_COLUMNS = 512 * 256, 256

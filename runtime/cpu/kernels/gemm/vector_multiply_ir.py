@@ -28,7 +28,11 @@ _FLIPPED_SIGNS = -0x7F7F7F80
 
 
 def add_multiply(module: Module, types: TileTypes) -> None:
-    """Add ``multiply``(lhs, rhs, steps, rows, columns, total) for panels of at most 32 rows and 32 columns."""
+    """Add ``multiply``(lhs, rhs, steps, rows, columns, total), which stores the product of two panels at ``total``.
+
+    The panels have at most 32 rows and 32 columns, of which those given are computed, rounded up to 8 rows and 16
+    columns.
+    """
     name, sums, elements = _element_vectors(types)
     # The declaration tells LLVM that the types are those of earlier versions of the intrinsic.
     module.declare(f"declare {sums} @{name}({sums}, {elements}, {elements})")
@@ -49,6 +53,7 @@ def add_multiply(module: Module, types: TileTypes) -> None:
 
 
 def _call_sum_rows(f: FunctionWriter, two: Bool, rows: int, *arguments: Value) -> None:
+    """Call the function that sums ``rows`` rows by 32 columns if ``two``, else by 16 columns."""
     with f.when(two) as by_two:
         f.call("void", f"rows{rows}by2", *arguments)
         by_two.otherwise()
@@ -56,11 +61,15 @@ def _call_sum_rows(f: FunctionWriter, two: Bool, rows: int, *arguments: Value) -
 
 
 def _is_corrected(types: TileTypes) -> bool:
+    """Return whether lhs is offset by 128, because both operands are signed or both are unsigned bytes."""
     return not types.is_float and types.lhs is types.rhs
 
 
 def _element_vectors(types: TileTypes) -> tuple[str, str, str]:
-    """Return LLVM's name of the instruction and its types of sums and operands (for bytes words, as before LLVM 22)."""
+    """Return LLVM's name of the instruction, and its types of sums and of operands.
+
+    Operands of bytes are words, as before LLVM 22.
+    """
     if types.is_float:
         return "llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, f"<{2 * LINES} x bfloat>"
     return "llvm.x86.avx512.vpdpbusd.512", INTS, INTS
@@ -69,7 +78,7 @@ def _element_vectors(types: TileTypes) -> tuple[str, str, str]:
 def _product(
     f: FunctionWriter, types: TileTypes, total: Vector, lhs: Vector, rhs: Vector
 ) -> Vector:
-    """Return the sums ``total`` plus the products of the words ``lhs`` and ``rhs``."""
+    """Return the sums ``total`` plus the products of the words ``lhs`` and ``rhs``, lane by lane."""
     name, sums, elements = _element_vectors(types)
     lhs_has_sign = not types.is_float and not types.rhs.is_signed_integer
     operands = (rhs, lhs) if lhs_has_sign else (lhs, rhs)
@@ -78,10 +87,11 @@ def _product(
 
 
 def _add_sum_rows(module: Module, types: TileTypes, rows: int, columns: int) -> None:
-    """Add ``rows{rows}by{columns}``(lhs, rhs, depth, first, total), which sums some rows by 16 or 32 columns.
+    """Add ``rows{rows}by{columns}``(lhs, rhs, depth, first, total), for ``columns`` times 16 columns.
 
-    ``first`` has the corrections with which the sums of each column start, if any. With 0 rows the function computes
-    these corrections: the negative products of a row of 128.
+    ``depth`` is in words. ``first`` is the address of the corrections with which the sums of each column start, if lhs
+    is offset. With 0 rows the function computes these corrections: the negative products of rhs with a row of bytes
+    0x80.
     """
     f = internal_function(module, f"rows{rows}by{columns}", "ptr", "ptr", "i64", "ptr", "ptr")
     lhs, rhs, depth, first, total = f.parameters

@@ -26,7 +26,11 @@ from spmd.shape import ArrayShape, PrimitiveType
 def scratch_shapes(
     kernel: FactorizationKernel, operands: tuple[ArrayShape, ...], results: tuple[ArrayShape, ...]
 ) -> tuple[ArrayShape, ...]:
-    """Return the shapes of the column-major matrices, the infos, and the workspace of one call."""
+    """Return the shapes of the scratch arrays of ``kernel``.
+
+    They are the column-major matrices (for gesdd also the two sets of singular vectors), the pivots of getrf, the
+    infos, and the workspace of one call: elements, reals and integers.
+    """
     shape = operands[0]
     kind, (m, n) = shape.element_type, shape.dims[-2:]
     count, least = math.prod(shape.dims[:-2]), min(m, n)
@@ -50,6 +54,7 @@ def scratch_shapes(
 
 
 def _part(kind: PrimitiveType) -> PrimitiveType:
+    """Return the type of a real or imaginary part of ``kind``."""
     return {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}.get(
         kind, kind
     )
@@ -62,7 +67,7 @@ def _room_of(
     results: tuple[ArrayShape, ...],
     scratch: tuple[ArrayShape, ...],
 ) -> tuple[int, int, int]:
-    """Return the workspace sizes (elements, reals, integers) that the routine reports, as jaxlib does.
+    """Return the workspace sizes (elements, reals, integers) that the routine reports, which jaxlib uses as well.
 
     The size decides on the routine's blocks, and therefore on rounding and on the signs of vectors.
     """
@@ -90,6 +95,7 @@ def _room_of(
 
 @CPU_KERNELS.binds(FactorizationKernel)
 def bind_factorization(kernel: FactorizationKernel, arrays: KernelArrays) -> Action:
+    """Bind a transposing copy of the operand, the calls of the routine, and the copies of its results."""
     operand = arrays.operands[0]
     kind = PrimitiveType.from_numpy(operand.dtype)
     function = lapack_function(kernel.routine.name_for(kind), kind)
@@ -107,6 +113,7 @@ def _by_columns(scratch: NDArray, dims: Sequence[int]) -> NDArray:
 
 
 def _getrf(_: FactorizationKernel, arrays: KernelArrays, call: FortranCall) -> list[Action]:
+    """Add the arguments of getrf to ``call``; return the copies and conversions of results that follow."""
     columns, pivots, infos, *_room = arrays.scratch
     lu, *others = arrays.results
     m, n = lu.shape[-2:]
@@ -121,11 +128,13 @@ def _getrf(_: FactorizationKernel, arrays: KernelArrays, call: FortranCall) -> l
 
 
 def _geqrf(_: FactorizationKernel, arrays: KernelArrays, call: FortranCall) -> list[Action]:
+    """Add the arguments of geqrf to ``call``; return the copy of the result that follows."""
     qr, tau = arrays.results
     return _reflectors(qr, tau, qr.shape[-2:], arrays, call)
 
 
 def _orgqr(_: FactorizationKernel, arrays: KernelArrays, call: FortranCall) -> list[Action]:
+    """Add the arguments of orgqr to ``call``; return the copy of the result that follows."""
     (q,), (_qr, tau) = arrays.results, arrays.operands
     return _reflectors(q, tau, (*q.shape[-2:], tau.shape[-1]), arrays, call)
 
@@ -133,7 +142,10 @@ def _orgqr(_: FactorizationKernel, arrays: KernelArrays, call: FortranCall) -> l
 def _reflectors(
     result: NDArray, tau: NDArray, sizes: Sequence[int], arrays: KernelArrays, call: FortranCall
 ) -> list[Action]:
-    """Add the arguments of a routine with reflectors' factors ``tau`` to ``call``; return the copy to ``result``."""
+    """Add the arguments of a routine with reflectors' factors ``tau`` to ``call``.
+
+    Returns the copy of the matrices to ``result`` that follows.
+    """
     columns, infos, work, *_room = arrays.scratch
     call.sizes(*sizes)
     call.each(columns)
@@ -145,6 +157,7 @@ def _reflectors(
 
 
 def _syevd(kernel: FactorizationKernel, arrays: KernelArrays, call: FortranCall) -> list[Action]:
+    """Add the arguments of syevd to ``call``; return the copies and conversions of results that follow."""
     columns, infos, work, reals, integers = arrays.scratch
     vectors, values, info = arrays.results
     n = vectors.shape[-1]
@@ -164,7 +177,10 @@ def _syevd(kernel: FactorizationKernel, arrays: KernelArrays, call: FortranCall)
 
 
 def _gesdd(kernel: FactorizationKernel, arrays: KernelArrays, call: FortranCall) -> list[Action]:
-    """Add the arguments of gesdd to ``call``. The first result is the operand, where LAPACK leaves nothing useful."""
+    """Add the arguments of gesdd to ``call``; return the copies and conversions of results that follow.
+
+    The first result is the operand, because LAPACK leaves nothing useful in the matrices.
+    """
     columns, left, right, infos, work, reals, integers = arrays.scratch
     a, values, u, vh, info = arrays.results
     m, n = a.shape[-2:]

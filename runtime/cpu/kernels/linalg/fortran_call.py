@@ -24,6 +24,7 @@ class _Argument:
 
     @property
     def address(self) -> int:
+        """Return the address of the argument for the first matrix."""
         return int(self.array.ctypes.data) + self.offset
 
 
@@ -31,7 +32,8 @@ class _Argument:
 class FortranCall:
     """Arguments of a routine for ``count`` matrices, while they are collected.
 
-    ``asks`` tells that the call only queries the size of the workspace.
+    ``asks`` tells that the call only queries the size of the workspace. ``characters`` is the number of character
+    arguments so far.
     """
 
     function: BlasFunction
@@ -41,23 +43,26 @@ class FortranCall:
     arguments: list[_Argument] = field(default_factory=list)
 
     def flag(self, value: str) -> None:
+        """Append a character argument."""
         self.characters += 1
         self.arguments.append(_Argument(np.array(ord(value), np.uint8)))
 
     def sizes(self, *values: int) -> None:
+        """Append integer arguments, of the width of the library's integers."""
         dtype = np.int64 if self.function.index_bits == 64 else np.int32
         self.arguments += [_Argument(np.array(value, dtype)) for value in values]
 
     def each(self, array: NDArray, first: int = 0) -> None:
-        """Append ``array``, which has one part for each matrix, from its element ``first`` on."""
+        """Append ``array``, which has one part for each matrix. Each argument begins at element ``first`` of a part."""
         step = array.nbytes // self.count
         self.arguments.append(_Argument(array, step, first * array.itemsize))
 
     def work(self, array: NDArray) -> None:
+        """Append ``array``, which all calls use."""
         self.arguments.append(_Argument(array))
 
     def room(self, array: NDArray) -> None:
-        """Append the workspace ``array`` and its size."""
+        """Append the workspace ``array`` and its size, which is -1 if the call asks for the size."""
         self.work(array)
         self.sizes(-1 if self.asks else array.size)
 
@@ -69,6 +74,7 @@ class FortranCall:
         routine(*addresses, *[1] * self.characters)
 
     def action(self) -> NativeAction:
+        """Return an action that calls the routine for each matrix."""
         addresses = [argument.address for argument in self.arguments]
         record = np.array([self.function.address, *addresses], np.int64)
         at = record.ctypes.data

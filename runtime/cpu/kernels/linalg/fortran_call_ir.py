@@ -1,4 +1,4 @@
-"""Native code that calls a Fortran routine, all of whose arguments are addresses, from a record."""
+"""Native code that calls a Fortran routine, whose arguments are all addresses, with arguments from a record."""
 
 from __future__ import annotations
 

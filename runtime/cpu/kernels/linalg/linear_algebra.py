@@ -1,4 +1,4 @@
-"""Cholesky factorizations and triangular systems by LAPACK and BLAS, called from native code."""
+"""Cholesky factorizations and triangular systems, by LAPACK and BLAS called from native code, or by generated code."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ from spmd.shape import PrimitiveType
 
 @CPU_KERNELS.binds(CholeskyKernel)
 def bind_cholesky(kernel: CholeskyKernel, arrays: KernelArrays) -> Action:
+    """Bind a copy of the operand, unless the result has its memory, and the factorization in place."""
     (source,), (factors, *infos) = arrays.operands, arrays.results
     if factors.size == 0:
         return in_order(*(copying(np.zeros((), np.int32), info) for info in infos))
@@ -66,6 +67,7 @@ def bind_cholesky(kernel: CholeskyKernel, arrays: KernelArrays) -> Action:
 
 @CPU_KERNELS.binds(TriangularSolveKernel)
 def bind_triangular_solve(kernel: TriangularSolveKernel, arrays: KernelArrays) -> Action:
+    """Bind a copy of the right sides, unless the result has their memory, and the solution in place."""
     (triangles, sides), (solutions,) = arrays.operands, arrays.results
     if solutions.size == 0:
         return NOTHING
@@ -100,7 +102,7 @@ def is_small(kind: PrimitiveType, size: int) -> bool:
 def _small_solve(
     attrs: TriangularSolveAttrs, kind: PrimitiveType, triangles: NDArray, solutions: NDArray
 ) -> Action:
-    """Bind the solution of a small system.
+    """Bind the solution of systems of a few rows in place of ``solutions``, which hold the right sides.
 
     x op(a) = b is solved as op(a)^T x^T = b^T, where transposing exchanges strides.
     """

@@ -22,13 +22,14 @@ from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 CHOLESKY, SOLVE = "spmd_cholesky", "spmd_triangular_solve"
-#: CBLAS's enumerators.
+#: Enumerators of CBLAS.
 ROW_MAJOR = 101
 TRANSPOSES = {"NO_TRANSPOSE": 111, "TRANSPOSE": 112, "ADJOINT": 113}
 UPPER, LOWER = 121, 122
 NOT_UNIT, UNIT = 131, 132
 LEFT, RIGHT = 141, 142
 
+#: LAPACK's argument uplo of the transposed matrix, by whether the row-major factor is lower.
 _COLUMNS_OF = {True: ord("U"), False: ord("L")}
 
 
@@ -36,9 +37,9 @@ _COLUMNS_OF = {True: ord("U"), False: ord("L")}
 class CholeskyVariant:
     """Variant of the code.
 
-    ``clears`` tells that the other triangle becomes 0, or nan if there is no factor; otherwise it stays unchanged.
-    ``tells`` tells that the code writes whether each matrix failed. ``small`` code uses no library and gives the same
-    bits on every processor.
+    ``lower`` tells that the factor is the lower triangle. ``clears`` tells that the other triangle becomes 0, or nan if
+    there is no factor; otherwise it stays unchanged. ``tells`` tells that the code writes an info for each matrix: 1 if
+    it has no factor, else 0. ``small`` code uses no library and gives the same bits on every processor.
     """
 
     kind: PrimitiveType
@@ -60,7 +61,7 @@ class CholeskyRecord(Record):
 
 @cache
 def cholesky_code(variant: CholeskyVariant, potrf: BlasFunction) -> NativeLibrary:
-    """Return the library of ``CHOLESKY``, which takes a CholeskyRecord and factorizes in place.
+    """Return the library of ``CHOLESKY``, which takes the address of a CholeskyRecord and factorizes in place.
 
     If a matrix has no factor, the result is nan.
     """
@@ -116,7 +117,10 @@ class _Cholesky:
         return f.end()
 
     def factorize(self, matrix: Pointer, size: Int, row_bytes: Int) -> Bool:
-        """Factorize in place. Returns whether the factorization stopped before the end."""
+        """Write the factorization of ``matrix`` in place. Returns whether it stopped before the end.
+
+        Small code does not stop: it makes nan of negative pivots.
+        """
         f = self.f
         self.info_pointer.store(f.constant(0, self.index))
         if self.variant.small:
@@ -130,17 +134,18 @@ class _Cholesky:
         return info.differs(0)
 
     def own_part(self, i: Int, size: Int) -> tuple[Int, Int]:
-        """Return the begin of the triangle in row ``i``, and the number of its elements in the row."""
+        """Return the first column of the factor's triangle in row ``i``, and the number of its columns there."""
         return (self.f.constant(0), i + 1) if self.variant.lower else (i, size - i)
 
     def other_part(self, i: Int, size: Int) -> tuple[Int, Int]:
+        """Return the first column of the other triangle in row ``i``, and the number of its columns there."""
         if not self.variant.lower:
             return self.f.constant(0), i
         first = i + 1
         return first, size - first
 
     def not_positive(self, matrix: Pointer, matrix_bytes: Int) -> Bool:
-        """Return whether the last pivot is not positive.
+        """Return whether the last pivot is not positive, or nan.
 
         A nan pivot makes all later pivots nan, and LAPACK may not stop at it.
         """
@@ -161,7 +166,7 @@ class _Cholesky:
 
 @dataclass(frozen=True, slots=True)
 class SolveVariant:
-    """Arguments of CBLAS's trsm other than sizes and addresses."""
+    """Arguments of CBLAS's trsm other than sizes and addresses, which are enumerators of CBLAS."""
 
     kind: PrimitiveType
     side: int
@@ -184,7 +189,10 @@ class SolveRecord(Record):
 
 @cache
 def solve_code(variant: SolveVariant, trsm: BlasFunction) -> NativeLibrary:
-    """Return the library of ``SOLVE``, which takes a SolveRecord and overwrites right sides with solutions."""
+    """Return the library of ``SOLVE``, which takes the address of a SolveRecord.
+
+    It overwrites right sides with solutions.
+    """
     symbols = {"trsm": trsm.address}
     ir = solve_ir(variant, trsm.index_bits)
     return host_jit().compile(ir, (SOLVE,), symbols)

@@ -35,7 +35,7 @@ BLOCK = 4
 class SmallSolveVariant:
     """Variant of the code. ``lower`` tells that the matrix as it is read, transposed or not, is a lower triangle.
 
-    ``unit`` tells that its diagonal is 1, and ``packed`` that right sides are contiguous.
+    ``unit`` tells that its diagonal is 1, and ``packed`` that the elements of a row of right sides are contiguous.
     """
 
     kind: PrimitiveType
@@ -55,7 +55,10 @@ class MatrixStrides(Record):
 
 @record
 class SmallSolveRecord(Record):
-    """``count`` systems of ``size`` equations with ``columns`` right sides, which the solutions overwrite."""
+    """Record of ``count`` systems of ``size`` equations with ``columns`` right sides, which the solutions overwrite.
+
+    ``matrix_strides`` are those of the triangles, and ``side_strides`` those of the right sides.
+    """
 
     matrices: Address
     sides: Address
@@ -111,7 +114,7 @@ class _Solve:
         return f.end()
 
     def block(self, start: Int, rows: Int) -> None:
-        """Subtract the products of the solved rows, and then solve the block row by row."""
+        """Write the subtraction of products with the solved rows, and then the solution of the block row by row."""
         f = self.f
         stop = start + rows
         if self.variant.lower:
@@ -133,7 +136,10 @@ class _Solve:
             self.row(start, r if self.variant.lower else (rows - 1) - r, rows, r)
 
     def row(self, start: Int, step: Int, rows: Int, done: Int) -> None:
-        """Solve row ``step`` of the block: divide by its pivot, and eliminate it from the remaining rows."""
+        """Write the solution of row ``step`` of the block, after ``done`` of its ``rows`` rows.
+
+        The row is divided by its pivot, and eliminated from the remaining rows of the block.
+        """
         f, t = self.f, self.t
         row = start + step
         if not self.variant.unit:
@@ -156,9 +162,11 @@ class _Solve:
                 pointer.store(pointer.load(t) - a * x)
 
     def coefficient(self, row: Int, column: Int) -> Pointer:
+        """Return the address of an element of the triangle."""
         return self.a.at(row * self.a_row + column * self.a_column)
 
     def unknown(self, row: Int, column: Int) -> Pointer:
+        """Return the address of an element of the right sides, which the solution replaces."""
         line = self.x.at(row * self.x_row)
         if self.variant.packed:
             return line.element(self.t, column)

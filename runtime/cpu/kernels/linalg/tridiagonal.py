@@ -16,6 +16,7 @@ from spmd.shape import PrimitiveType
 
 @CPU_KERNELS.binds(TridiagonalSolveKernel)
 def bind_tridiagonal_solve(_: TridiagonalSolveKernel, arrays: KernelArrays) -> Action:
+    """Bind copies of the operands, which gtsv overwrites, its calls, and the copies of its results."""
     (*_diagonals, sides), (*overwritten, solutions, info) = arrays.operands, arrays.results
     columns, infos = arrays.scratch
     function = lapack_function("gtsv", PrimitiveType.from_numpy(sides.dtype))

@@ -46,8 +46,9 @@ from spmd.literal import NDArray
 
 FUNCTION = "spmd_loop"
 
-#: Most elements along an innermost dimension that are computed side by side (unrolling.py; Zen 5: 9 instead of 4 takes
-#: 0.95 of a step of MJX, 1.3 of the time of a column times [1000000,8]).
+#: Largest size of an innermost dimension that is unrolled (unrolling.py), and largest innermost stride, in elements,
+#: that is a constant of the code (Zen 5: with 9 instead of 4 a step of MJX takes 0.95 of the time, and a column times
+#: [1000000,8] 1.3 times as long).
 MOST_SIDE_BY_SIDE = 4
 
 #: Element widths in bytes that are transposed in registers.
@@ -55,7 +56,7 @@ TRANSPOSED_WIDTHS = frozenset({1, 2, 4, 8})
 
 
 class InnerStride(Enum):
-    """Stride of an array along the innermost dimension."""
+    """Kind of a stride along the innermost dimension: that of adjacent elements (PACKED), 0 (REPEATED) or another."""
 
     PACKED = "packed"
     REPEATED = "repeated"
@@ -71,14 +72,15 @@ class InnerStride(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LoopVariant:
-    """Variant of a loop's code, of ``rank`` (>= 1) dimensions.
+    """Variant of a loop's code. The loop has ``rank`` (>= 1) dimensions.
 
-    ``leaves`` and ``results`` are the kinds of the arrays' innermost strides. ``counted`` leaves are iota numbers
-    (s64). ``apart`` gives the strides in bytes of strided leaves and results, in this order, which are a few elements,
-    or 0 for larger ones; it is empty if all are 0. ``crossed`` marks the leaves and results that are contiguous along
-    the dimension before the innermost one and are transposed tile by tile; it is empty if there are none. ``ranges``
-    lists the dimensions with a limited range (None: the range decides on all of the loop), each with the number of the
-    start that limits it.
+    ``leaves`` and ``results`` are the kinds of the arrays' innermost strides. ``counted`` marks the leaves that are
+    iota numbers (s64). ``apart`` gives, for each leaf and then each result, an innermost stride that is a constant of
+    the code, in bytes: that of a STRIDED array if it is positive and at most MOST_SIDE_BY_SIDE elements, else 0.
+    ``crossed`` marks the leaves and results that are contiguous along the dimension before the innermost one and are
+    transposed tile by tile. ``apart`` and ``crossed`` are empty if they mark none. ``ranges`` lists pairs: a dimension
+    with a limited range (None: the range decides whether the loop runs at all), and the number of the run-time start
+    that limits it.
     """
 
     program: ScalarProgram
@@ -94,7 +96,7 @@ class LoopVariant:
 
 @record
 class RangeRecord(Record):
-    """Range of a dimension from ``first`` to ``end``, both less a start, which is clamped to ``limit``."""
+    """Range of indices i with ``first`` <= i + s < ``end``, where s is a run-time start clamped to [0, ``limit``]."""
 
     limit: Word
     first: Word
@@ -103,21 +105,21 @@ class RangeRecord(Record):
 
 @record
 class LoopRecord(NestRecord):
-    """Record of a loop nest with limited ranges."""
+    """Record of a loop nest. ``ranges`` has one item for each of the variant's ``ranges``, in the same order."""
 
     ranges: Sequence[RangeRecord]
 
 
 @cache
 def loop_code(variant: LoopVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of a LoopRecord."""
+    """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a LoopRecord."""
     turning = {transpose_name(width): transpose_code(width) for width in transposed_widths(variant)}
     ir = DeferredIr("runtime.cpu.kernels.loop.loop_ir", "loop_ir", (variant,))
     return host_jit().compile(ir, (FUNCTION,), turning)
 
 
 def transposed_widths(variant: LoopVariant) -> list[int]:
-    """Return the element widths of the crossed arrays in bytes."""
+    """Return the distinct element widths of the crossed arrays in bytes, in ascending order."""
     program = variant.program
     kinds = (*program.parameters, *(program.kind_of(result) for result in program.results))
     crossed = zip(kinds, variant.crossed, strict=False)
@@ -126,6 +128,7 @@ def transposed_widths(variant: LoopVariant) -> list[int]:
 
 @CPU_KERNELS.binds(LoopKernel)
 def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
+    """Bind the loop as one native call. A short innermost dimension is unrolled first (see unrolling.py)."""
     if any(1 < size <= MOST_SIDE_BY_SIDE for size in kernel.dims):
         from runtime.cpu.kernels.loop.unrolling import unrolled  # most programs have no such loops
 
@@ -143,11 +146,13 @@ def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
 
 @CPU_KERNELS.binds(PiecesKernel)
 def bind_pieces(kernel: PiecesKernel, arrays: KernelArrays) -> Action:
+    """Bind the loops, which run one after the other."""
     return in_order(*(bind_loop_kernel(piece, arrays) for piece in kernel.pieces))
 
 
 @CPU_KERNELS.binds(UpdateKernel)
 def bind_update(kernel: UpdateKernel, arrays: KernelArrays) -> Action:
+    """Bind the copies of the updated operands, unless a result has the operand's memory, and then the loops."""
     copies = [
         copying(arrays.operands[number].reshape(arrays.results[n].shape), arrays.results[n])
         for n, number in kernel.updates
@@ -158,9 +163,10 @@ def bind_update(kernel: UpdateKernel, arrays: KernelArrays) -> Action:
 
 @dataclass(frozen=True, slots=True)
 class ArrayAccess:
-    """Access to an array: the address of the first element, the strides and the element size in bytes.
+    """Access to an array: the address of the first element, and the strides and the element size in bytes.
 
-    If it ``counts``, the elements are iota numbers from ``start`` on, with element size 1, and not an array.
+    If it ``counts``, its elements are iota numbers from ``start`` on instead of memory, and the element size is 1.
+    ``shifts`` are the run-time offsets of the first element.
     """
 
     start: int
@@ -171,7 +177,7 @@ class ArrayAccess:
 
 
 def access_of(view: StridedView, array: NDArray, shifts: tuple[Shift, ...] = ()) -> ArrayAccess:
-    """Return the access to ``view``, which begins at the first element of ``array``."""
+    """Return the access to the elements of ``view``, whose offset is relative to the first element of ``array``."""
     first, item = array.ctypes.data + view.offset, view.element_type.byte_size
     return ArrayAccess(first, view.strides, item, shifts=shifts)
 
@@ -184,28 +190,28 @@ def leaf_access(leaf: LoopLeaf, operands: Sequence[NDArray]) -> ArrayAccess:
 
 
 def track(view: StridedView, *, counts: bool = False) -> ArrayAccess:
-    """Return the access of a view over all indices without its address. Iota numbers have no memory."""
+    """Return the access to ``view`` at address 0, to compare layouts. If it ``counts``, it is of iota numbers."""
     return ArrayAccess(0, view.strides, 1 if counts else view.element_type.byte_size, counts)
 
 
 def track_of(leaf: LoopLeaf) -> ArrayAccess:
-    """Return the access of ``leaf`` without its address."""
+    """Return the access of ``leaf`` at address 0, to compare layouts."""
     return track(leaf.view, counts=isinstance(leaf, Numbers))
 
 
-#: Stages that compute starts, each with the accesses of its parameters.
+#: Stages that compute run-time starts: each is a program and the accesses of its parameters.
 Starting: TypeAlias = Sequence[tuple[ScalarProgram, Sequence[ArrayAccess]]]
 
 
 def starting_accesses(stages: Sequence[StartsStage], operands: Sequence[NDArray]) -> Starting:
-    """Return the programs of ``stages`` with the accesses of their parameters to ``operands``."""
+    """Return the programs of ``stages``, each with the accesses of its parameters to ``operands``."""
     return [
         (stage.program, [leaf_access(leaf, operands) for leaf in stage.leaves]) for stage in stages
     ]
 
 
 def starts_variant(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsVariant:
-    """Return the variant of the code that computes ``starts`` and shifts ``accesses`` by them."""
+    """Return the variant of the code that computes the run-time ``starts`` and offsets ``accesses`` by them."""
     if not starts:
         return StartsVariant((), ((),) * len(accesses))
     stages = []
@@ -218,11 +224,12 @@ def starts_variant(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsV
 
 
 def _numbers(accesses: Sequence[ArrayAccess]) -> tuple[tuple[int, ...], ...]:
+    """Return for each access the numbers of the starts that offset it."""
     return tuple(tuple(shift.start for shift in access.shifts) for access in accesses)
 
 
 def starts_record(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsRecord:
-    """Return the record for the code of ``starts_variant``."""
+    """Return the record that the code of ``starts_variant(starts, accesses)`` reads."""
     stages = []
     for program, own in starts:
         _, constants = without_constants(program)
@@ -231,7 +238,7 @@ def starts_record(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsRe
 
 
 def _shifts(accesses: Sequence[ArrayAccess]) -> Sequence[Any]:
-    """Return the fields of ShiftRecords as tuples of numbers."""
+    """Return the fields of a ShiftRecord for each shift of ``accesses``, as tuples of numbers."""
     return [(shift.limit, shift.stride) for access in accesses for shift in access.shifts]
 
 
@@ -243,9 +250,11 @@ def bind_loop(
     starts: Starting = (),
     ranges: Sequence[Range] = (),
 ) -> Action:
-    """Bind ``program`` over ``dims``. ``accesses`` are those of its parameters, then of its results, in ``arrays``.
+    """Bind a loop that runs ``program`` at each index of ``dims``.
 
-    ``starts`` computes the starts that shift accesses, and ``ranges`` limit the indices of the loop.
+    ``accesses`` are those of the program's parameters and then of its results, all over ``dims``. The action keeps
+    ``arrays``, which they access, alive. ``starts`` computes the run-time starts that offset accesses and limit the
+    ``ranges`` of the loop's indices.
     """
     if 0 in dims:
         return NOTHING
@@ -261,7 +270,7 @@ def bind_loop(
 
 @dataclass(frozen=True, slots=True)
 class _Track:
-    """Access without its address."""
+    """ArrayAccess without its address and its shifts, as the key of a cached plan."""
 
     strides: tuple[int, ...]
     item: int
@@ -270,7 +279,10 @@ class _Track:
 
 @dataclass(frozen=True, slots=True)
 class _LoopNest:
-    """Loop nest without addresses, which is the same for all devices and for all layers of a model."""
+    """Loop nest without addresses, which is the same for all devices and for all layers of a model.
+
+    ``sizes`` are those of the merged dimensions, outermost first. ``strides`` has a list for each array, in bytes.
+    """
 
     code: NativeLibrary
     sizes: Sequence[int]
@@ -329,7 +341,11 @@ def _plan(
 def crossed_accesses(
     sizes: Sequence[int], strides: Sequence[Sequence[int]], accesses: Sequence[ArrayAccess | _Track]
 ) -> list[bool]:
-    """Return for each array whether it is transposed tile by tile: contiguous along the second innermost dimension."""
+    """Return for each array whether it is transposed tile by tile in the loop of merged dimensions ``sizes``.
+
+    These arrays are contiguous along the second innermost dimension and strided along the innermost one, and both
+    dimensions have at least LEAST_TILED indices. ``strides`` has a list for each of ``accesses``, in bytes.
+    """
     if len(sizes) < 2 or min(sizes[-2:]) < LEAST_TILED:
         return [False] * len(accesses)
     return [
@@ -352,10 +368,12 @@ def _step(stride: int, access: _Track, sizes: Sequence[int]) -> InnerStride:
 
 @CPU_KERNELS.binds(NativeElementwiseKernel)
 def bind_native_elementwise(kernel: NativeElementwiseKernel, arrays: KernelArrays) -> Action:
+    """Bind the elementwise operation as a loop over the sizes of the result."""
     (result,) = arrays.results
     every = (*arrays.operands, result)
     return bind_loop(one_operation(kernel.signature), result.shape, [*map(_access, every)], every)
 
 
 def _access(array: NDArray) -> ArrayAccess:
+    """Return the access to all elements of ``array``."""
     return ArrayAccess(array.ctypes.data, array.strides, array.itemsize)

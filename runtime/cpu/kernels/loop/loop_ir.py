@@ -28,12 +28,13 @@ from runtime.codegen.record import Record
 from runtime.cpu.kernels.copy.copy import transpose_name
 from runtime.cpu.kernels.loop.loop import FUNCTION, InnerStride, LoopVariant, transposed_widths
 
-#: Rows and columns of a tile: full cache lines either way (Zen 5, x + x^T of f32: 32 take 1.0 to 1.6 as long, 128 0.8
-#: to 1.1).
+#: Rows and columns of a tile, which has full cache lines along both (Zen 5, x + x^T of f32: 32 take 1.0 to 1.6 times as
+#: long, 128 take 0.8 to 1.1 times).
 TILE = 64
-#: Row stride of a tile's buffer in elements; with a power of two a column would map to few sets of the cache
-#: (Zen 5: 0.94 to 1.02 of the time with that).
+#: Row stride of a tile's buffer in elements. With a power of two a column would map to few sets of the cache (Zen 5:
+#: a power of two takes 0.94 to 1.02 of the time).
 PITCH = TILE + 16
+#: Size of a cache line in bytes.
 LINE_BYTES = 64
 
 
@@ -46,7 +47,7 @@ def loop_ir(variant: LoopVariant) -> str:
 
 
 class _Loop:
-    """Writer of the function: a loop for each dimension, with a cursor for each array."""
+    """Writer of the function: a loop for each dimension, with a cursor for each array, leaves first."""
 
     def __init__(self, variant: LoopVariant, module: Module) -> None:
         self.variant = variant
@@ -94,7 +95,10 @@ class _Loop:
     def spans(
         self, starts: Sequence[Int], sizes: Sequence[Int]
     ) -> dict[int | None, tuple[Int, Int]]:
-        """Return first and last index of each dimension with ranges, which the next words of the record give."""
+        """Return for each dimension with ranges the first index and the (exclusive) end of the ranges' intersection.
+
+        The next words of the record must be the RangeRecords. The span of the key None is [0, 1) or empty.
+        """
         next_word = self.f.next_word
         spans: dict[int | None, tuple[Int, Int]] = {}
         for d, number in self.variant.ranges:
@@ -110,6 +114,7 @@ class _Loop:
     def nest(
         self, d: int, sizes: list[Int], start: dict[int, Position], strides: dict[int, list[Int]]
     ) -> None:
+        """Write the loops over the dimensions from ``d`` on."""
         if d == self.variant.rank - 1:
             self.row(sizes[d], start, {i: own[d] for i, own in strides.items()})
             return
@@ -123,7 +128,7 @@ class _Loop:
     def tiles(
         self, d: int, sizes: list[Int], start: dict[int, Position], strides: dict[int, list[Int]]
     ) -> None:
-        """Write the loops over tiles of the last two dimensions, ``d`` and the innermost."""
+        """Write the loops over the tiles of the last two dimensions, ``d`` and the innermost one."""
         inner = {i: own[d + 1] for i, own in strides.items()}
         across = {i: own[d] for i, own in strides.items()}
         rows_of = {i: Cursor(at, across[i]) for i, at in start.items()}
@@ -140,7 +145,10 @@ class _Loop:
         across: dict[int, Int],
         inner: dict[int, Int],
     ) -> None:
-        """Write a tile. Crossed leaves are first transposed into buffers, crossed results finally out of buffers."""
+        """Write the code of a tile of ``rows`` by ``columns`` indices, whose first one has the positions ``here``.
+
+        Crossed leaves are transposed into buffers before the loops, and crossed results out of buffers after them.
+        """
         crossed = [i for i in self.arrays if self.variant.crossed[i]]
         for i in crossed:
             if i < self.inputs:
@@ -160,10 +168,10 @@ class _Loop:
     def transpose(
         self, i: int, rows: Int, columns: Int, here: Position, stride: Int, *, into_buffer: bool
     ) -> None:
-        """Transpose between array ``i``, contiguous along columns, and its buffer, contiguous along rows."""
+        """Transpose a tile between array ``i``, whose columns are contiguous, and its buffer, whose rows are."""
         f, size, buffer = self.f, self.sizes[i], self.buffers[i]
         assert isinstance(here, Pointer)
-        if into_buffer:
+        if into_buffer:  # the next tile is prefetched while this one is computed
             with f.cursor_loop(columns, {0: Cursor(here.at(stride * TILE), stride)}) as (_, at):
                 for line in range(0, TILE * size, LINE_BYTES):
                     prefetch(at[0].at(line), 2)
@@ -174,7 +182,7 @@ class _Loop:
             f.call("void", transpose_name(size), *own, *array, rows, columns)
 
     def row(self, size: Int, start: dict[int, Position], stride: dict[int, Int]) -> None:
-        """Write the innermost loop. Elements that do not change along it are read before."""
+        """Write the innermost loop. Elements that do not change along it are loaded before it."""
         repeated = [i for i in range(self.inputs) if self.steps[i] is InnerStride.REPEATED]
         elements = {i: self.read(i, start[i]) for i in repeated}
         with self.f.vector_loop(size) as k:
@@ -196,7 +204,7 @@ class _Loop:
                 pointer.store(result)
 
     def position(self, i: int, row: Position, stride: IntLike, k: Int) -> Position:
-        """Return the position of element ``k`` of a row."""
+        """Return the position of element ``k`` of a row, which is an address or an iota number."""
         step = self.steps[i]
         if self.variant.apart and self.variant.apart[i]:
             stride = self.variant.apart[i]

@@ -1,4 +1,4 @@
-"""Loops over scalar state, bound to memory: one native call for many trips."""
+"""While loops whose values are all scalars, bound to memory: one native call runs many trips."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ScalarLoopRecord(Record):
 
 @cache
 def scalar_loop_code(loop: ScalarLoop) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of a ScalarLoopRecord."""
+    """Return the library of ``FUNCTION`` for ``loop``, which takes the address of a ScalarLoopRecord."""
     ir = DeferredIr("runtime.cpu.kernels.loop.scalar_loop_ir", "scalar_loop_ir", (loop,))
     return host_jit().compile(ir, (FUNCTION,))
 
@@ -40,15 +40,19 @@ def scalar_loop(
     predicate: ArrayView,
     array: Callable[[ArrayView], NDArray],
 ) -> NativeAction | None:
-    """Return the loop on the memory that ``array`` returns, or None if a thunk computes more than single elements."""
+    """Return the native call of a while loop, or None if a thunk computes more than single elements.
+
+    ``condition`` and ``body`` are the thunks of the loop's computations, and ``predicate`` is the view that the
+    condition writes. ``array`` returns the memory of a view. See ``bind_scalar_loop`` for the number of trips.
+    """
     plan = plan_scalar_loop(condition, body, predicate)
     return None if plan is None else bind_scalar_loop(plan, array)
 
 
 def bind_scalar_loop(plan: ScalarLoopPlan, array: Callable[[ArrayView], NDArray]) -> NativeAction:
-    """Return a call that runs at most TRIPS trips and begins with the condition.
+    """Return a call that runs at most TRIPS trips. It begins and ends with the condition.
 
-    If the predicate is true afterwards, the call must be repeated.
+    If the predicate is true afterwards, the call must be repeated. ``array`` returns the memory of a view.
     """
     arrays = tuple(map(array, plan.elements))
     record = ScalarLoopRecord([one.ctypes.data for one in arrays]).to_array()

@@ -14,9 +14,10 @@ from runtime.program.records.scalar_loop import ScalarLoop, Statement
 
 
 def scalar_loop_ir(loop: ScalarLoop) -> str:
-    """Return the loop, which loads elements once and stores those that it has written when it returns.
+    """Return the IR of ``scalar_loop_code``.
 
-    Elements may share bytes, so the stores are in the order of the program's last writes.
+    The function loads each element once, and stores the elements that the loop writes before it returns. Elements may
+    share bytes, so the stores are in the order of the last writes.
     """
     types = [stored_type(kind) for kind in loop.kinds]
     module = Module()
@@ -42,6 +43,7 @@ def scalar_loop_ir(loop: ScalarLoop) -> str:
 
 
 def _by_last_write(statements: Sequence[Statement]) -> list[int]:
+    """Return the numbers of the elements that ``statements`` write, sorted by the last statement that writes each."""
     last = {number: k for k, statement in enumerate(statements) for number in statement.writes}
     return sorted(last, key=lambda number: (last[number], number))
 
@@ -49,7 +51,7 @@ def _by_last_write(statements: Sequence[Statement]) -> list[int]:
 def _write(
     f: FunctionWriter, statements: Sequence[Statement], first: int, values: list[Any]
 ) -> None:
-    """Write the statements, and set ``values`` to the elements' new values."""
+    """Write the calls of ``statements``, which are numbered from ``first`` on, and set ``values`` to their results."""
     for k, statement in enumerate(statements, first):
         arguments = [values[p] for p in statement.reads]
         struct, count = struct_type(statement.program), len(statement.writes)

@@ -1,7 +1,8 @@
-"""Unrolling of loops whose innermost dimension has few elements, into a loop over the dimension before.
+"""Unrolling of loops whose innermost dimension has few elements, into the loop over the dimension before it.
 
-A loop over [16,2] would begin sixteen times, each time for a vector that is mostly empty. Values that are equal for all
-of the few elements, such as those that are broadcast along the innermost dimension, are read and computed once.
+The innermost loop over [16,2] would begin sixteen times, each time for a vector that is mostly empty. Values that are
+equal for all of the few elements, such as those that are broadcast along the innermost dimension, are read and computed
+once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from runtime.program.scalar_program import ScalarOp, ScalarProgram, ScalarStep
 from runtime.program.strides import StridedView, in_streaming_order, merged_dims
 from spmd.shape import PrimitiveType
 
-#: Largest number of elements that an unrolled loop reads, and of steps of its program.
+#: Largest number of elements that an iteration of an unrolled loop reads, and of steps of its program.
 _MOST_LEAVES, _MOST_STEPS = 48, 256
 #: Largest number of cached kernels. A program has a few hundred.
 _MOST_KERNELS = 4096
@@ -24,7 +25,7 @@ _MOST_KERNELS = 4096
 
 @lru_cache(_MOST_KERNELS)
 def unrolled(kernel: LoopKernel) -> LoopKernel:
-    """Return the loop with its short last dimensions unrolled, or ``kernel`` itself if there are none."""
+    """Return the loop with its short last dimensions unrolled as far as the limits of leaves and steps allow."""
     while last := _short_last(kernel):
         smaller = kernel
         for d in last:
@@ -36,7 +37,7 @@ def unrolled(kernel: LoopKernel) -> LoopKernel:
 
 
 def _short_last(kernel: LoopKernel) -> list[int]:
-    """Return the dimensions of the innermost loop if it should be unrolled, or an empty list."""
+    """Return the dimensions that make up the innermost loop if it should be unrolled, else an empty list."""
     if kernel.ranges or 0 in kernel.dims:
         return []
     tracks = [*map(track_of, kernel.leaves), *map(track, kernel.results)]
@@ -52,7 +53,7 @@ def _short_last(kernel: LoopKernel) -> list[int]:
 
 
 def _without(kernel: LoopKernel, d: int) -> LoopKernel:
-    """Return the loop that computes all elements along dimension ``d`` in one iteration."""
+    """Return the loop that computes all elements along dimension ``d`` in one iteration, so that ``d`` has size 1."""
     program = kernel.program
     leaves: dict[tuple[LoopLeaf, PrimitiveType], int] = {}
     registers = []
@@ -82,9 +83,9 @@ def _without(kernel: LoopKernel, d: int) -> LoopKernel:
 
 
 def _at(view: StridedView, d: int, k: int) -> StridedView:
-    """Return the elements at index ``k`` of dimension ``d``.
+    """Return the view of the elements at index ``k`` of dimension ``d``, which keeps size 1.
 
-    Equal elements have equal views, without unused strides.
+    Strides along dimensions of size 1 become 0, so that equal elements have equal views and are read once.
     """
     return StridedView(
         view.element_type,

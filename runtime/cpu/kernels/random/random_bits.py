@@ -11,6 +11,7 @@ from runtime.program.records.random_bits import Algorithm, RandomBitsKernel, spl
 
 @CPU_KERNELS.binds(RandomBitsKernel)
 def bind_random_bits(kernel: RandomBitsKernel, arrays: KernelArrays) -> Action:
+    """Bind the generation as one native call, which finally stores the new state if there is a result for it."""
     (state,), bits = arrays.operands, arrays.results[-1]
     new_state = arrays.results[0] if len(arrays.results) > 1 else None
     numbers = bits.size * (2 if kernel.kind.bits == 64 else 1)

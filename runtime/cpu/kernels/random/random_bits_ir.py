@@ -27,7 +27,8 @@ FUNCTION = "spmd_random_bits"
 class RandomBitsRecord(Record):
     """Record of one generation. ``state_step`` is the stride of the state in bytes; the other arrays are dense.
 
-    ``counters`` is the number of counters used, and ``nest`` lists the sizes of the loops (see ``_RandomBits``).
+    ``new_state`` is 0 if it is not stored. ``counters`` is the number of counters used, and ``nest`` lists the sizes of
+    the loops (see ``_RandomBits``).
     """
 
     state: Address
@@ -40,7 +41,7 @@ class RandomBitsRecord(Record):
 
 @cache
 def random_bits_code(variant: RandomBitsVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of a RandomBitsRecord."""
+    """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a RandomBitsRecord."""
     return host_jit().compile(random_bits_ir(variant), (FUNCTION,))
 
 
@@ -92,17 +93,18 @@ class _RandomBits:
         return self.f.end()
 
     def carried(self, counter: Int) -> Int:
-        """Return the high word of the counter whose low word is ``counter``, which follows the first counter."""
+        """Return the high word of the counter whose low word is ``counter``, at most 2^64 - 1 after the first one."""
         return self.high + counter.ult(self.low).resized("i64")
 
     def block(self, number: Int) -> list[Value]:
-        """Return the elements of counter ``number``, relative to the first one."""
+        """Return the elements of the counter that comes ``number`` after the first one."""
         counter = self.low + number
         struct = f"{{ {', '.join([self.stored] * self.each)} }}"
         arguments = (self.key, counter, self.carried(counter))
         return self.f.results(struct, self.each, "block", *arguments)
 
     def neighbours(self, bits: Pointer, blocks: Int, left: Int) -> None:
+        """Write the elements of ``blocks`` full blocks, and ``left`` elements of a last one."""
         f, block = self.f, f"[{self.each} x {self.stored}]"
         with f.unless_zero(blocks), f.vector_loop(blocks) as k:
             for n, element in enumerate(self.block(k)):
@@ -136,6 +138,7 @@ class _RandomBits:
                 self.line(row[0] + before, last, inner, both=False)
 
     def line(self, counter: Int, first: Pointer, inner: Int, *, both: bool) -> None:
+        """Write the elements of ``inner`` counters to the line at ``first``, and, if ``both``, to the line after it."""
         second = first.element(self.stored, inner)
         with self.f.vector_loop(inner) as k:
             elements = self.block(counter + k)

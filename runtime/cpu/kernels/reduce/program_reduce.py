@@ -1,4 +1,4 @@
-"""Reductions by a scalar program, of several arrays (argmax) or of one by an unusual reducer, in native code."""
+"""Reductions by a scalar program in native code: of several arrays (argmax), or of one by an unusual reducer."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ from runtime.program.strides import merged_dims
 
 @CPU_KERNELS.binds(ProgramReduceKernel)
 def bind_program_reduce(kernel: ProgramReduceKernel, arrays: KernelArrays) -> Action:
+    """Bind the reduction as one native call.
+
+    Retained and reduced dimensions are merged as far as strides allow. Blocks of totals are vectorized along the
+    retained dimension in which most arrays are contiguous.
+    """
     count = len(arrays.results)
     operands, inits = arrays.operands[:count], arrays.operands[count:]
     dims, every = operands[0].shape, (*operands, *arrays.results)
@@ -30,7 +35,7 @@ def bind_program_reduce(kernel: ProgramReduceKernel, arrays: KernelArrays) -> Ac
     sizes, retained_strides = merged_dims([dims[d] for d in retained], strides)
     if not sizes:
         sizes, retained_strides = [1], [[0] for _ in every]
-    # Totals are independent, so any dimension may be the last: the best one is contiguous in most arrays.
+    # Totals are independent, so any retained dimension may be the last: the best one is contiguous in most arrays.
     items = [x.itemsize for x in every]
     neighbours = [
         sum(own[d] == item for own, item in zip(retained_strides, items, strict=True))

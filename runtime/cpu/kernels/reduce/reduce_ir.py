@@ -1,7 +1,7 @@
 """Native code of a reduction of one or more arrays by a scalar program, such as argmax.
 
-Each total accumulates its elements one by one, in row-major order of the reduced dimensions, so that any program is
-allowed. The totals of a block of rows are vectorized.
+A row is what is reduced to one total of each array. Each total accumulates its elements one by one, in row-major order
+of the reduced dimensions, so that any program is allowed. The totals of a block of rows are vectorized.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ FUNCTION = "spmd_reduce"
 class ReduceVariant:
     """Variant of the code. The parameters of ``program`` are first the totals, then the elements.
 
-    ``retained`` and ``reduced`` are numbers of dimensions. ``rows`` is the size of a block along the last retained
-    dimension. ``packed`` tells for each operand, then for each result, whether it is contiguous along that dimension.
+    ``retained`` and ``reduced`` are numbers of dimensions. ``rows`` is the number of rows in a block along the last
+    retained dimension. ``packed`` tells for each operand, then for each result, whether it is contiguous along that
+    dimension.
     """
 
     program: ScalarProgram
@@ -58,9 +59,9 @@ class TotalsArray(Record):
 
 @record
 class ReduceRecord(Record):
-    """Sizes of the dimensions, slowest first, and the arrays. No retained size is 0.
+    """Record of a reduction: the sizes of the dimensions, slowest first, and the arrays.
 
-    ``inits`` are the addresses of the initial values.
+    No retained size is 0. ``inits`` are the addresses of the initial values.
     """
 
     retained: Sequence[Word]
@@ -72,7 +73,7 @@ class ReduceRecord(Record):
 
 @cache
 def reduce_code(variant: ReduceVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of a ReduceRecord."""
+    """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a ReduceRecord."""
     return host_jit().compile(reduce_ir(variant), (FUNCTION,))
 
 
@@ -88,7 +89,7 @@ _Strides: TypeAlias = dict[int, Int]
 
 
 class ReduceWriter:
-    """Writer of the function. ``here`` always maps the arrays' numbers, operands first, to cursors."""
+    """Writer of the function. ``here`` maps the numbers of arrays, operands first and then results, to cursors."""
 
     def __init__(self, variant: ReduceVariant, module: Module) -> None:
         self.variant = variant
@@ -142,7 +143,7 @@ class ReduceWriter:
             self.block(inner, strides, 1 if rows == 1 else short.select(left, rows))
 
     def block(self, here: _Here, strides: _Strides, count: IntLike) -> None:
-        """Write a block of ``count`` rows."""
+        """Write the code that computes ``count`` rows and stores their totals."""
         self.totals_of(here, strides, count)
         with self.f.vector_loop(count) as k:
             for i in range(self.count):
@@ -150,7 +151,7 @@ class ReduceWriter:
                 address.store(self.total(i, k).load(self.types[i]))
 
     def totals_of(self, here: _Here, strides: _Strides, count: IntLike) -> None:
-        """Compute the totals of ``count`` rows."""
+        """Write the code that computes the totals of ``count`` rows, which are the initial values if rows are empty."""
         with self.f.vector_loop(count) as k:
             for i in range(self.count):
                 self.total(i, k).store(self.inits[i])
@@ -167,7 +168,7 @@ class ReduceWriter:
         self.accumulate(here, strides, count)
 
     def accumulate(self, here: _Here, strides: _Strides, count: IntLike) -> None:
-        """Accumulate the next element of ``count`` rows."""
+        """Write the code that accumulates the next element of each of ``count`` rows."""
         with self.f.vector_loop(count) as k:
             totals = [self.total(i, k).load(self.types[i]) for i in range(self.count)]
             elements = [self.element(i, here, strides, k) for i in range(self.count)]
@@ -183,6 +184,7 @@ class ReduceWriter:
         return self.f.results(struct, self.count, "combine", *totals, *elements)
 
     def element_address(self, i: int, here: _Here, strides: _Strides, k: Int) -> Pointer:
+        """Return the address of the element of row ``k`` of the block, in array number ``i``."""
         if k.name == "0":
             return here[i]
         if self.variant.packed[i]:
@@ -190,4 +192,5 @@ class ReduceWriter:
         return here[i].at(k * strides[i])
 
     def total(self, i: int, k: Int) -> Pointer:
+        """Return the address of total ``i`` of row ``k`` of the block, on the stack."""
         return self.totals[i].element(self.types[i], k)

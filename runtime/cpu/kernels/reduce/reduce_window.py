@@ -23,6 +23,10 @@ from spmd.shape import PrimitiveType
 
 @CPU_KERNELS.binds(ReduceWindowKernel)
 def bind_reduce_window(kernel: ReduceWindowKernel, arrays: KernelArrays) -> Action:
+    """Bind the reduce-window as native calls.
+
+    A known reduction of complex numbers, which is a sum, reduces real and imaginary parts by two calls.
+    """
     source, init = arrays.operands
     (result,) = arrays.results
     if result.size == 0:
@@ -40,7 +44,10 @@ def bind_reduce_window(kernel: ReduceWindowKernel, arrays: KernelArrays) -> Acti
 def _binding(
     kernel: ReduceWindowKernel, source: NDArray, init: NDArray, result: NDArray
 ) -> NativeAction:
-    """Return the native call for elements that are not split into parts. Neither results nor windows are empty."""
+    """Return the native call of the reduce-window. Neither results nor windows are empty.
+
+    Complex elements must have been split into parts, unless the reducer is a program.
+    """
     axes = [
         WindowAxis(
             windows,
@@ -68,13 +75,13 @@ def _binding(
 
 
 def _is_plain(axis: WindowAxis) -> bool:
-    """Return whether window w is element w alone."""
+    """Return whether window w consists of element w alone, for all windows."""
     unmoved = axis.step == axis.base_dilation == 1 and axis.padding == 0
     return bool(axis.size == 1 and unmoved and axis.windows <= axis.base)
 
 
 def _is_running(axis: WindowAxis) -> bool:
-    """Return whether window w covers all elements up to w, or all from w on, which is a prefix scan."""
+    """Return whether window w covers all elements up to w, or all from w on, which makes it a prefix scan."""
     is_full = axis.size == axis.base == axis.windows
     dense = axis.step == axis.base_dilation == axis.dilation == 1
     return is_full and dense and axis.padding in (0, axis.size - 1)
@@ -83,11 +90,11 @@ def _is_running(axis: WindowAxis) -> bool:
 def _with_neighbours(
     inner: WindowAxis, axes: list[WindowAxis]
 ) -> tuple[WindowAxis, list[WindowAxis]]:
-    """Return ``inner`` and the other axes, with the windows of one of these joined to ``inner`` if possible.
+    """Return ``inner`` and the other axes, after joining the windows of another axis to ``inner`` if memory allows.
 
-    It is possible if the windows of ``inner`` at consecutive windows of the other axis follow one another in source and
-    target. The joined axis covers all of them, and one window of the other axis remains, whose elements are accumulated
-    for all of them.
+    ``inner`` must be plain, and the other axis must have neither padding nor base dilation. The windows of ``inner`` at
+    consecutive windows of the other axis must follow one another in source and target, as in [columns, channels]. The
+    joined axis counts them all. The other axis keeps one window, whose elements are accumulated for all of them.
     """
     for axis in axes if _is_plain(inner) else ():
         ends_within = (axis.windows - 1) * axis.step + (axis.size - 1) * axis.dilation < axis.base
@@ -110,6 +117,7 @@ def _scan(
     along: WindowAxis,
     arrays: tuple[NDArray, NDArray, NDArray],
 ) -> NativeAction:
+    """Bind the scan along axis ``along`` of source, init and result, the three ``arrays``."""
     source, init, result = arrays
     item, kind = result.itemsize, PrimitiveType.from_numpy(result.dtype)
     others = _in_target_order([axis for axis in axes if axis is not along])
@@ -141,6 +149,7 @@ def _windows(
     axes: Sequence[WindowAxis],
     arrays: tuple[NDArray, NDArray, NDArray],
 ) -> NativeAction:
+    """Bind the windows along ``axes`` of source, init and result, the three ``arrays``."""
     source, init, result = arrays
     item, kind = result.itemsize, PrimitiveType.from_numpy(result.dtype)
     one = WindowAxis(1, 1, 1, 1, 1, 0, 1, item, item)
@@ -167,7 +176,7 @@ def _windows(
 
 
 def _in_target_order(axes: Sequence[WindowAxis]) -> list[WindowAxis]:
-    """Sort ``axes``, slowest first, merge plain ones as strides allow, and drop those of size 1."""
+    """Sort ``axes`` by target stride, largest first, merge plain ones where strides allow, and drop those of size 1."""
     merged: list[WindowAxis] = []
     for axis in sorted(axes, key=lambda axis: -abs(axis.target_stride)):
         if _is_plain(axis) and axis.windows == 1:

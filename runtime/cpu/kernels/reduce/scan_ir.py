@@ -1,9 +1,10 @@
 """Native code of prefix scans along a dimension: a block of rows at a time, or vectors along a row.
 
-Totals have the accumulator's type and are rounded when they are written. If adjacent elements belong to different rows,
-``SCAN_ROWS`` rows are scanned at a time. Otherwise a row goes through a buffer, a chunk at a time. Within a vector of n
-elements the scan takes log2(n) steps, which add the elements 1, 2, 4, .. positions before; then the total of all
-vectors before is added. The order of a sum depends on n only, which is that of 64 bytes on every processor.
+A row is the elements along the scanned dimension. Totals have the accumulator's type and are rounded when they are
+written. If adjacent elements belong to different rows, ``SCAN_ROWS`` rows are scanned at a time. Otherwise a row goes
+through a buffer, a chunk at a time. Within a vector of n elements the scan takes log2(n) steps, which add the elements
+1, 2, 4, .. positions before; then the total of all vectors before is added. The order of a sum depends on n only. A
+vector has 64 bytes here, on every processor.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_scan"
+#: Size of a vector of accumulators in bytes.
 _VECTOR_BYTES = 64
 
 
@@ -33,9 +35,10 @@ _VECTOR_BYTES = 64
 class ScanVariant:
     """Variant of the code, with ``outer`` dimensions around the scanned one.
 
-    ``side_by_side`` tells that there is one more dimension inside of it, of adjacent rows; scans by a program always
-    have one, as vectors may not hold their totals. ``backwards`` scans run from the end, so that elements are left
-    operands. ``packed`` tells whether source and target are contiguous along the innermost dimension.
+    ``side_by_side`` tells that there is a dimension of adjacent rows inside the scanned one. Scans by a program always
+    have one, because the scan of a vector along a row needs an associative reduction with a neutral element.
+    ``backwards``, of programs only, tells that the scan runs from the end, so that elements are left operands.
+    ``packed`` tells whether source and target are contiguous along the innermost dimension.
     """
 
     kind: PrimitiveType
@@ -48,7 +51,7 @@ class ScanVariant:
 
 @record
 class ScanDimension(Record):
-    """Size of a dimension, and its strides in bytes."""
+    """Size of a dimension, and its strides in source and target in bytes."""
 
     size: Word
     source: Word
@@ -57,7 +60,7 @@ class ScanDimension(Record):
 
 @record
 class ScanRecord(Record):
-    """Addresses and dimensions: the outer ones, the scanned one, and that of adjacent rows, if there is one.
+    """Record of a scan: addresses, and the outer dimensions, the scanned one and that of adjacent rows, if any.
 
     No size is 0.
     """
@@ -70,7 +73,7 @@ class ScanRecord(Record):
 
 @cache
 def scan_code(variant: ScanVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of a ScanRecord."""
+    """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a ScanRecord."""
     return host_jit().compile(scan_ir(variant), (FUNCTION,))
 
 
@@ -80,12 +83,14 @@ def scan_ir(variant: ScanVariant) -> str:
 
 
 def _lanes(kind: PrimitiveType) -> int:
+    """Return the number of accumulators of elements of type ``kind`` in a vector of 64 bytes."""
     wide = element_of(kind.numpy).wide
     size = {"float": 4, "double": 8}.get(wide) or int(wide[1:]) // 8
     return _VECTOR_BYTES // size
 
 
 def _combine_vectors(variant: ScanVariant) -> str:
+    """Return the function @combine_vectors, which combines two vectors of accumulators lane by lane."""
     assert not isinstance(variant.reduction, ScalarProgram), "its totals go side by side"
     wide = element_of(variant.kind.numpy).wide
     lanes = _lanes(variant.kind)
@@ -123,6 +128,7 @@ class _Scan:
         return self.f.end()
 
     def nest(self, dimensions: list[_Dimension], source: Pointer, target: Pointer) -> None:
+        """Write the loops over the remaining ``dimensions``, outer ones first."""
         if len(dimensions) > 1 + self.variant.side_by_side:
             (size, *steps), *rest = dimensions
             with self.f.cursor_loop(size, _cursors((source, target), steps)) as (_, here):
@@ -135,7 +141,7 @@ class _Scan:
     def blocks(
         self, along: _Dimension, across: _Dimension, source: Pointer, target: Pointer
     ) -> None:
-        """Scan a block of rows at a time, with a total for each row."""
+        """Write the scan of rows ``across``, a block of rows at a time, with a total for each row of the block."""
         f = self.f
         (length, *steps), (rows, *apart) = along, across
         with f.blocks(rows, SCAN_ROWS, _cursors((source, target), apart)) as (_, count, here):
@@ -152,7 +158,7 @@ class _Scan:
                 self.write(total, row[1], apart[1], k)
 
     def row(self, along: _Dimension, source: Pointer, target: Pointer) -> None:
-        """Scan one row, whose chunks are read, scanned in the buffer, and written."""
+        """Write the scan of one row, whose chunks are read, scanned in the buffer, and written."""
         f = self.f
         size, *steps = along
         carried = f.array(1, self.vector)
@@ -168,7 +174,7 @@ class _Scan:
                 self.write(self.accumulator(k).load(self.wide), here[1], steps[1], k)
 
     def scan_vector(self, pointer: Pointer, carried: Pointer) -> None:
-        """Scan a vector, then combine it with the carried total, which takes one operation per vector."""
+        """Write the scan of a vector, which then is combined with the carried total by one operation."""
         f, vector, lanes = self.f, self.vector, self.lanes
         totals: Vector = pointer.load(vector, align=64)
         assert not isinstance(self.variant.reduction, ScalarProgram)
@@ -186,6 +192,7 @@ class _Scan:
         pointer.store(f.call(vector, "combine_vectors", accumulated, totals), align=64)
 
     def accumulator(self, k: Int) -> Pointer:
+        """Return the address of accumulator number ``k``, in the buffer."""
         return self.buffer.element(self.wide, k)
 
     def element_address(self, base: Pointer, stride: Int, k: Int, *, packed: bool) -> Pointer:
@@ -201,7 +208,7 @@ class _Scan:
         self.element_address(base, stride, k, packed=self.variant.packed[1]).store(element)
 
 
-#: Dimension: its size, and its strides in the source and in the target.
+#: Dimension: its size, and its strides in the source and in the target, in bytes.
 _Dimension: TypeAlias = tuple[Int, Int, Int]
 
 

@@ -20,6 +20,10 @@ from spmd.ops.window import Window, WindowDimension
 
 @CPU_KERNELS.binds(SelectAndScatterKernel)
 def bind_select_and_scatter(kernel: SelectAndScatterKernel, arrays: KernelArrays) -> Action:
+    """Bind the operation: the result is filled with the initial value, and then windows combine elements with it.
+
+    If scratch is given, it holds the totals in f32, which are converted to the result at the end.
+    """
     operand, source, init = arrays.operands
     (result,) = arrays.results
     total = arrays.scratch[0] if arrays.scratch else result
@@ -53,6 +57,6 @@ def bind_select_and_scatter(kernel: SelectAndScatterKernel, arrays: KernelArrays
 
 
 def _lane_dimension(window: Window, operand: NDArray) -> int | None:
-    """Return the dimension of smallest stride along which windows are single elements, or None."""
+    """Return the dimension of smallest operand stride along which windows are single elements, or None."""
     single = [d for d, dim in enumerate(window.dims) if dim == WindowDimension()]
     return min(single, key=lambda d: abs(operand.strides[d]), default=None)

@@ -1,7 +1,8 @@
-"""Native code of select-and-scatter: each window selects one element, to whose result its source element is added.
+"""Native code of select-and-scatter: a window selects an element, with whose result its source element is combined.
 
 Vector lanes are along a dimension in which windows are single elements, such as channels. For a block of lanes, a first
-loop over the window selects an element, and a second loop adds the source to the result of the selected element.
+loop over the window selects an element, and a second loop combines the source element with the result of the selected
+element.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ FUNCTION = "spmd_select_and_scatter"
 
 @dataclass(frozen=True, slots=True)
 class SelectVariant:
-    """Variant of the code. ``rank`` is the number of dimensions apart from that of the lanes.
+    """Variant of the code. ``rank`` is the number of dimensions without that of the lanes.
 
     ``operand``, ``source`` and ``result`` are the kinds of the arrays' strides along the lanes.
     """
@@ -44,7 +45,7 @@ class SelectVariant:
 
 @record
 class SelectAxis(SlidingAxis):
-    """Dimension of windows over the operand's elements, with strides in bytes."""
+    """Dimension of windows over the operand's elements, with the strides of the three arrays in bytes."""
 
     operand_stride: Word
     source_stride: Word
@@ -53,7 +54,7 @@ class SelectAxis(SlidingAxis):
 
 @record
 class SelectRecord(Record):
-    """Addresses, the number of lanes, the stride between lanes in each array, and the other dimensions."""
+    """Record: addresses, the number of lanes, the strides between lanes in bytes, and the other dimensions."""
 
     operand: Address
     source: Address
@@ -67,7 +68,7 @@ class SelectRecord(Record):
 
 @cache
 def select_and_scatter_code(variant: SelectVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of a SelectRecord."""
+    """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a SelectRecord."""
     return host_jit().compile(select_and_scatter_ir(variant), (FUNCTION,))
 
 
@@ -78,7 +79,7 @@ def select_and_scatter_ir(variant: SelectVariant) -> str:
 
 _OPERAND, _SOURCE, _RESULT = range(3)
 _Here: TypeAlias = dict[int, Pointer]
-#: Callback for an element of the window. It takes the element's number and the address of the block's first lane.
+#: Callback for an element of the window. It takes the element's number and the addresses of its first lane.
 _Visit: TypeAlias = Callable[[Int, _Here], None]
 
 
@@ -110,7 +111,7 @@ class _Select:
     def windows(self, window_starts: list[Int], here: _Here) -> None:
         """Write the loops over windows.
 
-        ``window_starts`` are the first indices in the operand, for outer dimensions.
+        ``window_starts`` are the window's first indices in the operand along the dimensions whose loops are open.
         """
         if len(window_starts) == self.variant.rank:
             self.blocks(window_starts, here)
@@ -132,7 +133,10 @@ class _Select:
             self.elements(window_starts, at, self.combine)
 
     def elements(self, window_starts: list[Int], here: _Here, visit: _Visit) -> None:
-        """Write the loops over the elements of the window that are inside the operand."""
+        """Write the loops over the elements of the window that are inside the operand.
+
+        ``visit`` writes the code for an element, given its row-major number in the window and its addresses.
+        """
         number, here = self.f.constant(0), dict(here)
         with ExitStack() as loops:
             for axis, window_start in zip(self.axes, window_starts, strict=True):
@@ -145,7 +149,7 @@ class _Select:
             visit(number.resized("i32"), here)
 
     def select(self, number: Int, here: _Here) -> None:
-        """Select an element if it is the window's first, or if the selected one does not stay selected against it."""
+        """Write the code that selects element ``number`` unless a selected one is kept in comparison with it."""
         f, wide = self.f, self.wide
         with f.vector_loop(self.count) as k:
             element = self.element(here, _OPERAND, k)
@@ -157,6 +161,7 @@ class _Select:
             chosen_pointer.store(selected(stays, chosen, number))
 
     def combine(self, number: Int, here: _Here) -> None:
+        """Write the code that combines the source element with the result of element ``number`` if it is selected."""
         f, wide = self.f, self.wide
         repeated = self.variant.source is InnerStride.REPEATED
         of_all = self.element(here, _SOURCE, f.constant(0)) if repeated else None
@@ -170,12 +175,13 @@ class _Select:
             pointer.store(selected(is_chosen, after, before))
 
     def element(self, here: _Here, array: int, k: Int) -> Value:
+        """Load the element of lane ``k`` of ``array`` and widen it."""
         stored = self.element_address(here, array, k, self.stored).load(self.stored)
         element: Value = self.f.call(self.wide, "widen", stored)
         return element
 
     def element_address(self, here: _Here, array: int, k: Int, kind: str) -> Pointer:
-        """Return the address of lane ``k``."""
+        """Return the address of lane ``k`` of ``array``, whose elements have the LLVM type ``kind``."""
         if self.steps[array] is InnerStride.PACKED:
             return here[array].element(kind, k)
         return here[array].at(k * self.lane_strides[array])

@@ -29,9 +29,9 @@ FUNCTION = "spmd_window"
 class WindowVariant:
     """Variant of the code, of ``rank`` (>= 1) dimensions.
 
-    ``slides`` tells that the window has several elements or padding along the innermost dimension. ``dilated`` tells
-    that the base of another dimension is dilated; that of the innermost one never is. ``packed`` tells whether source
-    (from window to window) and target are contiguous along the innermost dimension.
+    ``slides`` is False if, along the innermost dimension, window w consists of element w alone. ``dilated`` tells that
+    the base of another dimension is dilated; that of the innermost one never is. ``packed`` tells whether source (from
+    window to window) and target are contiguous along the innermost dimension.
     """
 
     kind: PrimitiveType
@@ -44,7 +44,7 @@ class WindowVariant:
 
 @record
 class SlidingAxis(Record):
-    """Dimension of ``windows`` windows over ``base`` elements.
+    """Dimension of ``windows`` windows of ``size`` elements over ``base`` elements.
 
     Element k of window w is element w * step + k * dilation - padding of the base, if that exists.
     """
@@ -59,9 +59,10 @@ class SlidingAxis(Record):
 
 @record
 class WindowAxis(SlidingAxis):
-    """Dimension with strides in bytes.
+    """Dimension of a reduce-window, with strides in bytes.
 
-    Indices include the base's holes; elements are at multiples of ``base_dilation``.
+    If ``base_dilation`` is larger than 1, windows cover a base with holes, in which element i is at index i *
+    ``base_dilation``.
     """
 
     base_dilation: Word
@@ -71,7 +72,7 @@ class WindowAxis(SlidingAxis):
 
 @record
 class WindowRecord(Record):
-    """Addresses and dimensions, the innermost last. Neither results nor windows are empty."""
+    """Record of a reduce-window: addresses and dimensions, the innermost last. No result and no window is empty."""
 
     source: Address
     init: Address
@@ -81,7 +82,7 @@ class WindowRecord(Record):
 
 @cache
 def window_code(variant: WindowVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of a WindowRecord."""
+    """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a WindowRecord."""
     return host_jit().compile(window_ir(variant), (FUNCTION,))
 
 
@@ -111,9 +112,9 @@ class _Window:
     def results(
         self, axes: list[WindowAxis], window_starts: list[Int], source: Pointer, target: Pointer
     ) -> None:
-        """Write the loops over results.
+        """Write the loops over results, a block of totals at a time along the innermost dimension.
 
-        ``window_starts`` are first indices in the dilated base, for outer dimensions.
+        ``window_starts`` are the windows' first indices in the dilated base along the outer dimensions.
         """
         f, axis = self.f, axes[len(window_starts)]
         cursors = {0: Cursor(target, axis.target_stride)}
@@ -141,7 +142,10 @@ class _Window:
         first: Int,
         count: Int,
     ) -> None:
-        """Write the loops over the window. Each element is accumulated for ``count`` results from ``first`` on."""
+        """Write the loops over the elements of a window.
+
+        Each element is accumulated for ``count`` results of the innermost dimension, from number ``first`` on.
+        """
         with ExitStack() as loops:
             for axis, window_start in zip(axes, window_starts, strict=False):
                 k = loops.enter_context(self.f.loop(axis.size))
@@ -155,7 +159,7 @@ class _Window:
                 self.accumulate(source.at(first * stride), stride, self.f.constant(0), count)
 
     def base_element(self, axis: WindowAxis, window_start: Int, k: Int) -> tuple[Int, Bool]:
-        """Return the index of the base's element, and whether that element exists."""
+        """Return the index of the base's element that is element ``k`` of a window, and whether it exists."""
         at = window_start + k * axis.dilation
         if not self.variant.dilated:
             return at, at.ult(axis.base)
@@ -163,7 +167,10 @@ class _Window:
         return element, element.ult(axis.base) & (at >= 0) & rest.equals(0)
 
     def slide(self, axis: WindowAxis, source: Pointer, first: Int, count: Int) -> None:
-        """Write the loop over the innermost dimension. Element k is accumulated for the windows that contain it."""
+        """Write the loop over the window along the innermost dimension.
+
+        Each element of the window is accumulated for all windows of the block in which it is an element of the base.
+        """
         f = self.f
         end = first + count
         with f.loop(axis.size) as k:
@@ -178,12 +185,15 @@ class _Window:
                 self.accumulate(begin, stride, low - first, high - low)
 
     def steps(self, distance: Int, axis: WindowAxis) -> Int:
-        """Return the number of the first window that begins at least ``distance`` after window 0."""
+        """Return the number of the first window that begins at least ``distance`` elements after window 0."""
         windows: Int = (distance.smax(0) + (axis.step - 1)) // axis.step
         return windows
 
     def accumulate(self, begin: Pointer, stride: Int, skipped: Int, count: Int) -> None:
-        """Accumulate elements from ``begin`` on, ``stride`` apart, into ``count`` totals after ``skipped`` ones."""
+        """Write the code that accumulates ``count`` elements from ``begin`` on, ``stride`` bytes apart.
+
+        They are accumulated into consecutive totals of the block, after the first ``skipped`` ones.
+        """
         f = self.f
         totals = self.totals.element(self.wide, skipped)
         with f.vector_loop(count) as k:
@@ -196,6 +206,7 @@ class _Window:
             pointer.store(f.call(self.wide, "combine", total, element))
 
     def total(self, k: Int) -> Pointer:
+        """Return the address of total number ``k`` of the block, on the stack."""
         return self.totals.element(self.wide, k)
 
     def element_address(self, base: Pointer, stride: Int, k: Int, *, packed: bool) -> Pointer:

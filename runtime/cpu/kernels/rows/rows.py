@@ -1,4 +1,4 @@
-"""Row kernels: reductions along rows, and computations with their results, as one native call."""
+"""Row kernels, which reduce along rows and compute with the reduced values, as one native call."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ from spmd.shape import PrimitiveType
 
 @CPU_KERNELS.binds(RowKernel)
 def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
+    """Bind the kernel as one native call over the merged dimensions that count rows and that run along them."""
     fusion = kernel.fusion
     if any(fusion.dims[d] == 0 for d in fusion.counted):
         return NOTHING
@@ -98,13 +99,18 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
 def _merged(
     fusion: RowFusion, accesses: Sequence[ArrayAccess], chosen: Sequence[int]
 ) -> tuple[list[int], list[list[int]]]:
+    """Return the sizes of the merged dimensions ``chosen``, and the strides of ``accesses`` along them."""
     sizes = [fusion.dims[d] for d in chosen]
     return merged_dims(sizes, [[access.strides[d] for d in chosen] for access in accesses])
 
 
 @dataclass
 class _Accesses:
-    """Array accesses of all passes, each over all indices."""
+    """Accesses of all passes to arrays, each over all dimensions of the fusion.
+
+    ``found`` lists distinct accesses, and ``kinds`` their element types. A Ref to an array is its number in these
+    lists.
+    """
 
     fusion: RowFusion
     arrays: KernelArrays
@@ -112,6 +118,7 @@ class _Accesses:
     kinds: list[PrimitiveType] = field(default_factory=list)
 
     def pass_variant(self, each: RowPass, leaves: PassLeaves) -> RowPassVariant:
+        """Return the variant of a pass with ``leaves``, after adding the accesses of the pass."""
         scratch_rows = [RowInput(Source.CACHED, n) for n in each.cached]
         reductions = tuple(Ref(Storage.REDUCTION, n) for n in each.reductions)
         elements = (
@@ -135,6 +142,7 @@ class _Accesses:
         return Part(program, tuple(map(self.input, leaves)), results)
 
     def input(self, leaf: RowLeaf) -> Ref:
+        """Return the reference to a leaf."""
         if isinstance(leaf, Numbers | OperandElements):
             kind = PrimitiveType.S64 if isinstance(leaf, Numbers) else leaf.view.element_type
             access = leaf_access(leaf, self.arrays.operands)
@@ -146,12 +154,13 @@ class _Accesses:
         )
 
     def result(self, number: int) -> Ref:
+        """Return the reference to result ``number`` of the fusion."""
         view = self.fusion.results[number]
         access = access_of(view, self.arrays.results[number])
         return self.array(replace(access, strides=self.spread(view)), view.element_type)
 
     def scratch_row(self, number: int) -> Ref:
-        """Return the row in scratch memory, which each row of the fusion overwrites."""
+        """Return the reference to a cached row in scratch memory, which each row of the fusion overwrites."""
         fusion, kind = self.fusion, self.fusion.cached[number]
         along = dense_strides(tuple(fusion.dims[d] for d in fusion.axes), kind.byte_size)
         steps = dict(zip(fusion.axes, along, strict=True))
@@ -161,13 +170,14 @@ class _Accesses:
         )
 
     def spread(self, view: StridedView) -> tuple[int, ...]:
-        """Return the strides over all indices of a view that is over all indices or over the rows only."""
+        """Return the strides over all dimensions of a view that is over all dimensions or over the rows only."""
         if len(view.dims) == len(self.fusion.dims):
             return view.strides
         steps = dict(zip(self.fusion.counted, view.strides, strict=True))
         return tuple(steps.get(d, 0) for d in range(len(self.fusion.dims)))
 
     def array(self, access: ArrayAccess, kind: PrimitiveType) -> Ref:
+        """Return the reference to ``access``, after adding it unless there is an equal one."""
         for number, (other, other_kind) in enumerate(zip(self.found, self.kinds, strict=True)):
             if (access, kind) == (other, other_kind):
                 return Ref(Storage.ARRAY, number)
@@ -179,21 +189,21 @@ class _Accesses:
 # ---- variants of code
 
 
-#: Most partial sums along a row, so many that they hide the latency of an addition with any vector width (Zen 5, sums
-#: of f32 rows: 16 take 1.2 to 3.9 as long, 32 1.0 to 2.0, 128 0.7 to 1.2).
+#: Most partial sums along a row: so many hide the latency of an addition with any vector width (Zen 5, sums of f32
+#: rows: 16 take 1.2 to 3.9 times as long, 32 1.0 to 2.0, 128 0.7 to 1.2).
 LANES = 64
-#: Fewest arguments of functions' vector variants (codegen/elements/variants.py).
+#: Length of the shortest vector variants of functions (codegen/elements/variants.py).
 FEWEST = 8
 #: Rows of a block: their sums stay in the L1 cache, and contiguous reads are long (Zen 5, sums of f32 columns: 128 take
-#: 1.0 to 1.5 as long, 4096 0.9 to 1.0).
+#: 1.0 to 1.5 times as long, 4096 0.9 to 1.0).
 BLOCK = 1024
 
 
 def lanes_of(length: int, passes: Sequence[RowPassVariant]) -> int:
-    """Return the number of partial sums for rows of ``length``: a power of two, at most the next one >= ``length``.
+    """Return the number of partial sums along rows of ``length`` elements, a power of two.
 
-    Short rows have at least as many as the vector variants of the functions that they call. Unused lanes hold neutral
-    elements, which do not change the sum.
+    It is the least that is not smaller than ``length``, but at most LANES, and, if ``passes`` call functions with
+    vector variants, at least FEWEST. Unused lanes hold neutral elements, which do not change the sum.
     """
     lanes = min(LANES, 1 << max(length - 1, 0).bit_length())
     if lanes < FEWEST and any(_has_variants(each.elements.program) for each in passes):
@@ -202,7 +212,7 @@ def lanes_of(length: int, passes: Sequence[RowPassVariant]) -> int:
 
 
 def _has_variants(program: ScalarProgram) -> bool:
-    """Return whether the program calls functions whose variants support some vector lengths only."""
+    """Return whether the program calls functions that have variants for some vector lengths only."""
     # Deferred: few programs have rows that short, and a run of cached code writes no other IR.
     from runtime.codegen.elements.variants import VARIANTS
     from runtime.codegen.ir.scalar_program_ir import program_ir
@@ -211,7 +221,7 @@ def _has_variants(program: ScalarProgram) -> bool:
 
 
 class Storage(Enum):
-    """Storage of the elements that a pass reads or writes."""
+    """Storage of the elements that a pass reads or writes: an array, the results of reductions, or values per row."""
 
     ARRAY = "array"
     REDUCTION = "reduction"
@@ -220,7 +230,7 @@ class Storage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Reference to array, value or reduction ``number`` of a storage."""
+    """Reference to number ``number`` among the arrays, reductions or row values of a kernel."""
 
     storage: Storage
     number: int
@@ -228,7 +238,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class ArrayVariant:
-    """Kind of an array's stride along the innermost dimension. If it ``counts``, it is iota numbers (s64)."""
+    """Type of an array's elements and kind of its innermost stride. If it ``counts``, it is iota numbers (s64)."""
 
     kind: PrimitiveType
     step: InnerStride
@@ -237,7 +247,7 @@ class ArrayVariant:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Program, with the sources of its parameters and the targets of its results."""
+    """Program of a pass, with the sources of its parameters and the targets of its results."""
 
     program: ScalarProgram
     leaves: tuple[Ref, ...]
@@ -248,8 +258,8 @@ class Part:
 class RowPassVariant:
     """Variant of a pass.
 
-    ``elements`` is computed at all indices, ``inits`` once per row for the reductions, and ``rows`` once per row after
-    the pass for values and arrays.
+    ``elements`` is computed for each element. ``inits`` is computed once per row, for the initial values of reductions,
+    and ``rows`` once per row after the pass, for row values and results.
     """
 
     elements: Part
@@ -259,9 +269,9 @@ class RowPassVariant:
 
 @dataclass(frozen=True, slots=True)
 class RowVariant:
-    """Variant of a row kernel's code. ``counted`` dimensions count rows; ``reduced`` dimensions run along a row.
+    """Variant of a row kernel's code. ``counted`` dimensions number the rows; ``reduced`` dimensions run along a row.
 
-    ``lanes`` is the number of partial sums if rows are contiguous, else 0.
+    ``lanes`` is the number of partial sums if the innermost loop runs along a row, and 0 if it runs over adjacent rows.
     """
 
     lanes: int
@@ -275,6 +285,7 @@ class RowVariant:
 
     @property
     def along_rows(self) -> bool:
+        """Return whether the innermost loop runs along a row."""
         return self.lanes > 0
 
 
@@ -283,6 +294,6 @@ FUNCTION = "spmd_rows"
 
 @cache
 def row_code(variant: RowVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes the address of a NestRecord."""
+    """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a NestRecord."""
     ir = DeferredIr("runtime.cpu.kernels.rows.rows_ir", "row_ir", (variant,))
     return host_jit().compile(ir, (FUNCTION,))

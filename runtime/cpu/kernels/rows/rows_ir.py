@@ -1,8 +1,8 @@
 """Native code of row fusions: passes over rows that reduce and use the reduced values.
 
-If rows are contiguous, a row is reduced in n partial sums, element i in sum i modulo n, which are then added by halves.
-If adjacent elements belong to adjacent rows, or rows are short, ``BLOCK`` rows are reduced at a time. Either way the
-order of a sum depends on sizes only, not on the processor's vector width.
+If the innermost loop runs along a row, the row is reduced in n partial sums, element i in sum i modulo n, which are
+then added by halves. Otherwise, if adjacent elements belong to adjacent rows or rows are short, ``BLOCK`` rows are
+reduced at a time. Either way the order of a sum depends on sizes only, not on the processor's vector width.
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ def row_ir(variant: RowVariant) -> str:
 
 
 def _folds_as_vector(variant: RowVariant, kind: PrimitiveType) -> bool:
-    """Return whether lanes are added as a vector, which LLVM does not support for complex numbers."""
+    """Return whether lanes are reduced as a vector, which LLVM does not support for complex numbers."""
     return variant.lanes > 1 and not kind.is_complex
 
 
 def _parts(number: int, each: RowPassVariant) -> list[tuple[str, Part]]:
+    """Return the name and the part of each of the three programs of pass ``number``."""
     return [
         (f"elements{number}", each.elements),
         (f"inits{number}", each.inits),
@@ -67,7 +68,7 @@ _Strides: TypeAlias = Mapping[int, Int]
 
 
 class _Rows:
-    """Writer of the function. ``here`` always maps arrays to cursors."""
+    """Writer of the function. ``here`` always maps the numbers of arrays to cursors."""
 
     def __init__(self, variant: RowVariant, module: Module) -> None:
         self.variant = variant
@@ -118,7 +119,7 @@ class _Rows:
             self.passes(inner, count)
 
     def passes(self, here: _Here, count: IntLike) -> None:
-        """Write all passes for a block of ``count`` rows."""
+        """Write all passes for a block of ``count`` rows, which is 1 if the innermost loop runs along a row."""
         for number, each in enumerate(self.variant.passes):
             self.begin_sums(number, each, here, count)
             if each.elements.results:
@@ -130,14 +131,17 @@ class _Rows:
                 self.compute(f"rows{number}", each.rows, here, self.row_strides(), count)
 
     def row_strides(self) -> _Strides:
-        """Return the strides between the rows of a block, or 0 if rows are contiguous."""
+        """Return the strides between the rows of a block, which are 0 if a block is a single row."""
         if self.variant.along_rows:
             return dict.fromkeys(self.arrays, self.f.constant(0))
         return {i: own[-1] for i, own in self.counted_strides.items()}
 
     # ---- one pass
     def begin_sums(self, number: int, each: RowPassVariant, here: _Here, count: IntLike) -> None:
-        """Initialize sums: lanes of a contiguous row to the neutral element, rows of a block to initial values."""
+        """Write the start of the sums of a pass.
+
+        The lanes of a single row start with the neutral element, the rows of a block with the initial values.
+        """
         if not self.variant.along_rows and each.inits.results:
             self.compute(f"inits{number}", each.inits, here, self.row_strides(), count)
             return
@@ -174,7 +178,11 @@ class _Rows:
             self.compute(name, each.elements, end, strides, rest)
 
     def end_sums(self, number: int, each: RowPassVariant, here: _Here, count: IntLike) -> None:
-        """Finish sums: reduce the lanes, add the initial value, and round to the element type."""
+        """Write the end of the sums of a pass.
+
+        The lanes of a single row are reduced and combined with the initial value; all sums are rounded to the element
+        type.
+        """
         if self.variant.along_rows:
             for ref in each.inits.results:
                 self.reduce_lanes(ref.number)
@@ -188,7 +196,7 @@ class _Rows:
                 self.reduced[j].element(stored, k).store(result)
 
     def reduce_lanes(self, j: int) -> None:
-        """Reduce the lanes by adding halves in registers. Through memory, rows would wait for each other."""
+        """Write the reduction of the lanes by halves, in registers; through memory, rows would wait for each other."""
         f, t, lanes = self.f, self.wides[j], self.variant.lanes
         if _folds_as_vector(self.variant, self.variant.reductions[j][1]):
             every = self.sums[j].load(f"<{lanes} x {t}>", align=64)
@@ -212,7 +220,10 @@ class _Rows:
     def compute(
         self, name: str, part: Part, here: _Here, strides: _Strides, count: IntLike
     ) -> None:
-        """Write ``part`` for ``count`` elements with these ``strides``."""
+        """Write the loop that runs ``part`` for ``count`` elements.
+
+        ``strides`` are those of the arrays in bytes, and ``name`` is the name of the part's function.
+        """
         program, f = part.program, self.f
         kinds = program.parameters
         fixed = {
@@ -250,6 +261,11 @@ class _Rows:
     def write(
         self, name: str, ref: Ref, value: Value, here: _Here, strides: _Strides, k: Int
     ) -> None:
+        """Store result ``value`` of round ``k`` at ``ref``.
+
+        An element is accumulated to a sum. An initial value is stored as the sum of a row in a block, and combined with
+        the reduced lanes of a single row.
+        """
         if ref.storage is Storage.REDUCTION:
             j = ref.number
             own: Value = self.f.call(self.wides[j], f"widen_reduction{j}", value)
@@ -267,7 +283,7 @@ class _Rows:
         pointer.store(value)
 
     def element_position(self, i: int, here: _Here, strides: _Strides, k: Int) -> Position:
-        """Return the position of element ``k`` relative to the cursor of array ``i``."""
+        """Return the position of element ``k`` after the cursor of array ``i``."""
         array, cursor = self.variant.arrays[i], here[i]
         if k.name == "0":
             return cursor

@@ -1,4 +1,4 @@
-"""Native code of sort: a merge sort of indices by a comparator, row by row, which then moves the elements."""
+"""Native code of sort: a stable merge sort of indices by a comparator, row by row, and the copy of the elements."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class SortedArray(Record):
 class SortRecord(Record):
     """Record of a sort along a dimension of ``size`` elements, of which results hold the first ``count``.
 
-    ``sizes`` are those of the RANK other dimensions, slowest first. ``one`` and ``other`` are scratch arrays; for a
-    merge sort, of ``size`` 32-bit indices. ``arrays`` are the operands, as many results, and an optional array of
-    indices.
+    ``sizes`` are those of the RANK other dimensions, slowest first. ``one`` and ``other`` are the addresses of scratch
+    arrays; for a merge sort, of ``size`` 32-bit indices. ``arrays`` are the operands, as many results, and an optional
+    array of indices.
     """
 
     size: Word
@@ -49,17 +49,18 @@ class SortRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Row of an array, whose elements are ``step`` bytes apart."""
+    """Row of an array along the sorted dimension, whose elements are ``step`` bytes apart."""
 
     first: Pointer
     step: Int
 
     def at(self, number: IntLike) -> Pointer:
+        """Return the address of element ``number``."""
         return self.first.at(number * self.step)
 
 
 def sort_function(module: Module, name: str, operands: int, with_indices: bool) -> FunctionWriter:
-    """Return the writer of function ``name``, which takes a SortRecord."""
+    """Return the writer of function ``name``, which takes a SortRecord of ``operands`` operands."""
     arrays = 2 * operands + with_indices
     return FunctionWriter(name, SortRecord, module=module, rank=RANK, arrays=arrays)
 
@@ -89,7 +90,11 @@ def write_results(
     types: Sequence[str],
     index_of: Callable[[Int], Int],
 ) -> None:
-    """Write the results of a row. ``index_of`` returns the source index (i32) of an element of the sorted row."""
+    """Write the results of a row.
+
+    ``arrays`` are the rows of all arrays, and ``types`` the LLVM types of the operands. ``index_of`` returns the index
+    (i32) from which the element of the sorted row with a given number comes.
+    """
     count = len(types)
     with f.loop(f.record.count) as number:
         index = index_of(number)
@@ -107,7 +112,10 @@ def sort_code(comparator: ScalarProgram, with_indices: bool) -> NativeLibrary:
 
 
 def sort_ir(comparator: ScalarProgram, with_indices: bool) -> str:
-    """Return the sort. The comparator takes two elements of each operand in turn: first, second, first, second, .."""
+    """Return the IR of ``sort_code``.
+
+    The comparator's parameters are two elements of each operand in turn: first, second, first, second, ..
+    """
     types = [stored_type(kind) for kind in comparator.parameters[::2]]
     module = Module(*program_ir(comparator, "compare"))
     f = sort_function(module, FUNCTION, len(types), with_indices)
@@ -132,7 +140,7 @@ def sort_ir(comparator: ScalarProgram, with_indices: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Two sorted runs of indices, from ``low`` to ``middle`` and from there to ``high``."""
+    """Two sorted runs of the indices at ``source``: from ``low`` to ``middle``, and from there to ``high``."""
 
     f: FunctionWriter
     source: Pointer
@@ -142,6 +150,7 @@ class _Runs:
 
 
 def _merge(runs: _Runs, target: Pointer, arrays: Sequence[Row], types: Sequence[str]) -> None:
+    """Write the merge of two runs to ``target``. If elements are equal, those of the left run come first."""
     f = runs.f
     with f.repeat(runs.low, runs.middle, runs.low) as merge:
         left, right, k = merge.values

@@ -26,7 +26,10 @@ FUNCTION = "spmd_radix_sort"
 
 @dataclass(frozen=True, slots=True)
 class RadixVariant:
-    """Variant of the code for operands of types ``kinds``. A single operand without indices is moved itself."""
+    """Variant of the code for operands of types ``kinds``.
+
+    A single operand without indices is moved itself; otherwise records of a key and an index are moved.
+    """
 
     key: SortKey
     kinds: tuple[PrimitiveType, ...]
@@ -34,11 +37,12 @@ class RadixVariant:
 
     @property
     def moves_elements(self) -> bool:
+        """Return whether elements are moved, and not records."""
         return len(self.kinds) == 1 and not self.with_indices
 
     @property
     def moved_bytes(self) -> int:
-        """Return the bytes that a pass moves: of an element, or of a record of a 32-bit index and the key above it."""
+        """Return the size of a moved element, or of a record of a 32-bit index and the key above it, in bytes."""
         if self.moves_elements:
             return self.kinds[0].byte_size
         return 8 if self.key.bits <= 32 else 16
@@ -51,7 +55,10 @@ class RadixVariant:
 
 @cache
 def radix_sort_code(variant: RadixVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``. Its SortRecord has two scratch arrays of ``moved_bytes`` per element."""
+    """Return the library of ``FUNCTION``, which takes the address of a SortRecord.
+
+    Each scratch array of the record has ``variant.moved_bytes`` per element of a row.
+    """
     return host_jit().compile(radix_sort_ir(variant), (FUNCTION,))
 
 
@@ -83,7 +90,7 @@ def radix_sort_ir(variant: RadixVariant) -> str:
 def _write_records(
     f: FunctionWriter, variant: RadixVariant, source: Row, kind: str, records: Pointer
 ) -> None:
-    """Write a record for each element, with the key above the index in the low 32 bits."""
+    """Write a record for each element of a row, with the key above the index in the low 32 bits."""
     moved = f"i{8 * variant.moved_bytes}"
     with f.loop(f.record.size) as i:
         key = key_of(f, variant.key, source.at(i).load(kind))
@@ -92,7 +99,7 @@ def _write_records(
 
 
 class _Passes:
-    """Writer of the functions that move elements or records of type ``moved``."""
+    """Writer of the functions that move elements or records, of LLVM type ``moved``."""
 
     def __init__(self, variant: RadixVariant, module: Module) -> None:
         self.variant, self.module = variant, module
@@ -110,7 +117,10 @@ class _Passes:
         return (moved >> self.variant.shift).resized("i64")
 
     def add_move(self) -> None:
-        """Add ``move``(x, step, to, step, n, shift, counts), one pass by the byte at bit ``shift``."""
+        """Add ``move``(x, step, to, step, n, shift, counts), one pass by the byte at bit ``shift`` of the key.
+
+        ``counts`` has the histogram of that byte, which becomes the next position of each value.
+        """
         f = internal_function(self.module, "move", "ptr", "i64", "ptr", "i64", "i64", "i64", "ptr")
         x, x_step, to, to_step, n, shift, counts = f.parameters
         with f.repeat(0, f.constant(0, "i32")) as bucket:
@@ -130,7 +140,10 @@ class _Passes:
         f.finish()
 
     def add_sort(self) -> None:
-        """Add ``sort``, which moves n elements from x to y or to one of two scratch arrays, and returns the target."""
+        """Add ``sort``(x, x_step, y, y_step, one, other, n), which sorts n elements or records and returns where.
+
+        Elements are moved from x to y, and records from x to one of the two scratch arrays.
+        """
         kinds = ("ptr", "i64", "ptr", "i64", "ptr", "ptr", "i64")
         f = internal_function(self.module, "sort", *kinds, result="ptr")
         x, x_step, y, y_step, one, other, n = f.parameters
@@ -156,7 +169,10 @@ class _Passes:
         f.finish()
 
     def count(self, f: FunctionWriter, counts: Pointer, active: Pointer) -> Int:
-        """Compute a histogram of each byte, and mark bytes that differ in ``active``. Returns the number of passes."""
+        """Write the histogram of each byte, and mark the bytes that differ in ``active``. Returns the number of passes.
+
+        If all keys are equal there is one pass, so that elements reach the result.
+        """
         x, x_step, n = f.parameters[0], f.parameters[1], f.parameters[6]
         f.memset(counts, self.bytes * 1024)
         with f.loop(n) as i:

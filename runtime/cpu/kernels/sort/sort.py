@@ -1,4 +1,4 @@
-"""Sorts by any comparator of element operations, and top-k, in native code."""
+"""Sorts by any comparator that is a scalar program, and top-k, in native code."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Method(Enum):
     """Method by which native code sorts a row."""
 
     MERGE = "merge"
-    """Merge sort of indices by the comparator."""
+    """Merge sort of the elements' indices, which calls the comparator. It sorts by any comparator."""
     RADIX = "radix"
-    """Radix sort by the bytes of a key."""
+    """Radix sort by the bytes of a key, for comparators that compare one value."""
     TOP = "top"
-    """Insertion of the first elements by a key into a sorted list."""
+    """Top-k selection by a key: a sorted list holds the first few elements, and better elements are inserted."""
 
 
 def radix_variant(kernel: SortKernel) -> RadixVariant | None:
-    """Return the variant of a sort by a key, or None if the comparator does not compare a single value."""
+    """Return the variant of a sort by a key, or None if the comparator does not compare by a key."""
     key = sort_key(kernel.comparator)
     if key is None:
         return None
@@ -42,7 +42,7 @@ def radix_variant(kernel: SortKernel) -> RadixVariant | None:
 
 
 def method_of(kernel: SortKernel) -> Method:
-    """Return the method by which native code sorts rows of this size."""
+    """Return the method by which native code sorts the rows of ``kernel``."""
     if radix_variant(kernel) is None:
         return Method.MERGE
     if kernel.count <= min(MOST_TOP, kernel.size // TOP_PART):
@@ -51,7 +51,7 @@ def method_of(kernel: SortKernel) -> Method:
 
 
 def scratch_bytes(kernel: SortKernel) -> int:
-    """Return the bytes of two arrays of equal sizes, between which a row moves while it is sorted."""
+    """Return the size in bytes of scratch, two arrays of equal sizes for the state of a row that is being sorted."""
     method, variant = method_of(kernel), radix_variant(kernel)
     if method is Method.TOP:
         return 2 * 8 * kernel.count
@@ -63,12 +63,14 @@ def scratch_bytes(kernel: SortKernel) -> int:
 
 @CPU_KERNELS.binds(SortKernel)
 def bind_sort(kernel: SortKernel, arrays: KernelArrays) -> Action:
+    """Bind the sort as one native call, which sorts one row after the other."""
     first, axis = arrays.operands[0], kernel.axis
     others = [d for d in range(first.ndim) if d != axis]
 
     missing = RANK - len(others)
 
     def described(array: NDArray) -> SortedArray:
+        """Return the record of ``array``, with strides of 0 for missing dimensions."""
         strides = [*[0] * missing, *(array.strides[d] for d in others)]
         return SortedArray(array.ctypes.data, strides, array.strides[axis])
 

@@ -1,4 +1,4 @@
-"""Sort keys: the values that a comparator compares, as unsigned numbers in the same order."""
+"""Sort keys: the values that a comparator compares, as unsigned integers in the same order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """Key of an element: the value that ``program`` computes of operand ``operand``.
+    """Key of an element: the value that ``program`` computes from the element of operand number ``operand``.
 
-    Floats are in their total order.
+    ``descending`` tells that larger values come first. Floats are in their total order.
     """
 
     operand: int
@@ -31,11 +31,12 @@ class SortKey:
 
     @property
     def bits(self) -> int:
+        """Return the number of bits of the key."""
         return 8 * self.kind.byte_size
 
 
 def sort_key(comparator: ScalarProgram) -> SortKey | None:
-    """Return the key of ``comparator``, or None if it has none.
+    """Return the key by which ``comparator`` compares, or None if there is none.
 
     The comparator's parameters are the first and the second element of each operand in turn.
 
@@ -59,9 +60,9 @@ def sort_key(comparator: ScalarProgram) -> SortKey | None:
 
 
 def _is_ordered(kind: PrimitiveType, attrs: CompareAttrs) -> bool:
-    """Return whether the order is that of the bits, apart from signs.
+    """Return whether values of type ``kind`` have the order of their bits, apart from signs.
 
-    The plain order of floats is not, because of nan.
+    Floats have it in their total order, but not in their plain order, because of nan.
     """
     if kind.is_floating:
         return attrs.type == "TOTALORDER" and kind.byte_size > 1
@@ -69,6 +70,7 @@ def _is_ordered(kind: PrimitiveType, attrs: CompareAttrs) -> bool:
 
 
 def _op(program: ScalarProgram, register: int) -> ScalarOp | None:
+    """Return the operation that computes ``register``, or None if it is a parameter or a constant."""
     if register < len(program.parameters):
         return None
     step = program.steps[register - len(program.parameters)]
@@ -76,7 +78,10 @@ def _op(program: ScalarProgram, register: int) -> ScalarOp | None:
 
 
 def _part(program: ScalarProgram, register: int) -> tuple[int, ScalarProgram] | None:
-    """Return the only parameter of ``register`` and the program that computes it; None unless there is exactly one."""
+    """Return the only parameter on which ``register`` depends, and the program that computes it from that parameter.
+
+    Returns None unless there is exactly one parameter.
+    """
     count = len(program.parameters)
     needed: dict[int, None] = {}
     parameters: dict[int, None] = {}
@@ -115,7 +120,7 @@ def key_functions(key: SortKey) -> list[str]:
 
 
 def key_of(f: FunctionWriter, key: SortKey, element: Value) -> Int:
-    """Return the key of ``element``, an unsigned number of ``key.bits`` bits."""
+    """Return the key of ``element`` as an unsigned number of ``key.bits`` bits, the smallest one first."""
     kind, width = key.kind, key.bits
     top = -(1 << (width - 1))
     (value,) = f.results(f"{{ {stored_type(kind)} }}", 1, "value", element)

@@ -1,7 +1,8 @@
-"""Native code of the first few elements of a row by a key: better elements are inserted into a sorted list.
+"""Native code of the first few elements of a row by a key, of which the smallest comes first.
 
-Most elements of a long row are not better than the worst one in the list. The elements of a block are tested one by one
-only if the block's best key, which is computed with vectors, is better.
+Elements are inserted into a sorted list if they are better than its last one, which most elements of a long row are
+not. The elements of a block are tested one by one only if the block's best key, which is computed with vectors, is
+better.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from runtime.cpu.kernels.sort.radix_sort_ir import RadixVariant
 from runtime.cpu.kernels.sort.sort_key import key_functions, key_of
 
 FUNCTION = "spmd_top"
-#: Elements of a block (Zen 5: 16 take 0.8 to 1.1 of the time, 256 1.0 to 1.2).
+#: Number of elements of a block (Zen 5: 16 take 0.8 to 1.1 of the time, 256 1.0 to 1.2).
 _BLOCK = 64
 
 
 @cache
 def top_code(variant: RadixVariant) -> NativeLibrary:
-    """Return the library of ``FUNCTION``, which takes a SortRecord.
+    """Return the library of ``FUNCTION``, which takes the address of a SortRecord.
 
     The scratch arrays of the record hold ``count`` keys, and as many 32-bit indices.
     """
@@ -68,7 +69,7 @@ def top_ir(variant: RadixVariant) -> str:
 
 
 def _best(f: FunctionWriter, bits: int, begin: Int, end: Int, key_at: Callable[[Int], Int]) -> Int:
-    """Return the best key of the elements of a block."""
+    """Return the smallest key of the elements from ``begin`` to ``end``."""
     with f.repeat(begin, f.constant(-1, f"i{bits}")) as look:
         b, best = look.values
         better: Int = best.umin(key_at(b))
@@ -78,7 +79,10 @@ def _best(f: FunctionWriter, bits: int, begin: Int, end: Int, key_at: Callable[[
 
 
 def _add_enter(module: Module, kind: str) -> None:
-    """Add ``enter``(keys, indices, size, key, index), which inserts after equal keys in a list of ``size`` entries."""
+    """Add ``enter``(keys, indices, size, key, index), which inserts in a sorted list of ``size`` entries.
+
+    The key is inserted after equal keys, so that the order is stable. The list must have room for one entry more.
+    """
     f = internal_function(module, "enter", "ptr", "ptr", "i64", kind, "i64")
     keys, indices, size, key, index = f.parameters
     with f.repeat(size) as look:

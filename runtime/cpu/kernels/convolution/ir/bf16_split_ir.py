@@ -1,4 +1,4 @@
-"""LLVM IR that splits runs of f32 elements into bf16 parts: full vectors first, then the remainder of a run."""
+"""LLVM IR that splits runs of f32 elements into bf16 parts: the full vectors of a run first, and then the remainder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spmd.lazy_dataclass import dataclass
 class Runs:
     """``count`` runs of ``length`` elements.
 
-    Runs are ``source_step`` bytes apart in the source, ``target_step`` in the target.
+    Runs begin ``source_step`` bytes apart in the source and ``target_step`` bytes apart in the target.
     """
 
     count: Int
@@ -25,8 +25,8 @@ class Runs:
     target_step: Int
 
 
-#: Function of the target, the source, the largest magnitudes so far, and the number of elements (None: a full vector).
-#: It writes code that splits the elements, and returns the new largest magnitudes.
+#: Function of the addresses of target and source, the largest magnitudes so far, and the number of elements (None: as
+#: many as it can). It writes code that splits the elements, and returns the new largest magnitudes.
 Split: TypeAlias = Callable[[Pointer, Pointer, Vector, Int | None], Vector]
 
 
@@ -38,9 +38,10 @@ def split_runs(
     element: tuple[int, str],
     most: Pointer,
 ) -> None:
-    """Split ``runs`` from the second of ``pointers`` to the first.
+    """Write the code that splits ``runs`` from the second of ``pointers`` to the first.
 
-    ``element`` is the length of a vector and the stored type. ``most`` is the address of the largest magnitudes.
+    ``element`` is the number of elements that ``split`` takes at a time, and the LLVM type of an element of the target.
+    ``most`` is the address of the largest magnitudes so far, which are updated.
     """
     width, word = element
     full, left = runs.length & -width, runs.length & (width - 1)

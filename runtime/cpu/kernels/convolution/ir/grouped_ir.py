@@ -1,7 +1,7 @@
 """Native code of a convolution with adjacent groups, such as a depthwise one, in which a vector holds several groups.
 
-One function serves all convolutions of an element type. Every output is summed over the window and the features of its
-group, one line of the window after the other. Padding and the holes of base dilation are multiplied as zeros.
+One function serves all convolutions of an element type. Every output is summed over the channels of its group and the
+window, one line of the window after the other. Padding and the holes of base dilation are multiplied as zeros.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class GroupRecord(Record):
     """Record of one convolution of x[n, h, w, c, g], w[i, j, c, f, g] and out[n, h, w, f, g]; strides are in bytes.
 
     Output h and window element i of a dimension use the padded coordinate first + h * stride + i * dilation. The tables
-    ``rows`` and ``columns`` give the offset of each coordinate in x, or -1 in padding and holes.
+    ``rows`` and ``columns`` give the offset of each coordinate in x, or -1 in padding and holes. Groups g are adjacent.
     """
 
     x: Address
@@ -87,7 +87,7 @@ def group_ir(kind: PrimitiveType, vectors: int) -> str:
 
 
 def _add_one_output(module: Module, kind: PrimitiveType, vectors: int) -> None:
-    """Add ``one_output``(record, x, w, to, h, v), which computes the output (h, v) of all groups."""
+    """Add ``one_output``(record, x, w, to, h, v), which computes output (h, v) of all groups for one feature."""
     kinds = ("ptr", "ptr", "ptr", "i64", "i64")
     f = internal_function(module, "one_output", *kinds, record=GroupRecord)
     rec, (_, x, w, to, h, v) = f.record, f.parameters

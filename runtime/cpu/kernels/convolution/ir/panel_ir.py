@@ -26,12 +26,13 @@ from spmd.shape import PrimitiveType
 #: Number of spatial dimensions of the code. For a convolution with fewer, the first ones have size 1.
 SPATIAL = 3
 FUNCTION = "spmd_convolve"
+#: Enumerators of CBLAS.
 ROW_MAJOR, COLUMN_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 102, 111, 112
 
 
 @record
 class PatchPosition(Record):
-    """Position of a patch element: its offset in the input in bytes, and its padded coordinates."""
+    """Position of an element of the patch matrix: its offset in the input in bytes, and its padded coordinates."""
 
     bytes: Word
     coordinates: Sequence[Word] = sized("spatial")
@@ -39,7 +40,7 @@ class PatchPosition(Record):
 
 @record
 class OuterDimension(Record):
-    """Outer dimension of a panel: its size, and its stride as a position."""
+    """Outer dimension of a panel: its size, and its stride, which is a difference of positions."""
 
     size: Word
     step: PatchPosition
@@ -58,9 +59,12 @@ class PanelInstance(Record):
 class PanelRecord(Record):
     """Record of one convolution. A panel has the dimensions [outer, inner], and its innermost dimension is a run.
 
-    ``outer`` are four dimensions, slowest first; ``total`` is the number of their indices, and ``outer_per_block`` that
-    of a panel. ``runs`` lists the position of each run. ``tables`` give the offset of each coordinate in the input, or
-    -1. Strides are in bytes, but the leading dimensions ``ldb`` of w and ``ldc`` of out are in elements.
+    ``outer`` are SPATIAL + 1 dimensions, slowest first; ``total`` is the number of their indices, and
+    ``outer_per_block`` that of a panel. ``runs`` lists the position of each run, ``run_count`` in all and
+    ``runs_per_block`` in a panel. ``table0`` to ``table2`` give the offset of each coordinate in the input, or -1.
+    ``inner_is_depth`` tells that the inner dimension is the depth of the product. ``order`` and ``transpose_..`` are
+    CBLAS's enumerators. Strides are in bytes, but the leading dimensions ``ldb`` of w and ``ldc`` of out are in
+    elements.
     """
 
     x: Address
@@ -124,7 +128,7 @@ def convolution_ir(kind: PrimitiveType, index_bits: int) -> str:
 
 
 def _function(module: Module, name: str) -> FunctionWriter:
-    """Return the writer of a function of the record, an instance, a range of inner indices and one of outer indices."""
+    """Return the writer of function ``name``(record, instance, two inner indices or counts, two outer ones)."""
     return internal_function(
         module, name, "ptr", *["i64"] * 4, record=PanelRecord, spatial=SPATIAL, outer=SPATIAL + 1
     )
@@ -163,13 +167,14 @@ def _add_pack(module: Module, t: str) -> None:
 
 
 def _parts(position: Any) -> list[Int]:
+    """Return the words of ``position``: the offset, and then the coordinates."""
     return [position.bytes, *position.coordinates]
 
 
 def _outer_position(
     instance: Pointer, number: Int, sizes: Sequence[Int], steps: Sequence[Sequence[Int]]
 ) -> list[Int]:
-    """Return the position of outer index ``number`` of ``instance``."""
+    """Return the position of outer index ``number`` of ``instance``, as its words."""
     indices: list[Int] = []
     for size in reversed(sizes[1:]):
         indices.insert(0, number % size)

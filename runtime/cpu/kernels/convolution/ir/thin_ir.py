@@ -32,7 +32,8 @@ FUNCTION = "spmd_convolve_thin"
 class ThinRecord(Record):
     """Record of the phases of one convolution.
 
-    ``instances`` lists (address in x, number of the group, offset in the results); ``phases`` the addresses of records.
+    ``instances`` lists (address in x, number of the group, offset in the results in bytes), one for each group and
+    image. ``phases`` lists the addresses of PhaseRecords, and ``most_lines`` is the largest number of lines of a phase.
     """
 
     instance_count: Word
@@ -44,12 +45,11 @@ class ThinRecord(Record):
 
 @record
 class PhaseRecord(Record):
-    """Record of one phase, for w[g, tap.., f, c] with contiguous channels. ``zeros`` has as many zeros as there are
-    channels.
+    """Record of one phase, for w[g, tap.., f, c] with contiguous channels; strides and offsets are in bytes.
 
-    ``lines`` lists (offset in out, begin and end of its entries) for each line of results. ``entries`` lists (offset in
-    x, offset in w) of the lines of the window that are inside of the input. ``columns`` gives for every tap the offsets
-    of the positions in a line of x, or -1.
+    ``zeros`` is the address of as many zeros as there are channels. ``lines`` lists (offset in out, begin and end of
+    its entries) for each line of results. ``entries`` lists (offset in x, offset in w) of the lines of the window that
+    are inside the input. ``columns`` gives for every tap the offsets of the positions in a line of x, or -1.
     """
 
     w: Address
@@ -71,30 +71,38 @@ class PhaseRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Sums that are held in registers: those of several positions for all ``features``."""
+    """Sums that registers hold: a vector of partial sums, over channels, for each of several positions and features.
+
+    ``kind`` is the element type, and ``features`` the number of features of the result.
+    """
 
     kind: PrimitiveType
     features: int
 
     @property
     def lanes(self) -> int:
+        """Return the number of elements of a vector register of the host."""
         return host_registers().bytes // self.kind.byte_size
 
     @property
     def positions(self) -> int:
+        """Return the number of positions that are computed concurrently."""
         fitting = tuning.THIN_REGISTERS[host_registers().bytes] // self.features - 1
         return max(min(tuning.MOST_POSITIONS, fitting), 1)
 
     @property
     def count(self) -> int:
+        """Return the number of vectors of sums."""
         return self.positions * self.features
 
     @property
     def scalar(self) -> str:
+        """Return the LLVM type of an element."""
         return wide_type(self.kind)
 
     @property
     def vector(self) -> str:
+        """Return the LLVM type of a vector."""
         return f"<{self.lanes} x {self.scalar}>"
 
 
@@ -119,7 +127,10 @@ def thin_ir(sums: Lanes) -> str:
 
 
 class _Line:
-    """Writer of ``line``(record, x, group, out_offset, line), which computes a line of results, if the phase has it."""
+    """Writer of ``line``(record, x, group, out_offset, line).
+
+    The function computes line number ``line`` of a phase's results, if the phase has it.
+    """
 
     def __init__(self, sums: Lanes, module: Module) -> None:
         kinds = ("ptr", "i64", "i64", "i64")
@@ -147,7 +158,7 @@ class _Line:
     def products(
         self, x: Pointer, w: Pointer, columns: Sequence[Int], line: Pointer
     ) -> list[Vector]:
-        """Return the sums of products over the lines of the window that are inside of the input."""
+        """Return the sums for the positions ``columns``, over the lines of the window that are inside the input."""
         f, rec = self.f, self.f.record
         first, end = line.word(1), line.word(2)
         with f.when(first.ult(end)) as is_any, f.repeat(first, *self.nothing) as entries:
@@ -195,6 +206,7 @@ class _Line:
         """
 
         def read(base: Pointer) -> Vector:
+            """Load a vector of channels."""
             address = base.element(self.sums.scalar, channel)
             if mask is not None:
                 return masked_load(address, self.sums.vector, mask, self.item)
@@ -210,7 +222,7 @@ class _Line:
         return totals
 
     def store(self, out: Pointer, columns: Sequence[Int], totals: Sequence[Vector]) -> None:
-        """Store the horizontal sums of ``totals``. Positions after the end of a line repeat its last one."""
+        """Store the horizontal sums of ``totals`` at the positions ``columns`` of a line. The last may be repeated."""
         rec, sums = self.f.record, self.sums
         rows = [out.at(column * rec.out_column_bytes) for column in columns]
         for start in range(0, sums.count, sums.lanes):

@@ -47,8 +47,9 @@ def product_module(*, transposed: bool) -> Module:
 def _add_multiply(module: Module, rows: int, columns: int, *, transposed: bool) -> None:
     """Add ``multiply{rows}{columns}``, which sums ``steps`` products of that many tiles in ``total``.
 
-    The operands' tables give the offset of each step. If there are fewer than four tiles, each tile uses several
-    registers in turn, so that the unit does not wait for the previous product.
+    The operands' tables give the offset of each step. Between steps it stores the previous sums of ``total``. If there
+    are fewer than four tiles, each tile uses several registers in turn, so that the unit does not wait for the previous
+    product.
     """
     name = f"multiply{rows}{columns}"
     f = internal_function(module, name, *_OPERAND, *_OPERAND, "i64", "ptr", "ptr")
@@ -78,7 +79,7 @@ def _add_multiply(module: Module, rows: int, columns: int, *, transposed: bool) 
 
 
 def _sums_offset(tile: int, *, transposed: bool) -> int:
-    """Return the byte offset in ``total`` of the sums in register ``tile``."""
+    """Return the byte offset in ``total`` of the sums in register ``tile`` (0 to 3)."""
     row, column = divmod(tile, 2)
     return (2 * column + row if transposed else tile) * TILE_BYTES
 
@@ -89,7 +90,11 @@ def _registers(rows: int, columns: int, r: int, c: int) -> list[int]:
 
 
 class _LoadedParts:
-    """Parts of an operand in its two registers: both tiles of one part, or one tile of two parts."""
+    """Parts of an operand in its two registers: both tiles of one part, or one tile of two parts.
+
+    ``operand`` has the values of _OPERAND, ``step`` is the number of the step, and ``registers`` are the first register
+    and the number of tiles.
+    """
 
     def __init__(
         self, f: FunctionWriter, operand: Sequence[Any], step: Int, registers: tuple[int, int]
@@ -127,7 +132,7 @@ class _LoadedParts:
 def _multiply_parts(
     f: FunctionWriter, left: _LoadedParts, right: _LoadedParts, rows: int, columns: int
 ) -> None:
-    """Write the products of one step.
+    """Write the products of one step, of ``rows`` tiles by ``columns`` tiles.
 
     An operand of one tile has two registers for its parts, so that each of its parts is loaded once.
     """
@@ -148,7 +153,7 @@ def _multiply_parts(
 
 
 def _add_tile(f: FunctionWriter, to: Pointer, source: Pointer) -> None:
-    """Add the stored sums of the register at ``source`` to those at ``to``."""
+    """Add the stored sums of the tile at ``source`` to those at ``to``."""
     with f.loop(LINES) as r:
         target = to.element(ROW, r)
         x, y = (row.load(FLOATS, align=64) for row in (target, source.element(ROW, r)))
@@ -156,6 +161,12 @@ def _add_tile(f: FunctionWriter, to: Pointer, source: Pointer) -> None:
 
 
 def _add_product(module: Module, *, transposed: bool) -> None:
+    """Add ``product``(left operand, right operand, steps, total, pending, out, offsets, rows, columns, adds).
+
+    It computes a block, and leaves it in ``total`` as the pending one. ``rows`` and ``columns`` are those of the
+    products that remain, of which at most 32 are computed. A block without steps is set to zero, or left as it is if
+    ``adds``.
+    """
     kinds = (*_OPERAND, *_OPERAND, "i64", "ptr", "ptr", "ptr", "ptr", "i64", "i64", "i1")
     f = internal_function(module, "product", *kinds)
     *given, out, offsets, rows, columns, adds = f.parameters

@@ -105,7 +105,10 @@ def gradient_code() -> NativeLibrary:
 
 
 def _add_multiply_panel(module: Module) -> None:
-    """Add the function that computes all products of one panel."""
+    """Add ``multiply_panel``(record, out, channels, features, panel, adds, total, pending).
+
+    The function computes all products of one panel, for ``channels`` and ``features`` of an instance.
+    """
     kinds = ("ptr", "i64", "i64", "ptr", "i1", "ptr", "ptr")
     f = internal_function(module, "multiply_panel", *kinds, record=GradientRecord)
     rec, (_, out, channels, features, panel, adds, total, pending) = f.record, f.parameters

@@ -1,7 +1,7 @@
-"""LLVM IR that packs the operands of a kernel gradient on the tile unit: positions of w to tiles, images of x to
-planes.
+"""LLVM IR that packs the operands of a kernel gradient on the tile unit.
 
-The functions read the record of tile_gradient_ir.
+Positions of w are packed to tiles, and images of x are split into planes. The functions read the record of
+tile_gradient_ir.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ def _pack_step(
     room: tuple[Pointer, Pointer],
     most: Pointer,
 ) -> None:
-    """Pack 16 positions of 16 features of a pair of images as one tile for each part.
+    """Pack 16 words of 16 features of a pair of images as one tile for each part.
 
-    Rows are transposed before they are split into three parts. ``room`` has memory for the tile, and for two tiles of
+    ``positions`` gives the offset of each word's first image, and ``masks`` select the features of the two images. Rows
+    are transposed before they are split into three parts. ``room`` is the address of the tile, and that of two tiles of
     rows.
     """
     tile, rows0 = room
@@ -77,7 +78,10 @@ def _pack_step(
 
 
 def _add_pack_line(module: Module, record: type[Record]) -> None:
-    """Add ``pack_line``(record, source, wanted, second, to, rows, most), for a line of a group of pairs."""
+    """Add ``pack_line``(record, source, wanted, second, to, rows, most), for a line of a group of pairs.
+
+    ``wanted`` and ``second`` select the features of the first and of the second image of a pair.
+    """
     f = internal_function(
         module, "pack_line", "ptr", MASK, MASK, "ptr", "ptr", "ptr", record=record
     )
@@ -90,6 +94,7 @@ def _add_pack_line(module: Module, record: type[Record]) -> None:
 
 
 def _add_pack_left(module: Module, record: type[Record]) -> None:
+    """Add ``pack_left``(record, w, features, panel, rows, most), which packs a panel's lines of w."""
     f = internal_function(module, "pack_left", "ptr", "i64", "ptr", "ptr", "ptr", record=record)
     record_at, w, features, panel, rows, most = f.parameters
     rec = f.record
@@ -166,7 +171,7 @@ def _add_load_pair(module: Module, record: type[Record]) -> None:
 def _add_load_plane(module: Module, record: type[Record]) -> None:
     """Add ``load_plane``(record, x, channels, panel, most), which splits channels of a panel's images into planes.
 
-    Lines outside of images stay unchanged, because no product reads them.
+    Lines outside images stay unchanged, because no product reads them.
     """
     f = internal_function(module, "load_plane", "ptr", "i64", "ptr", "ptr", record=record)
     record_at, x, channels, panel, most = f.parameters

@@ -102,7 +102,10 @@ def image_code() -> NativeLibrary:
 
 
 def _add_multiply_units(module: Module) -> None:
-    """Add the function that computes a panel's outputs of ``count`` features, unit by unit."""
+    """Add ``multiply_units``(record, out, panel, count, adds, total, pending).
+
+    The function computes a panel's outputs of ``count`` features, unit by unit.
+    """
     kinds = ("ptr", "ptr", "i64", "i1", "ptr", "ptr")
     f = internal_function(module, "multiply_units", *kinds, record=ImageRecord)
     rec, (_, out, panel, count, adds, total, pending) = f.record, f.parameters

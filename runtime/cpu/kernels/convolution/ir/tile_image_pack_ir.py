@@ -36,11 +36,12 @@ class KernelAddressing(IntEnum):
     """Encoding of the elements of the kernel that a step of the depth uses."""
 
     PAIRS = 0
-    """Offsets of each of 32 elements; features are ``feature_bytes`` apart."""
+    """A step has 32 offsets, one per element of its depth. Features are ``feature_bytes`` apart."""
     ALONG = 1
-    """Offset of the first element and the number of contiguous elements, for each feature."""
+    """A step has the offset and the number of its elements, which are contiguous. Features are ``feature_bytes`` apart.
+    """
     EACH = 2
-    """Offsets of each of 32 elements for each of 16 features."""
+    """A step has 32 x 16 offsets: one per element of its depth and feature."""
 
 
 def add_packing(module: Module, record: type[Record]) -> None:
@@ -52,12 +53,12 @@ def add_packing(module: Module, record: type[Record]) -> None:
     _add_pack_kernel(module, record)
 
 
-#: Order of the elements: first all low halves, then all high halves.
+#: Order of the elements of a part: first all low halves of words, then all high halves.
 _UNZIPPED = (*range(0, 32, 2), *range(1, 32, 2))
 
 
 def _in_order(part: Vector) -> Vector:
-    """Return the bf16 numbers of a part in the order of the elements."""
+    """Return the bf16 numbers of a part, which are pairs of two vectors' elements, one vector after the other."""
     halves: Vector = cast(part, "bitcast", HALVES)
     return halves.shuffled(_UNZIPPED)
 
@@ -87,8 +88,7 @@ def _splitting(f: FunctionWriter, part_bytes: Int) -> Split:
 
 
 def _add_load_line(module: Module, record: type[Record]) -> None:
-    """Add ``load_line``(record, runs, to, source, most), which splits a line of grouped images into the planes of a
-    phase.
+    """Add ``load_line``(record, runs, to, source, most), which splits a line of a group of images into planes.
 
     If the source is null, it writes a line of zeros.
     """
@@ -110,6 +110,7 @@ def _add_load_line(module: Module, record: type[Record]) -> None:
 
 
 def _add_load_panel(module: Module, record: type[Record]) -> None:
+    """Add ``load_panel``(record, x, panel, most), which splits the lines of a panel's images into planes."""
     f = internal_function(module, "load_panel", "ptr", "ptr", "ptr", record=record)
     record_at, x, panel, most = f.parameters
     rec = f.record
@@ -133,7 +134,7 @@ def _add_load_panel(module: Module, record: type[Record]) -> None:
 
 # ---- the kernel
 def _row(f: FunctionWriter, w: Pointer, offset: Int, stride: Int, wanted: Vector) -> Vector:
-    """Return one element of 16 features, ``stride`` bytes apart, or zeros if ``offset`` is -1."""
+    """Return one element of each of 16 features, ``stride`` bytes apart, or zeros if ``offset`` is -1."""
     none = zeros(f, FLOATS)
     with f.when(offset >= 0) as there:
         source = w.at(offset)
@@ -148,7 +149,7 @@ def _row(f: FunctionWriter, w: Pointer, offset: Int, stride: Int, wanted: Vector
 
 
 def _each(w: Pointer, offsets: Pointer) -> Vector:
-    """Return one element of each of 16 features, at their own ``offsets``; zero if an offset is -1."""
+    """Return one element of each of 16 features at its own offset, or zero if the offset is -1."""
     there = offsets.load("<16 x i64>", align=8)
     return gathered(addresses(w, there), FLOATS, there.compared("icmp sge", 0), 4)
 

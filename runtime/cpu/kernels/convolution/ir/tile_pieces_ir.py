@@ -37,7 +37,7 @@ def loaded(pointer: Pointer, mask: Vector) -> Vector:
 
 
 def parts_of(x0: Vector, x1: Vector) -> list[Vector]:
-    """Return the parts of two vectors of f32 as pairs of bf16; the low halves belong to ``x0``."""
+    """Return the scaled parts of two vectors of f32 as pairs of bf16; the low halves belong to ``x0``."""
     return split_parts([x.combined("fmul", SCALE) for x in (x0, x1)], PARTS)
 
 
@@ -65,7 +65,7 @@ def fetch_ahead(*pointers: Pointer) -> None:
 
 
 def behind_each_other(to: Pointer, step: Int | int) -> list[Pointer]:
-    """Return the addresses of the parts, which are ``step`` bytes apart from ``to`` on."""
+    """Return the addresses of the parts, ``step`` bytes apart, of which the first one is ``to``."""
     pointers = [to]
     for _ in range(1, PARTS):
         pointers.append(pointers[-1].at(step))
@@ -73,9 +73,9 @@ def behind_each_other(to: Pointer, step: Int | int) -> list[Pointer]:
 
 
 def or_otherwise(module: Module, name: str, record: type[Record]) -> str:
-    """Add the function ``name``, which calls ``convolve``, and the record's fallback if numbers are out of range.
+    """Add function ``name``(record), which calls ``convolve``, and the record's fallback if that returns false.
 
-    Returns the text of the module.
+    The fallback computes everything again. Returns the text of the module.
     """
     f = FunctionWriter(name, record, module=module)
     (address,) = f.parameters

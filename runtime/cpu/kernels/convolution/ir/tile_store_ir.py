@@ -23,10 +23,10 @@ from runtime.cpu.kernels.gemm.tile_types import BLOCK_BYTES, FLOATS, LINES, ROW,
 
 @record
 class PendingRecord(Record):
-    """Block of ``rows`` by ``columns`` sums in ``total`` that must be stored at ``out``.
+    """Block of ``rows`` by ``columns`` sums in ``total`` that has yet to be stored at ``out``.
 
-    ``offsets`` gives the offset of each row, or -1 if it is not stored, and ``lane_offsets`` those of the columns in a
-    row; ``dense`` tells that columns are contiguous. If ``adds``, the sums are added to the result.
+    ``offsets`` gives the offset of each row in bytes, or -1 if it is not stored, and ``lane_offsets`` those of the
+    columns in a row; ``dense`` tells that columns are contiguous. If ``adds``, the sums are added to the result.
     """
 
     out: Address
@@ -57,7 +57,7 @@ def pend(pending: Pointer, **values: Value | int) -> None:
 def _each_row(
     f: FunctionWriter, out: Pointer, offsets: Pointer, count: Int
 ) -> Iterator[tuple[Int, Pointer]]:
-    """Repeat for each row that is stored. Yields its number and address."""
+    """Repeat for each row that is stored. Yields its number and its address."""
     with f.loop(count) as r:
         offset = offsets.word(r)
         with f.when(offset >= 0):
@@ -65,7 +65,7 @@ def _each_row(
 
 
 def _columns_apart(to: Pointer, lane_offsets: Pointer, half: int) -> Vector:
-    """Return the addresses of 16 columns of a row, which are not contiguous."""
+    """Return the addresses of 16 columns of the row at ``to``, the first or the second ``half`` of 32."""
     return addresses(to, lane_offsets.element("<16 x i64>", half).load("<16 x i64>", align=8))
 
 
@@ -113,7 +113,7 @@ def _add_finish_rows(module: Module) -> None:
 
 
 def finish(f: FunctionWriter, total: Pointer, pending: Pointer) -> None:
-    """Store the last pending block."""
+    """Write the code that stores the last pending block, if there is one."""
     rows = f.view(PendingRecord, pending).rows
     with f.unless_zero(rows):
         f.call("void", "finish_rows", total, pending, 0, rows)

@@ -33,14 +33,15 @@ FUNCTION = "spmd_convolve_vectors"
 class VectorRecord(Record):
     """Record of one convolution of x[g, n, h.., c], w[g, window.., c, f] and out[g, n, h.., f].
 
-    Fields whose name says so are in bytes, all others in elements. ``total`` is the number of outer indices, whose four
-    dimensions have the sizes total / (size1 * size2 * size3), size1, size2 and size3; they are positions of the result
-    (ROWS), or of the window with its channels (DEPTH). ``high`` are the input's spatial sizes, and ``interior`` the
-    number of indices there at which a window without padding may begin. ``block_outer`` is the number of outer indices
-    per block. ``buffered`` is the number of rows of ``buffer`` (ROWS), or 0. ``run`` is the number of contiguous rows
-    (DEPTH), and ``row_bytes`` their stride in the result, or in the buffer (ROWS). ``instances`` lists (bytes in x, w,
-    out), ``outer`` the first position and four strides of positions, ``units`` is as in vector_offsets_ir, and
-    ``blocks`` lists Block.
+    Fields whose name says so are in bytes, all others in elements. ``left``, ``packed``, ``table``, ``met``, ``buffer``
+    and ``spare`` are addresses in scratch. ``total`` is the number of outer indices, whose four dimensions have the
+    sizes total / (size1 * size2 * size3), size1, size2 and size3; they are positions of the result (ROWS), or of the
+    window with its channels (DEPTH). ``high`` are the input's spatial sizes, and ``interior`` the number of indices
+    there at which a window without padding may begin. ``block_outer`` is the number of outer indices per block.
+    ``buffered`` is the number of rows of ``buffer`` (ROWS), or 0. ``run`` is the number of contiguous rows (DEPTH), and
+    ``row_bytes`` their stride in the result, or in the buffer (ROWS). ``instances`` lists Instances, ``outer`` the
+    first position and four strides of positions, ``units`` is as in vector_offsets_ir, and ``blocks`` lists Blocks
+    (ROWS).
     """
 
     x: Address
@@ -133,7 +134,10 @@ def vector_ir(variant: VectorMicroKernel, left: LeftLayout) -> str:
 
 
 def _add_multiply_all(module: Module, variant: VectorMicroKernel) -> None:
-    """Add ``multiply_all``(record, depth, rows, columns, height, add), which multiplies packed rows by the packed w."""
+    """Add ``multiply_all``(record, depth, rows, columns, height, add), which multiplies packed rows by the packed w.
+
+    ``rows`` lists the addresses of the result's rows.
+    """
     f = internal_function(
         module, "multiply_all", "i64", "ptr", "i64", "i64", "i1", record=VectorRecord
     )
@@ -149,7 +153,10 @@ def _add_multiply_all(module: Module, variant: VectorMicroKernel) -> None:
 
 
 def _add_spread(module: Module) -> None:
-    """Add ``spread``(rows, from_rows, count, columns, step), which stores rows whose features are strided."""
+    """Add ``spread``(rows, from_rows, count, columns, step), which stores rows whose features are strided.
+
+    ``rows`` and ``from_rows`` list the addresses of rows in the result and in the buffer; ``step`` is in bytes.
+    """
     f = internal_function(module, "spread", "ptr", "ptr", "i64", "i64", "i64")
     rows, from_rows, count, columns, apart = f.parameters
     with f.loop(columns) as column:
@@ -161,7 +168,7 @@ def _add_spread(module: Module) -> None:
 
 
 class _Driver:
-    """Writer of ``FUNCTION``."""
+    """Writer of ``FUNCTION``, which repeats for all blocks of the operands."""
 
     def __init__(self, f: FunctionWriter, variant: VectorMicroKernel) -> None:
         self.f, self.variant = f, variant
@@ -189,7 +196,7 @@ class _Driver:
         f.finish()
 
     def height(self, left: Int) -> Int:
-        """Return the height of the next tile if ``left`` rows remain."""
+        """Return the height of the next tile (the number of rows multiplied at a time) if ``left`` rows remain."""
         f = self.f
         last = len(self.variant.next_heights()) - 1
         known = Pointer(f, "@heights").element("i8", left.smin(last))
@@ -209,10 +216,12 @@ class _Driver:
             each.again(behind, when=behind.ult(count))
 
     def multiply(self, depth: Int, columns: Int, height: Int, add: Bool) -> None:
+        """Multiply the packed rows by the packed w, and store the products, or add them to the targets."""
         given = (depth, self.targets, columns, height, add)
         self.f.call("void", "multiply_all", self.record, *given)
 
     def by_rows(self) -> None:
+        """Write the function for inputs with contiguous channels."""
         f, rec = self.f, self.f.record
         total, block_outer, blocks, units = rec.total, rec.block_outer, rec.blocks, rec.units
         block_count, is_buffered = rec.block_count, rec.buffered.differs(0)
@@ -244,6 +253,7 @@ class _Driver:
             self.targets.element("ptr", t).store(selected(is_buffered, row, to))
 
     def by_depth(self) -> None:
+        """Write the function for results with contiguous rows."""
         f, rec = self.f, self.f.record
         total, block_outer, units, unit_count = (
             rec.total,

@@ -26,10 +26,10 @@ LINE = 64
 
 @cache
 def vector_micro_kernel(features: int) -> VectorMicroKernel | None:
-    """Return the host's micro-kernel for a result of ``features`` columns: of one vector if they fit in it, else of
-    two.
+    """Return the host's micro-kernel for a result of ``features`` columns.
 
-    Returns None if the host's vectors are short or it has no fused multiply-add.
+    Its rows are one vector wide if the features fit in it, else two. Returns None if the host's vectors are short or it
+    has no fused multiply-add.
     """
     if host_has("avx512f", "avx512vl"):
         wide = VectorMicroKernel(16, tuning.AVX512_HEIGHTS)
@@ -43,14 +43,16 @@ def vector_micro_kernel(features: int) -> VectorMicroKernel | None:
 
 
 def vector_type(variant: VectorMicroKernel) -> str:
+    """Return the LLVM type of a vector of ``variant``."""
     return f"<{variant.lanes} x float>"
 
 
 def add_multiply(module: Module, variant: VectorMicroKernel, left: LeftLayout) -> None:
-    """Add ``multiply``(a, b, depth, rows, at, columns, height, add).
+    """Add ``multiply``(a, b, depth, rows, at, columns, height, add), which stores or adds the product of a and b.
 
-    ``b`` is [depth, columns] and contiguous. ``rows`` lists the addresses of the result's rows, and ``at`` is the
-    offset of their first column.
+    ``a`` has the layout ``left``, and ``b`` is [depth, columns of the micro-kernel] and contiguous. ``rows`` lists the
+    addresses of the result's rows, and ``at`` is the offset of their first column in bytes. ``columns`` is the number
+    of columns to store.
     """
     for height in variant.heights:
         _add_product(module, variant, left, height)
@@ -69,7 +71,7 @@ _PARAMETERS = ("ptr", "ptr", "i64", "ptr", "i64", "i64")
 
 
 def _add_product(module: Module, variant: VectorMicroKernel, left: LeftLayout, height: int) -> None:
-    """Add ``multiply{height}``, the product of ``height`` rows."""
+    """Add ``multiply{height}``(a, b, depth, rows, at, columns, add), the product of ``height`` rows."""
     f = internal_function(module, f"multiply{height}", *_PARAMETERS, "i1")
     a, b, depth, rows, at, *_ = f.parameters
     kind, n, across = vector_type(variant), variant.lanes, variant.across

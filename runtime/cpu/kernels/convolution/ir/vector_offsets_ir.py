@@ -31,8 +31,8 @@ class Position(Record):
 class Unit(Position):
     """Run of ``taps`` adjacent window elements, with the position of the first one.
 
-    ``length`` is the number of elements per tap, ``tap_bytes`` the distance of taps in w, and ``all`` the number of
-    elements of all taps.
+    ``length`` is the number of elements per tap, ``tap_bytes`` the distance of taps in w in bytes, and ``all`` the
+    number of elements of all taps.
     """
 
     taps: Word
@@ -52,15 +52,17 @@ def position_in(f: FunctionWriter, cursor: Pointer) -> Any:
 
 
 def position_cursor(f: FunctionWriter) -> Pointer:
+    """Return a cursor on the stack, which ``seek`` must set."""
     return f.array(_WALKED + POSITION, "i64", align=8)
 
 
 def indices(position: Any) -> Sequence[Int]:
+    """Return the three spatial indices of ``position``."""
     return position.index0, position.index1, position.index2
 
 
 def add_walking(module: Module, kind: type[Record]) -> None:
-    """Add ``seek``, which sets a cursor to an outer index of a record of ``kind``. ``step`` advances the cursor."""
+    """Add ``seek``(record, number, cursor), which sets a cursor to outer index ``number`` of a record of ``kind``."""
     f = internal_function(module, "seek", "i64", "ptr", record=kind)
     _, number, cursor = f.parameters
     rec = f.record
@@ -80,7 +82,7 @@ def add_walking(module: Module, kind: type[Record]) -> None:
 
 
 def step(f: FunctionWriter, following: Int, cursor: Pointer) -> None:
-    """Advance ``cursor`` to the next outer index, ``following``."""
+    """Write the code that advances ``cursor`` to the next outer index, ``following``."""
     outer, after = f.record.outer, cursor.word() + 1
     with f.when(after.ult(f.record.size3)) as along:
         cursor.store(after)

@@ -39,7 +39,10 @@ def _pack_columns(
     apart: Int,
     columns: Int,
 ) -> None:
-    """Pack a line of w as consecutive vectors, with zeros after the last column."""
+    """Pack a line of w as consecutive vectors, with zeros after the last column.
+
+    Features are ``apart`` bytes apart in ``source``.
+    """
     kind, n = vector_type(variant), variant.lanes
     vectors = [
         (k * n, first_lanes(columns - k * n, n), to.element("float", k * n))
@@ -85,6 +88,7 @@ def add_rows(module: Module, variant: VectorMicroKernel, record: type[Record]) -
 
 
 def _add_pack_w_of_units(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
+    """Add ``pack_w``(record, w, units, unit_count, columns), which packs the lines of w of some units."""
     f = internal_function(module, "pack_w", "ptr", "ptr", "i64", "i64", record=record)
     _, w, units, unit_count, columns = f.parameters
     rec = f.record
@@ -111,6 +115,11 @@ def _add_pack_w_of_units(module: Module, variant: VectorMicroKernel, record: typ
 
 
 def _add_pack_rows(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
+    """Add ``pack_rows``(record, x, out, first, count, cursor, units, unit_count, rows).
+
+    The function packs ``count`` rows of the patch matrix, from outer index ``first`` on, and sets ``rows`` to their
+    addresses in the result.
+    """
     f = internal_function(
         module, "pack_rows", *["ptr"] * 2, *["i64"] * 2, *["ptr"] * 2, "i64", "ptr", record=record
     )
@@ -143,7 +152,7 @@ class _Row:
     unit_count: Int
 
     def write_interior(self) -> None:
-        """Copy a row without padding."""
+        """Write the copy of a row without padding."""
         f = self.f
         with f.repeat(0, self.to) as each:
             u, to = each.values
@@ -153,7 +162,7 @@ class _Row:
             each.again(u + 1, to.element("float", count), when=(u + 1).ult(self.unit_count))
 
     def write_inside(self, at: Sequence[Int]) -> None:
-        """Copy the elements that are inside of the input, and write zeros for the others."""
+        """Write the copy of the elements that are inside the input, and zeros for the others."""
         f = self.f
         high = (f.record.high0, f.record.high1, f.record.high2)
         with f.repeat(0, self.to) as each:
@@ -187,6 +196,7 @@ def add_depth(module: Module, variant: VectorMicroKernel, record: type[Record]) 
 
 
 def _add_table(module: Module, record: type[Record]) -> None:
+    """Add ``walk``(record, first, depth, cursor), which lists ``depth`` positions from outer index ``first`` on."""
     f = internal_function(module, "walk", "i64", "i64", "ptr", record=record)
     rec, first, depth, walked = *f.parameters[:1], *f.parameters[1:]
     table, size = f.record.table, 8 * POSITION
@@ -202,6 +212,7 @@ def _add_table(module: Module, record: type[Record]) -> None:
 def _add_pack_w_of_positions(
     module: Module, variant: VectorMicroKernel, record: type[Record]
 ) -> None:
+    """Add ``pack_w``(record, w, depth, columns), which packs the lines of w at the listed positions."""
     f = internal_function(module, "pack_w", "ptr", "i64", "i64", record=record)
     _, w, depth, columns = f.parameters
     rec = f.record
@@ -235,7 +246,10 @@ def _add_meet(module: Module, record: type[Record]) -> None:
 
 
 def _add_pack_left(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
-    """Add ``pack_left``(record, depth, first, count), which packs rows, by full vectors if the run is long enough."""
+    """Add ``pack_left``(record, depth, first, count), which packs ``count`` rows from row ``first`` of the runs on.
+
+    Full vectors are loaded if the runs are long enough.
+    """
     f = internal_function(module, "pack_left", "i64", "i64", "i64", record=record)
     _, depth, first, count = f.parameters
     rec, n = f.record, variant.lanes
