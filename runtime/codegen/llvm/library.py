@@ -179,5 +179,6 @@ class Linker:
         return linked
 
     def _unload(self, tracker: int) -> None:
+        problem = _Text()  # LLVM writes to it in any case, so that it must live until the call returns
         with self._lock:
-            function("LLJIT_Dylib_Tracker_Dispose")(tracker, _Text().address)
+            function("LLJIT_Dylib_Tracker_Dispose")(tracker, problem.address)

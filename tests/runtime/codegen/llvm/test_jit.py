@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -134,3 +136,27 @@ def test_c_functions_have_the_types_that_llvmlite_declares() -> None:
 
 def _is_pointer(kind: type) -> bool:
     return issubclass(kind, ctypes._Pointer) or kind in (ctypes.c_void_p, ctypes.c_char_p)
+
+
+def test_the_message_of_an_unloading_has_memory_until_the_call_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """LLVM writes to it in any case. Memory that was free again may hold an object of another thread by then."""
+    texts: weakref.WeakSet[library._Text] = weakref.WeakSet()
+    found: list[bool] = []
+
+    class Watched(library._Text):
+        def __init__(self) -> None:
+            super().__init__()
+            texts.add(self)
+
+    def dispose(_: int, address: int) -> bool:
+        found.append(address in [text.address for text in texts])
+        return False
+
+    linker = object.__new__(library.Linker)
+    linker._lock = threading.Lock()
+    monkeypatch.setattr(library, "_Text", Watched)
+    monkeypatch.setattr(library, "function", lambda _: dispose)
+    linker._unload(0)
+    assert found == [True]
