@@ -179,8 +179,7 @@ class Linker:
         return linked
 
     def _unload(self, tracker: int) -> None:
-        problem = (
-            _Text()
-        )  # LLVM writes to it in any case, so that it must live until the call returns
+        # LLVM writes to it in any case, so that it must live until the call returns.
+        problem = _Text()
         with self._lock:
             function("LLJIT_Dylib_Tracker_Dispose")(tracker, problem.address)
