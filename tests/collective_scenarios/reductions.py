@@ -22,7 +22,8 @@ from spmd.device import ReductionKind
 
 @scenario
 def all_reduce_of_every_type(comm: Communicator) -> None:
-    """Of every shape on up to two ranks: more of them make sums of more terms, whatever the shape."""
+    """Reduce arrays of every type: of three shapes on one and two ranks, and of one shape on more, where the sums have
+    more terms but the shapes change nothing."""
     everyone = tuple(range(comm.size))
     shapes: tuple[tuple[int, ...], ...] = ((), (7,), (3, 5)) if comm.size <= 2 else ((3, 5),)
     runs: list[tuple[BoundCollective, np.ndarray, np.ndarray]] = []

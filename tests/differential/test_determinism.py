@@ -12,7 +12,7 @@ import spmd
 from tests.paths import ROOT
 from tests.strategies import generate
 
-SEEDS = 10
+SEEDS = 25
 
 
 def digest() -> str:

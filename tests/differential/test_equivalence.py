@@ -54,7 +54,7 @@ def test_random_programs_resharded_through_finer_views(monkeypatch: pytest.Monke
     monkeypatch.setattr(search, "MIN_FINER_GAIN", 0.5)
     clear_caches()
     failures = {}
-    for seed in range(1000, 1020):
+    for seed in range(1000, 1040):
         program = generate(seed)
         found = failure(program.module, program.num_devices, seed)
         if found is not None:

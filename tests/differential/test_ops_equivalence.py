@@ -18,7 +18,7 @@ from tests.differential.op_programs import OPS, Draw
 from tests.differential.random_arrays import annotate, random_array
 
 MESHES = ((2,), (4,), (2, 2), (3,), (4, 2))
-PER_MESH = 4
+PER_MESH = 6
 
 #: Ops that only move elements do so for every type.
 MOVING = [

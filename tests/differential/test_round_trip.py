@@ -8,12 +8,12 @@ import spmd
 from tests.differential.tiling import same_bits
 from tests.strategies import generate
 
-SEEDS = 40
+SEEDS = 100
 
 
-@pytest.mark.parametrize("start", range(0, SEEDS, 10))
+@pytest.mark.parametrize("start", range(0, SEEDS, 25))
 def test_logical_and_partitioned_text(start: int) -> None:
-    for seed in range(start, start + 10):
+    for seed in range(start, start + 25):
         program = generate(seed)
         for module in (program.module, spmd.partition(program.module, program.num_devices)):
             text = str(module)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize(("kind", "count"), [("text", 600), ("proto", 300)])
+@pytest.mark.parametrize(("kind", "count"), [("text", 1500), ("proto", 500)])
 def test_damaged_modules(kind: str, count: int) -> None:
     tally = run(count, seed=7, kind=kind)
     assert tally.findings == []

@@ -72,7 +72,7 @@ def same(one: Simulation, other: Simulation) -> None:
         assert mine.hidden == pytest.approx(theirs.hidden, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(40))
 def test_folded_and_extrapolated_as_device_by_device_in_full(seed: int) -> None:
     dice = random.Random(seed)
     made = scheduled(some_lines(dice, 0, [0]), DEVICES)

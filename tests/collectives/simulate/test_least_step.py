@@ -205,7 +205,7 @@ class Pieces:
         return max(end.values())
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(60))
 def test_no_schedule_of_pieces_is_shorter(seed: int) -> None:
     dice = random.Random(seed)
     lines, names, kernels, sent = [], ["w", "v"], {}, {}

@@ -52,7 +52,7 @@ def test_every_pair_of_states_of_a_matrix(dims: tuple[int, ...]) -> None:
 def test_a_sample_of_pairs_on_larger_arrays(sizes: tuple[int, ...]) -> None:
     """Large enough that bytes, not start-up costs, decide; and once each with sizes that divide and that do not."""
     axes = DeviceAxes(sizes)
-    chosen = random.Random(3).sample(pairs(sizes, 3), 30)
+    chosen = random.Random(3).sample(pairs(sizes, 3), 60)
     for source, target in chosen:
         for dims in [(24, 16, 48), (13, 24, 17)]:
             shape = ArrayShape(F32, dims)
@@ -84,7 +84,7 @@ def states(
     return ShardState(tuple(dims), partial, ReductionKind.SUM if partial else None)
 
 
-@settings(max_examples=150)
+@settings(max_examples=300)
 @given(problems())
 def test_random_plans(problem: tuple[DeviceAxes, ArrayShape, ShardState, ShardState]) -> None:
     axes, shape, source, target = problem

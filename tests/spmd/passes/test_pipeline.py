@@ -115,7 +115,7 @@ def test_a_pass_stops_when_its_fuel_is_spent(name: str) -> None:
     """With enough fuel it does what it does without a limit; with none it does nothing."""
     trigger = trigger_of(name)
     step = trigger.step
-    for seed in range(3):
+    for seed in range(6):
         module = [trigger.modules(np.random.default_rng(seed)) for _ in range(3)]
         fuel = Fuel()
         assert step.rewrite(module[0], fuel)

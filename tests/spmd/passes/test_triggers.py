@@ -28,7 +28,7 @@ from tests.spmd.passes.triggers.devices import (
 from tests.spmd.passes.triggers.programs import Program
 from tests.spmd.passes.triggers.registry import Rng, Trigger, pass_names, trigger_of
 
-COUNT = 4
+COUNT = 6
 
 
 @pytest.mark.parametrize("name", pass_names())

@@ -39,7 +39,7 @@ def test_kernels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(linear_algebra, "SIZES", [(3, 5), (1, 33)])
-    monkeypatch.setattr(linear_algebra, "SYSTEMS", [(70, 3, 2), (3, 33, 9)])
+    monkeypatch.setattr(linear_algebra, "SYSTEMS", [(2, 4, 3), (70, 3, 2), (3, 33, 9)])
     monkeypatch.setattr(decompositions, "SIZES", [(2, 4, 7), (1, 33, 20)])
     with both_ways() as compared:
         check(on_double, kind)

@@ -33,21 +33,16 @@ REDUCERS = (reducer("maximum", P.F32), reducer("add", P.F32))
 
 
 def run(
-    text: str,
-    *,
-    edges: bool = False,
-    rtol: float = 2e-6,
-    target: PtxTarget = SMALL,
-    runs: int = 2,
+    text: str, *, edges: bool = False, rtol: float = 2e-6, target: PtxTarget = SMALL
 ) -> Executable:
     """``rtol``: of sums in another order. Rows of a few elements are loops."""
     with both_ways(target, rtol) as compared:
         executable = compiled(text)
-        for seed in range(runs):
+        for seed in range(2):
             inputs = (edge_inputs if edges else random_inputs)(executable.module, seed)
             with np.errstate(all="ignore"):
                 executable.run(*inputs)
-    assert compared.run["RowKernel"] + compared.run["LoopKernel"] == runs
+    assert compared.run["RowKernel"] + compared.run["LoopKernel"] == 2
     return executable
 
 
@@ -156,7 +151,7 @@ def test_few_long_rows(dims: tuple[int, ...], axes: tuple[int, ...], kind: Primi
         text = text.replace("maximum(", "add(")
     many = PtxTarget(multiprocessors=64)
     assert len(row_sources(text, many) or ()) == 2
-    run(text, target=many, rtol=1e-2 if kind is P.BF16 else 5e-6, runs=1)
+    run(text, target=many, rtol=1e-2 if kind is P.BF16 else 5e-6)
 
 
 def test_what_is_computed_beside_long_rows() -> None:
