@@ -9,12 +9,13 @@ from pathlib import Path
 
 from collectives.cost.custom_calls import MAX_BYTES as MAX_COST_BYTES
 from collectives.cost.custom_calls import CallCost, read_call_cost
-from collectives.cost.estimator import Estimator
 from collectives.cost.profiled import MAX_BYTES
 from collectives.cost.roofline import RooflineEstimator
 from collectives.simulate.least_step import LeastStep, least_step
-from collectives.simulate.result import Simulation
+from collectives.simulate.result import Band, Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
+from collectives.simulate.stragglers import slowest_of
+from collectives.simulate.waterfall import waterfall
 from launch.cli.arguments import add_module_arguments, positive
 from launch.cli.output_path import require_writable
 from launch.cli.programs.compile_options import compile_options
@@ -32,10 +33,13 @@ from spmd.analysis.stated_trips import require_trips, state_trips
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
+from spmd.machine.description import MachineDescription
 from spmd.output_file import write_file
 from spmd.text.stage import device_count
 
 _MOST = 20
+#: Probability that no device is slower than the slowest one of the worst step.
+_WORST = 0.95
 #: Characters of the longest number of trips.
 _LONGEST_COUNT = 15
 
@@ -111,16 +115,20 @@ def run(options: argparse.Namespace) -> int:
     compilation = compiled_for(module, options.devices, wanted)
     if options.durations is None:
         require_trips(compilation.module)
-    estimator = RooflineEstimator.of(compilation.module, machine, costs)
-    found = _simulated(compilation, estimator, options)
+    slowest = slowest_of(machine, compilation.devices) if options.durations is None else machine
+    found = _simulated(compilation, slowest, costs, options)
+    parts = None
+    if options.durations is None:
+        found = replace(found, band=_band(compilation, costs, options))
+        parts = waterfall(compilation.module, machine, slowest, costs, found)
     if options.durations is None and found.communication and not options.no_bound:
-        found = replace(found, least=least_of(module, options.devices, wanted))
+        found = replace(found, least=least_of(module, options.devices, wanted, slowest))
     if options.trace is not None:
         write_file(options.trace, json.dumps(simulation_trace(found)))
     if options.json:
-        print(json.dumps(as_json(found, machine)))
+        print(json.dumps(as_json(found, machine, parts)))
     else:
-        print(format_simulation(found, machine, options.top))
+        print(format_simulation(found, machine, options.top, parts))
     return 0 if fits(found, machine) else 1
 
 
@@ -136,22 +144,46 @@ def compiled_for(module: HloModule, devices: int | None, options: CompileOptions
     return compilation
 
 
-def least_of(module: HloModule, devices: int | None, options: CompileOptions) -> LeastStep | None:
+def least_of(
+    module: HloModule,
+    devices: int | None,
+    options: CompileOptions,
+    slowest: MachineDescription | None = None,
+) -> LeastStep | None:
     """Return the least step of ``module`` without the passes that overlap collectives; None if none of them runs on
-    it."""
+    it. The step is that of ``slowest``, by default of the machine of ``options``.
+    """
     if module.stage is Stage.SCHEDULED or not options.machine.overlaps:
         return None
     left_out = (*options.without, *OVERLAPPING)
     *_, (_, plain) = stages(module, devices, replace(options, without=left_out))
-    estimator = RooflineEstimator.of(plain.module, options.machine, dict(options.costs))
-    busy = options.machine.busy
-    return least_step(plain.module, estimator, busy)
+    estimator = RooflineEstimator.of(plain.module, slowest or options.machine, dict(options.costs))
+    return least_step(plain.module, estimator, options.machine.busy)
+
+
+def _band(
+    compilation: Compilation,
+    costs: dict[str, CallCost],
+    options: argparse.Namespace,
+) -> Band | None:
+    """Return the range of the step, as far as devices differ; None if they do not."""
+    machine = compilation.machine
+    slow = slowest_of(machine, compilation.devices, _WORST)
+    if slow == machine:
+        return None
+    best, worst = (_simulated(compilation, one, costs, options).seconds for one in (machine, slow))
+    return Band(best, worst)
 
 
 def _simulated(
-    compilation: Compilation, estimator: Estimator, options: argparse.Namespace
+    compilation: Compilation,
+    machine: MachineDescription,
+    costs: dict[str, CallCost],
+    options: argparse.Namespace,
 ) -> Simulation:
+    """Return the simulated step of the compiled program on devices that are all like ``machine``."""
     program, overlap = compilation.module, compilation.overlap
+    estimator = RooflineEstimator.of(program, machine, costs)
     asked = SimulationOptions(
         busy=compilation.machine.busy,
         limited={one.name: one.limited for one in overlap.collectives} if overlap else {},
