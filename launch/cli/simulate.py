@@ -11,6 +11,7 @@ from collectives.cost.custom_calls import MAX_BYTES as MAX_COST_BYTES
 from collectives.cost.custom_calls import CallCost, read_call_cost
 from collectives.cost.profiled import MAX_BYTES
 from collectives.cost.roofline import RooflineEstimator
+from collectives.simulate.data_parallel import with_more_replicas
 from collectives.simulate.least_step import LeastStep, least_step
 from collectives.simulate.result import Band, Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
@@ -23,7 +24,7 @@ from launch.cli.programs.module_files import read_module
 from launch.collective_groups import OVERLAPPING
 from launch.data.input_file import read_at_most
 from launch.options import CompileOptions
-from launch.pipeline import Compilation, stages
+from launch.pipeline import Compilation, partition, stages
 from launch.report.simulation import as_json, fits, format_simulation
 from launch.report.simulation_durations import read_timed, simulate_timed
 from launch.report.simulation_trace import simulation_trace
@@ -59,6 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="the machine: dgx-h100, dgx-h200, tcp-cluster, cpu-avx512, or a description as `spmd calibrate -o` writes "
         "it (F.json); T{links=0.25} has links that carry a quarter",
+    )
+    parser.add_argument(
+        "--data-parallel",
+        type=positive,
+        default=1,
+        metavar="K",
+        help="K times as many replicas of the data axis, on K times as many devices: shapes stay, and groups that "
+        "reduce over replicas grow",
     )
     parser.add_argument(
         "--cost",
@@ -111,6 +120,9 @@ def run(options: argparse.Namespace) -> int:
     costs = {target: _cost(file) for target, file in options.cost}
     module = read_module(options)
     state_trips(module, options.trips)
+    if options.data_parallel > 1:
+        module = with_more_replicas(partition(module, options.devices), options.data_parallel)
+        options.devices = None
     wanted = replace(compile_options(options), machine=machine, costs=tuple(costs.items()))
     compilation = compiled_for(module, options.devices, wanted)
     if options.durations is None:
