@@ -3,7 +3,7 @@
     python -m benchmarks.simulation.published_steps FOLDER [--ablation] [--json F]
 
 FOLDER holds the modules (../shared/public). Each point is simulated from its module alone: no constant of a machine's
-description comes from a step. ``--ablation`` simulates each point once more for each part of the model that is left out.
+description comes from a step. ``--ablation`` simulates each point once more for each part of the model left out.
 """
 
 from __future__ import annotations

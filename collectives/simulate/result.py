@@ -62,7 +62,7 @@ class ResourceUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class StepRange:
     """Range of a step's seconds, by how much devices of one description differ.
 
     best: if all devices are as fast as the median one.
@@ -91,7 +91,7 @@ class Simulation:
     classes: number of device classes.
     notes: assumptions, as sentences.
     slices: the device's timeline, if it was recorded.
-    band: the range of ``seconds``; None if devices do not differ.
+    step_range: the range of ``seconds``; None if devices do not differ.
     """
 
     module: str
@@ -111,4 +111,4 @@ class Simulation:
     notes: tuple[str, ...]
     slices: tuple[Slice, ...] = ()
     least: LeastStep | None = None
-    band: Band | None = None
+    step_range: StepRange | None = None

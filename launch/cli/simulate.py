@@ -13,7 +13,7 @@ from collectives.cost.profiled import MAX_BYTES
 from collectives.cost.roofline import RooflineEstimator
 from collectives.simulate.data_parallel import with_more_replicas
 from collectives.simulate.least_step import LeastStep, least_step
-from collectives.simulate.result import Band, Simulation
+from collectives.simulate.result import Simulation, StepRange
 from collectives.simulate.simulate import SimulationOptions, simulate
 from collectives.simulate.stragglers import slowest_of
 from collectives.simulate.waterfall import waterfall
@@ -131,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
     found = _simulated(compilation, slowest, costs, options)
     parts = None
     if options.durations is None:
-        found = replace(found, band=_band(compilation, costs, options))
+        found = replace(found, step_range=_step_range(compilation, costs, options))
         parts = waterfall(compilation.module, machine, slowest, costs, found)
     if options.durations is None and found.communication and not options.no_bound:
         found = replace(found, least=least_of(module, options.devices, wanted, slowest))
@@ -173,18 +173,18 @@ def least_of(
     return least_step(plain.module, estimator, options.machine.busy)
 
 
-def _band(
+def _step_range(
     compilation: Compilation,
     costs: dict[str, CallCost],
     options: argparse.Namespace,
-) -> Band | None:
+) -> StepRange | None:
     """Return the range of the step, as far as devices differ; None if they do not."""
     machine = compilation.machine
     slow = slowest_of(machine, compilation.devices, _WORST)
     if slow == machine:
         return None
     best, worst = (_simulated(compilation, one, costs, options).seconds for one in (machine, slow))
-    return Band(best, worst)
+    return StepRange(best, worst)
 
 
 def _simulated(

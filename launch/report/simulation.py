@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from collectives.simulate.reasons import brief
-from collectives.simulate.result import Band, CollectiveResult, ResourceUse, Simulation
+from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation, StepRange
 from collectives.simulate.waterfall import Waterfall
 from launch.ranks.messages import printable_lines
 from launch.report.figures import bar, percent, size_text
@@ -25,7 +25,7 @@ def as_json(
         "topology": machine.name,
         "devices": found.devices,
         "step_s": found.seconds,
-        "band_s": [found.band.best, found.band.worst] if found.band else None,
+        "range_s": [found.step_range.best, found.step_range.worst] if found.step_range else None,
         "waterfall_s": dict(_parts(parts)) if parts else None,
         "compute_s": found.compute,
         "slowed_s": found.slowed,
@@ -125,7 +125,7 @@ def _head(found: Simulation, machine: MachineDescription) -> Iterator[str]:
 def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
     total = found.seconds
     parts = [("compute", found.compute), ("slowed", found.slowed), ("exposed", found.exposed)]
-    yield f"  step           {brief(total):>9}{_range(found.band)}"
+    yield f"  step           {brief(total):>9}{_range(found.step_range)}"
     for name, seconds in parts:
         yield f"  {name:<14} {brief(seconds):>9}  {bar(seconds, total)} {percent(seconds, total)}"
     yield (
@@ -140,10 +140,10 @@ def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
     )
 
 
-def _range(band: Band | None) -> str:
-    if band is None:
+def _range(step_range: StepRange | None) -> str:
+    if step_range is None:
         return ""
-    return f"  {brief(band.best)} if all devices were alike; {brief(band.worst)} or less, 19 of 20 times"
+    return f"  {brief(step_range.best)} if all devices were alike; {brief(step_range.worst)} or less, 19 of 20 times"
 
 
 def _in_pieces(found: Simulation) -> Iterator[str]:
