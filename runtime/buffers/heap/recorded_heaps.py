@@ -68,7 +68,7 @@ class RecordedHeaps:
             _refuse(f"{len(self.offsets)} places for {len(groups)} groups of values")
         colors = [heap.color for heap in self.heaps]
         spaces = {0, *(group.memory_space for group in groups)}
-        if colors != sorted(set(colors)) or {Color(space) for space in spaces} != {
+        if len(set(colors)) != len(colors) or {Color(space) for space in spaces} != {
             color for color in colors if not color.groups
         }:
             _refuse("other heaps than its memory spaces have")

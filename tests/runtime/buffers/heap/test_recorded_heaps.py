@@ -18,6 +18,7 @@ from runtime.buffers.linearize import linearize
 from runtime.buffers.program import Program
 from runtime.buffers.types import Color
 from tests.runtime.programs import COLLECTIVES, SHARING, compiled
+from tests.runtime.programs.collectives import SUM
 
 LOCAL = """HloModule local
 ENTRY main {
@@ -30,12 +31,28 @@ ENTRY main {
 """
 
 
+#: Two divisions of the devices, of which the one that sorts later saves more.
+TWO_DIVISIONS = f"""HloModule two, num_partitions=4, is_scheduled=true
+{SUM}
+ENTRY main {{
+  x = f32[8192] parameter(0)
+  y = f32[2048] parameter(1)
+  zero = f32[] constant(0)
+  k = f32[16384] all-gather(x), channel_id=1, replica_groups={{{{0,2}},{{1,3}}}}, dimensions={{0}}, use_global_device_ids=true
+  g = f32[4096] all-gather(y), channel_id=2, replica_groups={{{{0,1}},{{2,3}}}}, dimensions={{0}}, use_global_device_ids=true
+  sum_k = f32[] reduce(k, zero), dimensions={{0}}, to_apply=sum
+  sum_g = f32[] reduce(g, zero), dimensions={{0}}, to_apply=sum
+  ROOT o = f32[] add(sum_k, sum_g)
+}}
+"""
+
+
 def program_of(text: str) -> tuple[Program, RecordedHeaps]:
     executable = compiled(text, keep_order=True)
     return linearize(executable.module), RecordedHeaps.of(executable.program.assignment)
 
 
-@pytest.mark.parametrize("text", [LOCAL, COLLECTIVES, *SHARING.values()])
+@pytest.mark.parametrize("text", [LOCAL, COLLECTIVES, TWO_DIVISIONS, *SHARING.values()])
 def test_what_was_recorded_gives_the_same_assignment(text: str) -> None:
     program, recorded = program_of(text)
     assert assign_buffers(program, recorded).assignment == assign_buffers(program).assignment
