@@ -9,7 +9,8 @@ from collectives.schedule.scheduled_overlap import ScheduledCollective, Schedule
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule
 from spmd.json_fields import JsonFields
-from spmd.machine.reader import COUNT, exchange_fields, read_exchange
+from spmd.machine.bounds import COUNT
+from spmd.machine.exchange_fields import exchange_fields, read_exchange
 
 #: Bounds of the time that a step or a collective takes, in seconds.
 _SECONDS = (0.0, 1e9)

@@ -14,8 +14,10 @@ busiest port plus the sum of the latencies. ``placement`` defines circles and th
     one-shot      Each member sends to each other member: in one step within the narrowest circle, where members address
                   each other's memory, and one message after the other in wider circles.
     hierarchical  A ring in each circle, narrowest first, carries the piece that remains: (f-1)/f of the piece in a
-                  circle of f parts. NCCL does so on rail-optimized networks, where each device of a node sends its
-                  piece over a port of its own.
+                  circle of f parts.
+
+Exchanges whose description has protocols are used as by NCCL: rings, trees and switches (``nccl``). Only kinds without
+rings and trees, such as an all-to-all, use one-shot and hierarchical messages there as well.
 """
 
 from __future__ import annotations
@@ -27,30 +29,11 @@ from typing import TypeAlias
 
 from collectives.communicator.kinds.op import LinkTraffic
 from collectives.cost.estimator import CollectiveTime, LinkUse
-from collectives.cost.placement import Pattern, Span
-from spmd.lazy_dataclass import dataclass
+from collectives.cost.nccl import nccl_times
+from collectives.cost.placement import Pattern
+from collectives.cost.span_use import SpanUse, circles_outside
 
-
-@dataclass(frozen=True, slots=True)
-class _SpanUse:
-    """Use of a span by one algorithm: bytes that a device sends over it, sequential steps, and the number of devices of
-    a part that do the same at the same time.
-    """
-
-    span: Span
-    sent: float
-    steps: float
-    sharers: int
-
-    @property
-    def port_seconds(self) -> float:
-        """Return the seconds for which the busiest port of the span is busy."""
-        way = self.span.exchange
-        ports = min(way.ports or self.sharers, self.sharers)
-        return self.sent / way.bandwidth * self.sharers / ports
-
-
-_Algorithm: TypeAlias = Callable[[LinkTraffic, Pattern, float], Iterator[_SpanUse]]
+_Algorithm: TypeAlias = Callable[[LinkTraffic, Pattern, float], Iterator[SpanUse]]
 
 NOTHING = CollectiveTime(0.0, "none", ())
 
@@ -62,11 +45,14 @@ def quickest(traffic: LinkTraffic, pattern: Pattern, size: float) -> CollectiveT
     """
     if not pattern.spans or not size:
         return NOTHING
-    times = [
-        _time(name, tuple(algorithm(traffic, pattern, size)))
-        for name, algorithm in _ALGORITHMS.items()
-        if _serves(name, traffic, pattern)
-    ]
+    if pattern.spans[0].exchange.protocols and {"ring", "tree"}.intersection(traffic.algorithms):
+        times = list(nccl_times(traffic, pattern, size))
+    else:
+        times = [
+            _time(name, tuple(algorithm(traffic, pattern, size)))
+            for name, algorithm in _ALGORITHMS.items()
+            if _serves(name, traffic, pattern)
+        ]
     best = min(times, key=lambda time: time.seconds)
     return replace(best, latency=min(time.latency for time in times))
 
@@ -78,57 +64,49 @@ def _serves(name: str, traffic: LinkTraffic, pattern: Pattern) -> bool:
     return name == "one-shot" or name in traffic.algorithms
 
 
-def _time(name: str, uses: tuple[_SpanUse, ...]) -> CollectiveTime:
+def _time(name: str, uses: tuple[SpanUse, ...]) -> CollectiveTime:
     """Return the time of an algorithm: the sum of the latencies and the seconds of the busiest port."""
     links = tuple(LinkUse(one.span.exchange.name, one.sent, one.port_seconds) for one in uses)
     latency = sum(one.steps * one.span.exchange.latency for one in uses)
     return CollectiveTime(latency + max(link.seconds for link in links), name, links, latency)
 
 
-def _ring(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_SpanUse]:
+def _ring(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[SpanUse]:
     sent = traffic.sent(pattern.size) * size
     inner = pattern.size
-    for span, outer in zip(pattern.spans, _parts_outside(pattern), strict=True):
-        yield _SpanUse(span, sent, traffic.rounds * (inner - outer), span.groups)
+    for span, outer in zip(pattern.spans, circles_outside(pattern), strict=True):
+        yield SpanUse(span, sent, traffic.rounds * (inner - outer), span.groups)
         inner = outer
 
 
-def _parts_outside(pattern: Pattern) -> list[int]:
-    """Return, for each exchange of ``pattern``, the number of its circles that contain members of the group."""
-    counts = [
-        math.prod(span.fan for span in pattern.spans[i + 1 :]) for i in range(len(pattern.spans))
-    ]
-    return [min(count, pattern.size) for count in counts]
-
-
-def _tree(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_SpanUse]:
+def _tree(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[SpanUse]:
     rounds, piece = traffic.rounds, size
     for span in pattern.spans:
         shared = pattern.regular and not traffic.from_root
         steps = rounds * math.ceil(math.log2(span.fan))
-        yield _SpanUse(span, rounds * piece, steps, span.senders if shared else span.groups)
+        yield SpanUse(span, rounds * piece, steps, span.senders if shared else span.groups)
         piece /= span.fan if shared else 1
 
 
-def _one_shot(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_SpanUse]:
+def _one_shot(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[SpanUse]:
     to_each = size if traffic.sends_full_message else size / pattern.size
     inner = 1
     for span in pattern.spans:
         reached = min(inner * span.fan, pattern.size)
         peers = reached - inner
         sharers = span.groups if traffic.from_root else span.senders
-        yield _SpanUse(span, peers * to_each, 1 if span.narrowest else peers, sharers)
+        yield SpanUse(span, peers * to_each, 1 if span.narrowest else peers, sharers)
         inner = reached
 
 
-def _hierarchical(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_SpanUse]:
+def _hierarchical(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[SpanUse]:
     piece = size
     for i, span in enumerate(pattern.spans):
         fraction, rounds = (span.fan - 1) / span.fan, traffic.rounds
         if traffic.from_root:
             widest = i == len(pattern.spans) - 1
             rounds, fraction = (1, 1.0) if widest else (2, fraction)
-        yield _SpanUse(span, rounds * fraction * piece, rounds * (span.fan - 1), span.senders)
+        yield SpanUse(span, rounds * fraction * piece, rounds * (span.fan - 1), span.senders)
         if not traffic.each_to_each:
             piece /= span.fan
 

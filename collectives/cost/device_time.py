@@ -21,7 +21,7 @@ from spmd.hlo.opcode_roles import CALLERS, DONES, WEIGHTLESS
 from spmd.machine.description import MachineDescription, Rates
 from spmd.machine.products import class_for
 from spmd.ops import definition
-from spmd.ops.attrs import CustomCallAttrs, DotAttrs
+from spmd.ops.attrs import ConvolutionAttrs, CustomCallAttrs, DotAttrs
 from spmd.ops.checks import plain
 from spmd.ops.dot import free_dims
 from spmd.ops.product_precision import allows_tf32
@@ -153,10 +153,17 @@ class DeviceTime:
             known = class_for(self._machine.products, types, sizes)  # type: ignore[arg-type]
             if known is not None:
                 return batch * known.seconds(*sizes)
+        rate = rates.matrix
         if x.opcode is Opcode.DOT:
             tf32 = allows_tf32(x.attrs_as(DotAttrs))
-            return flops / self._machine.product_rate(_computed_in(x), tf32=tf32)
-        return flops / rates.matrix
+            rate = self._machine.product_rate(_computed_in(x), tf32=tf32)
+        tiled = self._machine.tiled
+        shape = _tiled_sizes(x, flops) if tiled is not None else None
+        if tiled is None or shape is None:
+            return flops / rate
+        element = x.array_shape.element_type.byte_size
+        partials = self._machine.shared_levels[0].bandwidth
+        return tiled.seconds(rate, self._machine.units, shape, element, partials)
 
     def _rates_of(self, kind: PrimitiveType) -> Rates:
         known = self._rates.get(kind)
@@ -184,9 +191,31 @@ def _computed_in(x: HloInstruction) -> PrimitiveType:
     return next(arrays, PrimitiveType.F32)
 
 
+def _tiled_sizes(x: HloInstruction, flops: float) -> tuple[int, int, int, int] | None:
+    """Return (batch, m, k, n) of the products of ``x``, which takes ``flops``; None if ``x`` is no plain product.
+
+    A convolution is the product of its windows, [outputs, window elements], and its filters, [window elements, output
+    features], as implicit GEMM algorithms compute it; a ragged product is one whose groups of rows follow each other.
+    """
+    if x.opcode in (Opcode.DOT, Opcode.SCALED_DOT):
+        batch, (m, k, n) = _product_sizes(x)
+        return batch, m, k, n
+    if x.opcode not in (Opcode.CONVOLUTION, Opcode.RAGGED_DOT) or not x.array_shape.num_elements:
+        return None
+    dims, groups = x.array_shape.dims, 1
+    n = dims[-1]
+    if x.opcode is Opcode.CONVOLUTION:
+        attrs = x.attrs_as(ConvolutionAttrs)
+        groups = attrs.feature_group_count
+        n = dims[attrs.dimension_numbers.output_feature] // groups
+    results = x.array_shape.num_elements
+    k = max(round(flops / (2 * results)), 1)
+    return groups, results // (groups * n), k, n
+
+
 def _product_sizes(dot: HloInstruction) -> tuple[int, tuple[int, int, int]]:
     """Return the batch size of ``dot`` and the sizes (m, k, n) of each product."""
-    attrs, (lhs, rhs) = dot.attrs_as(DotAttrs), (y.dims for y in dot.operands)
+    attrs, (lhs, rhs) = dot.attrs_as(DotAttrs), (y.dims for y in dot.operands[:2])
 
     def product(dims: tuple[int, ...], chosen: tuple[int, ...]) -> int:
         return math.prod(dims[d] for d in chosen)

@@ -21,7 +21,8 @@ from collectives.cost.estimator import CostError
 from spmd.device_groups import DeviceGroups, Ids
 from spmd.hlo.instruction import HloInstruction
 from spmd.lazy_dataclass import dataclass
-from spmd.machine.description import Exchange, MachineDescription
+from spmd.machine.description import MachineDescription
+from spmd.machine.exchange import Exchange
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.ops.groups import device_ends, group_key, participating_groups
 

@@ -10,7 +10,8 @@ from spmd.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collectives.schedule.latency_report import CollectiveReport, LatencyReport
-    from spmd.machine.description import Exchange, MachineDescription
+    from spmd.machine.description import MachineDescription
+from spmd.machine.exchange import Exchange
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,18 @@ class ResourceUse:
 
 
 @dataclass(frozen=True, slots=True)
+class StepRange:
+    """Range of a step's seconds, by how much devices of one description differ.
+
+    best: if all devices are as fast as the median one.
+    worst: if the slowest device is as slow as in one of 20 sets of as many devices.
+    """
+
+    best: float
+    worst: float
+
+
+@dataclass(frozen=True, slots=True)
 class Simulation:
     """Result of a simulated step. Figures are those of ``device``, one of the devices that end last; times are in
     seconds.
@@ -79,6 +91,7 @@ class Simulation:
     classes: number of device classes.
     notes: assumptions, as sentences.
     slices: the device's timeline, if it was recorded.
+    step_range: the range of ``seconds``; None if devices do not differ.
     """
 
     module: str
@@ -98,3 +111,4 @@ class Simulation:
     notes: tuple[str, ...]
     slices: tuple[Slice, ...] = ()
     least: LeastStep | None = None
+    step_range: StepRange | None = None

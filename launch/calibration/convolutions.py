@@ -25,8 +25,9 @@ from runtime.program.records.convolution import PanelConvolutionKernel, PhaseCon
 from runtime.program.thunks import KernelThunk
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
+from spmd.machine.bounds import MOST_SLOWDOWN
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, ConvolutionParts
-from spmd.machine.description import MOST_SLOWDOWN, MemoryLevel, byte_seconds
+from spmd.machine.description import MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
 from spmd.shape import PrimitiveType
 from spmd.text.parser import parse_module

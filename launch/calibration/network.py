@@ -24,7 +24,8 @@ from launch.ranks.shared_compile import compile_on_first
 from runtime.arrays.sharded_arrays import ShardedArrays
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
-from spmd.machine.description import Exchange, MachineDescription
+from spmd.machine.description import MachineDescription
+from spmd.machine.exchange import Exchange
 from spmd.machine.fit import nonnegative_fit
 from spmd.text.parser import parse_module
 

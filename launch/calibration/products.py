@@ -15,7 +15,8 @@ from runtime.cpu.prediction.work import TIMED_BYTES
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
-from spmd.machine.description import MOST_SLOWDOWN, MemoryLevel, byte_seconds
+from spmd.machine.bounds import MOST_SLOWDOWN
+from spmd.machine.description import MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
 from spmd.machine.products import ProductClass, Transposed, class_for
 from spmd.shape import PrimitiveType

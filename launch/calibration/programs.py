@@ -17,7 +17,9 @@ from launch.pipeline import compile_module
 from runtime.cpu.prediction.work import TIMED_BYTES
 from runtime.executable import Executable
 from spmd.lazy_dataclass import dataclass
-from spmd.machine.description import MOST_SLOWDOWN, Exchange, MemoryLevel, byte_seconds
+from spmd.machine.bounds import MOST_SLOWDOWN
+from spmd.machine.description import MemoryLevel, byte_seconds
+from spmd.machine.exchange import Exchange
 from spmd.machine.fit import nonnegative_fit
 from spmd.text.parser import parse_module
 

@@ -9,12 +9,14 @@ from pathlib import Path
 
 from collectives.cost.custom_calls import MAX_BYTES as MAX_COST_BYTES
 from collectives.cost.custom_calls import CallCost, read_call_cost
-from collectives.cost.estimator import Estimator
 from collectives.cost.profiled import MAX_BYTES
 from collectives.cost.roofline import RooflineEstimator
+from collectives.simulate.data_parallel import with_more_replicas
 from collectives.simulate.least_step import LeastStep, least_step
-from collectives.simulate.result import Simulation
+from collectives.simulate.result import Simulation, StepRange
 from collectives.simulate.simulate import SimulationOptions, simulate
+from collectives.simulate.stragglers import slowest_of
+from collectives.simulate.waterfall import waterfall
 from launch.cli.arguments import add_module_arguments, positive
 from launch.cli.output_path import require_writable
 from launch.cli.programs.compile_options import compile_options
@@ -22,7 +24,7 @@ from launch.cli.programs.module_files import read_module
 from launch.collective_groups import OVERLAPPING
 from launch.data.input_file import read_at_most
 from launch.options import CompileOptions
-from launch.pipeline import Compilation, stages
+from launch.pipeline import Compilation, partition, stages
 from launch.report.simulation import as_json, fits, format_simulation
 from launch.report.simulation_durations import read_timed, simulate_timed
 from launch.report.simulation_trace import simulation_trace
@@ -32,10 +34,13 @@ from spmd.analysis.stated_trips import require_trips, state_trips
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
+from spmd.machine.description import MachineDescription
 from spmd.output_file import write_file
 from spmd.text.stage import device_count
 
 _MOST = 20
+#: Probability that no device is slower than the slowest one of the worst step.
+_WORST = 0.95
 #: Characters of the longest number of trips.
 _LONGEST_COUNT = 15
 
@@ -55,6 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="the machine: dgx-h100, dgx-h200, tcp-cluster, cpu-avx512, or a description as `spmd calibrate -o` writes "
         "it (F.json); T{links=0.25} has links that carry a quarter",
+    )
+    parser.add_argument(
+        "--data-parallel",
+        type=positive,
+        default=1,
+        metavar="K",
+        help="K times as many replicas of the data axis, on K times as many devices: shapes stay, and groups that "
+        "reduce over replicas grow",
     )
     parser.add_argument(
         "--cost",
@@ -107,20 +120,27 @@ def run(options: argparse.Namespace) -> int:
     costs = {target: _cost(file) for target, file in options.cost}
     module = read_module(options)
     state_trips(module, options.trips)
+    if options.data_parallel > 1:
+        module = with_more_replicas(partition(module, options.devices), options.data_parallel)
+        options.devices = None
     wanted = replace(compile_options(options), machine=machine, costs=tuple(costs.items()))
     compilation = compiled_for(module, options.devices, wanted)
     if options.durations is None:
         require_trips(compilation.module)
-    estimator = RooflineEstimator.of(compilation.module, machine, costs)
-    found = _simulated(compilation, estimator, options)
+    slowest = slowest_of(machine, compilation.devices) if options.durations is None else machine
+    found = _simulated(compilation, slowest, costs, options)
+    parts = None
+    if options.durations is None:
+        found = replace(found, step_range=_step_range(compilation, costs, options))
+        parts = waterfall(compilation.module, machine, slowest, costs, found)
     if options.durations is None and found.communication and not options.no_bound:
-        found = replace(found, least=least_of(module, options.devices, wanted))
+        found = replace(found, least=least_of(module, options.devices, wanted, slowest))
     if options.trace is not None:
         write_file(options.trace, json.dumps(simulation_trace(found)))
     if options.json:
-        print(json.dumps(as_json(found, machine)))
+        print(json.dumps(as_json(found, machine, parts)))
     else:
-        print(format_simulation(found, machine, options.top))
+        print(format_simulation(found, machine, options.top, parts))
     return 0 if fits(found, machine) else 1
 
 
@@ -136,22 +156,46 @@ def compiled_for(module: HloModule, devices: int | None, options: CompileOptions
     return compilation
 
 
-def least_of(module: HloModule, devices: int | None, options: CompileOptions) -> LeastStep | None:
+def least_of(
+    module: HloModule,
+    devices: int | None,
+    options: CompileOptions,
+    slowest: MachineDescription | None = None,
+) -> LeastStep | None:
     """Return the least step of ``module`` without the passes that overlap collectives; None if none of them runs on
-    it."""
+    it. The step is that of ``slowest``, by default of the machine of ``options``.
+    """
     if module.stage is Stage.SCHEDULED or not options.machine.overlaps:
         return None
     left_out = (*options.without, *OVERLAPPING)
     *_, (_, plain) = stages(module, devices, replace(options, without=left_out))
-    estimator = RooflineEstimator.of(plain.module, options.machine, dict(options.costs))
-    busy = options.machine.busy
-    return least_step(plain.module, estimator, busy)
+    estimator = RooflineEstimator.of(plain.module, slowest or options.machine, dict(options.costs))
+    return least_step(plain.module, estimator, options.machine.busy)
+
+
+def _step_range(
+    compilation: Compilation,
+    costs: dict[str, CallCost],
+    options: argparse.Namespace,
+) -> StepRange | None:
+    """Return the range of the step, as far as devices differ; None if they do not."""
+    machine = compilation.machine
+    slow = slowest_of(machine, compilation.devices, _WORST)
+    if slow == machine:
+        return None
+    best, worst = (_simulated(compilation, one, costs, options).seconds for one in (machine, slow))
+    return StepRange(best, worst)
 
 
 def _simulated(
-    compilation: Compilation, estimator: Estimator, options: argparse.Namespace
+    compilation: Compilation,
+    machine: MachineDescription,
+    costs: dict[str, CallCost],
+    options: argparse.Namespace,
 ) -> Simulation:
+    """Return the simulated step of the compiled program on devices that are all like ``machine``."""
     program, overlap = compilation.module, compilation.overlap
+    estimator = RooflineEstimator.of(program, machine, costs)
     asked = SimulationOptions(
         busy=compilation.machine.busy,
         limited={one.name: one.limited for one in overlap.collectives} if overlap else {},

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 from collectives.simulate.reasons import brief
-from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation
+from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation, StepRange
+from collectives.simulate.waterfall import Waterfall
 from launch.ranks.messages import printable_lines
 from launch.report.figures import bar, percent, size_text
 from spmd.machine.description import MachineDescription
 
 
-def as_json(found: Simulation, machine: MachineDescription) -> dict[str, Any]:
+def as_json(
+    found: Simulation, machine: MachineDescription, parts: Waterfall | None = None
+) -> dict[str, Any]:
     """Return the simulation as JSON: seconds and bytes of one device; of a collective, of all its
-    executions in a step.
+    executions in a step. ``parts`` is what the step consists of; None if it was not asked for.
     """
     return {
         "module": found.module,
         "topology": machine.name,
         "devices": found.devices,
         "step_s": found.seconds,
+        "range_s": [found.step_range.best, found.step_range.worst] if found.step_range else None,
+        "waterfall_s": dict(_parts(parts)) if parts else None,
         "compute_s": found.compute,
         "slowed_s": found.slowed,
         "communication_s": found.communication,
@@ -84,14 +90,23 @@ def _hiding(found: Simulation) -> dict[str, Any] | None:
     }
 
 
-def format_simulation(found: Simulation, machine: MachineDescription, most: int) -> str:
-    """Return the simulation as tables, with the ``most`` collectives that are exposed longest."""
+def _parts(parts: Waterfall) -> Iterator[tuple[str, float]]:
+    """Yield the name and the seconds of each part."""
+    return ((one.name, getattr(parts, one.name)) for one in fields(Waterfall))
+
+
+def format_simulation(
+    found: Simulation, machine: MachineDescription, most: int, parts: Waterfall | None = None
+) -> str:
+    """Return the simulation as tables, with the ``most`` collectives that are exposed longest, and with the ``parts``
+    of the step if they are given."""
     return printable_lines(
         [
             *_head(found, machine),
             "",
             *_step(found, machine),
             "",
+            *(_waterfall(found, parts) if parts else ()),
             *_resources(found.resources),
             *_collectives(found, most),
             *(f"note: {note}" for note in found.notes),
@@ -110,7 +125,7 @@ def _head(found: Simulation, machine: MachineDescription) -> Iterator[str]:
 def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
     total = found.seconds
     parts = [("compute", found.compute), ("slowed", found.slowed), ("exposed", found.exposed)]
-    yield f"  step           {brief(total):>9}"
+    yield f"  step           {brief(total):>9}{_range(found.step_range)}"
     for name, seconds in parts:
         yield f"  {name:<14} {brief(seconds):>9}  {bar(seconds, total)} {percent(seconds, total)}"
     yield (
@@ -125,6 +140,12 @@ def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
     )
 
 
+def _range(step_range: StepRange | None) -> str:
+    if step_range is None:
+        return ""
+    return f"  {brief(step_range.best)} if all devices were alike; {brief(step_range.worst)} or less, 19 of 20 times"
+
+
 def _in_pieces(found: Simulation) -> Iterator[str]:
     least = found.least
     if least is None:
@@ -135,6 +156,26 @@ def _in_pieces(found: Simulation) -> Iterator[str]:
         f", {percent(hidden, least.hideable)} of {brief(least.hideable)}" if least.hideable else ""
     )
     yield f"  nothing hidden {brief(least.waiting):>9}  {brief(max(hidden, 0.0))} hidden{share}"
+
+
+#: What each part of a waterfall is.
+_PARTS = {
+    "arithmetic": "arithmetic at published rates",
+    "attained": "products: power limits, tiles and waves",
+    "memory": "waiting for memory",
+    "starts": "dispatching and beginning kernels",
+    "slowest": "the slowest device, above the median",
+    "slowed": "collectives occupy processors",
+    "exposed": "waiting for collectives",
+}
+
+
+def _waterfall(found: Simulation, parts: Waterfall) -> Iterator[str]:
+    yield "  what the step consists of"
+    for name, seconds in _parts(parts):
+        text = brief(max(seconds, 0.0))
+        yield f"  {_PARTS[name]:<40} {text:>9}  {bar(seconds, found.seconds)} {percent(seconds, found.seconds)}"
+    yield ""
 
 
 def _resources(resources: tuple[ResourceUse, ...]) -> Iterator[str]:

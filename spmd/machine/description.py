@@ -14,11 +14,10 @@ from dataclasses import replace
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, ConvolutionParts
+from spmd.machine.exchange import Exchange
 from spmd.machine.products import ProductClass, Transposed, class_for
+from spmd.machine.tiles import TiledProducts
 from spmd.shape import PrimitiveType
-
-#: Slowdown of an array from outer levels, relative to that of a copy, beyond which a description is not plausible.
-MOST_SLOWDOWN = 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,8 @@ class Rates:
     """Rates for one element type, per second.
 
     matrix: floating-point operations of a large matrix product.
-    attained: fraction of ``matrix`` that large products reach; 0: the machine's ``attained.matrix``.
+    attained: fraction of ``matrix`` that large products reach, or that tiles which occupy all processors reach if the
+      machine's products are ``tiled``; 0: the machine's ``attained.matrix``.
     attention: floating-point operations of fused attention; 0: those of ``matrix``.
     source: where ``attained`` comes from, and whether it was measured in bursts or at sustained power.
     simple: additions of elements in registers or the nearest cache.
@@ -57,35 +57,6 @@ class Rates:
     attained: float = 0.0
     attention: float = 0.0
     source: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A link between devices.
-
-    devices: largest number of devices that it joins, in groups of consecutive ids.
-    bandwidth: bytes per second that one port sends and receives at the same time, of data in the nearest level.
-    latency: seconds from a start to the first byte.
-    ports: number of ports that one group of the next narrower exchange shares (a node's network interfaces); 0 if each
-      device has its own.
-    attained: fraction of ``bandwidth`` that collectives reach.
-    busy: fraction of a device's processors that is not available for computing while bytes move; fractions of exchanges
-      in use at the same time add up.
-    uncached_slowdown: of operands and results from outer levels, relative to that of a copy.
-    """
-
-    name: str
-    devices: int
-    bandwidth: float
-    latency: float
-    uncached_slowdown: float = 0.0
-    ports: int = 0
-    attained: float = 1.0
-    busy: float = 1.0
-
-    def seconds(self, sent: float) -> float:
-        """Return the seconds until ``sent`` bytes of each device have arrived."""
-        return self.latency + sent / self.bandwidth
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +86,12 @@ class MachineDescription:
     thunk_seconds: to dispatch one thunk.
     exchanges: the narrowest group of devices first.
     products: classes by size and type, the most specific first.
+    tiled: how a GPU's library cuts products into tiles; None: products without a class attain their rate at any size.
     convolutions: classes by algorithm and type.
     program_bytes: memory that programs may use; 0 for all of it.
     host_bandwidth: bytes per second in each direction between a device's memory and its host's; 0 if they are one
       memory.
+    spread: standard deviation of the rates of products among devices of this description, as a fraction of the mean.
     """
 
     name: str
@@ -132,10 +105,12 @@ class MachineDescription:
     thunk_seconds: float
     exchanges: tuple[Exchange, ...] = ()
     products: tuple[ProductClass, ...] = ()
+    tiled: TiledProducts | None = None
     convolutions: tuple[ConvolutionClass, ...] = ()
     attained: Attained = Attained()
     program_bytes: int = 0
     host_bandwidth: float = 0.0
+    spread: float = 0.0
 
     @property
     def memory_limit(self) -> int:
@@ -185,9 +160,7 @@ class MachineDescription:
         return replace(
             self,
             name=_varied(self.name, f"links={factor:g}"),
-            exchanges=tuple(
-                replace(way, bandwidth=way.bandwidth * factor) for way in self.exchanges
-            ),
+            exchanges=tuple(way.times(factor) for way in self.exchanges),
         )
 
     def with_nodes(self, devices: int) -> MachineDescription:
@@ -331,10 +304,12 @@ def _content(machine: MachineDescription) -> str:
             machine.thunk_seconds,
             machine.exchanges,
             machine.products,
+            machine.tiled,
             machine.convolutions,
             machine.attained,
             machine.program_bytes,
             machine.host_bandwidth,
+            machine.spread,
         )
     )
 

@@ -19,31 +19,35 @@ from itertools import pairwise
 from spmd.errors import SpmdError
 from spmd.hlo.opcode import Opcode
 from spmd.json_fields import JsonFields, read_fields, shown
+from spmd.machine.bounds import (
+    COUNT,
+    FACTOR,
+    FRACTION,
+    MULTIPLICATIONS,
+    RATE,
+    SECONDS,
+    SIZE,
+    SPREAD,
+)
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass
 from spmd.machine.description import (
-    MOST_SLOWDOWN,
     Attained,
-    Exchange,
     MachineDescription,
     MemoryLevel,
     Rates,
 )
+from spmd.machine.exchange_fields import exchange_fields, printable, read_exchange
 from spmd.machine.products import ProductClass
+from spmd.machine.tiles import Tile, TiledProducts
 from spmd.shape import PrimitiveType
 
 FORMAT = 1
 MAX_BYTES = 1 << 16
 KINDS = ("cpu", "gpu")
 
-#: Smallest and largest rate (per second), time (seconds), size (bytes) and count of any plausible machine.
-RATE = (1.0, 1e24)
-SECONDS = (0.0, 10.0)
-SIZE = (1, 1 << 60)
-COUNT = (1, 1 << 24)
-MULTIPLICATIONS = (1, 1 << 60)
-FACTOR = (0.0, MOST_SLOWDOWN)
-FRACTION = (1e-3, 1.0)
-SHARE = (0.0, 1.0)
+#: Limits of ``tiled.splits``: their number, and each of them.
+MAX_SPLITS = 8
+MAX_SPLIT = 64
 
 _NAMED = {kind.value: kind for kind in PrimitiveType}
 _OPCODES = {opcode.value: opcode for opcode in Opcode}
@@ -131,31 +135,34 @@ def write_machine(machine: MachineDescription) -> str:
     }
     if machine.host_bandwidth:
         fields["host_bandwidth"] = machine.host_bandwidth
+    if machine.spread:
+        fields["spread"] = machine.spread
     if machine.products:
         fields["products"] = [_product_fields(one) for one in machine.products]
+    if machine.tiled is not None:
+        fields["tiled"] = _tiled_fields(machine.tiled)
     if machine.convolutions:
         fields["convolutions"] = [_convolution_fields(one) for one in machine.convolutions]
     return json.dumps(fields, indent=1) + "\n"
-
-
-def exchange_fields(exchange: Exchange) -> dict[str, object]:
-    """Return the fields that ``read_exchange`` reads as an equal exchange."""
-    return {
-        "name": exchange.name,
-        "devices": exchange.devices,
-        "bandwidth": exchange.bandwidth,
-        "latency": exchange.latency,
-        "far": exchange.uncached_slowdown,
-        "ports": exchange.ports,
-        "attained": exchange.attained,
-        "busy": exchange.busy,
-    }
 
 
 def _product_fields(one: ProductClass) -> dict[str, object]:
     names = (*_PRODUCT_SIZES, *_PRODUCT_SECONDS, *_PRODUCT_FACTORS)
     numbers = {name: getattr(one, _PRODUCT_FIELDS.get(name, name)) for name in names}
     return {"types": [kind.value for kind in one.types], **numbers}
+
+
+def _tiled_fields(tiled: TiledProducts) -> dict[str, object]:
+    return {
+        "tiles": [
+            {"rows": one.rows, "columns": one.columns, "attained": one.attained}
+            for one in tiled.tiles
+        ],
+        "splits": list(tiled.splits),
+        "start_depth": tiled.start_depth,
+        "result_bandwidth": tiled.result_bandwidth,
+        "source": tiled.source,
+    }
 
 
 def _convolution_fields(one: ConvolutionClass) -> dict[str, object]:
@@ -175,7 +182,7 @@ def _machine(fields: JsonFields) -> MachineDescription:
     machine = MachineDescription(
         name=_name(fields),
         kind=fields.text("kind"),
-        source=_printable(fields, "source"),
+        source=printable(fields, "source"),
         units=fields.integer("units", COUNT),
         levels=fields.items("levels", _level, 1),
         rates=_rates_table(fields),
@@ -184,6 +191,9 @@ def _machine(fields: JsonFields) -> MachineDescription:
         thunk_seconds=fields.number("thunk_seconds", SECONDS),
         exchanges=fields.items("exchanges", read_exchange),
         products=fields.items("products", _product) if fields.has("products") else (),
+        tiled=(
+            _tiled(fields.inside(fields.pop("tiled"), "tiled")) if fields.has("tiled") else None
+        ),
         convolutions=(
             fields.items("convolutions", _convolution) if fields.has("convolutions") else ()
         ),
@@ -196,6 +206,7 @@ def _machine(fields: JsonFields) -> MachineDescription:
         host_bandwidth=(
             fields.number("host_bandwidth", RATE) if fields.has("host_bandwidth") else 0.0
         ),
+        spread=fields.number("spread", SPREAD, 0.0),
     )
     fields.done()
     if machine.program_bytes > machine.levels[-1].size:
@@ -213,6 +224,10 @@ def _machine(fields: JsonFields) -> MachineDescription:
         fields.where, "exchanges", "devices", [way.devices for way in machine.exchanges]
     )
     for narrow, wide in pairwise(machine.exchanges):
+        if [one.name for one in narrow.protocols] != [one.name for one in wide.protocols]:
+            raise MachineError(
+                f"{fields.where}: exchanges: all must have protocols of the same names"
+            )
         if wide.devices % narrow.devices:
             raise MachineError(
                 f"{fields.where}: exchanges: {wide.devices} devices are no whole number of circles "
@@ -232,37 +247,15 @@ def _name(fields: JsonFields) -> str:
     return name
 
 
-def _printable(fields: JsonFields, name: str) -> str:
-    found = fields.text(name)
-    if not found.isprintable():
-        raise fields.error(f"{fields.where}: {name} must be printable, found {shown(found)}")
-    return found
-
-
 def _level(fields: JsonFields) -> MemoryLevel:
     level = MemoryLevel(
-        _printable(fields, "name"),
+        printable(fields, "name"),
         fields.integer("bytes", SIZE),
         fields.number("bandwidth", RATE),
         bool(fields.integer("kernel_local", (0, 1), 0)),
     )
     fields.done()
     return level
-
-
-def read_exchange(fields: JsonFields) -> Exchange:
-    exchange = Exchange(
-        _printable(fields, "name"),
-        fields.integer("devices", COUNT),
-        fields.number("bandwidth", RATE),
-        fields.number("latency", SECONDS),
-        fields.number("far", FACTOR, 0.0),
-        fields.integer("ports", (0, COUNT[1]), 0),
-        fields.number("attained", FRACTION, 1.0),
-        fields.number("busy", SHARE, 1.0),
-    )
-    fields.done()
-    return exchange
 
 
 def _attained(fields: JsonFields) -> Attained:
@@ -288,7 +281,7 @@ def _rates_table(machine: JsonFields) -> tuple[tuple[PrimitiveType, Rates], ...]
         rates = Rates(matrix, simple, exp)
         if fields.has("attained"):
             attained = fields.number("attained", FRACTION)
-            rates = replace(rates, attained=attained, source=_printable(fields, "source"))
+            rates = replace(rates, attained=attained, source=printable(fields, "source"))
         if fields.has("functions"):
             functions = fields.inside(fields.pop("functions"), "functions")
             rates = replace(rates, functions=_functions(functions))
@@ -319,6 +312,39 @@ def _product(fields: JsonFields) -> ProductClass:
     factors = [fields.number(name, FACTOR) for name in _PRODUCT_FACTORS]
     fields.done()
     return ProductClass(*kinds, *sizes, *seconds, *factors)  # type: ignore[arg-type]
+
+
+def _tiled(fields: JsonFields) -> TiledProducts:
+    splits = fields.pop("splits")
+    if (
+        not isinstance(splits, list)
+        or not 0 < len(splits) <= MAX_SPLITS
+        or not all(type(one) is int and 0 < one <= MAX_SPLIT for one in splits)
+        or 1 not in splits
+    ):
+        raise MachineError(
+            f"{fields.where}: splits must be at most {MAX_SPLITS} integers from 1 to {MAX_SPLIT}, 1 among them, "
+            f"found {shown(splits)}"
+        )
+    tiled = TiledProducts(
+        fields.items("tiles", _tile, 1),
+        tuple(splits),
+        fields.number("start_depth", (0.0, 1e6)),
+        fields.number("result_bandwidth", RATE),
+        printable(fields, "source"),
+    )
+    fields.done()
+    return tiled
+
+
+def _tile(fields: JsonFields) -> Tile:
+    tile = Tile(
+        fields.integer("rows", COUNT),
+        fields.integer("columns", COUNT),
+        fields.number("attained", FRACTION),
+    )
+    fields.done()
+    return tile
 
 
 def _convolution(fields: JsonFields) -> ConvolutionClass:

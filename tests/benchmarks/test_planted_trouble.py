@@ -12,7 +12,8 @@ from benchmarks.overlap.planted_modules import independent, large_between
 from benchmarks.overlap.planted_sizes import NotPlantedError, limit_between, work_for
 from benchmarks.overlap.planted_trouble import KINDS, Planted, causes_of, faults_of, named
 from launch.report.overlap.model import Reason
-from spmd.machine.description import Exchange, MachineDescription
+from spmd.machine.description import MachineDescription
+from spmd.machine.exchange import Exchange
 from spmd.machine.named import machine_named
 
 ONE = partial(independent, reductions=1, rows=2048)

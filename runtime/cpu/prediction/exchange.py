@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from runtime.program.thunks import CollectiveStartThunk
-from spmd.machine.description import Exchange, MachineDescription
+from spmd.machine.description import MachineDescription
+from spmd.machine.exchange import Exchange
 
 
 def exchange_seconds(

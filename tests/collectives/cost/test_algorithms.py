@@ -19,7 +19,8 @@ from collectives.cost.algorithms import NOTHING, quickest
 from collectives.cost.estimator import CollectiveTime
 from collectives.cost.placement import Pattern, place_groups, place_pairs
 from spmd.device_groups import DeviceGroups
-from spmd.machine.description import Exchange, MachineDescription
+from spmd.machine.description import MachineDescription
+from spmd.machine.exchange import Exchange
 from spmd.machine.named import machine_named
 
 NEAR = Exchange("near", 8, 4e11, 2e-6)

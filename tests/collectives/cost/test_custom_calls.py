@@ -43,7 +43,7 @@ def seconds(text: str, **given: CallCost) -> float:
 def test_fused_attention_goes_at_its_own_rate() -> None:
     """Half of 4 b h s s d flops under a causal mask, at what cuDNN attains of the peak."""
     flops = 4 * 2 * 64 * 8192 * 8192 * 128 / 2
-    assert seconds(FORWARD) == pytest.approx(BEGIN + flops / (0.53 * 989.5e12))
+    assert seconds(FORWARD) == pytest.approx(BEGIN + flops / (0.477 * 989.5e12))
 
 
 def test_top_k_reads_its_operand() -> None:

@@ -15,7 +15,8 @@ from collectives.cost.estimator import CostError
 from collectives.cost.placement import Pattern, Placements, Span, place_groups, place_pairs
 from spmd.device_groups import DeviceGroups
 from spmd.hlo import HloModule
-from spmd.machine.description import Exchange, MachineDescription
+from spmd.machine.description import MachineDescription
+from spmd.machine.exchange import Exchange
 from spmd.machine.named import machine_named
 from spmd.text.parser import parse_module
 

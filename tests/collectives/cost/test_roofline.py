@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,10 @@ from spmd.text.parser import parse_module
 from tests.paths import SHARED
 
 H100 = machine_named("dgx-h100")
+#: Its links alone, without the protocols of a library.
+LINKS = replace(
+    H100, exchanges=tuple(replace(way, protocols=(), multicast=None) for way in H100.exchanges)
+)
 BEGIN = H100.thunk_seconds + H100.kernel_seconds
 NVLINK = 4.5e11 * 0.822
 LATENCY = 1.9e-6
@@ -73,7 +78,7 @@ def named(found: HloModule, name: str) -> HloInstruction:
 )
 def test_collectives_and_their_starts(name: str, algorithm: str, sent: float, steps: int) -> None:
     found = module(COLLECTIVES, f"{ADD}\n{WRAPPED}")
-    time = RooflineEstimator.of(found, H100).collective(named(found, name))
+    time = RooflineEstimator.of(found, LINKS).collective(named(found, name))
     assert time.algorithm == algorithm
     (link,) = time.links
     assert link.exchange == "NVLink 4"
@@ -143,9 +148,9 @@ ENTRY e {{
 
 PUBLIC = SHARED / "public"
 MODULES = {
-    "hlo_llama31_70b_bf16_16x8": (75, "hierarchical"),
+    "hlo_llama31_70b_bf16_16x8": (75, "ring"),
     "hlo_llama3_8b_cp_bf16_1x4": (79, "ring"),
-    "hlo_mixtral_8x7b_bf16_1x8": (1775, "ring"),
+    "hlo_mixtral_8x7b_bf16_1x8": (1775, "switch"),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from collectives.passes.all_reduce_combiner import AllReduceCombiner
@@ -12,6 +14,9 @@ from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
 from spmd.machine.named import machine_named
 from spmd.passes.options import PassOptionError
 from spmd.text.parser import parse_module
+
+#: Whose products take as long in pieces as as a whole, so that links alone decide.
+UNTILED = replace(machine_named("dgx-h100"), tiled=None)
 
 TEXT = """HloModule t, num_partitions=8
 ENTRY main {
@@ -48,7 +53,7 @@ def exchanges(found: HloModule) -> list[HloInstruction]:
 def test_experts_are_computed_while_others_tokens_come() -> None:
     """Both all-to-alls are cut alike, and terms of the last sum are added before it is rounded."""
     found = module(1024)
-    assert ExchangePipeliner(machine=machine_named("dgx-h100")).run(found)
+    assert ExchangePipeliner(machine=UNTILED).run(found)
     pieces = exchanges(found)
     assert len(pieces) >= 4
     assert len({x.dims for x in pieces}) == 1
@@ -60,9 +65,9 @@ def test_experts_are_computed_while_others_tokens_come() -> None:
 def test_slower_links_ask_for_more_pieces() -> None:
     """Less is left to be sent when there is nothing to compute beside it."""
     counts = []
-    for machine in ("dgx-h100", "dgx-h100{links=0.25}"):
+    for machine in (UNTILED, UNTILED.with_links(0.25)):
         found = module(1024)
-        ExchangePipeliner(machine=machine_named(machine)).run(found)
+        ExchangePipeliner(machine=machine).run(found)
         counts.append(len(exchanges(found)))
     assert counts[0] < counts[1]
 

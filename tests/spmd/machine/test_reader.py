@@ -48,10 +48,17 @@ def test_the_gpus_are_as_published() -> None:
 def test_every_constant_of_the_gpus_has_its_source() -> None:
     for name in ("dgx-h100", "dgx-h200"):
         source = machine_named(name).source
-        for said in ("attained.matrix", "attained.memory", "attained.attention", "NVLink attained"):
+        for said in ("attained.matrix", "attained.memory", "attained.attention", "spread"):
             assert said in source
-        for said in ("InfiniBand attained", "latencies", "busy", "Set here", "program_bytes"):
+        for said in ("Set here", "program_bytes"):
             assert said in source
+        for way, words in zip(
+            machine_named(name).exchanges, (("busy", "multicast"), ()), strict=True
+        ):
+            for said in ("attained", "latency", "protocols", *words):
+                assert said in way.source
+        assert (tiled := machine_named(name).tiled) is not None
+        assert "Fitted" in tiled.source
         assert "PCIe 128 GB/s both ways" in source
         assert machine_named(name).host_bandwidth == 128e9 / 2
 
@@ -82,13 +89,13 @@ def test_files_without_later_fields_are_read() -> None:
 def test_attained_rates_are_taken_off_once() -> None:
     h100 = machine_named("dgx-h100")
     seen = h100.as_attained()
-    assert seen.rates_of(PrimitiveType.BF16).matrix == pytest.approx(0.728 * 9.895e14)
-    assert seen.rates_of(PrimitiveType.F8E4M3FN).matrix == pytest.approx(0.696 * 1.979e15)
-    assert seen.rates_of(PrimitiveType.F64).matrix == pytest.approx(0.728 * 6.7e13)
+    assert seen.rates_of(PrimitiveType.BF16).matrix == pytest.approx(0.767 * 9.895e14)
+    assert seen.rates_of(PrimitiveType.F8E4M3FN).matrix == pytest.approx(0.708 * 1.979e15)
+    assert seen.rates_of(PrimitiveType.F64).matrix == pytest.approx(0.767 * 6.7e13)
     assert seen.levels[-1].bandwidth == pytest.approx(0.867 * 3.35e12)
     assert seen.levels[0] == h100.levels[0]
     assert [way.bandwidth for way in seen.exchanges] == pytest.approx([3.699e11, 4.7e10])
-    assert seen.rates_of(PrimitiveType.BF16).attention == pytest.approx(0.53 * 9.895e14)
+    assert seen.rates_of(PrimitiveType.BF16).attention == pytest.approx(0.477 * 9.895e14)
     assert seen.as_attained() == seen
 
 
@@ -99,6 +106,8 @@ def test_links_at_a_quarter() -> None:
     assert (slow.levels, slow.rates) == (h100.levels, h100.rates)
     assert (slow.name, slow.digest == h100.digest) == ("dgx-h100{links=0.25}", False)
     assert machine_named("dgx-h100{links=1}").exchanges == h100.exchanges
+    assert slow.exchanges[0].multicast is not None
+    assert slow.exchanges[0].multicast.bandwidth == 1.2e11
 
 
 @pytest.mark.parametrize(("node", "widest"), [(1, 16384), (2, 16384), (3, 16383), (16, 16384)])
@@ -181,6 +190,24 @@ def exchange(**more: object) -> dict[str, object]:
     return {"name": "E", "devices": 8, "bandwidth": 1e9, "latency": 1e-6, **more}
 
 
+PROTOCOL = {
+    "name": "P",
+    "start": 1e-6,
+    "ring": 1e-6,
+    "tree": 1e-6,
+    "attained": 1.0,
+    "tree_attained": 1.0,
+}
+TILE = {"rows": 128, "columns": 128, "attained": 1.0}
+TILED = {
+    "tiles": [TILE],
+    "splits": [1],
+    "start_depth": 0,
+    "result_bandwidth": 1e12,
+    "source": "nowhere",
+}
+
+
 def level(size: float, bandwidth: object = 1e9) -> dict[str, object]:
     return {"name": "L", "bytes": size, "bandwidth": bandwidth}
 
@@ -225,6 +252,25 @@ def level(size: float, bandwidth: object = 1e9) -> dict[str, object]:
             {"exchanges": [exchange(), exchange(devices=20)]},
             "20 devices are no whole number of circ",
         ),
+        (
+            {"exchanges": [exchange(protocols=[PROTOCOL]), exchange(devices=16)]},
+            "all must have protocols of the same names",
+        ),
+        (
+            {"exchanges": [exchange(protocols=[{**PROTOCOL, "ring": 11}])]},
+            r"protocols\[0\]: ring must be from 0 to 10",
+        ),
+        (
+            {"exchanges": [exchange(multicast={"bandwidth": 1e9})]},
+            "multicast: field 'latency' is missing",
+        ),
+        ({"tiled": {**TILED, "splits": [2]}}, "tiled: splits must be .*, 1 among them"),
+        ({"tiled": {**TILED, "splits": [1, 0]}}, "tiled: splits must be .* from 1 to 64"),
+        ({"tiled": {**TILED, "splits": [True]}}, "tiled: splits must be .* from 1 to 64"),
+        ({"tiled": {**TILED, "splits": 1}}, "tiled: splits must be"),
+        ({"tiled": {**TILED, "tiles": []}}, "tiles must be a list of 1 to 32"),
+        ({"tiled": {**TILED, "tiles": [{**TILE, "rows": 0}]}}, r"tiles\[0\]: rows must be from 1"),
+        ({"spread": 0.2}, "spread must be from 0 to 0.1"),
         ({"attained": 0.5}, "attained: expected an object, found 0.5"),
         ({"attained": {"matrix": 2}}, "attained: matrix must be from 0.001 to 1"),
         ({"attained": {"x": 1}}, "attained: unknown field 'x'"),

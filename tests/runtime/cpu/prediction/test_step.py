@@ -19,7 +19,8 @@ from runtime.program.strides import StridedView
 from runtime.program.thunks import KernelThunk
 from spmd.hlo import Opcode
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass
-from spmd.machine.description import Exchange, MachineDescription, MemoryLevel, Rates
+from spmd.machine.description import MachineDescription, MemoryLevel, Rates
+from spmd.machine.exchange import Exchange
 from spmd.machine.products import ProductClass
 from spmd.shape import ArrayShape, PrimitiveType
 
