@@ -16,8 +16,6 @@ from collectives.passes.async_to_sync import AsyncToSync
 from collectives.passes.collective_ordering import CollectiveOrdering
 from collectives.passes.collective_permute_combiner import CollectivePermuteCombiner
 from collectives.passes.collective_permute_cse import CollectivePermuteCse
-from collectives.passes.collective_permute_cycle_decomposer import CollectivePermuteCycleDecomposer
-from collectives.passes.collective_permute_decomposer import CollectivePermuteDecomposer
 from collectives.passes.collective_permute_motion import CollectivePermuteMotion
 from collectives.passes.collective_permute_simplifier import CollectivePermuteSimplifier
 from collectives.passes.collective_pipeliner import CollectivePipeliner
@@ -72,7 +70,5 @@ FOR_OVERLAP: tuple[type[HloPass], ...] = (
 #: Passes that run only by name: other ways to write collectives, and passes for other schedulers.
 BY_NAME: tuple[type[HloPass], ...] = (
     CollectiveOrdering,
-    CollectivePermuteCycleDecomposer,
-    CollectivePermuteDecomposer,
     ScheduleAwareCse,
 )
