@@ -13,7 +13,6 @@ from collectives.passes.all_reduce_reassociate import AllReduceReassociate
 from collectives.passes.all_reduce_simplifier import AllReduceSimplifier
 from collectives.passes.async_creation import AsyncCreation
 from collectives.passes.async_to_sync import AsyncToSync
-from collectives.passes.collective_ordering import CollectiveOrdering
 from collectives.passes.collective_permute_combiner import CollectivePermuteCombiner
 from collectives.passes.collective_permute_cse import CollectivePermuteCse
 from collectives.passes.collective_permute_motion import CollectivePermuteMotion
@@ -25,7 +24,6 @@ from collectives.passes.latency_hiding_scheduler import LatencyHidingScheduler
 from collectives.passes.reduce_scatter_combiner import ReduceScatterCombiner
 from collectives.passes.reduce_scatter_creator import ReduceScatterCreator
 from collectives.passes.reduce_scatter_reassociate import ReduceScatterReassociate
-from collectives.passes.schedule_aware_cse import ScheduleAwareCse
 from collectives.passes.while_loop_all_reduce_code_motion import WhileLoopAllReduceCodeMotion
 from collectives.passes.windowed_einsum import WindowedEinsum
 from spmd.passes.interface import HloPass
@@ -65,10 +63,4 @@ FOR_OVERLAP: tuple[type[HloPass], ...] = (
     CollectivePipeliner,
     LatencyHidingScheduler,
     WindowedEinsum,
-)
-
-#: Passes that run only by name: other ways to write collectives, and passes for other schedulers.
-BY_NAME: tuple[type[HloPass], ...] = (
-    CollectiveOrdering,
-    ScheduleAwareCse,
 )
