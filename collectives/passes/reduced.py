@@ -75,13 +75,6 @@ def is_sum_over_elements(x: HloInstruction, kind: ReductionKind) -> bool:
     )
 
 
-def widens_floats(step: HloInstruction) -> bool:
-    if step.opcode is not Opcode.CONVERT:
-        return False
-    old, new = _type(step.operand(0)), _type(step)
-    return old in _FLOATS and new in _FLOATS and new.bits > old.bits
-
-
 def _type(x: HloInstruction) -> PrimitiveType:
     return x.array_shape.element_type
 

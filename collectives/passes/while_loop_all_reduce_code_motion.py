@@ -43,15 +43,14 @@ class WhileLoopAllReduceCodeMotion(InstructionPass):
     elements between all-reduce and sum stays in the loop, before the all-reduce (``moves_exactly``). Integers stay what
     they were, floats are added in another order.
 
-    ``stacked``: also rows = dynamic-update-slice(rows, all-reduce(x), i): the rows are stacked as they are, and summed
-    over devices together. As many bytes are sent, and every result keeps its bits. All members must write the same
-    rows, and what the rows are filled with before the loop must stay what it is when it is reduced.
+    Also rows = dynamic-update-slice(rows, all-reduce(x), i): the rows are stacked as they are, and summed over devices
+    together. As many bytes are sent, and every result keeps its bits. All members must write the same rows, and what
+    the rows are filled with before the loop must stay what it is when it is reduced.
     """
 
     name: ClassVar[str] = "while-loop-all-reduce-code-motion"
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED)
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
-    stacked: bool = True
 
     def editor(self, module: HloModule) -> Edit:
         scope, sites, effects = ModuleScope(module), call_sites(module), SideEffects()
@@ -81,7 +80,7 @@ class WhileLoopAllReduceCodeMotion(InstructionPass):
             return None
         if update.opcode is not Opcode.DYNAMIC_UPDATE_SLICE:
             return _accumulated(index, update, reads[0])
-        return _stacked(loop, index, reads[0], replication) if self.stacked else None
+        return _stacked(loop, index, reads[0], replication)
 
 
 def _wanted_elements(loop: Loop) -> list[int]:
