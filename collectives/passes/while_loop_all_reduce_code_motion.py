@@ -12,7 +12,6 @@ from collectives.passes.reduced import (
     moves_exactly,
     operation_kind,
     reduced,
-    serves_one,
 )
 from collectives.passes.replication import Replication
 from spmd.analysis.call_sites import call_sites
@@ -25,6 +24,7 @@ from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.reduction import OPERATION, identity_value
+from spmd.passes.algebraic.match import used_once
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned
@@ -74,7 +74,7 @@ class WhileLoopAllReduceCodeMotion(InstructionPass):
 
     def _match(self, loop: Loop, index: int, replication: Replication) -> _Moved | None:
         reads, update = _reads(loop, index), loop.next_value(index)
-        if len(reads) != 1 or reads[0].parent is not loop.body or not serves_one(reads[0]):
+        if len(reads) != 1 or reads[0].parent is not loop.body or not used_once(reads[0]):
             return None
         if not isinstance(update.shape, ArrayShape) or loop.body.root.operands.count(update) != 1:
             return None
@@ -123,7 +123,7 @@ def _accumulated(index: int, update: HloInstruction, read: HloInstruction) -> _M
     """Match op(op(read, reduced), reduced): every term is reduced in the same way and used here only."""
     x, terms = update, list[tuple[HloInstruction, int, Reduced]]()
     while x is not read:
-        if x.opcode not in OPERATIONS or is_pinned(x) or not serves_one(x):
+        if x.opcode not in OPERATIONS or is_pinned(x) or not used_once(x):
             return None
         term = _term(x)
         if term is None:
@@ -155,7 +155,7 @@ def _stacked(
     update = loop.next_value(index)
     if update.operands.count(read) != 1 or update.operand(0) is not read:
         return None
-    if is_pinned(update) or not serves_one(update):
+    if is_pinned(update) or not used_once(update):
         return None
     for kind in OPERATION:
         term = reduced(update.operand(1), kind, Opcode.ALL_REDUCE, moves_exactly)

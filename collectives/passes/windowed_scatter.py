@@ -5,7 +5,7 @@ Sums of narrow floats travel in f32 and are rounded at the end, as a reduce-scat
 
 from __future__ import annotations
 
-from collectives.passes.dot_dimensions import DotDimension, dot_dimensions, type_of_terms
+from collectives.passes.dot_dimensions import DotDimension, dot_dimensions
 from collectives.passes.window_ring import Piece, WindowRing, part_of, part_of_product, ring_of
 from spmd.builder import Builder
 from spmd.device import ReductionKind
@@ -70,7 +70,7 @@ def _windowed(product: ScatteredProduct, pieces: tuple[Piece, ...], b: Builder) 
         for n, piece in enumerate(pieces):
             at = product.ring.offset(step + 1, product.tile, piece.start, b)
             made = _product_of_part(product, at, piece, b)
-            made = _converted(made, type_of_terms(kind), b)
+            made = _converted(made, kind.accumulator, b)
             before = sums[n]
             if before is not None:
                 come = product.ring.passed_on(before, b)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collectives.communicator.group import can_reduce
-from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_with
 from runtime.emit.scalar_program import scalar_program
 from runtime.lowering import LOWERINGS, Lowering, Views
@@ -113,7 +112,7 @@ def scatter_kernel(instruction: HloInstruction) -> ScatterKernel | None:
         return ScatterKernel(windows, None, kind)
     reduction = reduction_kind(combiner)
     if reduction is not None and can_reduce(kind.numpy, reduction):
-        return ScatterKernel(windows, reduction, accumulator(kind))
+        return ScatterKernel(windows, reduction, kind.accumulator)
     program = scalar_program(combiner)
     if program is None or program.parameters != (kind, kind):
         return None

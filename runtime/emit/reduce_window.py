@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from collectives.communicator.group import can_reduce
-from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_with
 from runtime.emit.scalar_program import scalar_program
 from runtime.lowering import LOWERINGS, Lowering, Views
@@ -93,7 +92,7 @@ def select_and_scatter_scratch(instruction: HloInstruction, _: Views) -> tuple[A
     """Return the shape of the result in the accumulator type, if that is wider than the elements."""
     kernel = select_and_scatter_kernel(instruction)
     shape = instruction.array_shape
-    accumulate = accumulator(shape.element_type)
+    accumulate = shape.element_type.accumulator
     if kernel is None or accumulate is shape.element_type:
         return ()
     return (ArrayShape(accumulate, shape.dims),)
