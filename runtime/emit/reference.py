@@ -46,18 +46,6 @@ def emit_with(kernel_of: Callable[[HloInstruction], Kernel | None]) -> Emit:
     return emit
 
 
-#: Opcodes that always run in the reference evaluator. They are rare, so they have no kernels.
-LIBRARY_CALLS = (
-    Opcode.BATCH_NORM_GRAD,
-    Opcode.BATCH_NORM_INFERENCE,
-    Opcode.BATCH_NORM_TRAINING,
-    Opcode.BITCAST_CONVERT,
-    Opcode.GET_DIMENSION_SIZE,
-    Opcode.MAP,
-    Opcode.RAGGED_DOT,
-    Opcode.SCALED_DOT,
-)
-
-
-for _opcode in LIBRARY_CALLS:
+# Opcodes that always run in the reference evaluator. They are rare, so they have no kernels.
+for _opcode in LOWERINGS.keys_of(__name__):
     LOWERINGS.add(_opcode, Lowering(emit_reference))
