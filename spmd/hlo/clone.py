@@ -46,7 +46,7 @@ def clone_computation(
     module: HloModule,
     callee: Callable[[HloComputation], HloComputation],
 ) -> HloComputation:
-    """Copy a computation into ``module`` (the same or another), in the same order; ``callee`` maps called computations."""
+    """Copy a computation into ``module`` (the same or another), in the same order; ``callee`` maps those it calls."""
     copy = module.new_computation(computation.name)
     copy.execution_thread = computation.execution_thread
     copy.annotations = computation.annotations
