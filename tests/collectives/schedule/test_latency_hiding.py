@@ -11,12 +11,12 @@ from collectives.schedule.latency_report import LatencyReport
 from collectives.schedule.overlap_limits import OverlapLimits
 from collectives.schedule.phases import is_done, is_start
 from collectives.schedule.scheduling_groups import ScheduleError
-from collectives.schedule.window_checker import check_windows
 from spmd.analysis.live_bytes import peak_bytes
 from spmd.hlo import HloModule
 from spmd.machine.named import machine_named
 from spmd.text.parser import parse_module
 from tests.collectives.schedule.table_estimator import TableEstimator
+from tests.collectives.schedule.window_checker import check_windows
 
 SUM = """
 sum {
