@@ -5,10 +5,9 @@ to stop:
 
 1. Greedy: intervals go one after the other into the tightest or into the lowest gap, in the orders of
    ``placement_orders.py``, until a packing takes no more than the maximum of live bytes.
-2. If even the best of these is far off, a search for a packing of a given height (``height_search.py``).
-3. If that finds none, *promotion*: intervals that end above the bound were placed too late, after the low gaps were
-   taken. They go to the front of the order, all are placed again, and so on. It is not known in advance which order
-   improves soon, so all greedy orders take turns.
+2. If even the best of these is far off, *promotion*: intervals that end above the bound were placed too late, after the
+   low gaps were taken. They go to the front of the order, all are placed again, and so on. It is not known in advance
+   which order improves soon, so all greedy orders take turns.
 
 The smallest packing found is used. The effort depends on the number of intervals only, never on time, so that all ranks
 find the same packing.
@@ -23,7 +22,6 @@ from itertools import chain, islice
 import numpy as np
 
 from runtime.buffers.heap.arena import Arena, Fit, Interval, items_of, lower_bound
-from runtime.buffers.heap.height_search import Preference, search_height
 from runtime.buffers.heap.placement_orders import ORDERS, Order
 from spmd.lazy_dataclass import dataclass
 from spmd.limits import out_of_memory
@@ -37,9 +35,6 @@ MOST_PLACEMENTS, MOST_ROUNDS = 20_000, 200
 EXACT_BYTES, EXACT_SHARE = 64, 1 / 200
 #: Greedy packings are good enough if they exceed the bound by at most this part of it.
 GOOD_SHARE = 1 / 50
-#: Steps of a search per interval, and the largest number of intervals that is searched.
-SEARCH_STEPS, MOST_SEARCHED = 6, 400
-
 
 #: Largest sum of bytes that the native placement counts without overflow.
 MOST_PACKED = 2**62
@@ -74,9 +69,6 @@ def _packed(intervals: tuple[Interval, ...]) -> Packing:
     good = max(bound + int(bound * GOOD_SHARE), exact)
     turns = _turns(intervals)
     best = _smallest_greedy(turns, exact)
-    if best.size > good:
-        searched = (_searched(intervals, height) for height in (exact, good))
-        best = _smallest(chain([best], *searched), good)
     if best.size > good:
         best = _smallest(chain([best], islice(_promoted(turns, good), _rounds(intervals))), good)
     return best
@@ -130,17 +122,6 @@ def _smallest_greedy(turns: Sequence[_Turn], goal: int) -> Packing:
             break
         best = turn.packing_below(best.size) or best
     return best
-
-
-def _searched(intervals: Sequence[Interval], height: int) -> Iterator[Packing]:
-    if len(intervals) > MOST_SEARCHED:
-        return
-    for preference in Preference:
-        offsets = search_height(intervals, height, preference, SEARCH_STEPS * len(intervals))
-        if offsets is not None:
-            placed = zip(offsets, intervals, strict=True)
-            size = max(offset + one.size for offset, one in placed)
-            yield Packing(offsets, size, f"search, {preference.value}")
 
 
 def _promoted(turns: Sequence[_Turn], goal: int) -> Iterator[Packing]:
