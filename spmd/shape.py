@@ -109,6 +109,11 @@ class PrimitiveType(Enum):
     def is_integer(self) -> bool:
         return self.value[0] in "su"
 
+    @property
+    def accumulator(self) -> PrimitiveType:
+        """The type in which sums are kept: f32 for narrower floats, else the type itself."""
+        return PrimitiveType.F32 if self.is_floating and self.bits < 32 else self
+
     @classmethod
     def from_numpy(cls, dtype: np.dtype[Any] | type[Any]) -> PrimitiveType:
         """Return the element type of a NumPy dtype. Raises ShapeError if HLO has none."""

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from spmd.device import IotaTile, check_device_count
+from spmd.iota import strides_of
 from spmd.lazy_dataclass import dataclass
 
 Pair: TypeAlias = tuple[int, int]
@@ -229,7 +230,7 @@ class DigitPermutation(Move):
         return n - stays
 
     def positions(self, k: Ids, n: int) -> tuple[Ids, Ids]:
-        strides = _strides(self.sizes)
+        strides = strides_of(self.sizes)
         source = np.zeros_like(k)
         for stride, taken in zip(strides, self.taken, strict=True):
             source += stride * (k // strides[taken] % self.sizes[taken])
@@ -301,7 +302,3 @@ class LinePairs(SourceTargetPairs):
         return (
             isinstance(other, LinePairs) and self.lines == other.lines and self.move == other.move
         )
-
-
-def _strides(sizes: tuple[int, ...]) -> list[int]:
-    return [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]

@@ -19,7 +19,6 @@ from collectives.cost.roofline import RooflineEstimator
 from collectives.passes.async_creation import AsyncCreation
 from collectives.schedule.latency_hiding import LatencyOptions, schedule_for_latency
 from collectives.schedule.latency_report import LatencyReport
-from collectives.schedule.window_checker import check_windows
 from launch.options import CompileOptions
 from launch.pipeline import stages
 from spmd.hlo import HloModule
@@ -27,6 +26,7 @@ from spmd.hlo.clone import clone_module
 from spmd.machine.named import machine_named
 from spmd.text.sources.load import load
 from spmd.text.stage import device_count
+from tests.collectives.schedule.window_checker import check_windows
 
 
 def scheduled(place: Path, *, fusion: bool) -> HloModule:

@@ -46,11 +46,11 @@ class AllGatherBroadcastReorder(OpExpander):
         if source.shape.byte_size >= gather.operand.shape.byte_size:
             return None
         if gather.operand.opcode is Opcode.CONVERT:
-            gathered = gather_like(b, gather, [source], gather.dimension)
+            gathered = gather_like(b, gather, source, gather.dimension)
             return b.convert(gathered, x.array_shape.element_type)
         dims = gather.operand.attrs_as(DimensionsAttrs).dimensions
         if gather.dimension in dims:
-            gathered = gather_like(b, gather, [source], dims.index(gather.dimension))
+            gathered = gather_like(b, gather, source, dims.index(gather.dimension))
             return b.broadcast(gathered, dims, x.dims)
         return _along_new_dimension(b, gather, source, dims)
 
@@ -63,7 +63,7 @@ def _along_new_dimension(
 
     f32[5] x to [6,5], 2 members along 0:  f32[2,5] gathered, f32[2,6,5] broadcast, f32[12,5] reshape
     """
-    gathered = gather_like(b, gather, [b.reshape(source, (1, *source.dims))], 0)
+    gathered = gather_like(b, gather, b.reshape(source, (1, *source.dims)), 0)
     d = gather.dimension
     part = gather.operand.dims
     split = (*part[:d], gather.count, *part[d:])

@@ -59,7 +59,7 @@ def _along_the_first(x: HloInstruction, b: Builder) -> HloInstruction:
         return x
     d, rank = gather.dimension, len(x.dims)
     front = b.reshape(gather.operand, (1, *gather.operand.dims))
-    gathered = gather_like(b, gather, [front], 0)
+    gathered = gather_like(b, gather, front, 0)
     moved = b.transpose(gathered, (*range(1, d + 1), 0, *range(d + 1, rank + 1)))
     b.computation.replace(x, b.reshape(moved, x.dims))
     return gathered

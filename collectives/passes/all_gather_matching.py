@@ -13,8 +13,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs
-from spmd.ops.checks import one_or_tuple, result_elements
-from spmd.shape import ArrayShape, Shape, as_array
+from spmd.shape import ArrayShape
 
 
 @dataclass(frozen=True)
@@ -30,21 +29,17 @@ class Gather:
         return self.instruction.operand(0)
 
 
-def match_gathers(x: HloInstruction) -> Gather | None:
-    """Return the gather. Returns None for other instructions, for empty results, and if a layout is prescribed."""
-    if x.opcode is not Opcode.ALL_GATHER:
+def match_gather(x: HloInstruction) -> Gather | None:
+    """Match an all-gather of one array. Returns None for other instructions, for empty results, and if a layout is
+    prescribed.
+    """
+    if x.opcode is not Opcode.ALL_GATHER or not isinstance(x.shape, ArrayShape):
         return None
     attrs = x.attrs_as(CollectiveAttrs)
     d = attrs.dimension
-    result = as_array(result_elements(x.shape)[0])
-    if d is None or attrs.constrain_layout or not result.num_elements:
+    if d is None or attrs.constrain_layout or not x.shape.num_elements:
         return None
-    return Gather(x, d, result.dims[d] // x.operand(0).dims[d])
-
-
-def match_gather(x: HloInstruction) -> Gather | None:
-    """Match an all-gather of one array, as ``match_gathers``."""
-    return match_gathers(x) if isinstance(x.shape, ArrayShape) else None
+    return Gather(x, d, x.dims[d] // x.operand(0).dims[d])
 
 
 def groups_of_all(gather: Gather) -> DeviceGroups | None:
@@ -57,23 +52,15 @@ def groups_of_all(gather: Gather) -> DeviceGroups | None:
     return groups
 
 
-def gather_like(
-    b: Builder, old: Gather, operands: Sequence[HloInstruction], dimension: int
-) -> HloInstruction:
-    """Gather ``operands`` over the members of ``old``, with its channel and its annotations: the result is to replace
-    it.
-    """
+def gather_like(b: Builder, old: Gather, x: HloInstruction, dimension: int) -> HloInstruction:
+    """Gather ``x`` over the members of ``old``, with its channel and its annotations: the result is to replace it."""
     attrs = replace(old.instruction.attrs_as(CollectiveAttrs), dimension=dimension)
-    shape = one_or_tuple([_gathered_shape(x.array_shape, dimension, old.count) for x in operands])
-    gathered = b.create(Opcode.ALL_GATHER, operands, attrs, shape=shape)
+    dims = list(x.dims)
+    dims[dimension] *= old.count
+    shape = ArrayShape(x.array_shape.element_type, tuple(dims))
+    gathered = b.create(Opcode.ALL_GATHER, (x,), attrs, shape=shape)
     gathered.annotations = old.instruction.annotations
     return gathered
-
-
-def _gathered_shape(shape: ArrayShape, dimension: int, count: int) -> Shape:
-    dims = list(shape.dims)
-    dims[dimension] *= count
-    return ArrayShape(shape.element_type, tuple(dims))
 
 
 def reshaped(b: Builder, x: HloInstruction, dims: Sequence[int]) -> HloInstruction:

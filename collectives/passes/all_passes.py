@@ -5,23 +5,16 @@ from __future__ import annotations
 from collectives.passes.all_gather_broadcast_reorder import AllGatherBroadcastReorder
 from collectives.passes.all_gather_combiner import AllGatherCombiner
 from collectives.passes.all_gather_cse import AllGatherCse
-from collectives.passes.all_gather_decomposer import AllGatherDecomposer
 from collectives.passes.all_gather_dynamic_slice_simplifier import AllGatherDynamicSliceSimplifier
-from collectives.passes.all_gather_remove_degenerate_dims import AllGatherRemoveDegenerateDims
 from collectives.passes.all_gather_simplifier import AllGatherSimplifier
 from collectives.passes.all_reduce_combiner import AllReduceCombiner
-from collectives.passes.all_reduce_contiguous import AllReduceContiguous
 from collectives.passes.all_reduce_folder import AllReduceFolder
 from collectives.passes.all_reduce_reassociate import AllReduceReassociate
 from collectives.passes.all_reduce_simplifier import AllReduceSimplifier
-from collectives.passes.all_to_all_decomposer import AllToAllDecomposer
 from collectives.passes.async_creation import AsyncCreation
 from collectives.passes.async_to_sync import AsyncToSync
-from collectives.passes.collective_ordering import CollectiveOrdering
 from collectives.passes.collective_permute_combiner import CollectivePermuteCombiner
 from collectives.passes.collective_permute_cse import CollectivePermuteCse
-from collectives.passes.collective_permute_cycle_decomposer import CollectivePermuteCycleDecomposer
-from collectives.passes.collective_permute_decomposer import CollectivePermuteDecomposer
 from collectives.passes.collective_permute_motion import CollectivePermuteMotion
 from collectives.passes.collective_permute_simplifier import CollectivePermuteSimplifier
 from collectives.passes.collective_pipeliner import CollectivePipeliner
@@ -30,9 +23,7 @@ from collectives.passes.exchange_pipeliner import ExchangePipeliner
 from collectives.passes.latency_hiding_scheduler import LatencyHidingScheduler
 from collectives.passes.reduce_scatter_combiner import ReduceScatterCombiner
 from collectives.passes.reduce_scatter_creator import ReduceScatterCreator
-from collectives.passes.reduce_scatter_decomposer import ReduceScatterDecomposer
 from collectives.passes.reduce_scatter_reassociate import ReduceScatterReassociate
-from collectives.passes.schedule_aware_cse import ScheduleAwareCse
 from collectives.passes.while_loop_all_reduce_code_motion import WhileLoopAllReduceCodeMotion
 from collectives.passes.windowed_einsum import WindowedEinsum
 from spmd.passes.interface import HloPass
@@ -72,17 +63,4 @@ FOR_OVERLAP: tuple[type[HloPass], ...] = (
     CollectivePipeliner,
     LatencyHidingScheduler,
     WindowedEinsum,
-)
-
-#: Passes that run only by name: other ways to write collectives, and passes for other schedulers.
-BY_NAME: tuple[type[HloPass], ...] = (
-    AllGatherDecomposer,
-    AllGatherRemoveDegenerateDims,
-    AllReduceContiguous,
-    AllToAllDecomposer,
-    CollectiveOrdering,
-    CollectivePermuteCycleDecomposer,
-    CollectivePermuteDecomposer,
-    ReduceScatterDecomposer,
-    ScheduleAwareCse,
 )

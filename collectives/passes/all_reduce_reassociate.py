@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from collectives.passes.reassociation import Reassociation
-from collectives.passes.reduced import OPERATIONS, moves_exactly, widens_floats
+from collectives.passes.reduced import OPERATIONS, moves_exactly
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -22,16 +22,11 @@ class AllReduceReassociate(Reassociation):
 
     What moves elements, and conversions that the reduction does not feel, go before the all-reduce (``moves_exactly``).
     Integers stay what they were, floats are added in another order.
-
-    ``widen``: conversions of floats to wider ones, too, before sums. The sum over devices is then taken in the wider
-    type, without the rounding that the program states, and of as many bytes as before.
     """
 
     name: ClassVar[str] = "all-reduce-reassociate"
     opcode: ClassVar[Opcode] = Opcode.ALL_REDUCE
     opcodes: ClassVar[tuple[Opcode, ...]] = (*OPERATIONS, Opcode.REDUCE)
-    widen: bool = False
 
     def moves(self, step: HloInstruction, kind: ReductionKind) -> bool:
-        is_widened = self.widen and kind is ReductionKind.SUM and widens_floats(step)
-        return is_widened or moves_exactly(step, kind)
+        return moves_exactly(step, kind)

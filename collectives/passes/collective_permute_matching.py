@@ -14,7 +14,6 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectivePermuteAttrs
-from spmd.ops.checks import one_or_tuple
 from spmd.ops.groups import group_mode, id_count
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import ArrayShape
@@ -93,21 +92,13 @@ def match_permute(x: HloInstruction) -> Permute | None:
 
 
 def permute_like(
-    b: Builder,
-    old: Permute,
-    operands: Sequence[HloInstruction],
-    pairs: Sequence[Pair] | None = None,
-    *,
-    new_channel: bool = False,
+    b: Builder, old: Permute, x: HloInstruction, pairs: Sequence[Pair] | None = None
 ) -> HloInstruction:
-    """Send ``operands`` as ``old`` does, or along ``pairs``; in its channel unless ``new_channel`` (``old`` stays)."""
+    """Send ``x`` as ``old`` does, or along ``pairs``, in its channel."""
     attrs = old.instruction.attrs_as(CollectivePermuteAttrs)
     if pairs is not None:
         attrs = replace(attrs, source_target_pairs=ListedPairs(tuple(pairs)))
-    if new_channel and attrs.channel_id is not None:
-        attrs = replace(attrs, channel_id=b.scope.channel_id())
-    shape = one_or_tuple([x.shape for x in operands])
-    permuted = b.create(Opcode.COLLECTIVE_PERMUTE, operands, attrs, shape=shape)
+    permuted = b.create(Opcode.COLLECTIVE_PERMUTE, (x,), attrs, shape=x.shape)
     permuted.annotations = old.instruction.annotations
     return permuted
 

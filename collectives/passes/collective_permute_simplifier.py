@@ -92,7 +92,7 @@ def _sent(
     b: Builder, old: Permute, x: HloInstruction, pairs: Sequence[Pair] | None = None
 ) -> HloInstruction:
     """Send ``x`` as ``old`` does, or along ``pairs``, simplified if possible."""
-    sent = permute_like(b, old, [x], pairs)
+    sent = permute_like(b, old, x, pairs)
     simpler = _simpler(sent, b)
     if simpler is None:
         return sent

@@ -13,10 +13,7 @@ from spmd.lazy_dataclass import dataclass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import match_counted
-from spmd.passes.options import PassOptionError
 from spmd.passes.while_state import Loop, has_effects
-
-_DIRECTIONS = ("both", "backward", "forward")
 
 
 @register_pass
@@ -24,35 +21,27 @@ _DIRECTIONS = ("both", "backward", "forward")
 class CollectivePipeliner(LoopPass):
     """Overlap collectives of one trip with the computation of another.
 
-    backward: gathers of arrays that the loop does not change, at indices that the trip's number determines, are done in
-    the trip before (weights of the next layer); the last trip is written after the loop. forward: reductions whose
-    result is only written into an array that the loop does not read otherwise are done in the trip after (gradients of
-    the last layer); the first trip is written before the loop. Collectives with less than ``min_bytes`` (gathered, or
-    to be reduced) stay. The same number of bytes is sent, and no value changes; the values live one trip longer.
+    Gathers of arrays that the loop does not change, at indices that the trip's number determines, are done in the trip
+    before (weights of the next layer); the last trip is written after the loop. Reductions whose result is only written
+    into an array that the loop does not read otherwise are done in the trip after (gradients of the last layer); the
+    first trip is written before the loop. Collectives with less than ``min_bytes`` (gathered, or to be reduced) stay.
+    The same number of bytes is sent, and no value changes; the values live one trip longer.
     """
 
     name: ClassVar[str] = "collective-pipeliner"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
-    direction: str = "both"
     min_bytes: int = 1 << 16
-
-    def __post_init__(self) -> None:
-        if self.direction not in _DIRECTIONS:
-            raise PassOptionError(
-                f"option direction of {self.name} is {', '.join(_DIRECTIONS)}, found {self.direction!r}"
-            )
 
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
         counted = None if has_effects(loop, effects) else match_counted(loop)
         if counted is None:
             return False
         changed = False
-        if self.direction != "backward":
-            reductions = reductions_to_move(counted, effects, self.min_bytes)
-            if reductions:
-                counted = reduce_later(counted, reductions, builder, effects)
-                changed = True
-        if self.direction != "forward" and counted.trips > 1:
+        reductions = reductions_to_move(counted, effects, self.min_bytes)
+        if reductions:
+            counted = reduce_later(counted, reductions, builder, effects)
+            changed = True
+        if counted.trips > 1:
             gathers = gathers_to_move(counted, effects, self.min_bytes)
             if gathers:
                 gather_ahead(counted, gathers, builder, effects)

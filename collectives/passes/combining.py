@@ -38,14 +38,12 @@ class CollectiveCombiner(FueledPass):
 
     ``max_bytes`` (operands or results, whichever are more) and ``max_operands`` bound what becomes one; a single
     collective may be larger.
-    ``in_loops``: also in computations that a loop runs.
     """
 
     opcode: ClassVar[Opcode]
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED)
     max_bytes: int = 64 << 20
     max_operands: int = 256
-    in_loops: bool = True
 
     @abstractmethod
     def key(self, x: HloInstruction) -> Hashable | None:
@@ -54,11 +52,9 @@ class CollectiveCombiner(FueledPass):
         """
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
-        scope, looped = ModuleScope(module), {} if self.in_loops else run_by_loops(module)
+        scope = ModuleScope(module)
         changed = False
         for computation in module.computations_post_order():
-            if computation in looped:
-                continue
             for batch in fuel.enough_for(self._batches(computation)):
                 builder = builder_at(batch[0], scope)
                 combine(self.normalized(batch, builder), builder)
@@ -134,16 +130,6 @@ def marks(x: HloInstruction) -> Hashable:
     """Return a collective's settings for back ends: frontend attributes, configuration, mode."""
     mode = x.attrs.mode if isinstance(x.attrs, CollectiveAttrs) else ""
     return x.annotations.frontend_attributes, x.annotations.backend_config, mode
-
-
-def run_by_loops(module: HloModule) -> dict[HloComputation, None]:
-    """Return the conditions and bodies of loops, and the computations that these call."""
-    inside: dict[HloComputation, None] = {}
-    for computation in reversed(module.computations_post_order()):
-        for x in computation.instructions:
-            if x.opcode is Opcode.WHILE or computation in inside:
-                inside.update(dict.fromkeys(x.called_computations))
-    return inside
 
 
 def combine(collectives: Sequence[HloInstruction], builder: Builder) -> HloInstruction:

@@ -8,7 +8,6 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DotAttrs
 from spmd.ops.dot import free_dims
-from spmd.shape import PrimitiveType
 
 
 class Role(Enum):
@@ -40,9 +39,3 @@ def dot_dimensions(dot: HloInstruction) -> tuple[DotDimension, ...]:
         found.append(DotDimension(Role.FREE, (None, d), len(found)))
     summed = zip(attrs.lhs_contracting, attrs.rhs_contracting, strict=True)
     return (*found, *(DotDimension(Role.CONTRACTING, pair, None) for pair in summed))
-
-
-def type_of_terms(kind: PrimitiveType) -> PrimitiveType:
-    """Return the type in which partial sums of a product of ``kind`` are added: f32 for narrow floats, as within the
-    product."""
-    return PrimitiveType.F32 if kind.is_floating and kind.bits < 32 else kind

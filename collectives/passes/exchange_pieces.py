@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
-from collectives.passes.dot_dimensions import type_of_terms
 from collectives.passes.exchange_region import ExchangeRegion, is_summed_wider
 from spmd.builder import Builder
 from spmd.hlo.instruction import Annotations, HloInstruction
@@ -67,7 +66,7 @@ class _Writer:
             for operand, dim in zip(member.operands, along.operands, strict=True)
         ]
         if along.result is None and is_summed_wider(member):
-            kind = type_of_terms(member.array_shape.element_type)
+            kind = member.array_shape.element_type.accumulator
             piece = self.b.dot(operands[0], operands[1], member.attrs_as(DotAttrs), kind)
         else:
             piece = self.b.computation.add(piece_of(member, along, operands, self.pieces))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cached_property
 
-from collectives.passes.dot_dimensions import Role, dot_dimensions, type_of_terms
+from collectives.passes.dot_dimensions import Role, dot_dimensions
 from collectives.passes.windowed_cost import PRODUCTS
 from spmd.analysis.split_rules import Along, length_along, ways_to_split
 from spmd.hlo.instruction import HloInstruction
@@ -143,7 +143,7 @@ def is_summed_wider(x: HloInstruction) -> bool:
     if x.opcode is not Opcode.DOT or x.attrs_as(DotAttrs).extra:
         return False
     kind = x.array_shape.element_type
-    return type_of_terms(kind) is not kind
+    return kind.accumulator is not kind
 
 
 @dataclass

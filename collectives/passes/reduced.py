@@ -14,7 +14,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import Literal
 from spmd.ops.reduction import OPERATION, identity_value, on_type, reduction_kind
-from spmd.passes.algebraic.match import constant_array
+from spmd.passes.algebraic.match import constant_array, used_once
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import ArrayShape, PrimitiveType
 
@@ -75,13 +75,6 @@ def is_sum_over_elements(x: HloInstruction, kind: ReductionKind) -> bool:
     )
 
 
-def widens_floats(step: HloInstruction) -> bool:
-    if step.opcode is not Opcode.CONVERT:
-        return False
-    old, new = _type(step.operand(0)), _type(step)
-    return old in _FLOATS and new in _FLOATS and new.bits > old.bits
-
-
 def _type(x: HloInstruction) -> PrimitiveType:
     return x.array_shape.element_type
 
@@ -132,16 +125,11 @@ def reduced(
     """
     steps: list[HloInstruction] = []
     while value.opcode is not opcode:
-        if not serves_one(value) or is_pinned(value) or not moves(value, kind):
+        if not used_once(value) or is_pinned(value) or not moves(value, kind):
             return None
         steps.append(value)
         value = value.operand(0)
-    if not serves_one(value) or value.num_operands != 1:
+    if not used_once(value) or value.num_operands != 1:
         return None
     found = reducing(value)
     return Reduced(value, steps, found) if found is not None and found.kind is kind else None
-
-
-def serves_one(x: HloInstruction) -> bool:
-    """Return whether ``x`` has exactly one user and is not the root."""
-    return x.num_users == 1 and not x.is_root

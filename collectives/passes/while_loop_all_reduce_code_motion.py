@@ -12,7 +12,6 @@ from collectives.passes.reduced import (
     moves_exactly,
     operation_kind,
     reduced,
-    serves_one,
 )
 from collectives.passes.replication import Replication
 from spmd.analysis.call_sites import call_sites
@@ -25,6 +24,7 @@ from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.reduction import OPERATION, identity_value
+from spmd.passes.algebraic.match import used_once
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned
@@ -43,15 +43,14 @@ class WhileLoopAllReduceCodeMotion(InstructionPass):
     elements between all-reduce and sum stays in the loop, before the all-reduce (``moves_exactly``). Integers stay what
     they were, floats are added in another order.
 
-    ``stacked``: also rows = dynamic-update-slice(rows, all-reduce(x), i): the rows are stacked as they are, and summed
-    over devices together. As many bytes are sent, and every result keeps its bits. All members must write the same
-    rows, and what the rows are filled with before the loop must stay what it is when it is reduced.
+    Also rows = dynamic-update-slice(rows, all-reduce(x), i): the rows are stacked as they are, and summed over devices
+    together. As many bytes are sent, and every result keeps its bits. All members must write the same rows, and what
+    the rows are filled with before the loop must stay what it is when it is reduced.
     """
 
     name: ClassVar[str] = "while-loop-all-reduce-code-motion"
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED)
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
-    stacked: bool = True
 
     def editor(self, module: HloModule) -> Edit:
         scope, sites, effects = ModuleScope(module), call_sites(module), SideEffects()
@@ -75,13 +74,13 @@ class WhileLoopAllReduceCodeMotion(InstructionPass):
 
     def _match(self, loop: Loop, index: int, replication: Replication) -> _Moved | None:
         reads, update = _reads(loop, index), loop.next_value(index)
-        if len(reads) != 1 or reads[0].parent is not loop.body or not serves_one(reads[0]):
+        if len(reads) != 1 or reads[0].parent is not loop.body or not used_once(reads[0]):
             return None
         if not isinstance(update.shape, ArrayShape) or loop.body.root.operands.count(update) != 1:
             return None
         if update.opcode is not Opcode.DYNAMIC_UPDATE_SLICE:
             return _accumulated(index, update, reads[0])
-        return _stacked(loop, index, reads[0], replication) if self.stacked else None
+        return _stacked(loop, index, reads[0], replication)
 
 
 def _wanted_elements(loop: Loop) -> list[int]:
@@ -124,7 +123,7 @@ def _accumulated(index: int, update: HloInstruction, read: HloInstruction) -> _M
     """Match op(op(read, reduced), reduced): every term is reduced in the same way and used here only."""
     x, terms = update, list[tuple[HloInstruction, int, Reduced]]()
     while x is not read:
-        if x.opcode not in OPERATIONS or is_pinned(x) or not serves_one(x):
+        if x.opcode not in OPERATIONS or is_pinned(x) or not used_once(x):
             return None
         term = _term(x)
         if term is None:
@@ -156,7 +155,7 @@ def _stacked(
     update = loop.next_value(index)
     if update.operands.count(read) != 1 or update.operand(0) is not read:
         return None
-    if is_pinned(update) or not serves_one(update):
+    if is_pinned(update) or not used_once(update):
         return None
     for kind in OPERATION:
         term = reduced(update.operand(1), kind, Opcode.ALL_REDUCE, moves_exactly)

@@ -24,9 +24,9 @@ class WindowRing:
     groups: DeviceGroups
     size: int
 
-    def passed_on(self, x: HloInstruction, way: int, b: Builder) -> HloInstruction:
-        """Return the ``x`` of the member that is ``way`` positions further on (1 or -1)."""
-        return b.collective_permute(x, self.pairs(-way))
+    def passed_on(self, x: HloInstruction, b: Builder) -> HloInstruction:
+        """Return the ``x`` of the member that is one position further on."""
+        return b.collective_permute(x, self.pairs(-1))
 
     def pairs(self, distance: int) -> SourceTargetPairs:
         """Return the pairs in which each member sends to the one ``distance`` positions after it."""
@@ -65,18 +65,17 @@ def ring_of(collective: HloInstruction) -> WindowRing | None:
 
 @dataclass(frozen=True)
 class Piece:
-    """Part of every tile along the dimension that is cut, ``size`` from ``start`` on, and which way it goes round."""
+    """Part of every tile along the dimension that is cut, ``size`` from ``start`` on."""
 
     start: int
     size: int
-    way: int
 
 
-def pieces_of(tile: int, count: int, *, both_ways: bool) -> tuple[Piece, ...]:
-    """Return at most ``count`` equal pieces. ``both_ways``: neighbouring pieces go round in opposite directions."""
+def pieces_of(tile: int, count: int) -> tuple[Piece, ...]:
+    """Return at most ``count`` equal pieces."""
     count = max(n for n in range(1, min(count, tile) + 1) if tile % n == 0)
     size = tile // count
-    return tuple(Piece(n * size, size, -1 if both_ways and n % 2 else 1) for n in range(count))
+    return tuple(Piece(n * size, size) for n in range(count))
 
 
 def cut(x: HloInstruction, dimension: int, piece: Piece, b: Builder) -> HloInstruction:

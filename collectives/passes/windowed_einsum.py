@@ -32,17 +32,15 @@ class WindowedEinsum(Simplifier):
     reduce-scatter(dot(x, y))  =>  collective-permute(.. + dot(part of x, y)) + dot(part of x, y)
 
     Parts go round in circles of the collective's groups: as many bytes are sent. ``chunks``: of the gathered or
-    scattered dimension, a multiple of the devices (0: as many, or what is best on the ``machine``). both_ways: every
-    other one goes the other way round, for links that send both ways at once. Products that would become more than
-    ``max_parts`` stay, and those of groups of more than ``max_ring`` devices; where a ``machine`` is named, also those
-    of whose time it would gain less than ``min_gain``.
+    scattered dimension, a multiple of the devices (0: as many, or what is best on the ``machine``). Products that would
+    become more than ``max_parts`` stay, and those of groups of more than ``max_ring`` devices; where a ``machine`` is
+    named, also those of whose time it would gain less than ``min_gain``.
     """
 
     name: ClassVar[str] = "windowed-einsum"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.DOT, Opcode.REDUCE_SCATTER)
     chunks: int = 0
-    both_ways: bool = False
     max_parts: int = 64
     max_ring: int = 8
     machine: MachineDescription | None = field(default=None, metadata=MACHINE_OPTION)
@@ -96,7 +94,7 @@ class WindowedEinsum(Simplifier):
     def pieces_of(self, found: Windowed, chunks: int) -> tuple[Piece, ...]:
         """Return the pieces of each device's tile."""
         wanted = max(1, min(chunks, self.max_parts) // found.ring.size)
-        return pieces_of(found.tile, wanted, both_ways=self.both_ways)
+        return pieces_of(found.tile, wanted)
 
 
 Windowed: TypeAlias = GatheredProduct | ScatteredProduct

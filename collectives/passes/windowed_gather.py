@@ -90,9 +90,9 @@ def _windowed(product: GatheredProduct, pieces: tuple[Piece, ...], b: Builder) -
     for step in range(product.ring.size):
         for n, piece in enumerate(pieces):
             if step:
-                blocks[n] = product.ring.passed_on(blocks[n], piece.way, b)
+                blocks[n] = product.ring.passed_on(blocks[n], b)
                 blocks[n].annotations = product.gather.annotations.of_parts()
-            at = product.ring.offset(step * piece.way, product.tile, piece.start, b)
+            at = product.ring.offset(step, product.tile, piece.start, b)
             result = _with_product(product, blocks[n], at, piece, result, b)
     assert result is not None
     return result

@@ -5,7 +5,7 @@ Sums of narrow floats travel in f32 and are rounded at the end, as a reduce-scat
 
 from __future__ import annotations
 
-from collectives.passes.dot_dimensions import DotDimension, dot_dimensions, type_of_terms
+from collectives.passes.dot_dimensions import DotDimension, dot_dimensions
 from collectives.passes.window_ring import Piece, WindowRing, part_of, part_of_product, ring_of
 from spmd.builder import Builder
 from spmd.device import ReductionKind
@@ -68,13 +68,12 @@ def _windowed(product: ScatteredProduct, pieces: tuple[Piece, ...], b: Builder) 
     sums: list[HloInstruction | None] = [None] * len(pieces)
     for step in range(product.ring.size):
         for n, piece in enumerate(pieces):
-            shift = (step + 1) * piece.way
-            at = product.ring.offset(shift, product.tile, piece.start, b)
+            at = product.ring.offset(step + 1, product.tile, piece.start, b)
             made = _product_of_part(product, at, piece, b)
-            made = _converted(made, type_of_terms(kind), b)
+            made = _converted(made, kind.accumulator, b)
             before = sums[n]
             if before is not None:
-                come = product.ring.passed_on(before, piece.way, b)
+                come = product.ring.passed_on(before, b)
                 come.annotations = product.scatter.annotations.of_parts()
                 made = b.add(come, made)
             sums[n] = made

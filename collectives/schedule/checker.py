@@ -9,7 +9,7 @@
 Written from the definition; shares nothing with the scheduler or the thunks. Loops count as one trip. Where the
 selector of a conditional depends on the device alone, each device takes its own branch; else branches count as run one
 after the other, as whether devices agree on trips and branches is a matter of values then, not of schedules.
-``window_checker`` asks more of what a latency-hiding scheduler makes.
+``tests/collectives/schedule/window_checker.py`` asks more of what a latency-hiding scheduler makes.
 """
 
 from __future__ import annotations

@@ -14,12 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from collectives.cost.collective_bytes import collective_of
-from collectives.schedule.phases import is_blocking, is_start
 from spmd.device_groups import DeviceGroups
-from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
-from spmd.hlo.opcode_roles import CALLERS
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.ops.groups import device_pairs, group_key, participating_groups
@@ -40,7 +37,6 @@ class GroupOverlap:
     _classes: dict[Hashable, GroupClass] = field(default_factory=dict)
     _members: list[HloInstruction] = field(default_factory=list)
     _labels: dict[GroupClass, _Ids] = field(default_factory=dict)
-    _inside: dict[HloComputation, frozenset[GroupClass]] = field(default_factory=dict)
     _shared: dict[tuple[GroupClass, GroupClass], bool] = field(default_factory=dict)
 
     def class_of(self, x: HloInstruction) -> GroupClass:
@@ -51,21 +47,6 @@ class GroupOverlap:
             self._classes[key] = len(self._members)
             self._members.append(one)
         return self._classes[key]
-
-    def classes_in(self, x: HloInstruction) -> frozenset[GroupClass]:
-        """Return the classes of a collective or its start, or of all collectives that a caller runs; none for
-        others."""
-        if is_start(x) or is_blocking(x):
-            return frozenset((self.class_of(x),))
-        if x.opcode not in CALLERS:
-            return frozenset()
-        return frozenset().union(*map(self._classes_inside, x.called_computations))
-
-    def _classes_inside(self, computation: HloComputation) -> frozenset[GroupClass]:
-        if computation not in self._inside:
-            found = map(self.classes_in, computation.instructions)
-            self._inside[computation] = frozenset().union(*found)
-        return self._inside[computation]
 
     def share(self, one: GroupClass, other: GroupClass) -> bool:
         """Return whether a group of ``one`` and a group of ``other`` have more than one device in common."""

@@ -7,7 +7,7 @@ If the present order is within the memory limit, so is the new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import TypeAlias
 
@@ -33,25 +33,19 @@ from spmd.lazy_dataclass import dataclass
 
 Orders: TypeAlias = Mapping[HloComputation, Sequence[HloInstruction]]
 
-#: Times that the limit is lowered by what a measure finds above it.
-MOST_CORRECTIONS = 4
-
 
 @dataclass(frozen=True)
 class LatencyOptions:
     """Options of the scheduler.
 
     limits: limits of the collectives in flight at a time.
-    memory_limit: bytes of a device; None for no limit.
+    memory_limit: live bytes of a device; None for no limit.
     busy: by exchange, the fraction of the device that a transfer takes away from work.
-    measure: function that returns the bytes that a device needs for the module in its order, if there is a more exact
-      figure than live bytes (buffer assignment). ``memory_limit`` then applies to its result.
     """
 
     limits: OverlapLimits = field(default_factory=OverlapLimits)
     memory_limit: int | None = None
     busy: Mapping[str, float] = field(default_factory=dict)
-    measure: Callable[[HloModule], int] | None = None
 
 
 def schedule_for_latency(
@@ -144,20 +138,11 @@ class _Scheduling:
 
     def _within(self, limit: int, stands: _Arranged, free: _Arranged) -> _Arranged:
         """Return orders within ``limit``. If the current orders exceed it, orders that need no more than these."""
-        limit = max(limit, self._measure(stands))
-        if self._measure(free) <= limit:
+        limit = max(limit, stands.peak)
+        if free.peak <= limit:
             return free
-        room = limit
-        for _ in range(1 + MOST_CORRECTIONS):
-            chosen = self._arrange(stands, max(room, stands.peak))
-            over = self._measure(chosen) - limit
-            if over <= 0:
-                return chosen
-            if room <= stands.peak:
-                break
-            # What is measured may be more than what is counted: the next order has that much less.
-            room = min(room, chosen.peak) - over
-        return stands
+        chosen = self._arrange(stands, limit)
+        return chosen if chosen.peak <= limit else stands
 
     def _with_more_in_flight(self, stands: _Arranged, chosen: _Arranged) -> _Arranged:
         """Return the orders without other limits of what is in flight than that of one exchange."""
@@ -167,12 +152,6 @@ class _Scheduling:
         limit = self._options.memory_limit
         room = None if limit is None else max(limit, stands.peak)
         return self._arrange(stands, room, limits)
-
-    def _measure(self, arranged: _Arranged) -> int:
-        if self._options.measure is None:
-            return arranged.peak
-        self._put(arranged.orders)
-        return self._options.measure(self._module)
 
     # ---- report
     def _report(
@@ -214,8 +193,8 @@ class _Scheduling:
             work=self._work(),
             communication=tuple(sorted(busy.items())),
             collectives=tuple(rows),
-            peak_before=self._measure(stands),
-            peak=self._measure(chosen),
+            peak_before=stands.peak,
+            peak=chosen.peak,
             memory_limit=self._options.memory_limit,
             limits=self._options.limits,
             unchanged=tuple(c.name for c in unchanged),

@@ -37,7 +37,7 @@ class LatencyReport:
     unlimited: seconds without the memory limit.
     work: seconds of the device's own work.
     communication: (exchange, seconds for which it is busy) pairs.
-    peak_before, peak: live bytes (``spmd.analysis.live_bytes``, or what the options measure) before and after.
+    peak_before, peak: live bytes (``spmd.analysis.live_bytes``) before and after.
     limits: limits of the collectives in flight.
     unchanged: computations that keep their order, as none was better.
     unknown_loops: loops that are counted as one trip.

@@ -149,8 +149,3 @@ def reference_program(
     count = devices if devices is not None else device_count(module)
     program.num_partitions = count // program.replica_count
     return ReferenceProgram(program, array_specs(program), seconds, show)
-
-
-def reference_of(module: HloModule, devices: int | None, *, partitioned: bool) -> Reference:
-    """Return the evaluator of ``module``; ``partitioned``: it is one device's program, for ``devices``."""
-    return reference_program(module, devices, partitioned=partitioned).evaluate

@@ -64,13 +64,6 @@ class Statistics:
         }
 
 
-def collect_statistics(
-    module: HloModule, devices: int | None, options: CompileOptions
-) -> Statistics:
-    """Compile ``module`` and return its figures."""
-    return count_executable(module, devices, options)[0]
-
-
 def count_executable(
     module: HloModule, devices: int | None, options: CompileOptions
 ) -> tuple[Statistics, Executable]:

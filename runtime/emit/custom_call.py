@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 from runtime.cpu.kernels.linalg.factorizations import scratch_shapes
 from runtime.cpu.libraries.lapack import LETTERS, lapack_function, potrf_function
-from runtime.emit.linear_algebra import dense_triangles, emit_kernel, triangular_solve_kernel
+from runtime.emit.linear_algebra import dense_triangles, triangular_solve_kernel
+from runtime.emit.reference import emit_kernel
 from runtime.emit.sort import sort_scratch_of, top_kernel
 from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Order, Views
 from runtime.program.kernel import Kernel

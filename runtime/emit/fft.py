@@ -6,10 +6,9 @@ import math
 
 from runtime.cpu.kernels.fft.fft_batches import batch_dims, uses_batches
 from runtime.cpu.libraries.pocketfft import line_loop
-from runtime.emit.reference import emit_reference
-from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Views
+from runtime.emit.reference import emit_with
+from runtime.lowering import LOWERINGS, Lowering, Views
 from runtime.program.records.fft import FftKernel
-from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import FftAttrs
 from spmd.shape import ArrayShape, PrimitiveType
@@ -73,12 +72,4 @@ def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
     return ((0, 0),) if instruction.attrs_as(FftAttrs).type in ("FFT", "IFFT") else ()
 
 
-def emit_fft(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
-    """Return the thunk of an fft: an FftKernel, or a call of the reference evaluator."""
-    kernel = _kernel(instruction)
-    if kernel is None:
-        return emit_reference(instruction, arrays, device)
-    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
-
-
-LOWERINGS.add(Opcode.FFT, Lowering(emit_fft, in_place, scratch=scratch))
+LOWERINGS.add(Opcode.FFT, Lowering(emit_with(_kernel), in_place, scratch=scratch))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collectives.communicator.group import can_reduce
-from runtime.emit.reduce import accumulator
-from runtime.emit.reference import emit_reference
+from runtime.emit.reference import emit_with
 from runtime.emit.scalar_program import scalar_program
-from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Views
+from runtime.lowering import LOWERINGS, Lowering, Views
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows, ScatterKernel
-from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import GatherAttrs, ScatterAttrs
 from spmd.ops.reduction import reduction_kind, through_annotations
@@ -88,13 +86,13 @@ def _is_index(kind: PrimitiveType) -> bool:
     return kind.is_integer and kind.bits >= 8
 
 
-def emit_gather(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
-    """Return the thunk of a gather: a kernel, or a call of the reference evaluator for indices of less than 8 bits."""
-    windows = gather_windows(instruction)
-    indices = instruction.operand(1).array_shape.element_type
-    if not _is_index(indices):
-        return emit_reference(instruction, arrays, device)
-    return KernelThunk(instruction.name, GatherKernel(windows), arrays.operands, arrays.results)
+def gather_kernel(instruction: HloInstruction) -> GatherKernel | None:
+    """Return the kernel of a gather, or None for indices of less than 8 bits, for which the reference evaluator
+    computes it.
+    """
+    if not _is_index(instruction.operand(1).array_shape.element_type):
+        return None
+    return GatherKernel(gather_windows(instruction))
 
 
 def scatter_kernel(instruction: HloInstruction) -> ScatterKernel | None:
@@ -115,7 +113,7 @@ def scatter_kernel(instruction: HloInstruction) -> ScatterKernel | None:
         return ScatterKernel(windows, None, kind)
     reduction = reduction_kind(combiner)
     if reduction is not None and can_reduce(kind.numpy, reduction):
-        return ScatterKernel(windows, reduction, accumulator(kind))
+        return ScatterKernel(windows, reduction, kind.accumulator)
     program = scalar_program(combiner)
     if program is None or program.parameters != (kind, kind):
         return None
@@ -131,14 +129,6 @@ def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
     return (ArrayShape(kernel.accumulate, shape.dims),)
 
 
-def emit_scatter(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
-    """Return the thunk of a scatter: a kernel, or a call of the reference evaluator."""
-    kernel = scatter_kernel(instruction)
-    if kernel is None:
-        return emit_reference(instruction, arrays, device)
-    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
-
-
 def inputs_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
     """Return pairs (i, i): result i of a scatter may be the memory of input i.
 
@@ -147,5 +137,5 @@ def inputs_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
     return tuple((i, i) for i in range(instruction.num_operands // 2))
 
 
-LOWERINGS.add(Opcode.GATHER, Lowering(emit_gather))
-LOWERINGS.add(Opcode.SCATTER, Lowering(emit_scatter, inputs_in_place, scratch=scratch))
+LOWERINGS.add(Opcode.GATHER, Lowering(emit_with(gather_kernel)))
+LOWERINGS.add(Opcode.SCATTER, Lowering(emit_with(scatter_kernel), inputs_in_place, scratch=scratch))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from runtime.cpu.libraries.lapack import potrf_function, trsm_function
-from runtime.emit.reference import emit_reference
-from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Order, Views
+from runtime.emit.reference import emit_with
+from runtime.lowering import LOWERINGS, Lowering, Order, Views
 from runtime.program.kernel import Kernel
 from runtime.program.records.linalg import CholeskyKernel, TriangularSolveKernel
-from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CholeskyAttrs, TriangularSolveAttrs
 
@@ -36,27 +35,8 @@ def dense_triangles(_: HloInstruction, views: Views) -> dict[int, Order]:
     return {} if views[0].is_packed else {0: tuple(range(len(views[0].dims)))}
 
 
-def emit_cholesky(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
-    """Return the thunk of a cholesky: a kernel, or a call of the reference evaluator."""
-    return emit_kernel(cholesky_kernel(instruction), instruction, arrays, device)
-
-
-def emit_triangular_solve(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
-    """Return the thunk of a triangular-solve: a kernel, or a call of the reference evaluator."""
-    return emit_kernel(triangular_solve_kernel(instruction), instruction, arrays, device)
-
-
-def emit_kernel(
-    kernel: Kernel | None, instruction: HloInstruction, arrays: OpArrays, device: Device
-) -> Thunk:
-    """Return the thunk of ``kernel`` or, if that is None, a call of the reference evaluator."""
-    if kernel is None:
-        return emit_reference(instruction, arrays, device)
-    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
-
-
-LOWERINGS.add(Opcode.CHOLESKY, Lowering(emit_cholesky, lambda _: ((0, 0),)))
+LOWERINGS.add(Opcode.CHOLESKY, Lowering(emit_with(cholesky_kernel), lambda _: ((0, 0),)))
 LOWERINGS.add(
     Opcode.TRIANGULAR_SOLVE,
-    Lowering(emit_triangular_solve, lambda _: ((0, 1),), layouts=dense_triangles),
+    Lowering(emit_with(triangular_solve_kernel), lambda _: ((0, 1),), layouts=dense_triangles),
 )

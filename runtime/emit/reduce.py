@@ -13,12 +13,6 @@ from runtime.program.records.reduce import ProgramReduceKernel
 from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs
-from spmd.shape import PrimitiveType
-
-
-def accumulator(kind: PrimitiveType) -> PrimitiveType:
-    """Return the accumulator type of reductions of ``kind``: f32 for floats narrower than f32, else ``kind``."""
-    return PrimitiveType.F32 if kind.is_floating and kind.bits < 32 else kind
 
 
 def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 
 from collectives.communicator.group import can_reduce
-from runtime.emit.reduce import accumulator
-from runtime.emit.reference import emit_reference
+from runtime.emit.reference import emit_with
 from runtime.emit.scalar_program import scalar_program
-from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Views
+from runtime.lowering import LOWERINGS, Lowering, Views
 from runtime.program.records.reduce import (
     ReduceWindowKernel,
     SelectAndScatterKernel,
     SelectedElements,
 )
-from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.opcode import CompareAttrs
 from spmd.ops.attrs import WindowAttrs
@@ -95,30 +93,14 @@ def select_and_scatter_scratch(instruction: HloInstruction, _: Views) -> tuple[A
     """Return the shape of the result in the accumulator type, if that is wider than the elements."""
     kernel = select_and_scatter_kernel(instruction)
     shape = instruction.array_shape
-    accumulate = accumulator(shape.element_type)
+    accumulate = shape.element_type.accumulator
     if kernel is None or accumulate is shape.element_type:
         return ()
     return (ArrayShape(accumulate, shape.dims),)
 
 
-def emit_reduce_window(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
-    """Return the thunk of a reduce-window: a kernel, or a call of the reference evaluator."""
-    kernel = reduce_window_kernel(instruction)
-    if kernel is None:
-        return emit_reference(instruction, arrays, device)
-    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results)
-
-
-def emit_select_and_scatter(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
-    """Return the thunk of a select-and-scatter: a kernel, or a call of the reference evaluator."""
-    kernel = select_and_scatter_kernel(instruction)
-    if kernel is None:
-        return emit_reference(instruction, arrays, device)
-    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
-
-
-LOWERINGS.add(Opcode.REDUCE_WINDOW, Lowering(emit_reduce_window))
+LOWERINGS.add(Opcode.REDUCE_WINDOW, Lowering(emit_with(reduce_window_kernel)))
 LOWERINGS.add(
     Opcode.SELECT_AND_SCATTER,
-    Lowering(emit_select_and_scatter, scratch=select_and_scatter_scratch),
+    Lowering(emit_with(select_and_scatter_kernel), scratch=select_and_scatter_scratch),
 )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.emit.reference import emit_reference
-from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays
+from runtime.emit.reference import emit_with
+from runtime.lowering import LOWERINGS, Lowering
 from runtime.program.records.random_bits import Algorithm, RandomBitsKernel
-from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import RngBitGeneratorAttrs
 from spmd.ops.checks import result_elements
@@ -28,12 +27,4 @@ def random_bits_kernel(instruction: HloInstruction) -> RandomBitsKernel | None:
     return RandomBitsKernel(algorithm, kind) if kind.is_integer else None
 
 
-def emit_random_bits(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
-    """Return the thunk of an rng-bit-generator: a kernel, or a call of the reference evaluator."""
-    kernel = random_bits_kernel(instruction)
-    if kernel is None:
-        return emit_reference(instruction, arrays, device)
-    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results)
-
-
-LOWERINGS.add(Opcode.RNG_BIT_GENERATOR, Lowering(emit_random_bits))
+LOWERINGS.add(Opcode.RNG_BIT_GENERATOR, Lowering(emit_with(random_bits_kernel)))

@@ -6,12 +6,11 @@ import math
 
 from runtime.codegen.ir.element_operations import has_operation
 from runtime.cpu.kernels.sort.sort import scratch_bytes
-from runtime.emit.reference import emit_reference
+from runtime.emit.reference import emit_with
 from runtime.emit.scalar_program import scalar_program
-from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Views
+from runtime.lowering import LOWERINGS, Lowering, Views
 from runtime.program.records.sort import RANK, SortKernel
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
-from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.opcode import CompareAttrs
 from spmd.ops.attrs import SortAttrs, TopKAttrs
@@ -76,21 +75,5 @@ def topk_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...
     return sort_scratch_of(topk_kernel(instruction))
 
 
-def emit_sort(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
-    """Return the thunk of a sort: a kernel, or a call of the reference evaluator."""
-    kernel = sort_kernel(instruction)
-    if kernel is None:
-        return emit_reference(instruction, arrays, device)
-    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
-
-
-def emit_topk(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
-    """Return the thunk of a topk: a kernel, or a call of the reference evaluator."""
-    kernel = topk_kernel(instruction)
-    if kernel is None:
-        return emit_reference(instruction, arrays, device)
-    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
-
-
-LOWERINGS.add(Opcode.SORT, Lowering(emit_sort, scratch=sort_scratch))
-LOWERINGS.add(Opcode.TOPK, Lowering(emit_topk, scratch=topk_scratch))
+LOWERINGS.add(Opcode.SORT, Lowering(emit_with(sort_kernel), scratch=sort_scratch))
+LOWERINGS.add(Opcode.TOPK, Lowering(emit_with(topk_kernel), scratch=topk_scratch))

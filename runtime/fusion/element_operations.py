@@ -137,8 +137,8 @@ def combination(reduce: HloInstruction, registers: Sequence[int], following: int
     Floats narrower than f32 are accumulated in f32, as in other reductions.
     """
     kind = array_shape(reduce).element_type
-    narrow = kind.is_floating and kind.bits < 32
-    total = PrimitiveType.F32 if narrow else kind
+    total = kind.accumulator
+    narrow = total is not kind
     combiner = reduce.to_apply.root
     steps: list[ScalarOp] = []
 

@@ -66,11 +66,6 @@ Rule: TypeAlias = Callable[[HloInstruction, IndexMap], list[Access]]
 _RULES: Registry[Opcode, Rule] = Registry("index map")
 
 
-def has_rule(opcode: Opcode) -> bool:
-    """Return whether the operand accesses of ``opcode`` are known."""
-    return opcode in _RULES or OPS[opcode].elementwise
-
-
 def operand_accesses(user: HloInstruction, at: IndexMap) -> list[Access]:
     """Return the access of each operand by ``user`` at the map ``at``.
 

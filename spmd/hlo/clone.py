@@ -45,20 +45,13 @@ def clone_computation(
     computation: HloComputation,
     module: HloModule,
     callee: Callable[[HloComputation], HloComputation],
-    skip: Callable[[HloInstruction], bool] = lambda _: False,
 ) -> HloComputation:
-    """Copy a computation into ``module`` (the same or another), in the same order; ``callee`` maps called computations.
-
-    Instructions for which ``skip`` is true are left out: their operand 0 replaces them.
-    """
+    """Copy a computation into ``module`` (the same or another), in the same order; ``callee`` maps those it calls."""
     copy = module.new_computation(computation.name)
     copy.execution_thread = computation.execution_thread
     copy.annotations = computation.annotations
     made: dict[HloInstruction, HloInstruction] = {}
     for instruction in computation.post_order():
-        if skip(instruction):
-            made[instruction] = made[instruction.operand(0)]
-            continue
         clone = instruction.clone(instruction.shape, [made[o] for o in instruction.operands])
         clone.called_computations = [callee(c) for c in instruction.called_computations]
         made[instruction] = copy.add(clone)

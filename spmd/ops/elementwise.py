@@ -8,6 +8,7 @@ from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import CompareAttrs, Opcode, ReducePrecisionAttrs
 from spmd.ops.checks import bare, operand_array, stated_element_type
+from spmd.ops.elementwise_attributes import WITH_ACCURACY
 from spmd.ops.opdef import InferShape, OpCost, OpDef, Verify, define, no_checks
 from spmd.shape import ArrayShape, PrimitiveType, Shape
 
@@ -67,7 +68,8 @@ def infer_same(instruction: HloInstruction) -> Shape:
     return same_dims(instruction)
 
 
-def infer_abs(instruction: HloInstruction) -> Shape:
+def infer_real_part(instruction: HloInstruction) -> Shape:
+    """Infer the type of an absolute value, or of a real or imaginary part."""
     shape = same_dims(instruction)
     return shape.with_element_type(_COMPLEX_PART.get(shape.element_type, shape.element_type))
 
@@ -81,11 +83,6 @@ def infer_complex(instruction: HloInstruction) -> Shape:
     if shape.element_type not in _COMPLEX_OF:
         raise ShapeError(f"complex takes f32 or f64 parts, found {shape.element_type}")
     return shape.with_element_type(_COMPLEX_OF[shape.element_type])
-
-
-def infer_complex_part(instruction: HloInstruction) -> Shape:
-    shape = same_dims(instruction)
-    return shape.with_element_type(_COMPLEX_PART.get(shape.element_type, shape.element_type))
 
 
 def infer_convert(instruction: HloInstruction) -> Shape:
@@ -219,12 +216,12 @@ _define(Opcode.ATAN2, arity=2, verify=_INEXACT, transcendental=True)
 _define(Opcode.COMPLEX, arity=2, infer=infer_complex)
 _define(Opcode.COMPARE, arity=2, infer=infer_predicate, verify=verify_compare)
 
-_define(Opcode.ABS, arity=1, infer=infer_abs, verify=_SIGNED)
+_define(Opcode.ABS, arity=1, infer=infer_real_part, verify=_SIGNED)
 _define(Opcode.SIGN, arity=1, verify=_SIGNED)
 _define(Opcode.NEGATE, arity=1, verify=_NUMBERS)
 _define(Opcode.NOT, arity=1, verify=_BITS)
 _define(Opcode.COUNT_LEADING_ZEROS, Opcode.POPCNT, arity=1, verify=_INTEGERS)
-_define(Opcode.REAL, Opcode.IMAG, arity=1, infer=infer_complex_part, verify=_INEXACT)
+_define(Opcode.REAL, Opcode.IMAG, arity=1, infer=infer_real_part, verify=_INEXACT)
 _define(Opcode.IS_FINITE, arity=1, infer=infer_predicate, verify=_FLOATS)
 _define(
     Opcode.CEIL,
@@ -240,24 +237,7 @@ _define(Opcode.STOCHASTIC_CONVERT, arity=2, infer=infer_stochastic_convert)
 _define(Opcode.SELECT, arity=3, infer=infer_select)
 _define(Opcode.CLAMP, arity=3, infer=infer_clamp, verify=_ORDERED)
 _define(
-    Opcode.ACOS,
-    Opcode.ACOSH,
-    Opcode.ASIN,
-    Opcode.ASINH,
-    Opcode.ATANH,
-    Opcode.COSH,
-    Opcode.COSINE,
-    Opcode.EXPONENTIAL,
-    Opcode.EXPONENTIAL_MINUS_ONE,
-    Opcode.LOG,
-    Opcode.LOG_PLUS_ONE,
-    Opcode.LOGISTIC,
-    Opcode.RSQRT,
-    Opcode.SINE,
-    Opcode.SINH,
-    Opcode.SQRT,
-    Opcode.TAN,
-    Opcode.TANH,
+    *(x for x in WITH_ACCURACY if x not in (Opcode.CBRT, Opcode.ERF)),
     arity=1,
     verify=_INEXACT,
     transcendental=True,

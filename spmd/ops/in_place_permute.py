@@ -5,7 +5,8 @@ from __future__ import annotations
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.ops.attrs import CollectivePermuteAttrs
-from spmd.shape import ArrayShape, Shape, TupleShape, as_array, as_tuple
+from spmd.ops.checks import result_elements
+from spmd.shape import ArrayShape, TupleShape, as_array, as_tuple
 
 _IN_PLACE_OPERANDS = 4
 
@@ -24,19 +25,15 @@ def check_in_place(instruction: HloInstruction) -> None:
             f"found {instruction.num_operands} operands"
         )
     source, target, *starts = (x.shape for x in instruction.operands)
-    if len(_buffers(source)) != len(_buffers(target)):
+    if len(result_elements(source)) != len(result_elements(target)):
         raise ShapeError(f"the input {source} and the output {target} differ in buffers")
     for shape, given in zip((source, target), starts, strict=True):
         start_tuple = as_tuple(given)
         each = start_tuple.elements if isinstance(shape, TupleShape) else (start_tuple,)
-        if len(each) != len(_buffers(shape)):
+        if len(each) != len(result_elements(shape)):
             raise ShapeError(f"the starts {given} do not fit the buffers {shape}")
-        for buffer, start in zip(_buffers(shape), each, strict=True):
+        for buffer, start in zip(result_elements(shape), each, strict=True):
             _check_starts(as_array(buffer), as_tuple(start))
-
-
-def _buffers(shape: Shape) -> tuple[Shape, ...]:
-    return shape.elements if isinstance(shape, TupleShape) else (shape,)
 
 
 def _check_starts(buffer: ArrayShape, starts: TupleShape) -> None:

@@ -11,7 +11,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.literal import Literal
 from spmd.ops.attrs import ConstantAttrs
 from spmd.ops.opdef import definition
-from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape
+from spmd.shape import ArrayShape, Shape, TupleShape
 
 _LEAVES = (Opcode.PARAMETER, Opcode.CONSTANT)
 #: Opcodes whose results need no rounding.
@@ -68,15 +68,11 @@ def _is_tuple(x: HloInstruction) -> bool:
 
 
 def _is_narrow(x: HloInstruction) -> bool:
-    return x.array_shape.element_type is not _wide_type(x.array_shape.element_type)
+    return x.array_shape.element_type is not x.array_shape.element_type.accumulator
 
 
 def _is_about_bits(x: HloInstruction) -> bool:
     return x.opcode is Opcode.BITCAST_CONVERT and any(map(_is_narrow, (x, *x.operands)))
-
-
-def _wide_type(kind: PrimitiveType) -> PrimitiveType:
-    return PrimitiveType.F32 if kind.is_floating and kind.bits < 32 else kind
 
 
 def _wide(shape: Shape) -> Shape:
@@ -84,7 +80,7 @@ def _wide(shape: Shape) -> Shape:
         return TupleShape(tuple(map(_wide, shape.elements)))
     if not isinstance(shape, ArrayShape):
         return shape
-    return ArrayShape(_wide_type(shape.element_type), shape.dims)
+    return ArrayShape(shape.element_type.accumulator, shape.dims)
 
 
 def _wide_attrs(x: HloInstruction) -> ConstantAttrs | None:

@@ -10,7 +10,7 @@ import pytest
 
 from launch.checks.expect import OutputCheck, Verdict
 from launch.checks.outputs import expected_outputs
-from launch.checks.reference import reference_of
+from launch.checks.reference import reference_program
 from launch.cli import UsageError
 from launch.data.inputs import Array, InputError, write_arrays
 from launch.entry import Entry
@@ -49,7 +49,7 @@ def counter() -> HloModule:
 
 
 def evaluated(module: HloModule, inputs: Sequence[Array], steps: int) -> JobResult:
-    reference = reference_of(module, None, partitioned=False)
+    reference = reference_program(module, None, partitioned=False).evaluate
     return evaluate_steps(reference, aliased_outputs(module), inputs, steps)
 
 
@@ -69,7 +69,9 @@ def test_check_compares_with_the_reference_evaluator_after_as_many_steps(
 ) -> None:
     options = JobOptions(seed=5, check=True, steps=steps)
     entry = Entry.of_module(counter)
-    expected = expected_outputs(entry, options, reference_of(counter, None, partitioned=False))
+    expected = expected_outputs(
+        entry, options, reference_program(counter, None, partitioned=False).evaluate
+    )
     right = evaluated(counter, job_inputs(entry.inputs, options), steps)
     assert conclude(right, expected, options).ok
     wrong = JobResult([2 * array for array in right.outputs], right.seconds)
@@ -90,7 +92,9 @@ def test_outputs_written_can_be_expected(counter: HloModule, tmp_path: Path) -> 
     assert conclude(result, [], options).checks == []
     checked = conclude(
         result,
-        expected_outputs(entry, options, reference_of(counter, None, partitioned=False)),
+        expected_outputs(
+            entry, options, reference_program(counter, None, partitioned=False).evaluate
+        ),
         options,
     )
     assert checked.ok

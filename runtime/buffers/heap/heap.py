@@ -5,11 +5,9 @@ to stop:
 
 1. Greedy packing: intervals are placed one after another in the smallest or in the lowest gap, in each of the orders of
    ``placement_orders.py``, until a packing takes no more than the maximum of live bytes.
-2. If the best of these packings exceeds the bound by more than 2 %, a search for a packing of a given height
-   (``height_search.py``).
-3. If the search finds none, *promotion*: intervals that end above the bound were placed too late, when the low gaps
-   were taken. They are moved to the front of the order, and all intervals are placed again, repeatedly. Which order
-   improves soon is not known in advance, so all greedy orders take turns.
+2. If the best of these packings exceeds the bound by more than 2 %, *promotion*: intervals that end above the bound were
+   placed too late, when the low gaps were taken. They are moved to the front of the order, and all intervals are
+   placed again, repeatedly. Which order improves soon is not known in advance, so all greedy orders take turns.
 
 The smallest packing that is found is used. The effort depends only on the number of intervals, never on time, so that
 all ranks find the same packing.
@@ -24,7 +22,6 @@ from itertools import chain, islice
 import numpy as np
 
 from runtime.buffers.heap.arena import Arena, Fit, Interval, items_of, lower_bound
-from runtime.buffers.heap.height_search import Preference, search_height
 from runtime.buffers.heap.placement_orders import ORDERS, Order
 from spmd.lazy_dataclass import dataclass
 from spmd.limits import out_of_memory
@@ -38,9 +35,6 @@ MOST_PLACEMENTS, MOST_ROUNDS = 20_000, 200
 EXACT_BYTES, EXACT_SHARE = 64, 1 / 200
 #: Greedy packings are good enough if they exceed the lower bound by at most this fraction of it.
 GOOD_SHARE = 1 / 50
-#: Number of steps of a search per interval, and the largest number of intervals for which there is a search.
-SEARCH_STEPS, MOST_SEARCHED = 6, 400
-
 
 #: Largest sum of bytes that the native placement counts without overflow.
 MOST_PACKED = 2**62
@@ -78,9 +72,6 @@ def _packed(intervals: tuple[Interval, ...]) -> Packing:
     good = max(bound + int(bound * GOOD_SHARE), exact)
     turns = _turns(intervals)
     best = _smallest_greedy(turns, exact)
-    if best.size > good:
-        searched = (_searched(intervals, height) for height in (exact, good))
-        best = _smallest(chain([best], *searched), good)
     if best.size > good:
         best = _smallest(chain([best], islice(_promoted(turns, good), _rounds(intervals))), good)
     return best
@@ -136,18 +127,6 @@ def _smallest_greedy(turns: Sequence[_Turn], goal: int) -> Packing:
             break
         best = turn.packing_below(best.size) or best
     return best
-
-
-def _searched(intervals: Sequence[Interval], height: int) -> Iterator[Packing]:
-    """Yield packings within ``height`` bytes that a search finds, unless there are too many intervals."""
-    if len(intervals) > MOST_SEARCHED:
-        return
-    for preference in Preference:
-        offsets = search_height(intervals, height, preference, SEARCH_STEPS * len(intervals))
-        if offsets is not None:
-            placed = zip(offsets, intervals, strict=True)
-            size = max(offset + one.size for offset, one in placed)
-            yield Packing(offsets, size, f"search, {preference.value}")
 
 
 def _promoted(turns: Sequence[_Turn], goal: int) -> Iterator[Packing]:

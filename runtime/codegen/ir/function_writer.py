@@ -23,7 +23,6 @@ from runtime.codegen.record import Record, RecordView, word_count
 from spmd.lazy_dataclass import dataclass
 
 Key = TypeVar("Key", bound=Hashable)
-Moving = TypeVar("Moving", Pointer, Int)
 
 
 @dataclass(frozen=True, slots=True)

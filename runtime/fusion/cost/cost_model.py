@@ -30,7 +30,6 @@ class KernelCost:
 
     seconds: float
     least: float
-    compute_seconds: float
     bytes_read: float
     bytes_written: float
     evaluations: float

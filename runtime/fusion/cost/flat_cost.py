@@ -36,7 +36,6 @@ def flat_cost(
     return KernelCost(
         cost_model.kernel(max(compute, memory), 1.0),
         cost_model.kernel(compute, 1.0),
-        compute,
         sum(read),
         sum(written),
         evaluations,

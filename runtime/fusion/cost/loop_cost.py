@@ -264,7 +264,6 @@ def _loop_cost(
     return KernelCost(
         cost_model.kernel(max(compute, memory), space.rows(run), pieces),
         cost_model.kernel(compute, space.rows(next_run), pieces),
-        compute,
         read,
         sum(written),
         evaluations,

@@ -60,9 +60,7 @@ class _Passes:
         seconds = cost_model.kernel(max(self.compute, memory), rows)
         # A kernel with more members may cache more values, which later passes then do not compute again.
         least = cost_model.kernel(self.compute if len(region.pass_roots) == 1 else 0.0, rows)
-        return KernelCost(
-            seconds, least, self.compute, read, sum(written), self.evaluations, self.code
-        )
+        return KernelCost(seconds, least, read, sum(written), self.evaluations, self.code)
 
     def _add(self, times: float, each: float) -> None:
         """Add ``times`` evaluations of an instruction that takes ``each`` seconds per element."""

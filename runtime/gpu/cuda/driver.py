@@ -22,7 +22,6 @@ from runtime.gpu.cuda.triangular_solve import load_triangular_solve
 from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
 from runtime.gpu.errors import GpuMemoryError, PtxError
 from runtime.gpu.libraries.linalg_work import SolverWork, TriangularSolveWork
-from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.work import (
     ConvolutionWork,
     CopyWork,
@@ -68,15 +67,12 @@ class CudaHostBlock:
 
 
 class CudaDriver:
-    """GpuDriver of GPU number ``device`` among the GPUs that this process sees.
-
-    tuning: measured choices of algorithms for matrix products; None: cuBLAS chooses.
-    """
+    """GpuDriver of GPU number ``device`` among the GPUs that this process sees."""
 
     failures = (runtime.CUDARuntimeError, driver.CUDADriverError, PtxError)
 
-    def __init__(self, device: int, tuning: Tuning | None = None) -> None:
-        self.device, self._tuning = device, tuning
+    def __init__(self, device: int) -> None:
+        self.device = device
         self.use()
         properties = runtime.getDeviceProperties(device)
         self.name: str = properties["name"].decode()
@@ -89,7 +85,7 @@ class CudaDriver:
 
     @cached_property
     def _cublas(self) -> Cublas:
-        return Cublas(self.allocate, self._write, self.name, self._tuning)
+        return Cublas(self.allocate, self._write)
 
     @cached_property
     def _cudnn(self) -> Cudnn:

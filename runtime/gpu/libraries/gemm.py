@@ -7,7 +7,6 @@ result' = rhs' @ lhs', where ' marks the matrix as cuBLAS reads it.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -259,8 +258,3 @@ def _offsets(outer: list[tuple[int, list[int]]]) -> list[list[int]]:
         ]
         for index in itertools.product(*(range(size) for size, _ in outer))
     ]
-
-
-def flops(call: GemmCall) -> int:
-    """Return the number of multiplications and additions of ``call``."""
-    return 2 * math.prod((call.m, call.n, call.k, call.count))

@@ -156,24 +156,6 @@ def negate_twice(x: HloInstruction, _: Builder) -> HloInstruction | None:
     return inner.operand(0) if inner.opcode is Opcode.NEGATE else None
 
 
-@simplifies(
-    Opcode.ABS,
-    Opcode.FLOOR,
-    Opcode.CEIL,
-    Opcode.SIGN,
-    Opcode.ROUND_NEAREST_EVEN,
-    Opcode.ROUND_NEAREST_AFZ,
-)
-def idempotent(x: HloInstruction, _: Builder) -> HloInstruction | None:
-    """f(f(x)) => f(x)"""
-    inner = x.operand(0)
-    return (
-        inner
-        if inner.opcode is x.opcode and not element_type(inner.operand(0)).is_complex
-        else None
-    )
-
-
 @simplifies(Opcode.MAXIMUM, Opcode.MINIMUM)
 def neutral_extreme(x: HloInstruction, _: Builder) -> HloInstruction | None:
     """max(x, x) => x;  max(x, -inf) => x;  min(x, inf) => x"""

@@ -6,7 +6,7 @@ from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
-from spmd.passes.algebraic.match import same_bits, splat, used_once
+from spmd.passes.algebraic.match import used_once
 from spmd.passes.algebraic.rules import simplifies
 
 
@@ -37,16 +37,6 @@ def flattened(x: HloInstruction, b: Builder) -> HloInstruction | None:
     for part, inside in zip(x.operands, nested, strict=True):
         parts.extend(part.operands if inside else (part,))
     return b.concatenate(parts, axis)
-
-
-@simplifies(Opcode.CONCATENATE)
-def of_one_constant(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """Parts that all repeat one constant => the constant repeated"""
-    values = [splat(part) for part in x.operands]
-    first = values[0]
-    if first is None or any(v is None or not same_bits(v, first) for v in values):
-        return None
-    return b.full(x.array_shape, first)
 
 
 @simplifies(Opcode.CONCATENATE)

@@ -37,15 +37,6 @@ def neutral_or_absorbing(x: HloInstruction, _: Builder) -> HloInstruction | None
     return None
 
 
-@simplifies(Opcode.XOR)
-def xor_zero(x: HloInstruction, _: Builder) -> HloInstruction | None:
-    """x xor 0 => x"""
-    left, right = x.operands
-    if is_splat(right, 0):
-        return left
-    return right if is_splat(left, 0) else None
-
-
 @simplifies(Opcode.NOT)
 def not_twice(x: HloInstruction, _: Builder) -> HloInstruction | None:
     inner = x.operand(0)
@@ -67,8 +58,3 @@ def not_of_compare(x: HloInstruction, b: Builder) -> HloInstruction | None:
         return None
     opposite = replace(attrs, direction=_OPPOSITE[attrs.direction])
     return b.create(Opcode.COMPARE, inner.operands, opposite)
-
-
-@simplifies(Opcode.SHIFT_LEFT, Opcode.SHIFT_RIGHT_LOGICAL, Opcode.SHIFT_RIGHT_ARITHMETIC)
-def shift_by_zero(x: HloInstruction, _: Builder) -> HloInstruction | None:
-    return x.operand(0) if is_splat(x.operand(1), 0) else None

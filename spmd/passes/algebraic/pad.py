@@ -6,7 +6,6 @@ from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import PadAttrs
-from spmd.passes.algebraic.match import same_bits, splat
 from spmd.passes.algebraic.rules import simplifies
 
 
@@ -24,15 +23,6 @@ def pad_by_nothing(x: HloInstruction, b: Builder) -> HloInstruction | None:
     if any(s > e for s, e in zip(starts, limits, strict=True)):
         return None
     return b.slice(operand, starts, limits)
-
-
-@simplifies(Opcode.PAD)
-def pad_with_same(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """A pad of a broadcast constant with the same constant => the constant broadcast to the larger size"""
-    inside, outside = splat(x.operand(0)), splat(x.operand(1))
-    if inside is None or outside is None or not same_bits(inside, outside):
-        return None
-    return b.broadcast_scalar(x.operand(1), x.dims)
 
 
 @simplifies(Opcode.PAD)

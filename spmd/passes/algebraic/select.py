@@ -21,17 +21,6 @@ def known_predicate(x: HloInstruction, _: Builder) -> HloInstruction | None:
 
 
 @simplifies(Opcode.SELECT)
-def negated_predicate(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """select(not p, a, b) => select(p, b, a)"""
-    predicate, on_true, on_false = x.operands
-    return (
-        b.select(predicate.operand(0), on_false, on_true)
-        if predicate.opcode is Opcode.NOT
-        else None
-    )
-
-
-@simplifies(Opcode.SELECT)
 def predicate_as_value(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """select(p, true, false) => p;  select(p, false, true) => not p"""
     predicate, on_true, on_false = x.operands

@@ -5,8 +5,8 @@ from __future__ import annotations
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import DimensionsAttrs, DotAttrs, IotaAttrs
-from spmd.passes.algebraic.match import broadcast_dims, used_once
+from spmd.ops.attrs import DimensionsAttrs, DotAttrs
+from spmd.passes.algebraic.match import used_once
 from spmd.passes.algebraic.rules import simplifies
 from spmd.passes.rewrite import is_annotated
 
@@ -33,26 +33,6 @@ def transpose_of_transpose(x: HloInstruction, b: Builder) -> HloInstruction | No
         return None
     first = order_of(inner)
     return b.transpose(inner.operand(0), [first[d] for d in order_of(x)])
-
-
-@simplifies(Opcode.TRANSPOSE)
-def transpose_of_broadcast(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """transpose(broadcast(a)) => broadcast(a)"""
-    inner = x.operand(0)
-    if inner.opcode is not Opcode.BROADCAST:
-        return None
-    new_dim = {d: i for i, d in enumerate(order_of(x))}
-    return b.broadcast(inner.operand(0), [new_dim[d] for d in broadcast_dims(inner)], x.dims)
-
-
-@simplifies(Opcode.TRANSPOSE)
-def transpose_of_iota(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """transpose(iota) => iota"""
-    inner = x.operand(0)
-    if inner.opcode is not Opcode.IOTA:
-        return None
-    dimension = order_of(x).index(inner.attrs_as(IotaAttrs).dimension)
-    return b.iota(x.array_shape.element_type, x.dims, dimension)
 
 
 @simplifies(Opcode.TRANSPOSE)

@@ -4,7 +4,6 @@ xla.sdy.meshes     {mesh = #sdy.mesh<["data"=2, "model"=2]>}
 xla.sdy.sharding   #sdy.sharding<@mesh, [{"x"}, {?}]>          of one value
                    #sdy.sharding_per_value<[<@mesh, [{}]>]>   of each result
 manual axes        #sdy<manual_axes{"x"}>
-sharding rule      #sdy.op_sharding_rule<([i, j], [j, k])->([i, k]) {i=8, j=4, k=16} reduction={j}>
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ from __future__ import annotations
 import math
 import re
 
-from spmd.lazy_dataclass import dataclass
 from spmd.mesh import AxisRef, DimensionSharding, Mesh, TensorSharding
-from spmd.text.lexer import INTEGER, NAME, Scanner, quote
+from spmd.text.lexer import NAME, Scanner, quote
 
 _SYMBOL = re.compile(r'@(?:([A-Za-z_][\w.$\-]*+)|"([^"\\]*+(?>(?:\\.[^"\\]*+)*))")')
 _MESH_NAME = re.compile(r'[A-Za-z_][\w.$\-]*+|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"')
 _PRIORITY = re.compile(r"p(\d{1,19})")
-_FACTOR = re.compile(r"[a-z](?:_\d{1,19})?")
 _MAX_DEVICES = 1 << 31
 
 
@@ -119,14 +116,6 @@ def parse_sharding_per_value(text: str) -> tuple[TensorSharding, ...]:
     return tuple(shardings)
 
 
-def format_tensor_sharding(sharding: TensorSharding) -> str:
-    return f"#sdy.sharding{sharding}"
-
-
-def format_sharding_per_value(shardings: tuple[TensorSharding, ...]) -> str:
-    return f"#sdy.sharding_per_value<[{', '.join(map(str, shardings))}]>"
-
-
 def _tensor_sharding(scanner: Scanner) -> TensorSharding:
     scanner.expect("<")
     mesh: str | Mesh
@@ -215,96 +204,3 @@ def parse_manual_axes(text: str) -> tuple[str, ...]:
     scanner.expect(">")
     scanner.finish()
     return names
-
-
-def format_manual_axes(names: tuple[str, ...]) -> str:
-    return "#sdy<manual_axes{" + ", ".join(map(quote, names)) + "}>"
-
-
-@dataclass(frozen=True, slots=True)
-class ShardingRuleText:
-    """``#sdy.op_sharding_rule``: factor names of each dimension of each operand and result.
-
-    A dimension may be made of several factors, major to minor. ``sizes`` gives each factor's size in order of first
-    mention; ``special`` the factors of a kind (reduction, need_replication, permutation, blocked_propagation).
-    """
-
-    operands: tuple[tuple[tuple[str, ...], ...], ...]
-    results: tuple[tuple[tuple[str, ...], ...], ...]
-    sizes: tuple[tuple[str, int], ...]
-    special: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    is_custom: bool = False
-
-
-_SPECIAL = ("reduction", "need_replication", "permutation", "blocked_propagation")
-
-
-def parse_op_sharding_rule(text: str) -> ShardingRuleText:
-    """Parse ``#sdy.op_sharding_rule<([i, j])->([i, k]) {i=8, j=6, k=6} reduction={j}, custom>``."""
-    scanner = Scanner.of(text, "xla.sdy.sharding_rule")
-    scanner.consume_if("#sdy.op_sharding_rule")
-    scanner.expect("<")
-    operands = _mappings(scanner)
-    scanner.expect("->")
-    results = _mappings(scanner)
-    sizes = _factor_sizes(scanner)
-    special: list[tuple[str, tuple[str, ...]]] = []
-    is_custom = False
-    while not scanner.consume_if(">"):
-        scanner.consume_if(",")
-        word = scanner.need(NAME, "a factor kind")
-        if word.group() == "custom":
-            is_custom = True
-        elif word.group() in _SPECIAL:
-            scanner.expect("=")
-            special.append((word.group(), _factor_list(scanner)))
-        else:
-            scanner.fail(f"unknown factor kind {word.group()!r}", word.start())
-    scanner.finish()
-    return ShardingRuleText(operands, results, sizes, tuple(special), is_custom)
-
-
-def _mappings(scanner: Scanner) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    """Read ``([i, j], [i, kl])``: per value, per dimension, its factors (written without a space between)."""
-    scanner.expect("(")
-    values: list[tuple[tuple[str, ...], ...]] = []
-    while not scanner.consume_if(")"):
-        if values:
-            scanner.expect(",")
-        scanner.expect("[")
-        dims: list[tuple[str, ...]] = []
-        while not scanner.consume_if("]"):
-            if dims:
-                scanner.expect(",")
-            dims.append(_dimension_factors(scanner))
-        values.append(tuple(dims))
-    return tuple(values)
-
-
-def _dimension_factors(scanner: Scanner) -> tuple[str, ...]:
-    factors: list[str] = []
-    while (found := scanner.match(_FACTOR)) is not None:
-        factors.append(found.group())
-    return tuple(factors)
-
-
-def _factor_sizes(scanner: Scanner) -> tuple[tuple[str, int], ...]:
-    scanner.expect("{")
-    sizes: list[tuple[str, int]] = []
-    while not scanner.consume_if("}"):
-        if sizes:
-            scanner.expect(",")
-        name = scanner.need(_FACTOR, "a factor").group()
-        scanner.expect("=")
-        sizes.append((name, int(scanner.need(INTEGER, "a size").group())))
-    return tuple(sizes)
-
-
-def _factor_list(scanner: Scanner) -> tuple[str, ...]:
-    scanner.expect("{")
-    factors: list[str] = []
-    while not scanner.consume_if("}"):
-        if factors:
-            scanner.expect(",")
-        factors.append(scanner.need(_FACTOR, "a factor").group())
-    return tuple(factors)

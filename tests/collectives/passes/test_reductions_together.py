@@ -22,8 +22,6 @@ REDUCTIONS = (
     "while-loop-all-reduce-code-motion",
     "all-reduce-combiner",
     "reduce-scatter-combiner",
-    "reduce-scatter-decomposer",
-    "all-reduce-contiguous",
 )
 TOGETHER = Pipeline("reductions", tuple(make_pass(name) for name in REDUCTIONS))
 SIMPLIFY = Pipeline("simplification", SIMPLIFICATION, repeated=True)

@@ -26,7 +26,6 @@ from collectives.passes.async_creation import AsyncCreation
 from collectives.schedule.latency_hiding import LatencyOptions, schedule_for_latency
 from collectives.schedule.overlap_limits import OverlapLimits
 from collectives.schedule.phases import is_done, is_start
-from collectives.schedule.window_checker import check_windows
 from launch.ranks.rank_environment import NODE_ID_VARIABLE, world_of_environment
 from launch.ranks.rank_executable import RankExecutable
 from runtime.compile import build_executable
@@ -37,6 +36,7 @@ from spmd.evaluator import evaluate_partitions
 from spmd.hlo import HloModule
 from tests.collectives.schedule.random_programs import SIZE, random_program
 from tests.collectives.schedule.table_estimator import random_estimator
+from tests.collectives.schedule.window_checker import check_windows
 
 #: Per rank, the arrays of one step; what a run gives back, or expects.
 Arrays = list[list[np.ndarray]]

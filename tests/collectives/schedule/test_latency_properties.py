@@ -9,7 +9,6 @@ from collectives.passes.async_creation import AsyncCreation
 from collectives.passes.async_to_sync import AsyncToSync
 from collectives.schedule.latency_hiding import LatencyOptions, schedule_for_latency
 from collectives.schedule.overlap_limits import OverlapLimits
-from collectives.schedule.window_checker import check_windows
 from spmd.analysis.live_bytes import peak_bytes
 from spmd.evaluator import evaluate_partitions
 from spmd.hlo import HloModule
@@ -17,6 +16,7 @@ from spmd.hlo.module import InputOutputAlias
 from spmd.verifier import verify
 from tests.collectives.schedule.random_programs import SIZE, random_program
 from tests.collectives.schedule.table_estimator import TableEstimator, random_estimator
+from tests.collectives.schedule.window_checker import check_windows
 
 
 def inputs(rng: np.random.Generator, module: HloModule) -> list[list[np.ndarray]]:

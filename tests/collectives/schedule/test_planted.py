@@ -7,11 +7,11 @@ import re
 import pytest
 
 from collectives.schedule.checker import Event, check_events
-from collectives.schedule.window_checker import check_apart, check_one_order, check_windows
 from spmd.analysis.live_bytes import peak_bytes
 from spmd.errors import CheckFailed
 from tests.collectives.schedule.planted import MODULES, Planted, right_module
 from tests.collectives.schedule.planted_events import EVENTS, PlantedEvents, right_events
+from tests.collectives.schedule.window_checker import check_apart, check_one_order, check_windows
 
 
 def test_what_they_are_planted_in_is_right() -> None:

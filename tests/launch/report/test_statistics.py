@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import spmd
-from launch.report.statistics import collect_statistics, format_statistics
+from launch.report.statistics import Statistics, count_executable, format_statistics
 from tests.paths import CASES
 from tests.runtime.programs import SHARING, SPACES
 
@@ -21,10 +21,12 @@ KEYS = [
 ]  # fmt: skip
 
 
+def statistics_of(module: spmd.HloModule, options: spmd.CompileOptions | None = None) -> Statistics:
+    return count_executable(module, None, options or spmd.CompileOptions())[0]
+
+
 def test_every_key_of_the_interface() -> None:
-    figures = collect_statistics(
-        spmd.load(CASES / "mlp_dp2" / "module.hlo"), None, spmd.CompileOptions()
-    ).as_json()
+    figures = statistics_of(spmd.load(CASES / "mlp_dp2" / "module.hlo")).as_json()
     assert set(KEYS) <= set(figures)
     assert set(figures["instructions"]) == {"logical", "partitioned", "optimized"}
     assert {"arguments", "outputs", "aliased", "temp", "peak_live"} <= set(figures["memory"])
@@ -38,7 +40,7 @@ def test_every_key_of_the_interface() -> None:
 
 
 def test_a_value_that_is_replicated_on_its_way_is_listed() -> None:
-    statistics = collect_statistics(spmd.parse(TRADED), None, spmd.CompileOptions())
+    statistics = statistics_of(spmd.parse(TRADED))
     (one,) = statistics.as_json()["implicit_full_replications"]
     assert (one["from"], one["to"]) == ("{devices=[2,3]<=[6]}", "{devices=[3,2]<=[2,3]T(1,0)}")
     assert one["shape"] == "f32[120,126]"
@@ -49,7 +51,7 @@ def test_a_value_that_is_replicated_on_its_way_is_listed() -> None:
 def test_small_reshards_and_those_at_their_bound_are_not_listed() -> None:
     turned = TRADED.replace("{devices=[3,2]<=[2,3]T(1,0)}", "{devices=[1,6]<=[6]}")
     for text in (TRADED.replace("120,126", "12,18"), turned):
-        statistics = collect_statistics(spmd.parse(text), None, spmd.CompileOptions())
+        statistics = statistics_of(spmd.parse(text))
         assert statistics.cost.wire_bytes > 0
         assert statistics.implicit_full_replications == ()
 
@@ -57,10 +59,10 @@ def test_small_reshards_and_those_at_their_bound_are_not_listed() -> None:
 def test_memory_by_colour() -> None:
     """What groups hold once by their size, and memory spaces where there are several."""
     options = spmd.CompileOptions()
-    shared = collect_statistics(spmd.parse(SHARING["shared"]), None, options)
+    shared = statistics_of(spmd.parse(SHARING["shared"]), options)
     assert shared.memory["shared_by_2"] > 0
     assert "shared_by_2 bytes" in format_statistics(shared)
     assert "space_0" not in shared.memory
-    spaces = collect_statistics(spmd.parse(SPACES), None, options).memory
+    spaces = statistics_of(spmd.parse(SPACES), options).memory
     assert spaces["space_0"] > 0
     assert spaces["space_5"] > 0

@@ -8,7 +8,6 @@ from hlo_expression import expression
 
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule, Opcode, Stage
-from spmd.passes.algebraic import FAMILIES
 from spmd.passes.algebraic.rules import IDENTITIES
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.tuple_simplifier import TupleSimplifier
@@ -90,7 +89,6 @@ CASES = {
     "f32[4,6] divide(a, fours)": "multiply(p0, broadcast(0.25, (), f32[4,6]))",
     "s32[4] remainder(i, i1s)": "broadcast(0, (), s32[4])",
     "n = f32[4,6] negate(a); f32[4,6] negate(n)": "p0",
-    "n = f32[4,6] floor(a); f32[4,6] floor(n)": "floor(p0)",
     "f32[4,6] maximum(a, a)": "p0",
     "f32[4,6] maximum(a, ninfs)": "p0",
     "two = f32[] constant(2); t = f32[4,6] broadcast(two), dimensions={}; f32[4,6] power(a, t)": "multiply(p0, p0)",
@@ -103,9 +101,7 @@ CASES = {
     "pred[4] and(p, nos)": "broadcast(False, (), pred[4])",
     "pred[4] or(nos, p)": "p3",
     "pred[4] or(p, p)": "p3",
-    "s32[4] xor(i, i0s)": "p2",
     "n = pred[4] not(p); pred[4] not(n)": "p3",
-    "s32[4] shift-left(i, i0s)": "p2",
     # compare
     "pred[4] compare(i, i), direction=LE": "broadcast(True, (), pred[4])",
     "pred[4] compare(p, yess), direction=EQ": "p3",
@@ -127,7 +123,6 @@ CASES = {
     # select
     "s32[4] select(yess, i, i0s)": "p2",
     "s32[4] select(p, i, i)": "p2",
-    "n = pred[4] not(p); s32[4] select(n, i, i1s)": "select(p3, broadcast(1, (), s32[4]), p2)",
     "pred[4] select(p, yess, nos)": "p3",
     "pred[4] select(p, nos, yess)": "not(p3)",
     "n = s32[4] select(p, i, i1s); s32[4] select(p, n, count)": "select(p3, p2, iota(0, s32[4]))",
@@ -159,10 +154,6 @@ CASES = {
     "f32[4,6] transpose(a), dimensions={0,1}": "p0",
     "f32[1,4,6] transpose(u), dimensions={1,0,2}": "reshape(p9, f32[1,4,6])",
     "c = f32[6,4] transpose(a), dimensions={1,0}; f32[4,6] transpose(c), dimensions={1,0}": "p0",
-    "c = f32[4,6] broadcast(v), dimensions={1}; f32[6,4] transpose(c), dimensions={1,0}": (
-        "broadcast(p6, (0,), f32[6,4])"
-    ),
-    "c = s32[4,6] iota(), iota_dimension=1; s32[6,4] transpose(c), dimensions={1,0}": "iota(0, s32[6,4])",
     "d = f32[4,5] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}; "
     "f32[5,4] transpose(d), dimensions={1,0}": "dot(p10, p0, (0,), (1,))",
     "c = f32[2,2,6] reshape(a); d = f32[2,2,5] dot(c, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}; "
@@ -198,7 +189,6 @@ CASES = {
     # pad
     "f32[4,6] pad(a, zero), padding=0_0x0_0": "p0",
     "f32[2,6] pad(a, zero), padding=-1_-1x0_0": "slice(p0, (1, 0), (3, 6), (1, 1))",
-    "f32[6,6] pad(zeros, zero), padding=1_1x0_0": "broadcast(0.0, (), f32[6,6])",
     "f32[2,6] pad(e, s), padding=1_1x0_0": "broadcast(p5, (), f32[2,6])",
     # concatenate
     "f32[4,6] concatenate(a), dimensions={0}": "p0",
@@ -206,7 +196,6 @@ CASES = {
     "c = f32[8,6] concatenate(a, b), dimensions={0}; f32[12,6] concatenate(c, a), dimensions={0}": (
         "concatenate(p0, p1, p0, (0,))"
     ),
-    "f32[8,6] concatenate(zeros, zeros), dimensions={0}": "broadcast(0.0, (), f32[8,6])",
     "c = f32[1,6] slice(a), slice={[0:1], [0:6]}; d = f32[2,6] slice(a), slice={[1:3], [0:6]}; "
     "f32[3,6] concatenate(c, d), dimensions={0}": "slice(p0, (0, 0), (3, 6), (1, 1))",
     # reduce
@@ -348,7 +337,6 @@ def test_every_identity_is_tested() -> None:
         "slice_of_padded",
     }  # tested apart
     assert all_names - fired == untested
-    assert FAMILIES
 
 
 PADDED = """

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collectives.passes.collective_permute_decomposer import CollectivePermuteDecomposer
 from launch.pipeline import compile_module
 from spmd.errors import UnsupportedError
 from spmd.evaluator import evaluate_partitions
 from spmd.hlo import HloModule
 from spmd.text.parser import parse_module
+from tests.spmd.passes.triggers.sends import write_as_sends
 
 RING = "frontend_attributes={_xla_send_recv_source_target_pairs={{0,1},{1,2},{2,0}}}"
 ROW = "frontend_attributes={_xla_send_recv_source_target_pairs={{0,1},{1,2}}}"
@@ -88,13 +88,11 @@ ENTRY main {{
 """
 
 
-def decomposed() -> HloModule:
-    module = parse_module(PERMUTES)
-    assert CollectivePermuteDecomposer().run(module)
-    return module
-
-
-@pytest.mark.parametrize("module", [parse_module(PIPELINED), decomposed()], ids=["loop", "written"])
+@pytest.mark.parametrize(
+    "module",
+    [parse_module(PIPELINED), write_as_sends(parse_module(PERMUTES))],
+    ids=["loop", "written"],
+)
 def test_runs_as_the_evaluator_does(module: HloModule) -> None:
     inputs = [[np.arange(4, dtype=np.float32) + 10 * device] for device in range(3)]
     wanted = evaluate_partitions(module, inputs)

@@ -53,11 +53,7 @@ def compute_type(
         if largest > _largest(result, negative=False) or largest > 2.0**53:
             return result if min(lhs.bits, rhs.bits, result.bits) >= 8 else None
         return PrimitiveType.F32 if largest <= 2.0**24 else PrimitiveType.F64
-    types = [
-        np.dtype(np.float32) if t.is_floating and t.bits < 32 else t.numpy
-        for t in (lhs, rhs, result)
-        if t is not PrimitiveType.PRED
-    ]
+    types = [t.accumulator.numpy for t in (lhs, rhs, result) if t is not PrimitiveType.PRED]
     return PrimitiveType.from_numpy(np.result_type(*types))
 
 

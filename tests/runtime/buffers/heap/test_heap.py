@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -138,3 +139,36 @@ def test_what_lives_at_busy_times_lies_without_gaps() -> None:
 
 def test_nothing_takes_nothing() -> None:
     assert lower_bound([]) == pack([]).size == 0
+
+
+#: Bytes of rectangles that are cut to pieces.
+HEIGHT = 4096
+
+
+def cut(generator: random.Random, pieces: int) -> list[Interval]:
+    """A rectangle of HEIGHT bytes and 64 positions, cut into pieces: they fit into it without a gap."""
+    found = [(0, 64, 0, 64)]
+    while len(found) < pieces:
+        start, end, low, high = found.pop(generator.randrange(len(found)))
+        across_time = generator.random() < 0.5
+        if end - start > 1 and (across_time or high - low < 2):
+            at = generator.randrange(start + 1, end)
+            found += [(start, at, low, high), (at, end, low, high)]
+        elif high - low > 1:
+            at = generator.randrange(low + 1, high)
+            found += [(start, end, low, at), (start, end, at, high)]
+        else:
+            found.append((start, end, low, high))
+    generator.shuffle(found)
+    return [
+        Interval(start, end - 1, HEIGHT // 64 * (high - low)) for start, end, low, high in found
+    ]
+
+
+def test_rectangles_cut_to_pieces_are_put_together_again() -> None:
+    """No byte may stay free at any time, which is harder than any program: greedy packings are up to 5% too high."""
+    generator = random.Random(7)
+    packings = [pack(cut(generator, pieces)) for pieces in range(10, 60, 2)]
+    assert max(packing.size for packing in packings) <= 1.02 * HEIGHT
+    assert sum(packing.size == HEIGHT for packing in packings) >= 20
+    assert any(packing.algorithm.endswith(" promotions") for packing in packings)

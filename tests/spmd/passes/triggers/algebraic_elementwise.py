@@ -80,21 +80,6 @@ def negate_twice(p: Program) -> HloInstruction:
 
 
 @form
-def idempotent(p: Program) -> HloInstruction:
-    opcode = p.choose(
-        (
-            Opcode.ABS,
-            Opcode.FLOOR,
-            Opcode.CEIL,
-            Opcode.SIGN,
-            Opcode.ROUND_NEAREST_EVEN,
-            Opcode.ROUND_NEAREST_AFZ,
-        )
-    )
-    return p.b.unary(opcode, p.b.unary(opcode, _some(p, FLOATS)))
-
-
-@form
 def neutral_extreme(p: Program) -> HloInstruction:
     x = _some(p, FLOATS)
     opcode = p.choose((Opcode.MAXIMUM, Opcode.MINIMUM))
@@ -126,21 +111,8 @@ def _all_ones(kind: PrimitiveType) -> int:
 
 
 @form
-def xor_zero(p: Program) -> HloInstruction:
-    x = _some(p, BITS)
-    return _swapped(p, Opcode.XOR, x, p.b.full(x.array_shape, 0))
-
-
-@form
 def not_twice(p: Program) -> HloInstruction:
     return p.b.logical_not(p.b.logical_not(_some(p, BITS)))
-
-
-@form
-def shift_by_zero(p: Program) -> HloInstruction:
-    x = _some(p, INTEGERS)
-    opcodes = (Opcode.SHIFT_LEFT, Opcode.SHIFT_RIGHT_LOGICAL, Opcode.SHIFT_RIGHT_ARITHMETIC)
-    return p.b.binary(p.choose(opcodes), x, p.b.full(x.array_shape, 0))
 
 
 # ---- comparisons
@@ -190,13 +162,6 @@ def known_predicate(p: Program) -> HloInstruction:
     if p.chance(0.3):
         return p.b.select(p.parameter(shape), x, x)
     return p.b.select(p.b.full(shape, p.chance()), x, p.like(x))
-
-
-@form
-def negated_predicate(p: Program) -> HloInstruction:
-    x = _some(p, ANY_TYPE)
-    predicate = p.b.logical_not(p.value(PRED, x.dims))
-    return p.b.select(predicate, x, p.like(x))
 
 
 @form

@@ -121,19 +121,6 @@ def transpose_of_transpose(p: Program) -> HloInstruction:
 
 
 @form
-def transpose_of_broadcast(p: Program) -> HloInstruction:
-    wide = _repeated(p, _some(p, 0, 2), p.integer(1, 3), p.integer(1, 3))
-    return p.b.transpose(wide, p.shuffled(range(len(wide.dims))))
-
-
-@form
-def transpose_of_iota(p: Program) -> HloInstruction:
-    dims = p.dims(1)
-    count = p.b.iota(p.element_type(), dims, p.integer(0, len(dims) - 1))
-    return p.b.transpose(count, p.shuffled(range(len(dims))))
-
-
-@form
 def transpose_of_dot(p: Program) -> HloInstruction:
     m, k, n = (p.integer(1, 5) for _ in range(3))
     kind = p.element_type((*FLOATS, *INTEGERS))
@@ -251,15 +238,6 @@ def pad_by_nothing(p: Program) -> HloInstruction:
 
 
 @form
-def pad_with_same(p: Program) -> HloInstruction:
-    kind, dims, value = p.element_type(), p.dims(1, 3), p.integer(0, 3)
-    widths = [p.integer(0, 2) for _ in dims]
-    return p.b.pad(
-        p.b.broadcast_scalar(p.b.scalar(kind, value), dims), p.b.scalar(kind, value), widths, widths
-    )
-
-
-@form
 def pad_of_empty(p: Program) -> HloInstruction:
     x = p.value(p.element_type(), (0, *p.dims(0, 2)))
     return p.b.pad(
@@ -297,13 +275,6 @@ def flattened(p: Program) -> HloInstruction:
     axis = p.integer(0, len(x.dims) - 1)
     inner = p.b.concatenate((x, p.like(x)), axis)
     return p.b.concatenate(p.shuffled((inner, p.like(x))), axis)
-
-
-@form
-def of_one_constant(p: Program) -> HloInstruction:
-    kind, dims, value = p.element_type(), p.dims(1, 3, empty=False), p.integer(0, 3)
-    parts = [p.b.broadcast_scalar(p.b.scalar(kind, value), dims) for _ in range(p.integer(2, 3))]
-    return p.b.concatenate(parts, p.integer(0, len(dims) - 1))
 
 
 @form

@@ -15,7 +15,7 @@ _DEVICES = 4
 _ATTRS = DotAttrs((2,), (1,), (0,), (0,))
 
 
-@trigger("windowed-einsum", options="chunks=8,both-ways")
+@trigger("windowed-einsum", options="chunks=8")
 def modules(rng: Rng) -> HloModule:
     p = Program(rng, _DEVICES)
     groups = ReplicaGroups(p.choose((((0, 1, 2, 3),), ((0, 1), (3, 2)), ((0, 2), (1, 3)))))

@@ -1,4 +1,5 @@
-"""Requirements of a schedule with collectives in flight, besides that it can run at all (checker.py).
+"""Requirements of a schedule with collectives in flight, besides that it can run at all
+(collectives/schedule/checker.py).
 
     one order       there is one order of all collectives in which every device starts those that it takes part in
     apart           collectives in flight on a device at one time have no two devices in common
