@@ -31,6 +31,7 @@ from runtime.executable import Executable
 from runtime.gpu.device import LoadedGpuDevice
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
+from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.loopback import GpuLoopbackDevices
 from runtime.gpu.ptx import ptx_maker
 
@@ -49,7 +50,8 @@ def make_driver(*, double: bool) -> GpuDriver:
     require_gpu()
     from runtime.gpu.cuda.driver import CudaDriver
 
-    return CudaDriver(0)
+    file = gpu_options().tuning_file
+    return CudaDriver(0, Tuning(Path(file), measures=True) if file else None)
 
 
 def environment(driver: GpuDriver) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from launch.cache.cache_folder import object_folder
 from launch.ranks.gpu_binding import (
     COLLECTIVES_VARIABLE,
     GpuTransport,
@@ -23,7 +24,7 @@ from launch.ranks.shutdown import end_by_alarm, may_report
 from launch.target.backends import require_backend
 from runtime.gpu.options import GpuOptions
 from runtime.local_devices import Engine
-from spmd.errors import RunError
+from spmd.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
@@ -37,6 +38,11 @@ RANGES_VARIABLE = "SPMD_GPU_RANGES"
 
 TF32_VARIABLE = "SPMD_GPU_TF32"
 """``off``: f32 products stay f32 throughout, whatever precision the program allows."""
+
+AUTOTUNE_VARIABLE = "SPMD_GPU_AUTOTUNE"
+"""A file that keeps the fastest algorithm of each large product, or ``on`` for one in the user's cache folder.
+
+One process measures what is missing; ranks take what is there, so that all take the same."""
 
 
 def engine_for(backend: str) -> Engine | None:
@@ -58,7 +64,21 @@ def gpu_options(environment: Mapping[str, str] = os.environ) -> GpuOptions:
         ranges=environment.get(RANGES_VARIABLE) == "on",
         tf32=environment.get(TF32_VARIABLE) != "off",
         cudnn=find_spec("cudnn") is not None,
+        tuning_file=tuning_file(environment),
     )
+
+
+def tuning_file(environment: Mapping[str, str]) -> str:
+    """Return the file that keeps measured choices; nothing if none are wanted."""
+    asked = environment.get(AUTOTUNE_VARIABLE, "off")
+    if asked != "on":
+        return "" if asked == "off" else asked
+    folder = object_folder(environment)
+    if folder is None:
+        raise UnsupportedError(
+            f"{AUTOTUNE_VARIABLE}=on: this user has no cache folder; name a file instead"
+        )
+    return str(folder.parent / "gpu_tuning.json")
 
 
 @functools.cache

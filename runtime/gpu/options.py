@@ -14,6 +14,8 @@ class GpuOptions:
     tf32: operands of f32 products and convolutions may be rounded to TF32 if the program allows it.
     cudnn: cuDNN computes convolutions; otherwise the host does.
     f8: tensor cores multiply f8 operands directly, on GPUs from sm_89 on.
+    tuning_file: path of a file with the fastest algorithm of each large product. If all devices are in this process,
+    missing entries are measured and added. Empty: the library chooses the algorithms.
     """
 
     graphs: bool = True
@@ -21,6 +23,7 @@ class GpuOptions:
     tf32: bool = True
     cudnn: bool = True
     f8: bool = True
+    tuning_file: str = ""
 
 
 DEFAULT = GpuOptions()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.errors import GpuMemoryError
 from runtime.gpu.libraries.library_emitters import library_work
+from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.transfers.staging import Staging
 from runtime.gpu.views import DeviceView
@@ -163,6 +166,35 @@ def test_products_by_pointers(arrays: Arrays, kind: PrimitiveType) -> None:
     tolerance = 2e-2 if kind is PrimitiveType.BF16 else 1e-4
     got = arrays.read(out).astype(np.float64)
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * 8)
+
+
+def test_products_by_measured_algorithms(
+    is_double: bool, driver: GpuDriver, tmp_path: Path
+) -> None:
+    """Large enough to be measured; the second driver takes the choices of the first from the file."""
+    if is_double:
+        pytest.skip("a double measures nothing")
+    from runtime.gpu.cuda.driver import CudaDriver
+
+    file, found = tmp_path / "tuning.json", []
+    for measures in (True, False):
+        arrays = Arrays(CudaDriver(0, Tuning(file, measures=measures)))
+        for kind, orders in ((PrimitiveType.BF16, ((0, 1, 2),) * 3), (F32, ((0, 2, 1),) * 3)):
+            kernel = DotKernel((2,), 768, 512, 1280, kind, kind, kind, F32)
+            lhs, x = arrays.make((2, 768, 512), kind, orders[0])
+            rhs, y = arrays.make((2, 512, 1280), kind, orders[1])
+            out, _ = arrays.make((2, 768, 1280), kind, orders[2])
+            work = library_work("dot", kernel, KernelArraysOnDevice((lhs, rhs), (out,)))
+            assert work is not None
+            arrays.run(work)
+            got = arrays.read(out).astype(np.float64)
+            want = np.matmul(x.astype(np.float64), y.astype(np.float64))
+            tolerance = 1e-2 if kind is PrimitiveType.BF16 else 1e-4
+            np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * 30)
+            found.append(got)
+    assert len(json.loads(file.read_text())) == 2
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_array_equal(found[1], found[3])
 
 
 def test_products_in_tf32(arrays: Arrays) -> None:

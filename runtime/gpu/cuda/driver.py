@@ -22,6 +22,7 @@ from runtime.gpu.cuda.triangular_solve import load_triangular_solve
 from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
 from runtime.gpu.errors import GpuMemoryError, PtxError
 from runtime.gpu.libraries.linalg_work import SolverWork, TriangularSolveWork
+from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.work import (
     ConvolutionWork,
     CopyWork,
@@ -67,12 +68,15 @@ class CudaHostBlock:
 
 
 class CudaDriver:
-    """GpuDriver of GPU number ``device`` among the GPUs that this process sees."""
+    """GpuDriver of GPU number ``device`` among the GPUs that this process sees.
+
+    tuning: measured choices of algorithms for matrix products; None: cuBLAS chooses.
+    """
 
     failures = (runtime.CUDARuntimeError, driver.CUDADriverError, PtxError)
 
-    def __init__(self, device: int) -> None:
-        self.device = device
+    def __init__(self, device: int, tuning: Tuning | None = None) -> None:
+        self.device, self._tuning = device, tuning
         self.use()
         properties = runtime.getDeviceProperties(device)
         self.name: str = properties["name"].decode()
@@ -85,7 +89,7 @@ class CudaDriver:
 
     @cached_property
     def _cublas(self) -> Cublas:
-        return Cublas(self.allocate, self._write)
+        return Cublas(self.allocate, self._write, self.name, self._tuning)
 
     @cached_property
     def _cudnn(self) -> Cudnn:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from runtime.gpu.availability import require_gpu
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
+from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.ptx import ptx_maker
 
@@ -22,11 +24,12 @@ def cuda_engine_on(
     collectives: returns the communicator between the ranks' GPUs, or None. Raises NoGpuError if no GPU is usable.
     """
     require_gpu()
+    tuning = _tuning(options, measures=False)
 
     def driver(_: int) -> GpuDriver:
         from runtime.gpu.cuda.driver import CudaDriver  # imports CuPy
 
-        return CudaDriver(index)
+        return CudaDriver(index, tuning)
 
     return GpuEngine(driver, ptx_maker, options, collectives)
 
@@ -37,10 +40,21 @@ def cuda_engine(options: GpuOptions = DEFAULT) -> GpuEngine:
     Device d runs on GPU d modulo the number of GPUs. Raises NoGpuError if no GPU is usable.
     """
     count = require_gpu()
+    tuning = _tuning(options, measures=True)
 
     def driver(device: int) -> GpuDriver:
         from runtime.gpu.cuda.driver import CudaDriver  # imports CuPy
 
-        return CudaDriver(device % count)
+        return CudaDriver(device % count, tuning)
 
     return GpuEngine(driver, ptx_maker, options)
+
+
+def _tuning(options: GpuOptions, *, measures: bool) -> Tuning | None:
+    """Return the choices of algorithms that all devices of this process share, or None if there is no tuning file.
+
+    measures: missing choices are measured. Ranks of a job must not measure, so that all use the same algorithms.
+    """
+    if not options.tuning_file:
+        return None
+    return Tuning(Path(options.tuning_file), measures=measures)

@@ -6,14 +6,16 @@ import ctypes
 import weakref
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from typing import TypeAlias
 
 import numpy as np
 
 from runtime.gpu.cuda.blas_api import call, load_cublas
 from runtime.gpu.cuda.blas_types import COMPUTE, COMPUTE_32F_FAST_TF32, TYPES
-from runtime.gpu.cuda.lt_products import LtProducts
+from runtime.gpu.cuda.tuned_products import TunedProducts
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
 from runtime.gpu.libraries.gemm import F8_OPERANDS, GemmCall
+from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork
 from spmd.literal import NDArray
@@ -28,16 +30,24 @@ _AS_IT_IS, _TRANSPOSED = 0, 1
 _DEFAULT_ALGORITHM = -1
 _POINTER_BYTES = 8
 
+#: Addresses of a, b and c.
+Addresses: TypeAlias = tuple[int, int, int]
+
 
 class Cublas:
     """cuBLAS handle of one device, used by one stream at a time."""
 
     def __init__(
-        self, allocate: Callable[[int], GpuBlock], write: Callable[[int, NDArray], None]
+        self,
+        allocate: Callable[[int], GpuBlock],
+        write: Callable[[int, NDArray], None],
+        device: str = "",
+        tuning: Tuning | None = None,
     ) -> None:
         """Create the handle. Raises CublasError if cuBLAS is not found or fails.
 
-        allocate: allocates device memory. write: copies a host array to a device address, synchronously.
+        allocate: allocates device memory. write: copies a host array to a device address, synchronously. device: name
+        of the GPU, which is part of the keys of ``tuning``.
         """
         self._allocate, self._write = allocate, write
         self._library = load_cublas()
@@ -49,10 +59,14 @@ class Cublas:
         call(self._library, "cublasSetMathMode", handle, _NO_NARROW_PARTIAL_SUMS)
         self._workspace = allocate(_WORKSPACE_BYTES)
         self._stream = -1
+        self._device, self._tuning = device, tuning
 
     @cached_property
-    def _lt(self) -> LtProducts:
-        return LtProducts((self._workspace.address, _WORKSPACE_BYTES))
+    def _lt(self) -> TunedProducts:
+        """Products by cuBLASLt: those with f8 operands, and those whose fastest algorithm was measured."""
+        tuning = self._tuning or Tuning(None, measures=False)
+        room = self._workspace.address, _WORKSPACE_BYTES
+        return TunedProducts(tuning, self._device, room, self._allocate, self._write)
 
     def load(self, work: GemmWork) -> Enqueue:
         """Bind ``work`` to the addresses of its arrays."""
@@ -102,14 +116,28 @@ class Cublas:
             view.first + matrix.offset
             for view, matrix in zip(views, (gemm.a, gemm.b, gemm.c), strict=True)
         )
+        run = None
         if gemm.a_kind in F8_OPERANDS:
-            return partial(self._on_own, self._lt.load(gemm, (a, b, c)))
-        return self._strided(gemm, (a, b, c))
+            run = self._lt.load_f8(gemm, (a, b, c))
+        elif self._tuning is not None:
+            run = self._lt.load(gemm, (a, b, c), partial(self._on_stream, gemm))
+            self._stream = -1  # measurements have set the handle to other streams
+        return self._strided(gemm, (a, b, c)) if run is None else partial(self._on_own, run)
 
     def _on_own(self, run: Callable[[int], None]) -> None:
         run(self._stream)
 
-    def _strided(self, gemm: GemmCall, addresses: tuple[int, int, int]) -> Callable[[], None]:
+    def _on_stream(self, gemm: GemmCall, addresses: Addresses) -> Callable[[int], None]:
+        """Return a function of a CUDA stream's handle that computes ``gemm`` there on arrays at ``addresses``."""
+        run = self._strided(gemm, addresses)
+
+        def on_stream(stream: int) -> None:
+            self._go_on(stream)
+            run()
+
+        return on_stream
+
+    def _strided(self, gemm: GemmCall, addresses: Addresses) -> Callable[[], None]:
         a, b, c = (
             (address, TYPES[kind], matrix.leading, matrix.step)
             for address, kind, matrix in zip(

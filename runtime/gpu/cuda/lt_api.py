@@ -1,7 +1,7 @@
 """cuBLASLt functions with typed signatures, called in the library that cuBLAS has loaded.
 
 CuPy has no bindings of cuBLASLt. nvmath-python has bindings, but depends on a second set of CUDA libraries, while only
-thirteen functions are needed.
+fourteen functions are needed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _INT, _POINTER, _SIZE = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
 _SET = (_POINTER, _INT, _POINTER, _SIZE)
 _LAYOUTS = (_POINTER,) * 4
 
-#: Size of cublasLtMatmulAlgo_t in bytes.
-_ALGORITHM_BYTES = 64
+#: Size of cublasLtMatmulAlgo_t in bytes. An algorithm may be stored and reused with the same version of the library.
+ALGORITHM_BYTES = 64
 
 
 class Heuristic(ctypes.Structure):
     """The C structure cublasLtMatmulHeuristicResult_t: an algorithm, and its requirements."""
 
     _fields_ = (
-        ("algorithm", ctypes.c_ubyte * _ALGORITHM_BYTES),
+        ("algorithm", ctypes.c_ubyte * ALGORITHM_BYTES),
         ("workspace", _SIZE),
         ("state", _INT),
         ("waves", ctypes.c_float),
@@ -60,6 +60,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
         ctypes.POINTER(Heuristic),
         ctypes.POINTER(_INT),
     ),
+    "cublasLtMatmulAlgoCheck": (_POINTER, _POINTER, *_LAYOUTS, _POINTER, ctypes.POINTER(Heuristic)),
     "cublasLtMatmul": (
         *(_POINTER,) * 2,
         *(_POINTER,) * 5,  # alpha, a and its layout, b and its layout
@@ -82,6 +83,7 @@ def load_cublas_lt() -> ctypes.CDLL:
         for function, types in FUNCTIONS.items():
             getattr(library, function).argtypes = types
             getattr(library, function).restype = _INT
+        library.cublasLtGetVersion.restype = _SIZE
         return library
     raise CublasError(f"none of {', '.join(_NAMES)} is there")
 

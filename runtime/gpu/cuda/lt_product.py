@@ -1,16 +1,16 @@
-"""Matrix product by cuBLASLt: its descriptors, recommended algorithm, and call."""
+"""Matrix product by cuBLASLt: its descriptors, candidate algorithms, and call."""
 
 from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
 
 from runtime.gpu.cuda.blas_types import COMPUTE, COMPUTE_32F_FAST_TF32, TYPES
-from runtime.gpu.cuda.lt_api import Heuristic, call
+from runtime.gpu.cuda.lt_api import ALGORITHM_BYTES, Heuristic, call
 from runtime.gpu.libraries.gemm import GemmCall, GemmMatrix
 from spmd.shape import PrimitiveType
 
@@ -44,10 +44,10 @@ class LtProduct:
         self._c = self._layout(gemm.c, gemm.m, gemm.n, gemm.result)
         self._one, self._zero = (np.array(value, gemm.compute.numpy) for value in (1, 0))
 
-    def recommended(self, workspace_bytes: int) -> bytes | None:
-        """Return the algorithm that is the fastest by the library's own estimate, or None if there is none.
+    def candidates(self, workspace_bytes: int) -> Iterator[bytes]:
+        """Yield algorithms that the library recommends, the fastest by its own estimate first.
 
-        workspace_bytes: largest workspace that it may use.
+        workspace_bytes: largest workspace that an algorithm may use.
         """
         preference = self._made("MatmulPreference")
         wanted: list[tuple[int, ctypes.c_uint64 | ctypes.c_uint32]] = [
@@ -64,7 +64,23 @@ class LtProduct:
             *(self._handle, self._operation, self._a, self._b, self._c, self._c, preference),
             *(_MOST_CANDIDATES, found, ctypes.byref(count)),
         )
-        return next((bytes(one.algorithm) for one in found[: count.value] if one.state == 0), None)
+        for one in found[: count.value]:
+            if one.state == 0:
+                yield bytes(one.algorithm)
+
+    def accepts(self, algorithm: bytes, workspace_bytes: int) -> bool:
+        """Return whether ``algorithm`` is valid for this product and needs at most ``workspace_bytes`` of workspace.
+
+        ``algorithm`` may be untrusted data from a file.
+        """
+        if len(algorithm) != ALGORITHM_BYTES:
+            return False
+        heuristic = Heuristic()
+        status = self._library.cublasLtMatmulAlgoCheck(
+            *(self._handle, self._operation, self._a, self._b, self._c, self._c),
+            *(algorithm, ctypes.byref(heuristic)),
+        )
+        return not status and heuristic.workspace <= workspace_bytes
 
     def bound(
         self, addresses: tuple[int, int, int], algorithm: bytes, workspace: int, num_bytes: int

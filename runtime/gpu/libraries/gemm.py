@@ -7,6 +7,7 @@ result' = rhs' @ lhs', where ' marks the matrix as cuBLAS reads it.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -258,3 +259,8 @@ def _offsets(outer: list[tuple[int, list[int]]]) -> list[list[int]]:
         ]
         for index in itertools.product(*(range(size) for size, _ in outer))
     ]
+
+
+def flops(call: GemmCall) -> int:
+    """Return the number of multiplications and additions of ``call``."""
+    return 2 * math.prod((call.m, call.n, call.k, call.count))

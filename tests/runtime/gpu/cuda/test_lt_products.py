@@ -1,21 +1,23 @@
-"""What is asked of cuBLASLt for products of f8, and which of its algorithms is taken."""
+"""What is asked of cuBLASLt, and which of its algorithms is taken."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from runtime.gpu.libraries.gemm import GemmCall, gemm_calls
+from runtime.gpu.libraries.tuning import Tuning
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.runtime.gpu.cuda.cupy_double import CupyDouble, cupy_double
 
-F8, F32 = PrimitiveType.F8E4M3FN, PrimitiveType.F32
+BF16, F8, F32 = PrimitiveType.BF16, PrimitiveType.F8E4M3FN, PrimitiveType.F32
 WORKSPACE = 4096, 1 << 20
 ADDRESSES = 256, 512, 768
 
@@ -35,6 +37,7 @@ class Lt:
 
     def __init__(self, algorithms: list[int]) -> None:
         self.algorithms, self.calls = algorithms, list[tuple[Any, ...]]()
+        self.refused: set[bytes] = set()
 
     def call(self, _: object, function: str, *arguments: Any) -> None:
         self.calls.append((function, *arguments))
@@ -50,7 +53,11 @@ class Lt:
             f"cublasLt{kind}Destroy": lambda _: 0
             for kind in ("", "MatmulDesc", "MatrixLayout", "MatmulPreference")
         }
-        return SimpleNamespace(**ended)
+        return SimpleNamespace(
+            **ended,
+            cublasLtGetVersion=lambda: 130100,
+            cublasLtMatmulAlgoCheck=lambda *arguments: int(arguments[6] in self.refused),
+        )
 
     def named(self, function: str) -> list[tuple[Any, ...]]:
         return [arguments for name, *arguments in self.calls if name == f"cublasLt{function}"]
@@ -59,15 +66,28 @@ class Lt:
 @pytest.fixture
 def lt(cupy: CupyDouble, monkeypatch: pytest.MonkeyPatch) -> Lt:
     made = Lt([1, 2, 3])
-    for name in ("lt_product", "lt_products"):
+    for name in ("lt_product", "tuned_products"):
         module = importlib.import_module(f"runtime.gpu.cuda.{name}")
         monkeypatch.setattr(module, "call", made.call)
     monkeypatch.setattr(module, "load_cublas_lt", made.library)
     return made
 
 
-def products() -> Any:
-    return importlib.import_module("runtime.gpu.cuda.lt_products").LtProducts(WORKSPACE)
+def products(
+    monkeypatch: pytest.MonkeyPatch, tuning: Tuning, times: dict[bytes | None, float]
+) -> Any:
+    """cuBLASLt on which algorithms, and the default (None), take these times."""
+    module = importlib.import_module("runtime.gpu.cuda.tuned_products")
+
+    def time(_: object, run: Any) -> float:
+        return times[run.args[-3] if hasattr(run, "args") else None]
+
+    def allocate(_: int) -> SimpleNamespace:
+        return SimpleNamespace(address=1 << 20)
+
+    monkeypatch.setattr(module.TunedProducts, "_time", time)
+    monkeypatch.setattr(module.TunedProducts, "_random", lambda *_: allocate(0))
+    return module.TunedProducts(tuning, "a GPU", WORKSPACE, allocate, lambda *_: None)
 
 
 def product(kind: PrimitiveType, size: int, batch: tuple[int, ...] = ()) -> GemmCall:
@@ -82,23 +102,64 @@ def product(kind: PrimitiveType, size: int, batch: tuple[int, ...] = ()) -> Gemm
     return one
 
 
+def default(_: object) -> Callable[[int], None]:
+    return lambda _: None
+
+
 def run_algorithm(found: Any) -> bytes:
     taken: bytes = found.args[-3]
     return taken
 
 
-def test_the_first_candidate_is_taken(lt: Lt) -> None:
-    made = products()
-    found = made.load(product(F8, 64), ADDRESSES)
+def test_the_fastest_is_taken_and_kept(
+    lt: Lt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "tuning.json"
+    times = {None: 5.0, algorithm(1): 4.0, algorithm(2): 3.0, algorithm(3): 6.0}
+    made = products(monkeypatch, Tuning(file, measures=True), times)
+    found = made.load(product(BF16, 1024), ADDRESSES, default)
+    assert run_algorithm(found) == algorithm(2)
+    lt.calls.clear()
+    again = products(monkeypatch, Tuning(file, measures=False), {})
+    assert run_algorithm(again.load(product(BF16, 1024), ADDRESSES, default)) == algorithm(2)
+    assert not lt.named("MatmulAlgoGetHeuristic")
+
+
+def test_the_default_stays_if_nothing_is_faster(lt: Lt, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {None: 3.0, algorithm(1): 4.0, algorithm(2): 3.0, algorithm(3): 6.0}
+    made = products(monkeypatch, Tuning(None, measures=True), times)
+    assert made.load(product(BF16, 1024), ADDRESSES, default) is None
+
+
+def test_small_products_are_not_measured(lt: Lt, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = products(monkeypatch, Tuning(None, measures=True), {})
+    assert made.load(product(BF16, 128), ADDRESSES, default) is None
+
+
+def test_a_kept_algorithm_that_the_library_refuses_is_not_run(
+    lt: Lt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {None: 5.0, algorithm(1): 4.0, algorithm(2): 3.0, algorithm(3): 6.0}
+    made = products(monkeypatch, Tuning(None, measures=True), times)
+    lt.refused.add(algorithm(2))
+    assert made.load(product(BF16, 1024), ADDRESSES, default) is None
+
+
+def test_f8_takes_the_first_candidate_if_none_was_measured(
+    lt: Lt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = products(monkeypatch, Tuning(None, measures=False), {})
+    found = made.load_f8(product(F8, 64), ADDRESSES)
     assert run_algorithm(found) == algorithm(1)
     lt.algorithms = []
     with pytest.raises(Exception, match="no algorithm for 64x64x64x1 f8e4m3fn,f8e4m3fn>f32"):
-        made.load(product(F8, 64), ADDRESSES)
+        made.load_f8(product(F8, 64), ADDRESSES)
 
 
-def test_descriptors_and_the_call(lt: Lt) -> None:
+def test_descriptors_and_the_call(lt: Lt, monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns of f8: a is stored with its depth fastest and is transposed; b is not. Batches have steps."""
-    run = products().load(product(F8, 64, (3,)), ADDRESSES)
+    made = products(monkeypatch, Tuning(None, measures=False), {})
+    run = made.load_f8(product(F8, 64, (3,)), ADDRESSES)
     layouts = [
         (kind, rows, columns, step)
         for _, kind, rows, columns, step in lt.named("MatrixLayoutCreate")
