@@ -11,7 +11,7 @@ from spmd.lazy_dataclass import dataclass
 if TYPE_CHECKING:
     from collectives.schedule.latency_report import CollectiveReport, LatencyReport
     from spmd.machine.description import MachineDescription
-from spmd.machine.exchange import Exchange
+    from spmd.machine.exchange import Exchange
 
 
 @dataclass(frozen=True, slots=True)

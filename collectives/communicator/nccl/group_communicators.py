@@ -119,9 +119,13 @@ class Cliques:
                 self._begun.append(made)
 
             what = f"split {number} of NCCL's communicator ({_describe(chosen)})"
-            self._run_on_all_ranks(what, begin, lambda: self._parent)
+            self._run_on_all_ranks(
+                what,
+                begin,
+                lambda: self._parent,
+                lambda own=own: "" if own is None or made.address else _not_made(own),
+            )
             if own is not None:
-                self._require_made(made, own)
                 self._of[own] = made
             self._known.update(dict.fromkeys(chosen))
 
@@ -158,12 +162,17 @@ class Cliques:
         return payload[1:]
 
     def _run_on_all_ranks(
-        self, what: str, begin: Callable[[], None], comm: Callable[[], NcclComm]
+        self,
+        what: str,
+        begin: Callable[[], None],
+        comm: Callable[[], NcclComm],
+        missing: Callable[[], str] = lambda: "",
     ) -> None:
         """Call ``begin`` and wait until the operation that it starts is complete on every rank.
 
         ``comm`` returns the communicator whose asynchronous state tells the progress, and ``what`` describes the
-        operation. Raises RunError on every rank if it fails on one or does not finish in time.
+        operation. ``missing`` says, once it is complete, what this rank misses, or nothing. Raises RunError on every rank
+        if the operation fails on one, leaves one without what it needs, or does not finish in time.
         """
         trouble = ""
         try:
@@ -180,6 +189,8 @@ class Cliques:
                     trouble = str(error)
             if not trouble and state not in (NcclResult.SUCCESS, NcclResult.IN_PROGRESS):
                 trouble = self._api.describe(comm(), state)
+            if not trouble and state is NcclResult.SUCCESS:
+                trouble = missing()
             is_late = time.monotonic() > deadline
             if self._all_done(what, trouble, state is NcclResult.SUCCESS, is_late):
                 return
@@ -214,10 +225,9 @@ class Cliques:
         ranks = describe_group(late)
         raise RunError(f"{what}: {ranks} did not finish within {self._timeout:g} s")
 
-    def _require_made(self, comm: NcclComm, group: Group) -> None:
-        """Raise RunError if NCCL has not created ``comm``, the communicator of ``group``."""
-        if not comm.address:
-            raise RunError(f"NCCL made no communicator of {describe_group(group)}")
+
+def _not_made(group: Group) -> str:
+    return f"NCCL made no communicator of {describe_group(group)}"
 
 
 def _describe(groups: Sequence[Group]) -> str:

@@ -82,9 +82,15 @@ class IrCompiler:
             )
 
     def emit(self, ir: str, passes: Passes) -> bytes:
-        """Return optimized machine code; may run on any thread. Raises CodegenError if LLVM rejects ``ir``."""
+        """Return optimized machine code; may run on any thread.
+
+        Raises CodegenError if LLVM rejects ``ir`` or cannot generate code for it.
+        """
         module, machine = self._optimized(ir, passes)
-        return emit_object(machine, module)
+        try:
+            return emit_object(machine, module)
+        except RuntimeError as error:
+            raise CodegenError(f"LLVM makes no machine code of generated code: {error}") from error
 
     def listing(self, ir: str, passes: Passes) -> tuple[str, str]:
         """Return the optimized IR of ``ir``, and the assembly of its machine code. Raises CodegenError as ``emit``."""

@@ -99,9 +99,22 @@ class ObjectCache:
         except FileExistsError:
             if self._is_claimed(key):
                 return False
-            self.release(key)  # claim of a stopped process; two processes may make the same entry
+            self.release(key)  # claim of a stopped process
+            return self._renewed(key)
         except OSError:
             return True  # the folder cannot be shared
+        return True
+
+    def _renewed(self, key: str) -> bool:
+        """Claim ``key`` again, after an expired claim was withdrawn. Two processes may withdraw it at the same time:
+        then the second withdraws the claim of the first, and both make the entry.
+        """
+        try:
+            self._files.create(f"{key}{_CLAIM}")
+        except FileExistsError:
+            return False
+        except OSError:
+            return True
         return True
 
     def release(self, key: str) -> None:

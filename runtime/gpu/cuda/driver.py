@@ -116,9 +116,8 @@ class CudaDriver:
         try:
             return CudaBlock(num_bytes, self._gpu)
         except (cupy.cuda.memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
-            free = runtime.memGetInfo()[0]
             raise GpuMemoryError(
-                f"{num_bytes:,} bytes of {self.name}, of which {free:,} are free: {error}"
+                f"{num_bytes:,} bytes of {self.name}{_free_bytes()}: {error}"
             ) from error
 
     def _write(self, address: int, array: NDArray) -> None:
@@ -220,6 +219,14 @@ _LOADERS: dict[type[Work], Callable[[CudaDriver, Any], Enqueue]] = {
     TriangularSolveWork: CudaDriver.load_triangular_solve,
     SolverWork: CudaDriver.load_factorization,
 }
+
+
+def _free_bytes() -> str:
+    """Return how many bytes of the device are free, as a part of a message; nothing if the device does not say."""
+    try:
+        return f", of which {runtime.memGetInfo()[0]:,} are free"
+    except runtime.CUDARuntimeError:  # an allocation may report the error of an earlier kernel
+        return ""
 
 
 def _unpin(address: int) -> None:
