@@ -25,7 +25,7 @@ def test_a_failed_message_says_what_failed(comm: Any) -> None:
 
     from collectives.communicator.mpi.messages import GroupLink
 
-    channel = GroupLink(MPI.COMM_SELF, (comm.rank,), comm.traffic).channel(1)
+    channel = GroupLink(MPI.COMM_SELF, (comm.rank,)).channel(1)
     messages = channel.prepare(Exchange(((0, np.zeros(2)),), ((0, np.zeros(2)),)))
     told = [MPI.Status(), MPI.Status()]
     told[0].Set_error(MPI.SUCCESS)
@@ -52,7 +52,7 @@ def test_who_does_not_receive_is_late(comm: Any, is_native: bool) -> None:
     own = MPI.COMM_WORLD.Split(colour, group.index(comm.rank) if colour == 0 else 0)
     if own == MPI.COMM_NULL:
         return
-    channel = GroupLink(own, group, comm.traffic).channel(1)
+    channel = GroupLink(own, group).channel(1)
     value = np.full(LONG, 3.0)
     if comm.rank == 0:
         exchange = Exchange(((0, value),), ())

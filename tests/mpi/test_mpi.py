@@ -116,7 +116,7 @@ def test_messages_come_where_they_belong_in_whatever_order_they_are_started(comm
 
     first, second = np.arange(5.0), np.arange(5.0) + 10
     sent, received = [first, second], [np.zeros(5), np.zeros(5)]
-    channel = GroupLink(MPI.COMM_SELF, (comm.rank,), comm.traffic).channel(2)
+    channel = GroupLink(MPI.COMM_SELF, (comm.rank,)).channel(2)
     exchange = Exchange(tuple((0, one) for one in sent), tuple((0, one) for one in received))
     messages = channel.prepare(exchange)
     size = messages.count * MPI._sizeof(MPI.Request)

@@ -155,16 +155,6 @@ class Messages(Protocol):
         """Return the address of the 64-bit word to which native code writes the error code of a failed call."""
         ...
 
-    @property
-    def sent(self) -> int:
-        """Return the address of two 64-bit words that count the data sent to other nodes: bytes, then messages."""
-        ...
-
-    @property
-    def crossing(self) -> tuple[int, int]:
-        """Return what one run adds to the words at ``sent``: bytes, then messages."""
-        ...
-
     def late(self) -> list[int]:
         """Return the ranks with incomplete requests, which have not sent, or not received what this rank sends."""
         ...

@@ -29,7 +29,7 @@ from collectives.communicator.liveness.status_table import (
     StatusTable,
 )
 from collectives.communicator.messages.message_setup import MessageSetup
-from collectives.communicator.mpi.messages import GroupLink, MessageCollective, Traffic
+from collectives.communicator.mpi.messages import GroupLink, MessageCollective
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.barrier import BARRIER_BYTES, NodeBarrier
 from collectives.communicator.node.node import default_node_id, find_nodes
@@ -91,7 +91,6 @@ class MpiCommunicator:
         self.nodes, node = nodes, nodes.own
         #: Number of cores that each rank can use alone, at least 1.
         self.cores = nodes.cores_of_each
-        self.traffic = Traffic(nodes, self.rank)
         if self.rank != node.ranks[0]:
             notify = _discard
         self._memory = NodeMemory(
@@ -368,7 +367,7 @@ class MpiCommunicator:
             self._await_members(group)
             # Only the members take part in the creation, and all of them create groups in program order.
             members = self._world.Get_group().Incl(group)
-            link = GroupLink(self._world.Create_group(members), group, self.traffic)
+            link = GroupLink(self._world.Create_group(members), group)
             members.Free()
             self._groups[group] = link
         return link

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 
-import numpy as np
 from mpi4py import MPI
 
 from collectives.communicator.actions.array_actions import (
@@ -23,9 +21,8 @@ from collectives.communicator.actions.array_actions import (
     Message,
     exchanges_of,
 )
-from collectives.communicator.group import Array, Group
+from collectives.communicator.group import Group
 from collectives.communicator.mpi.requests import PersistentMessages, TaggedMessage, bytes_of
-from collectives.communicator.node.node import Nodes
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
@@ -34,38 +31,12 @@ _LEAST_TAGS = 32767
 """Least value of MPI_TAG_UB that the MPI standard guarantees."""
 
 
-@dataclass
-class Traffic:
-    """Counters of what this rank has sent to ranks of other nodes since the communicator was made."""
-
-    nodes: Nodes
-    rank: int
-    #: Bytes and messages sent. Native code adds to both words.
-    sent: Array = field(default_factory=lambda: np.zeros(2, np.int64))
-
-    @property
-    def bytes_between_nodes(self) -> int:
-        """Return the bytes that this rank has sent to ranks of other nodes."""
-        return int(self.sent[0])
-
-    def crossing(self, group: Group, sends: Sequence[Message]) -> tuple[int, int]:
-        """Return the bytes and the number of those ``sends``, to members of ``group``, that go to other nodes."""
-        number_of = self.nodes.number_of
-        sizes = [
-            array.nbytes
-            for member, array in sends
-            if number_of[group[member]] != number_of[self.rank]
-        ]
-        return sum(sizes), len(sizes)
-
-
 class GroupLink:
     """The MPI communicator of a group, in which member i has rank i, and the allocation of its message tags."""
 
-    def __init__(self, comm: MPI.Intracomm, group: Group, traffic: Traffic) -> None:
+    def __init__(self, comm: MPI.Intracomm, group: Group) -> None:
         self.comm = comm
         self.group = group
-        self.traffic = traffic
         self._taken = 0
         self._tags = int(comm.Get_attr(MPI.TAG_UB) or _LEAST_TAGS)
 
@@ -99,18 +70,14 @@ class Channel:
 
     def prepare(self, exchange: Exchange) -> PersistentMessages:
         """Return persistent requests of ``exchange`` for native code."""
-        traffic = self.link.traffic
-        crossing = traffic.crossing(self.group, exchange.sends)
         receives, sends = (
             tuple(self.link.tagged(messages, self.first))
             for messages in (exchange.receives, exchange.sends)
         )
-        return PersistentMessages(
-            self.link.comm, self.group, receives, sends, traffic.sent, crossing
-        )
+        return PersistentMessages(self.link.comm, self.group, receives, sends)
 
     def post(self, exchange: Exchange) -> PostedExchange:
-        """Post the receives, then the sends, of ``exchange``, and count the bytes that go to other nodes."""
+        """Post the receives, then the sends, of ``exchange``."""
         comm = self.link.comm
         receives = [
             (self.group[member], comm.Irecv([bytes_of(array), MPI.BYTE], member, tag))
@@ -120,7 +87,6 @@ class Channel:
             (self.group[member], comm.Isend([bytes_of(array), MPI.BYTE], member, tag))
             for member, array, tag in self.link.tagged(exchange.sends, self.first)
         ]
-        self.link.traffic.sent += self.link.traffic.crossing(self.group, exchange.sends)
         return PostedExchange([*receives, *sends])
 
 

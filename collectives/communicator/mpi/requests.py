@@ -29,13 +29,10 @@ class PersistentMessages:
         group: Group,
         receives: Sequence[TaggedMessage],
         sends: Sequence[TaggedMessage],
-        sent: Array,
-        crossing: tuple[int, int],
     ) -> None:
         """Create the requests on ``comm``, the communicator of ``group``.
 
-        ``sent`` are the two words that count the bytes and messages to other nodes, and ``crossing`` the numbers that a
-        run adds (``Messages``). The arrays of the messages must not be freed while the requests are in use.
+        The arrays of the messages must not be freed while the requests are in use.
         """
         self._requests = [
             (group[member], comm.Recv_init([bytes_of(array), MPI.BYTE], member, tag))
@@ -49,8 +46,6 @@ class PersistentMessages:
         self._handles = np.frombuffer(b"".join(map(_handle, requests)), np.uint8).copy()
         self._statuses = np.zeros(len(requests) * MPI._sizeof(MPI.Status), np.uint8)
         self._error = np.zeros(1, np.int64)
-        self._sent = sent
-        self.crossing = crossing
         self.count = len(requests)
         arrays = [array for _, array, _ in (*receives, *sends)]
         weakref.finalize(self, _free, requests, arrays).atexit = False
@@ -74,10 +69,6 @@ class PersistentMessages:
     @property
     def error(self) -> int:
         return int(self._error.ctypes.data)
-
-    @property
-    def sent(self) -> int:
-        return int(self._sent.ctypes.data)
 
     def late(self) -> list[int]:
         """Return the ranks from which a message, or to which a message too long for an eager send, is incomplete."""

@@ -49,7 +49,7 @@ class AwaitRecord(Record):
 
 @record
 class MessagesRecord(Record):
-    """Common beginning of the records about messages.
+    """Start of messages, and the common beginning of the records about messages.
 
     ``library`` is the address of the library's function, ``requests`` that of ``count`` requests, and ``error`` that of
     the word that stores an error.
@@ -60,15 +60,6 @@ class MessagesRecord(Record):
     count: Word
     requests: Address
     error: Address
-
-
-@record
-class StartMessagesRecord(MessagesRecord):
-    """Start of messages. The amounts are added to ``sent``, counters of bytes and messages sent to other nodes."""
-
-    sent: Address
-    sent_bytes: Word
-    sent_messages: Word
 
 
 @record

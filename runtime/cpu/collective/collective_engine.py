@@ -41,12 +41,12 @@ from runtime.cpu.collective.action_records import (
     CopyRowsRecord,
     FillZeroRecord,
     HeaderRecord,
+    MessagesRecord,
     MoveRowsRecord,
     Prefixes,
     ReduceRowsRecord,
     RotateRecord,
     SignalRecord,
-    StartMessagesRecord,
     Streams,
     SwapRowsRecord,
     streams_of_code,
@@ -277,11 +277,8 @@ class NativeCollectiveProgram:
         if isinstance(action, Await):
             return AwaitRecord(0, self._list(action.counters), len(action.counters), action.number)
         if isinstance(action, StartMessages):
-            function, sent = (
-                action.messages.start_all,
-                (action.messages.sent, *action.messages.crossing),
-            )
-            return StartMessagesRecord(0, function, *_requests(action.messages), *sent)
+            function = action.messages.start_all
+            return MessagesRecord(0, function, *_requests(action.messages))
         if isinstance(action, AwaitMessages):
             function, statuses = action.messages.test_all, action.messages.statuses
             return AwaitMessagesRecord(0, function, *_requests(action.messages), statuses)

@@ -14,13 +14,12 @@ from collectives.communicator.actions.engine import RunStatus
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.values import Pointer
 from runtime.codegen.record import Record
 from runtime.cpu.collective.action_records import (
     AWAIT_MESSAGES,
     START_MESSAGES,
     AwaitMessagesRecord,
-    StartMessagesRecord,
+    MessagesRecord,
 )
 from runtime.cpu.collective.shared_memory_ir import action_function, header_field
 from runtime.cpu.step.clock_ir import add_clock, note_time
@@ -57,18 +56,12 @@ def _return_unless_well(f: FunctionWriter, code: Int) -> None:
 
 
 def _add_start(module: Module) -> None:
-    f = _begun(module, START_MESSAGES, StartMessagesRecord)
+    f = _begun(module, START_MESSAGES, MessagesRecord)
     rec = f.record
     code = f.call("i32", rec.library.name, rec.count.resized("i32"), rec.requests)
     _return_unless_well(f, code)
-    _add_to(rec.sent, rec.sent_bytes)
-    _add_to(rec.sent.element("i64", 1), rec.sent_messages)
     f.ret(RunStatus.COMPLETE)
     f.finish()
-
-
-def _add_to(counter: Pointer, more: Int) -> None:
-    counter.store(counter.word() + more)
 
 
 def _add_await(module: Module) -> None:

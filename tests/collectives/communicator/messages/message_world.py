@@ -81,24 +81,16 @@ class Post:
 class PostedMessages:
     """One exchange of ``member`` (Messages). Handles of what is sent are -1, -2, ..."""
 
-    crossing = (1, 2)
-
     def __init__(self, post: Post, member: int, exchange: Exchange) -> None:
         self._post = post
         self._receives = post.add(-1, member, exchange.receives)
         sends = [-1 - number for number in post.add(member, -1, exchange.sends)]
         self._handles = np.array([*self._receives, *sends], np.int64)
-        self._words = np.zeros(3, np.int64)
+        self._words = np.zeros(1, np.int64)
         self.start_all, self.test_all = post.start_all, post.test_all
         self.count = len(self._handles)
         self.requests = int(self._handles.ctypes.data)
         self.error = self.statuses = int(self._words.ctypes.data)
-        self.sent = self.error + 8
-
-    @property
-    def crossed(self) -> tuple[int, int]:
-        """What starts have counted."""
-        return int(self._words[1]), int(self._words[2])
 
     def late(self) -> list[int]:
         requests = [self._post.requests[number] for number in self._receives]

@@ -114,11 +114,10 @@ class Answers:
 
     starts: Iterator[int]
     tests: Iterator[int]
-    crossing: tuple[int, int] = (0, 0)
     count: int = 1
     requests: int = 0
     statuses: int = 0
-    words: np.ndarray = field(default_factory=lambda: np.zeros(3, np.int64))
+    words: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def __post_init__(self) -> None:
         address, number = ctypes.c_void_p, ctypes.c_int
@@ -128,7 +127,6 @@ class Answers:
             ctypes.cast(one, address).value or 0 for one in (self._start, self._test)
         )
         self.error = self.words.ctypes.data
-        self.sent = self.words[1:].ctypes.data
 
     def _answer(self, _: int, __: int, flag: int, ___: int) -> int:
         ctypes.c_int.from_address(flag).value = 1
