@@ -146,7 +146,7 @@ class _Scheduling:
 
     def _with_more_in_flight(self, stands: _Arranged, chosen: _Arranged) -> _Arranged:
         """Return the orders without other limits of what is in flight than that of one exchange."""
-        limits = replace(self._options.limits, per_kind={}, in_flight=0)
+        limits = replace(self._options.limits, in_flight=0)
         if limits == self._options.limits or not any(_exposed(chosen).values()):
             return chosen
         limit = self._options.memory_limit

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
 from functools import partial
 from itertools import product
 
@@ -22,13 +20,11 @@ class OverlapLimits:
 
     per_exchange: largest number of collectives that use one exchange.
     apart: collectives whose groups share more than one device never overlap, since one in flight occupies its devices.
-    per_kind: by the name of a kind, its largest number; other kinds have no limit of their own.
     in_flight: largest number of all collectives; 0 for no limit.
     """
 
     per_exchange: int = 1
     apart: bool = True
-    per_kind: Mapping[str, int] = field(default_factory=dict)
     in_flight: int = 0
 
     @staticmethod
@@ -60,14 +56,11 @@ class InFlight:
             return False
         if self._limits.apart and any(map(partial(self._share_devices, one), others)):
             return False
-        for exchange in one.exchanges:
-            if sum(exchange in other.exchanges for other in others) >= self._limits.per_exchange:
-                return False
-        for kind in one.kinds:
-            most = self._limits.per_kind.get(kind)
-            if most is not None and sum(kind in other.kinds for other in others) >= most:
-                return False
-        return True
+        most = self._limits.per_exchange
+        return all(
+            sum(exchange in other.exchanges for other in others) < most
+            for exchange in one.exchanges
+        )
 
     def _share_devices(self, one: Communication, other: Communication) -> bool:
         pairs = product(one.groups, other.groups)

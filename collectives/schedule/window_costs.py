@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from collectives.cost.collective_bytes import collective_of
 from collectives.cost.estimator import CollectiveTime, Estimator
 from collectives.schedule.group_overlap import GroupClass, GroupOverlap
 from collectives.schedule.links import Links, QueuedLinks, SharedLinks, Transfer
 from collectives.schedule.phases import is_blocking, is_done, is_start
 from spmd.analysis.executions import summed_over_callees
 from spmd.analysis.trip_count import trip_count
-from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -26,17 +24,12 @@ class Communication:
 
     groups: frozenset[GroupClass] = frozenset()
     exchanges: frozenset[str] = frozenset()
-    kinds: frozenset[str] = frozenset()
 
     def __or__(self, other: Communication) -> Communication:
-        return Communication(
-            self.groups | other.groups,
-            self.exchanges | other.exchanges,
-            self.kinds | other.kinds,
-        )
+        return Communication(self.groups | other.groups, self.exchanges | other.exchanges)
 
     def __bool__(self) -> bool:
-        return bool(self.kinds)
+        return bool(self.groups)
 
 
 @dataclass
@@ -103,7 +96,6 @@ class WindowCosts:
             return Communication(
                 frozenset((self.group_overlap.class_of(x),)),
                 frozenset(link.exchange for link in self.time_of(x).links),
-                frozenset((KIND[collective_of(x).opcode],)),
             )
         found = Communication()
         if x.opcode in CALLERS:

@@ -29,7 +29,6 @@ ONE_IN_ALL = OverlapLimits(in_flight=1)
         (FREE, "other link", 0.0, 0.0),
         (ONE_IN_ALL, "other link", 2.0, 2.0),
         (ONE_IN_ALL, "link", 2.0, 0.0),  # the link carries one at a time: no limit is to blame
-        (OverlapLimits(per_kind={"all-reduce": 1}), "other link", 2.0, 2.0),
     ],
 )
 def test_a_limit_is_to_blame_for_what_would_be_hidden_without(

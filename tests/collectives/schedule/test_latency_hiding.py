@@ -188,7 +188,6 @@ def most_in_flight(module: HloModule) -> int:
     [
         OverlapLimits(per_exchange=1),
         OverlapLimits(per_exchange=2, in_flight=1),
-        OverlapLimits(per_exchange=2, per_kind={"all-reduce": 1}),
     ],
 )
 def test_limits_of_what_is_in_flight(limits: OverlapLimits) -> None:
