@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
-from collectives.schedule.latency_report import LatencyReport
 from collectives.schedule.scheduled_overlap import ScheduledOverlap, scheduled_overlap
 from launch.data.bounded_results import with_sizes
 from launch.options import CompileOptions
@@ -83,13 +82,10 @@ class Compilation:
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
-    def latency(self) -> LatencyReport | None:
-        """The report of the latency-hiding scheduler; None if it did not run."""
-        return self.hiding.report
-
-    @property
     def overlap(self) -> ScheduledOverlap | None:
-        """The same, for the collectives that ``module`` has in the end."""
+        """The report of the latency-hiding scheduler, for the collectives that ``module`` has in the end; None if it
+        did not run.
+        """
         if self.hiding.report is None:
             return None
         return scheduled_overlap(self.hiding.report, self.machine, self.hiding.blocking)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import TypeAlias
 
-from collectives.cost.collective_bytes import collective_of
 from collectives.cost.estimator import Estimator
 from collectives.schedule.group_overlap import GroupOverlap
 from collectives.schedule.latency_report import CollectiveReport, LatencyReport
@@ -24,7 +23,6 @@ from collectives.schedule.timeline import Timeline, run_timeline
 from collectives.schedule.window_costs import WindowCosts
 from spmd.analysis.executions import executions, summed_over_callees
 from spmd.analysis.live_bytes import ModuleBytes
-from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
@@ -159,8 +157,7 @@ class _Scheduling:
     ) -> LatencyReport:
         """Return the report. ``free``: the orders without the memory limit; ``crowded``: those with more in flight."""
         times = executions(self._module)
-        orders = {"b": stands, "a": chosen, "f": free, "c": crowded}
-        exposed = {name: _exposed(one) for name, one in orders.items()}
+        exposed, unlimited, uncrowded = map(_exposed, (chosen, free, crowded))
         rows = []
         busy: dict[str, float] = {}
         for computation in self._computations:
@@ -169,37 +166,28 @@ class _Scheduling:
                 runs = times[computation]
                 for link in self._costs.time_of(x).links:
                     busy[link.exchange] = busy.get(link.exchange, 0.0) + runs * link.seconds
-                lost = max(exposed["a"][x] - exposed["f"][x], 0.0) if chosen is not free else 0.0
                 rows.append(
                     CollectiveReport(
                         x.name,
-                        KIND[collective_of(x).opcode],
-                        computation.name,
                         runs,
                         self._costs.time_of(x).seconds,
-                        exposed["b"][x],
-                        exposed["a"][x],
-                        lost,
-                        max(exposed["a"][x] - exposed["c"][x], 0.0),
+                        exposed[x],
+                        max(exposed[x] - unlimited[x], 0.0),
+                        max(exposed[x] - uncrowded[x], 0.0),
                     )
                 )
-        unchanged = [
-            c for c in self._computations if list(chosen.orders[c]) == list(stands.orders[c])
-        ]
         return LatencyReport(
             seconds_before=stands.seconds,
             seconds=chosen.seconds,
-            unlimited=free.seconds,
             work=self._work(),
             communication=tuple(sorted(busy.items())),
             collectives=tuple(rows),
             peak_before=stands.peak,
             peak=chosen.peak,
-            memory_limit=self._options.memory_limit,
             limits=self._options.limits,
-            unchanged=tuple(c.name for c in unchanged),
-            unknown_loops=tuple(self._costs.unknown_loops),
-            changed=len(unchanged) < len(self._computations),
+            changed=any(
+                list(chosen.orders[c]) != list(stands.orders[c]) for c in self._computations
+            ),
         )
 
     def _work(self) -> float:

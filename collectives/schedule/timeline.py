@@ -51,11 +51,9 @@ class Timeline:
     """Predicted times of an order.
 
     seconds: until the last instruction is over and no collective is in flight.
-    work: seconds of the device's own work.
     """
 
     seconds: float
-    work: float
     spans: tuple[CollectiveSpan, ...]
 
 
@@ -67,7 +65,7 @@ def run_timeline(order: Sequence[HloInstruction], costs: WindowCosts) -> Timelin
 
 
 def _on(links: Links, order: Sequence[HloInstruction], costs: WindowCosts) -> Timeline:
-    now = work = 0.0
+    now = 0.0
     issued: dict[HloInstruction, float] = {}
     spans: list[CollectiveSpan] = []
     for x in order:
@@ -86,7 +84,5 @@ def _on(links: Links, order: Sequence[HloInstruction], costs: WindowCosts) -> Ti
             spans.append(CollectiveSpan(x, now, begun, ended, ended - now))
             now = ended
         else:
-            seconds = costs.seconds_of(x)
-            now = end_of_work(now, seconds, links.active_transfers(now))
-            work += seconds
-    return Timeline(now, work, tuple(spans))
+            now = end_of_work(now, costs.seconds_of(x), links.active_transfers(now))
+    return Timeline(now, tuple(spans))

@@ -10,10 +10,8 @@ from collectives.schedule.group_overlap import GroupClass, GroupOverlap
 from collectives.schedule.links import Links, QueuedLinks, SharedLinks, Transfer
 from collectives.schedule.phases import is_blocking, is_done, is_start
 from spmd.analysis.executions import summed_over_callees
-from spmd.analysis.trip_count import trip_count
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.lazy_dataclass import dataclass
 
@@ -39,7 +37,6 @@ class WindowCosts:
     busy: by exchange, the fraction of the device that a transfer takes away from work.
     shares: transfers on an exchange may run concurrently and need not queue.
     totals[c]: seconds of computation c with its schedule; its scheduler sets them, callees first.
-    unknown_loops: names of loops whose number of trips is unknown.
     """
 
     estimator: Estimator
@@ -47,7 +44,6 @@ class WindowCosts:
     busy: Mapping[str, float] = field(default_factory=dict)
     shares: bool = False
     totals: dict[HloComputation, float] = field(default_factory=dict)
-    unknown_loops: dict[str, None] = field(default_factory=dict)
     _times: dict[HloInstruction, CollectiveTime] = field(default_factory=dict)
     _seconds: dict[HloInstruction, float] = field(default_factory=dict)
     _inside: dict[HloComputation, Communication] = field(default_factory=dict)
@@ -73,7 +69,7 @@ class WindowCosts:
         """Return the seconds for which ``x`` occupies the device: 0 for starts and dones, all of a blocking
         collective."""
         if x.opcode in CALLERS:
-            return self._caller_seconds(x)
+            return summed_over_callees(x, [self.totals[callee] for callee in x.called_computations])
         if x not in self._seconds:
             self._seconds[x] = self._look(x)
         return self._seconds[x]
@@ -84,11 +80,6 @@ class WindowCosts:
         if is_blocking(x):
             return self.time_of(x).seconds
         return self.estimator.compute(x)
-
-    def _caller_seconds(self, x: HloInstruction) -> float:
-        if x.opcode is Opcode.WHILE and trip_count(x) is None:
-            self.unknown_loops[x.name] = None
-        return summed_over_callees(x, [self.totals[callee] for callee in x.called_computations])
 
     def communication_of(self, x: HloInstruction) -> Communication:
         """Return the resources of a collective or its start, or of all collectives of a caller; none for others."""

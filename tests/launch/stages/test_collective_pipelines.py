@@ -88,7 +88,7 @@ ENTRY main {
 def test_a_compilation_says_what_its_scheduler_said() -> None:
     *_, (_, compilation) = stages(parse(SUMS), None, OVERLAPPING)
     assert compilation.machine is OVERLAPPING.machine
-    assert compilation.latency is not None
+    assert compilation.hiding.report is not None
     assert compilation.overlap is not None
     starts = [x.name for x in compilation.module.entry.instructions if is_start(x)]
     assert [one.name for one in compilation.overlap.collectives] == starts != []
@@ -96,7 +96,7 @@ def test_a_compilation_says_what_its_scheduler_said() -> None:
 
 def test_nothing_is_said_where_nothing_is_hidden() -> None:
     *_, (_, compilation) = stages(parse(SUMS), None, CompileOptions())
-    assert (compilation.latency, compilation.overlap) == (None, None)
+    assert (compilation.hiding.report, compilation.overlap) == (None, None)
 
 
 def test_an_executable_keeps_what_the_scheduler_said() -> None:
@@ -120,7 +120,7 @@ def test_measured_times_reach_those_who_order() -> None:
 def test_notes_of_passes_are_collected() -> None:
     """The scheduler's report, and the collectives that block again, come with the applications of their passes."""
     limits = OverlapLimits.on(OVERLAPPING.machine)
-    report = LatencyReport(2.0, 1.0, 1.0, 1.0, (), (), 0, 0, None, limits)
+    report = LatencyReport(2.0, 1.0, 1.0, (), (), 0, 0, limits)
     notes = HidingNotes()
     notes.record(("a note of another pass", report, BlockingAgain({"g-start": "g"})))
     assert notes.report is report
