@@ -33,14 +33,6 @@ class NcclType(IntEnum):
     FLOAT8E4M3 = 10
     FLOAT8E5M2 = 11
 
-    @property
-    def num_bytes(self) -> int:
-        """Return the size of one element in bytes."""
-        return _TYPE_BYTES[self]
-
-
-_TYPE_BYTES = dict(zip(NcclType, (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1), strict=True))
-
 
 class NcclOperation(IntEnum):
     """Reduction of NCCL (ncclRedOp_t)."""

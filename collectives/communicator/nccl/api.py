@@ -1,8 +1,8 @@
 """Typed bindings of NCCL, called by ctypes in the library that CuPy loads.
 
 CuPy's own binding ``NcclCommunicator`` (14.2) does not suffice: it has no nonblocking communicators (``blocking = 0``),
-takes ``ncclInProgress`` for an error, and has neither ``ncclCommFinalize`` nor a limit of CTAs. With it, a rank whose
-peer fails during start-up would wait forever.
+takes ``ncclInProgress`` for an error, and has no limit of CTAs. With it, a rank whose peer fails during start-up would
+wait forever.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class NcclComm:
 
     @property
     def address(self) -> int:
-        """Return the handle; 0 if the communicator is not yet created or was destroyed."""
+        """Return the handle; 0 if the communicator is not yet created or was aborted."""
         return self.cell.value or 0
 
 
@@ -65,11 +65,7 @@ class CommConfig:
 
 
 class NcclError(RunError):
-    """Error of an NCCL function that failed. ``result`` is the function's result code."""
-
-    def __init__(self, function: str, result: int, text: str) -> None:
-        super().__init__(f"{function}: {text}")
-        self.result = result
+    """Error of an NCCL function that failed."""
 
 
 class NcclApi(Protocol):
@@ -154,17 +150,6 @@ class NcclApi(Protocol):
         """End the group of calls and launch it (ncclGroupEnd)."""
         ...
 
-    def finalize(self, comm: NcclComm) -> None:
-        """Begin to flush the work of ``comm`` on all ranks (ncclCommFinalize), before ``destroy``.
-
-        If ``comm`` is nonblocking, ``async_error`` returns IN_PROGRESS until all ranks have finalized it.
-        """
-        ...
-
-    def destroy(self, comm: NcclComm) -> None:
-        """Free ``comm`` (ncclCommDestroy)."""
-        ...
-
     def abort(self, comm: NcclComm) -> None:
         """Free ``comm`` and stop its work, on the GPU as well (ncclCommAbort). Any thread may call it."""
         ...
@@ -231,8 +216,6 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "ncclRecv": (_P, _N, _I, _I, _P, _P),
     "ncclGroupStart": (),
     "ncclGroupEnd": (),
-    "ncclCommFinalize": (_P,),
-    "ncclCommDestroy": (_P,),
     "ncclCommAbort": (_P,),
 }
 
@@ -343,26 +326,16 @@ class NcclLibrary:
     def group_end(self) -> None:
         self._call("ncclGroupEnd")
 
-    def finalize(self, comm: NcclComm) -> None:
-        self._call("ncclCommFinalize", comm.address)
-
-    def destroy(self, comm: NcclComm) -> None:
-        self._end("ncclCommDestroy", comm)
-
     def abort(self, comm: NcclComm) -> None:
-        self._end("ncclCommAbort", comm)
-
-    def _end(self, function: str, comm: NcclComm) -> None:
-        """Clear the handle of ``comm`` and call ``function``, which frees the communicator, if there was one."""
         address, comm.cell.value = comm.address, None
         if address:
-            self._call(function, address)
+            self._call("ncclCommAbort", address)
 
     def _call(self, function: str, *arguments: object) -> None:
         """Call ``function``. Raises NcclError unless its result is SUCCESS or IN_PROGRESS."""
         result = self._functions[function](*arguments)
         if result not in (NcclResult.SUCCESS, NcclResult.IN_PROGRESS):
-            raise NcclError(function, result, self.describe(None, _known(result)))
+            raise NcclError(f"{function}: {self.describe(None, _known(result))}")
 
 
 def _known(result: int) -> NcclResult:

@@ -83,7 +83,7 @@ class NcclCollective:
 
 
 class NcclCommunicator:
-    """The communicator of one rank's GPU. All ranks must create it together and close it together."""
+    """The communicator of one rank's GPU, which all ranks must create together. It lasts until the process ends."""
 
     def __init__(
         self,
@@ -256,11 +256,6 @@ class NcclCommunicator:
     def leave(self) -> None:
         """Stop the watchdog thread. It must be called before the process ends."""
         self._watch.stop()
-
-    def close(self) -> None:
-        """Destroy the communicators. Every rank must call it, and no collective may be in flight."""
-        self._watch.stop()
-        self._cliques.close()
 
     def _plan(self, bound: NcclCollective, scratch: int) -> tuple[DeviceActions, int]:
         """Return the actions of ``bound`` with scratch memory at address ``scratch``, and its size in bytes."""

@@ -51,7 +51,7 @@ def rounds_of(groups: Sequence[Group]) -> list[list[Group]]:
 class Cliques:
     """The communicators of one rank, by group. XLA calls the ranks of an NCCL communicator a clique.
 
-    All ranks must create, extend and close the cliques together.
+    All ranks must create and extend the cliques together.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Cliques:
         def begin() -> None:
             self._parent = api.init_rank(host.size, unique, host.rank, making)
 
-        self._run_on_all_ranks(what, begin, lambda: self._parent)
+        self._run_on_all_ranks(what, begin)
 
     def __getitem__(self, group: Group) -> NcclComm:
         """Return the communicator in which the i-th rank of ``group`` has rank i."""
@@ -120,10 +120,7 @@ class Cliques:
 
             what = f"split {number} of NCCL's communicator ({_describe(chosen)})"
             self._run_on_all_ranks(
-                what,
-                begin,
-                lambda: self._parent,
-                lambda own=own: "" if own is None or made.address else _not_made(own),
+                what, begin, lambda own=own: "" if own is None or made.address else _not_made(own)
             )
             if own is not None:
                 self._of[own] = made
@@ -135,18 +132,6 @@ class Cliques:
             for comm in self.comms:
                 if comm.address:
                     self._api.abort(comm)
-
-    def close(self) -> None:
-        """Destroy the communicators. Every rank must call it, and no collective may be in flight."""
-        for comm in self._of.values():
-            self._api.destroy(comm)
-        self._of.clear()
-        self._run_on_all_ranks(
-            "the end of NCCL's communicator",
-            lambda: self._api.finalize(self._parent),
-            lambda: self._parent,
-        )
-        self._api.destroy(self._parent)
 
     def _agreed_id(self) -> bytes:
         """Return NCCL's unique id, which rank 0 creates. Raises RunError on every rank if rank 0 fails."""
@@ -165,12 +150,11 @@ class Cliques:
         self,
         what: str,
         begin: Callable[[], None],
-        comm: Callable[[], NcclComm],
         missing: Callable[[], str] = lambda: "",
     ) -> None:
         """Call ``begin`` and wait until the operation that it starts is complete on every rank.
 
-        ``comm`` returns the communicator whose asynchronous state tells the progress, and ``what`` describes the
+        The asynchronous state of the communicator of all ranks tells the progress, and ``what`` describes the
         operation. ``missing`` says, once it is complete, what this rank misses, or nothing. Raises RunError on every rank
         if the operation fails on one, leaves one without what it needs, or does not finish in time.
         """
@@ -184,22 +168,24 @@ class Cliques:
             state = NcclResult.SUCCESS
             if not trouble:
                 try:
-                    state = self._look(comm())
+                    state = self._look()
                 except NcclError as error:
                     trouble = str(error)
             if not trouble and state not in (NcclResult.SUCCESS, NcclResult.IN_PROGRESS):
-                trouble = self._api.describe(comm(), state)
+                trouble = self._api.describe(self._parent, state)
             if not trouble and state is NcclResult.SUCCESS:
                 trouble = missing()
             is_late = time.monotonic() > deadline
             if self._all_done(what, trouble, state is NcclResult.SUCCESS, is_late):
                 return
 
-    def _look(self, comm: NcclComm) -> NcclResult:
-        """Return the asynchronous state of ``comm``, after a wait of up to _TELL_SECONDS while it is in progress."""
+    def _look(self) -> NcclResult:
+        """Return the asynchronous state of the communicator of all ranks, after a wait of up to _TELL_SECONDS while it
+        is in progress.
+        """
         end = time.monotonic() + _TELL_SECONDS
         while True:
-            state = self._api.async_error(comm)
+            state = self._api.async_error(self._parent)
             if state is not NcclResult.IN_PROGRESS or time.monotonic() > end:
                 return state
             time.sleep(_LOOK_SECONDS)

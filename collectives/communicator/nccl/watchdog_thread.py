@@ -108,10 +108,7 @@ class NcclWatch:
             self._escalation.cancel()
 
     def stop(self) -> None:
-        """Stop the thread. It must be called before communicators are destroyed.
-
-        The wait for the thread is limited, because an abort of NCCL may never return.
-        """
+        """Stop the thread. The wait for it is limited, because an abort of NCCL may never return."""
         self._ends.set()
         self._thread.join(_STOP_SECONDS)
 

@@ -105,7 +105,8 @@ def run_nccl(
             host, api, device, timeout_seconds=timeout_seconds, **options  # type: ignore[arg-type]
         )  # fmt: skip
         result = program(OnArrays(inner, device))
-        inner.close()
+        host.barrier()
+        inner.leave()
         return result
 
     return run_ranks(size, on_rank, timeout_seconds)

@@ -21,7 +21,7 @@ import numpy as np
 from collectives.communicator.actions.device_actions import NcclType
 from collectives.communicator.nccl.api import CommConfig, NcclComm, NcclError, NcclResult
 from tests.collectives.communicator.nccl.host_device import AbortedError, Device, memory_at
-from tests.collectives.communicator.nccl.nccl_reductions import Call, carry_out
+from tests.collectives.communicator.nccl.nccl_reductions import Call, carry_out, num_bytes_of
 
 
 @dataclass
@@ -43,7 +43,6 @@ class Clique:
         self.members = members
         self.meetings: dict[int, LocalBarrier] = defaultdict(LocalBarrier)
         self.messages: dict[tuple[int, int], deque[Message]] = defaultdict(deque)
-        self.finalized: set[int] = set()
 
 
 @dataclass
@@ -126,7 +125,7 @@ class DoubleApi:
         assert rank == self.rank
         world = self.world
         if rank in world.failing_start:
-            raise NcclError("ncclCommInitRankConfig", 2, world.failing_start[rank])
+            raise NcclError(f"ncclCommInitRankConfig: {world.failing_start[rank]}")
         comm, end = self._new(config)
         with world.condition:
             starting = world.starting[unique_id]
@@ -179,23 +178,6 @@ class DoubleApi:
         text = self._end(comm).text if comm is not None and comm.address else ""
         return f"{result.name.lower().replace('_', ' ')}{f' ({text})' if text else ''}"
 
-    def finalize(self, comm: NcclComm) -> None:
-        end = self._end(comm)
-        assert end.clique is not None
-        with self.world.condition:
-            end.state = NcclResult.IN_PROGRESS
-            end.clique.finalized.add(self.rank)
-            if len(end.clique.finalized) == len(end.clique.members):
-                for other in self.world.ends.values():
-                    if other.clique is end.clique:
-                        other.state = NcclResult.SUCCESS
-            self.world.condition.notify_all()
-
-    def destroy(self, comm: NcclComm) -> None:
-        assert self._end(comm).state is NcclResult.SUCCESS
-        self.world.ends.pop(comm.address)
-        comm.cell.value = None
-
     def abort(self, comm: NcclComm) -> None:
         if self.rank in self.world.stuck_abort:
             time.sleep(3600)
@@ -215,7 +197,7 @@ class DoubleApi:
 
     def _end(self, comm: NcclComm) -> End:
         if not comm.address:
-            raise NcclError("a call", 4, "invalid argument: no communicator")
+            raise NcclError("a call: invalid argument: no communicator")
         return self.world.ends[comm.address]
 
     # ---- collectives
@@ -239,7 +221,7 @@ class DoubleApi:
         end = self._end(comm)
         clique, index = self._place(end, kind, count)
         assert peer != index, "a message to itself needs no NCCL"
-        num_bytes = count * kind.num_bytes
+        num_bytes = num_bytes_of(count, kind)
 
         def attempt() -> bool:
             clique.messages[index, peer].append(Message(memory_at(send, num_bytes).copy()))
@@ -250,7 +232,7 @@ class DoubleApi:
     def receive(self, comm, receive, count, kind, peer, stream) -> None:  # type: ignore[no-untyped-def]
         end = self._end(comm)
         clique, index = self._place(end, kind, count)
-        num_bytes = count * kind.num_bytes
+        num_bytes = num_bytes_of(count, kind)
 
         def attempt() -> bool:
             box = clique.messages[peer, index]
@@ -295,7 +277,7 @@ class DoubleApi:
 
             return attempt
 
-        n, num_bytes = len(clique.members), call.count * call.kind.num_bytes
+        n, num_bytes = len(clique.members), num_bytes_of(call.count, call.kind)
         sent = num_bytes * (n if call.function == "reduce_scatter" else 1)
         received = num_bytes * (n if call.function == "all_gather" else 1)
         reads = [] if call.function == "broadcast" and index != call.root else [(call.send, sent)]
@@ -310,7 +292,7 @@ class DoubleApi:
         writes: list[tuple[int, int]],
     ) -> None:
         if end.aborted:
-            raise NcclError("a collective", 5, "invalid usage: the communicator was aborted")
+            raise NcclError("a collective: invalid usage: the communicator was aborted")
         self.grouped.append(Grouped(end, stream, run, reads, writes))
         if self.depth == 0:
             grouped, self.grouped = self.grouped, []

@@ -59,8 +59,6 @@ ncclResult_t ncclRecv(void* r, size_t n, ncclDataType_t t, int peer, ncclComm_t 
 { return say("recv %lx %lu %d peer=%d %lx %lx", A(r), n, t == ncclUint8, peer, A(c), A(q)); }
 ncclResult_t ncclGroupStart(void) { return say("group start"); }
 ncclResult_t ncclGroupEnd(void) { return say("group end"); }
-ncclResult_t ncclCommFinalize(ncclComm_t comm) { return say("finalize %lx", A(comm)); }
-ncclResult_t ncclCommDestroy(ncclComm_t comm) { return say("destroy %lx", A(comm)); }
 ncclResult_t ncclCommAbort(ncclComm_t comm) { return say("abort %lx", A(comm)); }
 """
 #: A pointer beyond 32 bits, and more elements than fit in them.
@@ -140,8 +138,6 @@ def test_a_communicator_is_split(api: NcclLibrary, said: Callable[[], str]) -> N
         (lambda a, c: a.receive(c, FAR, MANY, NcclType.UINT8, 3, 7), "recv {0:x} {2} 1 peer=3 9 7"),
         (lambda a, c: a.group_start(), "group start"),
         (lambda a, c: a.group_end(), "group end"),
-        (lambda a, c: a.finalize(c), "finalize 9"),
-        (lambda a, c: a.destroy(c), "destroy 9"),
         (lambda a, c: a.abort(c), "abort 9"),
     ],
 )  # fmt: skip

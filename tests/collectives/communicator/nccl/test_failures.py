@@ -58,7 +58,8 @@ def texts(size: int, world: World, program: Callable[[OnArrays], None] | None = 
                 )
                 if program is not None:
                     program(OnArrays(inner, device))
-                inner.close()
+                host.barrier()
+                inner.leave()
             except RunError as error:
                 return str(error)
         return ""
@@ -88,7 +89,7 @@ def test_a_start_that_does_not_end_has_a_limit() -> None:
 
 def test_an_id_that_cannot_be_had_is_said_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: DoubleApi) -> bytes:
-        raise NcclError("ncclGetUniqueId", 2, "no network interface")
+        raise NcclError("ncclGetUniqueId: no network interface")
 
     monkeypatch.setattr(DoubleApi, "unique_id", fail)
     assert set(texts(2, World(2))) == {
@@ -101,7 +102,7 @@ def test_a_split_that_fails_on_one_rank_is_said_by_all(monkeypatch: pytest.Monke
 
     def fail(api: DoubleApi, *arguments: object) -> object:
         if api.rank == 3:
-            raise NcclError("ncclCommSplit", 2, "too many open files")
+            raise NcclError("ncclCommSplit: too many open files")
         return split(api, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DoubleApi, "split", fail)
@@ -243,7 +244,7 @@ def test_a_call_that_does_not_come_back_is_ended(monkeypatch: pytest.MonkeyPatch
         end = api._end(comm)  # type: ignore[arg-type]
         while not end.aborted:
             time.sleep(0.01)
-        raise NcclError("ncclAllReduce", 5, "aborted")
+        raise NcclError("ncclAllReduce: aborted")
 
     monkeypatch.setattr(DoubleApi, "all_reduce", hang)
 
@@ -269,7 +270,7 @@ def test_an_abort_that_does_not_come_back_ends_the_process(monkeypatch: pytest.M
 
     def hang(*_: object) -> None:
         given_up.wait(10)
-        raise NcclError("ncclAllReduce", 5, "the process would have ended")
+        raise NcclError("ncclAllReduce: the process would have ended")
 
     monkeypatch.setattr(DoubleApi, "all_reduce", hang)
     world = World(2)
