@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.communicator.actions.device_actions import DeviceActions, DeviceArray, version_text
+from collectives.communicator.actions.device_actions import DeviceActions, DeviceArray
 from collectives.communicator.group import Group, describe_group, require_in
 from collectives.communicator.kinds.op import Collective
 from collectives.communicator.nccl.api import CommConfig, NcclApi, NcclComm
@@ -123,19 +123,6 @@ class NcclCommunicator:
         self._last: tuple[DeviceEvent, int] | None = None
         self._issuer: int | None = None
 
-    @property
-    def rank(self) -> int:
-        return self.host.rank
-
-    @property
-    def size(self) -> int:
-        return self.host.size
-
-    @property
-    def way(self) -> str:
-        """Return the name and version of the transport of collectives."""
-        return f"NCCL {version_text(self._version)}"
-
     def cannot(self, collective: Collective, dtypes: Sequence[np.dtype[Any]]) -> str | None:
         """Return why NCCL cannot run ``collective`` on operands of ``dtypes``, equal on all ranks; None if it can."""
         return collective.nccl_obstacle(dtypes, self._version)
@@ -151,7 +138,7 @@ class NcclCommunicator:
 
         Raises RunError if NCCL cannot run the collective.
         """
-        require_in(self.rank, collective.group, name)
+        require_in(self.host.rank, collective.group, name)
         reason = self.cannot(collective, [operand.dtype for operand in operands])
         if reason is not None:
             raise RunError(f"{name}: {reason}")
@@ -199,10 +186,6 @@ class NcclCommunicator:
             self._launch(captured, stream, launch)
         else:
             launch()
-
-    def raise_if_failed(self) -> None:
-        """Raise RunError if a failure of NCCL is recorded. It does not block."""
-        self._watch.raise_if_failed()
 
     def _launch(
         self, collectives: Sequence[NcclCollective], stream: int, launch: Callable[[], None]
@@ -260,7 +243,7 @@ class NcclCommunicator:
     def _plan(self, bound: NcclCollective, scratch: int) -> tuple[DeviceActions, int]:
         """Return the actions of ``bound`` with scratch memory at address ``scratch``, and its size in bytes."""
         return plan_actions(
-            bound.collective, self.rank, bound.operands, bound.results, self._version, scratch
+            bound.collective, self.host.rank, bound.operands, bound.results, self._version, scratch
         )
 
     def _agreed_groups(self) -> list[Group]:
