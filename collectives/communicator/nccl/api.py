@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from dataclasses import field
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any
 
 from collectives.communicator.actions.device_actions import NcclOperation, NcclType
 from spmd.errors import RunError
@@ -66,93 +66,6 @@ class CommConfig:
 
 class NcclError(RunError):
     """Error of an NCCL function that failed."""
-
-
-class NcclApi(Protocol):
-    """The functions of NCCL that collectives use. Each may raise NcclError.
-
-    Collectives are enqueued on ``stream``. ``send`` and ``receive`` are addresses on the GPU, ``count`` is a number of
-    elements of type ``kind``, and ``peer`` and ``root`` are ranks of the communicator.
-    """
-
-    def version(self) -> int:
-        """Return the version of NCCL as one number: 2.30.4 is 23004."""
-        ...
-
-    def unique_id(self) -> bytes:
-        """Return a new id of UNIQUE_ID_BYTES bytes, with which ranks create a communicator (ncclGetUniqueId)."""
-        ...
-
-    def init_rank(self, size: int, unique_id: bytes, rank: int, config: CommConfig) -> NcclComm:
-        """Begin to create the communicator of ``size`` ranks (ncclCommInitRankConfig).
-
-        If ``config`` is nonblocking, ``async_error`` returns IN_PROGRESS until the creation succeeds or fails.
-        """
-        ...
-
-    def split(self, parent: NcclComm, color: int, key: int, config: CommConfig) -> NcclComm:
-        """Begin to create communicators of the ranks of ``parent`` with equal ``color``, by ``key`` (ncclCommSplit).
-
-        If ``parent`` is nonblocking, ``async_error`` of ``parent`` returns IN_PROGRESS until the split is complete. A
-        rank with color NO_COLOR gets no communicator: the address of its result stays 0.
-        """
-        ...
-
-    def async_error(self, comm: NcclComm) -> NcclResult:
-        """Return the asynchronous state of ``comm`` (ncclCommGetAsyncError)."""
-        ...
-
-    def describe(self, comm: NcclComm | None, result: NcclResult) -> str:
-        """Return the text of ``result``, followed by NCCL's last error message if there is one."""
-        ...
-
-    def all_reduce(
-        self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, operation: NcclOperation, stream: int
-    ) -> None:  # fmt: skip
-        """Enqueue ncclAllReduce."""
-        ...
-
-    def all_gather(
-        self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, stream: int
-    ) -> None:
-        """Enqueue ncclAllGather. ``count`` is the number of elements that each rank sends."""
-        ...
-
-    def reduce_scatter(
-        self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, operation: NcclOperation, stream: int
-    ) -> None:  # fmt: skip
-        """Enqueue ncclReduceScatter. ``count`` is the number of elements that each rank receives."""
-        ...
-
-    def broadcast(
-        self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, root: int, stream: int
-    ) -> None:  # fmt: skip
-        """Enqueue ncclBroadcast. ``send`` is used only on rank ``root``."""
-        ...
-
-    def send(
-        self, comm: NcclComm, send: int, count: int, kind: NcclType, peer: int, stream: int
-    ) -> None:
-        """Enqueue ncclSend to rank ``peer``."""
-        ...
-
-    def receive(
-        self, comm: NcclComm, receive: int, count: int, kind: NcclType, peer: int, stream: int
-    ) -> None:
-        """Enqueue ncclRecv from rank ``peer``."""
-        ...
-
-    def group_start(self) -> None:
-        """Begin a group of calls, which NCCL launches together (ncclGroupStart)."""
-        ...
-
-    def group_end(self) -> None:
-        """End the group of calls and launch it (ncclGroupEnd)."""
-        ...
-
-    def abort(self, comm: NcclComm) -> None:
-        """Free ``comm`` and stop its work, on the GPU as well (ncclCommAbort). Any thread may call it."""
-        ...
 
 
 class _Config(ctypes.Structure):
@@ -236,7 +149,11 @@ def load_nccl() -> NcclLibrary:
 
 
 class NcclLibrary:
-    """The NcclApi of a loaded library. Calls release Python's GIL."""
+    """The functions of a loaded library that collectives use. Each may raise NcclError. Calls release Python's GIL.
+
+    Collectives are enqueued on ``stream``. ``send`` and ``receive`` are addresses on the GPU, ``count`` is a number of
+    elements of type ``kind``, and ``peer`` and ``root`` are ranks of the communicator.
+    """
 
     def __init__(self, library: Any) -> None:
         """Declare the functions of ``library`` (ctypes.CDLL). Raises RunError if it is older than NCCL 2.18."""
@@ -252,16 +169,22 @@ class NcclLibrary:
             raise RunError(f"NCCL {self.version()} is too old: 2.18 or newer is needed")
 
     def version(self) -> int:
+        """Return the version of NCCL as one number: 2.30.4 is 23004."""
         found = _I()
         self._call("ncclGetVersion", ctypes.byref(found))
         return found.value
 
     def unique_id(self) -> bytes:
+        """Return a new id of UNIQUE_ID_BYTES bytes, with which ranks create a communicator (ncclGetUniqueId)."""
         unique = _UniqueId()
         self._call("ncclGetUniqueId", ctypes.byref(unique))
         return bytes(memoryview(unique).cast("B"))
 
     def init_rank(self, size: int, unique_id: bytes, rank: int, config: CommConfig) -> NcclComm:
+        """Begin to create the communicator of ``size`` ranks (ncclCommInitRankConfig).
+
+        If ``config`` is nonblocking, ``async_error`` returns IN_PROGRESS until the creation succeeds or fails.
+        """
         comm = NcclComm()
         unique = _UniqueId.from_buffer_copy(unique_id)
         native_config = _config(config)
@@ -272,6 +195,11 @@ class NcclLibrary:
         return comm
 
     def split(self, parent: NcclComm, color: int, key: int, config: CommConfig) -> NcclComm:
+        """Begin to create communicators of the ranks of ``parent`` with equal ``color``, by ``key`` (ncclCommSplit).
+
+        If ``parent`` is nonblocking, ``async_error`` of ``parent`` returns IN_PROGRESS until the split is complete. A
+        rank with color NO_COLOR gets no communicator: the address of its result stays 0.
+        """
         comm = NcclComm()
         native_config = _config(config)
         self._call(
@@ -281,11 +209,13 @@ class NcclLibrary:
         return comm
 
     def async_error(self, comm: NcclComm) -> NcclResult:
+        """Return the asynchronous state of ``comm`` (ncclCommGetAsyncError)."""
         found = _I()
         self._call("ncclCommGetAsyncError", comm.address, ctypes.byref(found))
         return _known(found.value)
 
     def describe(self, comm: NcclComm | None, result: NcclResult) -> str:
+        """Return the text of ``result``, followed by NCCL's last error message if there is one."""
         said = (self._error_string(int(result)) or b"").decode(errors="replace")
         more = (self._last_error(comm.address if comm else None) or b"").decode(errors="replace")
         return f"{said} ({' '.join(more.split())})" if more.strip() else said
@@ -293,40 +223,49 @@ class NcclLibrary:
     def all_reduce(
         self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, operation: NcclOperation, stream: int
     ) -> None:  # fmt: skip
+        """Enqueue ncclAllReduce."""
         self._call("ncclAllReduce", send, receive, count, kind, operation, comm.address, stream)
 
     def all_gather(
         self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, stream: int
     ) -> None:
+        """Enqueue ncclAllGather. ``count`` is the number of elements that each rank sends."""
         self._call("ncclAllGather", send, receive, count, kind, comm.address, stream)
 
     def reduce_scatter(
         self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, operation: NcclOperation, stream: int
     ) -> None:  # fmt: skip
+        """Enqueue ncclReduceScatter. ``count`` is the number of elements that each rank receives."""
         self._call("ncclReduceScatter", send, receive, count, kind, operation, comm.address, stream)
 
     def broadcast(
         self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, root: int, stream: int
     ) -> None:  # fmt: skip
+        """Enqueue ncclBroadcast. ``send`` is used only on rank ``root``."""
         self._call("ncclBroadcast", send, receive, count, kind, root, comm.address, stream)
 
     def send(
         self, comm: NcclComm, send: int, count: int, kind: NcclType, peer: int, stream: int
     ) -> None:
+        """Enqueue ncclSend to rank ``peer``."""
         self._call("ncclSend", send, count, kind, peer, comm.address, stream)
 
     def receive(
         self, comm: NcclComm, receive: int, count: int, kind: NcclType, peer: int, stream: int
     ) -> None:
+        """Enqueue ncclRecv from rank ``peer``."""
         self._call("ncclRecv", receive, count, kind, peer, comm.address, stream)
 
     def group_start(self) -> None:
+        """Begin a group of calls, which NCCL launches together (ncclGroupStart)."""
         self._call("ncclGroupStart")
 
     def group_end(self) -> None:
+        """End the group of calls and launch it (ncclGroupEnd)."""
         self._call("ncclGroupEnd")
 
     def abort(self, comm: NcclComm) -> None:
+        """Free ``comm`` and stop its work, on the GPU as well (ncclCommAbort). Any thread may call it."""
         address, comm.cell.value = comm.address, None
         if address:
             self._call("ncclCommAbort", address)

@@ -14,23 +14,29 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from collectives.communicator.actions.device_actions import DeviceActions, DeviceArray
 from collectives.communicator.group import Group, describe_group, require_in
 from collectives.communicator.kinds.op import Collective
-from collectives.communicator.nccl.api import CommConfig, NcclApi, NcclComm
+from collectives.communicator.nccl.api import CommConfig, NcclComm, NcclLibrary
 from collectives.communicator.nccl.arrivals import Arrivals
 from collectives.communicator.nccl.enqueue import enqueue
 from collectives.communicator.nccl.group_communicators import Cliques
-from collectives.communicator.nccl.in_flight import AsyncCollective, InFlightCollectives
-from collectives.communicator.nccl.interface import DeviceEvent, DeviceMemory, HostCommunicator
+from collectives.communicator.nccl.in_flight import (
+    AsyncCollective,
+    HostCommunicator,
+    InFlightCollectives,
+)
 from collectives.communicator.nccl.plan_actions import plan_actions
 from collectives.communicator.nccl.watchdog_thread import NcclWatch
 from spmd.errors import CollectiveTimeoutError, RunError
 from spmd.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from collectives.communicator.nccl.cuda_memory import CudaEvent, CudaMemory
 
 _TURNS = 4
 """Largest number of runs of one collective that are in flight."""
@@ -39,10 +45,10 @@ _TURNS = 4
 class Turns:
     """Pairs of events before and after a collective. Successive runs use _TURNS pairs in turn."""
 
-    def __init__(self, memory: DeviceMemory) -> None:
+    def __init__(self, memory: CudaMemory) -> None:
         self._pairs = itertools.cycle([(memory.event(), memory.event()) for _ in range(_TURNS)])
 
-    def next(self) -> tuple[DeviceEvent, DeviceEvent]:
+    def next(self) -> tuple[CudaEvent, CudaEvent]:
         """Return the events for the next run. ``InFlightCollectives.begin`` waits for the earlier run with them."""
         return next(self._pairs)
 
@@ -88,8 +94,8 @@ class NcclCommunicator:
     def __init__(
         self,
         host: HostCommunicator,
-        api: NcclApi,
-        memory: DeviceMemory,
+        api: NcclLibrary,
+        memory: CudaMemory,
         *,
         timeout_seconds: float = 300.0,
         max_ctas: int | None = None,
@@ -120,7 +126,7 @@ class NcclCommunicator:
         self._arrivals: dict[Group, Arrivals] = {}
         self._graphs: dict[tuple[int, ...], Turns] = {}
         self._notes: dict[str, Callable[[], None]] = {}
-        self._last: tuple[DeviceEvent, int] | None = None
+        self._last: tuple[CudaEvent, int] | None = None
         self._issuer: int | None = None
 
     def cannot(self, collective: Collective, dtypes: Sequence[np.dtype[Any]]) -> str | None:

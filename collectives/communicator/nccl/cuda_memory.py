@@ -18,19 +18,25 @@ _NOT_READY = 600
 
 
 class CudaEvent:
-    """A DeviceEvent: a CUDA event without timing."""
+    """A CUDA event without timing, which marks a point on a stream. It may be recorded any number of times."""
 
     def __init__(self) -> None:
         self._event = runtime.eventCreateWithFlags(runtime.eventDisableTiming)
         weakref.finalize(self, _destroy_event, self._event)
 
     def record(self, stream: int) -> None:
+        """Mark the present end of the work on ``stream``."""
         runtime.eventRecord(self._event, stream)
 
     def hold_up(self, stream: int) -> None:
+        """Have work that is enqueued on ``stream`` from now on wait for this event."""
         runtime.streamWaitEvent(stream, self._event)
 
     def is_done(self) -> bool:
+        """Return whether the stream has reached the point where this event was recorded last.
+
+        Raises RunError if earlier work on the GPU failed.
+        """
         status = runtime.eventQuery(self._event)  # returns errors, raises none
         if status not in (0, _NOT_READY):
             raise RunError(f"the GPU failed: {runtime.CUDARuntimeError(status)}")
@@ -38,12 +44,16 @@ class CudaEvent:
 
 
 class CudaMemory:
-    """The DeviceMemory of the calling thread's current GPU."""
+    """The memory of the calling thread's current GPU. Copies are enqueued on a stream and do not block."""
 
     def __init__(self) -> None:
         self._blocks: list[Any] = []
 
     def allocate(self, num_bytes: int) -> int:
+        """Allocate ``num_bytes`` bytes on the GPU and return their address, a multiple of 256.
+
+        The memory is freed with this object. Raises RunError if there is not enough memory.
+        """
         try:
             # Not from CuPy's pool, since the memory lives as long as the program.
             block = memory.Memory(num_bytes)
@@ -56,9 +66,11 @@ class CudaMemory:
         return CudaEvent()
 
     def is_capturing(self, stream: int) -> bool:
+        """Return whether work on ``stream`` becomes part of a CUDA graph instead of running."""
         return bool(runtime.streamIsCapturing(stream))
 
     def copy(self, target: int, source: int, num_bytes: int, stream: int) -> None:
+        """Enqueue a copy of ``num_bytes`` bytes from ``source`` to ``target``."""
         kind = runtime.memcpyDeviceToDevice
         runtime.memcpyAsync(target, source, num_bytes, kind, stream)
 
@@ -72,12 +84,14 @@ class CudaMemory:
         rows: int,
         stream: int,
     ) -> None:
+        """Enqueue a copy of ``rows`` rows of ``row_bytes`` bytes. A pitch is the distance of the starts of two rows."""
         kind = runtime.memcpyDeviceToDevice
         runtime.memcpy2DAsync(
             target, target_pitch, source, source_pitch, row_bytes, rows, kind, stream
         )
 
     def zero(self, target: int, num_bytes: int, stream: int) -> None:
+        """Enqueue the clearing of ``num_bytes`` bytes at ``target``."""
         runtime.memsetAsync(target, 0, num_bytes, stream)
 
 

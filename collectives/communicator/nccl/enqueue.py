@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from collectives.communicator.actions.device_actions import (
     AllGatherCall,
     AllReduceCall,
@@ -16,12 +18,18 @@ from collectives.communicator.actions.device_actions import (
     SendCall,
     Zero,
 )
-from collectives.communicator.nccl.api import NcclApi, NcclComm
-from collectives.communicator.nccl.interface import DeviceMemory
+from collectives.communicator.nccl.api import NcclComm, NcclLibrary
+
+if TYPE_CHECKING:
+    from collectives.communicator.nccl.cuda_memory import CudaMemory
 
 
 def enqueue(
-    actions: DeviceActions, api: NcclApi, comm: NcclComm | None, memory: DeviceMemory, stream: int
+    actions: DeviceActions,
+    api: NcclLibrary,
+    comm: NcclComm | None,
+    memory: CudaMemory,
+    stream: int,
 ) -> None:
     """Enqueue ``actions`` on ``stream``. ``comm`` may be None if the actions contain no call of NCCL."""
     for action in actions.before:
@@ -38,7 +46,7 @@ def enqueue(
         _enqueue_local(action, memory, stream)
 
 
-def _enqueue_local(action: LocalAction, memory: DeviceMemory, stream: int) -> None:
+def _enqueue_local(action: LocalAction, memory: CudaMemory, stream: int) -> None:
     """Enqueue the copy or the fill ``action`` on ``stream``."""
     match action:
         case Zero(target, num_bytes):
@@ -52,7 +60,7 @@ def _enqueue_local(action: LocalAction, memory: DeviceMemory, stream: int) -> No
                 )
 
 
-def _call(call: NcclCall, api: NcclApi, comm: NcclComm, stream: int) -> None:
+def _call(call: NcclCall, api: NcclLibrary, comm: NcclComm, stream: int) -> None:
     """Call one function of NCCL. Elements are sent as bytes, except in reductions."""
     match call:
         case AllReduceCall(send, receive, count, kind, operation):

@@ -18,9 +18,9 @@ from collectives.communicator.interface import Communicator
 from collectives.communicator.nccl.api import (
     NO_COLOR,
     CommConfig,
-    NcclApi,
     NcclComm,
     NcclError,
+    NcclLibrary,
     NcclResult,
 )
 from spmd.errors import RunError
@@ -55,7 +55,7 @@ class Cliques:
     """
 
     def __init__(
-        self, api: NcclApi, host: Communicator, config: CommConfig, timeout_seconds: float
+        self, api: NcclLibrary, host: Communicator, config: CommConfig, timeout_seconds: float
     ) -> None:
         """Create the communicator of all ranks of ``host``.
 

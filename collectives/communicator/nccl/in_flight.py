@@ -6,11 +6,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import field
+from typing import TYPE_CHECKING, Protocol
 
 from collectives.communicator.group import Group, describe_group
-from collectives.communicator.nccl.interface import DeviceEvent, HostCommunicator
-from collectives.communicator.wait_context import poll_while
+from collectives.communicator.interface import Communicator
+from collectives.communicator.wait_context import WaitingWorld, poll_while
 from spmd.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from collectives.communicator.nccl.cuda_memory import CudaEvent
 
 _SPIN_SECONDS = 200e-6
 """Time for which the host polls its GPU without sleeping, so that short waits have low latency."""
@@ -20,6 +24,10 @@ RUN_AHEAD = 16
 
 _SIGN_SECONDS = 0.5
 """Interval of the notes by which a rank whose GPU computes shows progress to its peers."""
+
+
+class HostCommunicator(Communicator, WaitingWorld, Protocol):
+    """A communicator among processes with the waiting functions that collectives among GPUs need."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +40,8 @@ class AsyncCollective:
 
     name: str
     group: Group
-    reached: DeviceEvent
-    ended: DeviceEvent
+    reached: CudaEvent
+    ended: CudaEvent
     late: Callable[[], list[int]]
 
 

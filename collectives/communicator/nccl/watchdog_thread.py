@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from collectives.communicator.nccl.api import NcclApi, NcclError, NcclResult
+from collectives.communicator.nccl.api import NcclError, NcclLibrary, NcclResult
 from collectives.communicator.nccl.group_communicators import Cliques
 from spmd.errors import RunError
 
@@ -30,7 +30,7 @@ class NcclWatch:
 
     def __init__(
         self,
-        api: NcclApi,
+        api: NcclLibrary,
         cliques: Cliques,
         prefix: str,
         timeout_seconds: float,

@@ -105,7 +105,7 @@ class Device(Protocol):
 
 
 class HostDevice:
-    """A DeviceMemory whose GPU is this process: addresses are the host's."""
+    """What stands for a CudaMemory whose GPU is this process: addresses are the host's."""
 
     def __init__(self) -> None:
         self.streams: dict[int, Stream] = {1: Stream(), 2: Stream()}

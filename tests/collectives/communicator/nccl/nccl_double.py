@@ -105,7 +105,7 @@ class Grouped:
 
 @dataclass
 class DoubleApi:
-    """An NcclApi: one rank's calls."""
+    """What stands for an NcclLibrary: one rank's calls."""
 
     world: World
     rank: int
