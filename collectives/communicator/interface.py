@@ -174,10 +174,10 @@ class Communicator(Protocol):
         """Gather ``data`` of all ranks (MPI_Allgatherv). Returns the list in rank order on every rank."""
         ...
 
-    def gather_bytes(self, data: bytes, root: int = 0) -> list[bytes] | None:
-        """Gather ``data`` of all ranks (MPI_Gatherv). Returns the list in rank order on ``root``, elsewhere None."""
+    def gather_bytes(self, data: bytes) -> list[bytes] | None:
+        """Gather ``data`` of all ranks (MPI_Gatherv). Returns the list in rank order on rank 0, elsewhere None."""
         ...
 
-    def broadcast_bytes(self, data: bytes | None, root: int = 0) -> bytes:
-        """Return ``data`` of ``root`` on every rank (MPI_Bcast). ``data`` of other ranks is ignored."""
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        """Return ``data`` of rank 0 on every rank (MPI_Bcast). ``data`` of other ranks is ignored."""
         ...

@@ -260,9 +260,9 @@ class LoopbackCommunicator:
         )
         return [member[0].tobytes() for member in rendezvous_table.collect(key)]
 
-    def gather_bytes(self, data: bytes, root: int = 0) -> list[bytes] | None:
+    def gather_bytes(self, data: bytes) -> list[bytes] | None:
         gathered = self.all_gather_bytes(data)
-        return gathered if self.rank == root else None
+        return gathered if self.rank == 0 else None
 
-    def broadcast_bytes(self, data: bytes | None, root: int = 0) -> bytes:
-        return self.all_gather_bytes(data or b"")[root]
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        return self.all_gather_bytes(data)[0]

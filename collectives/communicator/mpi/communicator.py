@@ -235,17 +235,17 @@ class MpiCommunicator:
         self._complete(request, "an exchange of bytes")
         return _split_bytes(joined, lengths)
 
-    def gather_bytes(self, data: bytes, root: int = 0) -> list[bytes] | None:
+    def gather_bytes(self, data: bytes) -> list[bytes] | None:
         lengths = self._gather_lengths(data)
-        joined = bytearray(int(lengths.sum()) if self.rank == root else 0)
-        receive = [joined, lengths, MPI.BYTE] if self.rank == root else None
-        self._complete(self._world.Igatherv([data, MPI.BYTE], receive, root), "a gather of bytes")
-        return _split_bytes(joined, lengths) if self.rank == root else None
+        joined = bytearray(int(lengths.sum()) if self.rank == 0 else 0)
+        receive = [joined, lengths, MPI.BYTE] if self.rank == 0 else None
+        self._complete(self._world.Igatherv([data, MPI.BYTE], receive), "a gather of bytes")
+        return _split_bytes(joined, lengths) if self.rank == 0 else None
 
-    def broadcast_bytes(self, data: bytes | None, root: int = 0) -> bytes:
-        length = int(self._gather_lengths(data or b"")[root])
-        buffer = bytearray(data or b"") if self.rank == root else bytearray(length)
-        self._complete(self._world.Ibcast([buffer, MPI.BYTE], root), "a broadcast of bytes")
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        length = int(self._gather_lengths(data)[0])
+        buffer = bytearray(data) if self.rank == 0 else bytearray(length)
+        self._complete(self._world.Ibcast([buffer, MPI.BYTE]), "a broadcast of bytes")
         return bytes(buffer)
 
     def final_barrier(self, seconds: float) -> None:
