@@ -165,16 +165,14 @@ def views_of(memory: Array, like: Sequence[Array], offsets: Sequence[int]) -> li
 class Rows:
     """All-gather of rows of bytes through staging. Each row crosses once to each node.
 
-    sizes: the bytes of each member's row, 0 for a member without a row. start: the offset in staging at which rows
-    begin.
+    sizes: the bytes of each member's row, 0 for a member without a row.
     """
 
     nodes: GroupNodes
     sizes: tuple[int, ...]
-    start: int = 0
 
     def staging_bytes(self, member: int) -> int:
-        """Return the bytes from ``start`` on of the rows that ``member`` holds, its own row included."""
+        """Return the bytes of the rows that ``member`` holds, its own row included."""
         return sum(aligned(self.sizes[source]) for source in self._stored_offsets[member])
 
     @property
@@ -217,7 +215,7 @@ class Rows:
     def _stored_offsets(self) -> list[dict[int, int]]:
         """Return for each member the offsets in its staging of the rows that it holds, by the source of each row."""
         stored: list[dict[int, int]] = [{} for _ in self.sizes]
-        ends = [self.start] * len(self.sizes)
+        ends = [0] * len(self.sizes)
         for source, node in itertools.product(range(len(self.sizes)), range(len(self.nodes.nodes))):
             if self.sizes[source]:
                 holder = self._holder(source, node)

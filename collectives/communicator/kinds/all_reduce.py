@@ -138,10 +138,8 @@ class AllReduce(ReducingCollective):
             if vector.nbytes * count <= ONE_SHOT_BYTES or count == 1:
                 reductions += gathering.reduce(self.reduction, [vector] * count, total, results)
                 continue
-            bounds = [vector.size * i // count for i in range(count + 1)]
             parts, totals = (
-                [one[low:high] for low, high in itertools.pairwise(bounds)]
-                for one in (vector, total)
+                [one[low:high] for low, high in cut(vector.size, count)] for one in (vector, total)
             )
             reductions += gathering.reduce(self.reduction, parts, totals[index], results)
             handing.swap([totals[index]] * count, totals)
@@ -158,7 +156,7 @@ class AllReduce(ReducingCollective):
         num_bytes = sum(operand.nbytes for operand in buffers.operands)
         if num_bytes * nodes.count <= ONE_SHOT_BYTES:
             return ReducedRows(nodes, buffers, self.reduction)
-        batches = batches_of(buffers)
+        batches = batches_of(buffers.operands)
         spread = SpreadAllReduce(nodes, batches, self.reduction)
         if not nodes.is_one_after_the_other:
             return spread
@@ -187,20 +185,19 @@ def _vectors(
 
     An operand that is the only one of its type is its own vector, and its result holds the totals.
     """
-    by_type = sorted(range(len(operands)), key=lambda k: operands[k].dtype.name)
     vectors: list[tuple[Array, Array]] = []
     packing: list[Copy] = []
     unpacking: list[Copy] = []
-    for _, batch in itertools.groupby(by_type, key=lambda k: operands[k].dtype.name):
-        parts = [(operands[k].reshape(-1), results[k].reshape(-1)) for k in batch]
-        if len(parts) == 1:
-            vectors += parts
+    for batch in batches_of(operands):
+        k, *more = batch.operands
+        if not more:
+            vectors.append((operands[k].reshape(-1), results[k].reshape(-1)))
             continue
-        vector = np.empty(sum(part.size for part, _ in parts), parts[0][0].dtype)
+        vector = np.empty(batch.vector.size, batch.vector.dtype)
         total = np.empty_like(vector)
         vectors.append((vector, total))
-        packing += concatenate([part for part, _ in parts], 0, vector)
-        unpacking += separate(total, 0, [result for _, result in parts])
+        packing += gather_batch(batch, operands, vector)
+        unpacking += scatter_batch(batch, total, results)
     return vectors, packing, unpacking
 
 
@@ -224,28 +221,26 @@ class Batch:
     vector: Vector
 
 
-def batches_of(buffers: Buffers) -> tuple[Batch, ...]:
+def batches_of(operands: Sequence[Array]) -> tuple[Batch, ...]:
     """Return the operands of an all-reduce, grouped by type."""
     by_type: dict[str, list[int]] = {}
-    for k, operand in enumerate(buffers.operands):
+    for k, operand in enumerate(operands):
         by_type.setdefault(operand.dtype.name, []).append(k)
     return tuple(
         Batch(
             tuple(numbers),
-            Vector(
-                buffers.operands[numbers[0]].dtype, sum(buffers.operands[k].size for k in numbers)
-            ),
+            Vector(operands[numbers[0]].dtype, sum(operands[k].size for k in numbers)),
         )
         for numbers in by_type.values()
     )
 
 
-def gather_batch(batch: Batch, arrays: Sequence[Array], vector: Array) -> Iterator[ArrayAction]:
+def gather_batch(batch: Batch, arrays: Sequence[Array], vector: Array) -> Iterator[Copy]:
     """Yield the copies of the arrays of ``batch`` to ``vector``, one after the other."""
     yield from concatenate([arrays[k].reshape(-1) for k in batch.operands], 0, vector)
 
 
-def scatter_batch(batch: Batch, vector: Array, arrays: Sequence[Array]) -> Iterator[ArrayAction]:
+def scatter_batch(batch: Batch, vector: Array, arrays: Sequence[Array]) -> Iterator[Copy]:
     """Yield the copies of ``vector`` back to the arrays of ``batch``."""
     yield from separate(vector, 0, [arrays[k].reshape(-1) for k in batch.operands])
 

@@ -71,7 +71,7 @@ def test_all_reduce_forms(data: st.DataObject, nodes: GroupNodes, chunk_bytes: i
         return [make(i, s, t, seed=r) for s, t in zip(shapes, types, strict=True)]
 
     own = Buffers(tuple(values(0, 0)), ())
-    batches = batches_of(own)
+    batches = batches_of(own.operands)
     collective = AllReduce(group_of(nodes), kind)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running_prefix, "CHUNK_BYTES", chunk_bytes)
@@ -89,7 +89,7 @@ def test_all_reduce_forms(data: st.DataObject, nodes: GroupNodes, chunk_bytes: i
 def test_all_reduce_in_any_order(data: st.DataObject, nodes: GroupNodes) -> None:
     like = np.empty(data.draw(st.integers(0, 50)), np.float32)
     kind = ReductionKind.SUM
-    plan = SpreadAllReduce(nodes, batches_of(Buffers((like,), ())), kind)
+    plan = SpreadAllReduce(nodes, batches_of((like,)), kind)
 
     def values(r: int, i: int) -> list[np.ndarray]:
         return [make(i, like.shape, like.dtype, seed=r)]
