@@ -23,6 +23,7 @@ from collectives.passes.device_scalars import values_by_device
 from spmd.errors import CheckFailed
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.collective_opcodes import START_AND_DONE, SYNCHRONOUS_COLLECTIVES
+from spmd.hlo.opcode_roles import wrapped
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectivePermuteAttrs, ConditionalAttrs
 from spmd.ops.groups import device_groups, device_pairs, group_key
@@ -105,7 +106,7 @@ def events_of_devices(module: HloModule, count: int) -> list[list[Event]]:
     known: dict[Hashable, tuple[Group, ...]] = {}
     for instruction, there in _in_order(module.entry, range(count), _with_collectives(module)):
         for phase, collective in _phases(instruction):
-            key = group_key(_wrapped(collective))
+            key = group_key(wrapped(collective))
             if key not in known:
                 known[key] = groups_of(collective, module)
                 _check_devices(collective, known[key], count)
@@ -183,17 +184,13 @@ def _phases(instruction: HloInstruction) -> Iterator[tuple[Phase, HloInstruction
 
 def _is_collective(start: HloInstruction) -> bool:
     if start.opcode is Opcode.ASYNC_START:
-        return _wrapped(start).opcode in SYNCHRONOUS_COLLECTIVES
+        return wrapped(start).opcode in SYNCHRONOUS_COLLECTIVES
     return start.opcode is not Opcode.COPY_START
-
-
-def _wrapped(start: HloInstruction) -> HloInstruction:
-    return start.to_apply.root if start.opcode is Opcode.ASYNC_START else start
 
 
 def groups_of(collective: HloInstruction, module: HloModule) -> tuple[Group, ...]:
     """Return the groups of devices of a collective or its start."""
-    collective = _wrapped(collective)
+    collective = wrapped(collective)
     sizes = module.num_partitions, module.replica_count
     if isinstance(collective.attrs, CollectivePermuteAttrs):
         return _linked(device_pairs(collective, *sizes))

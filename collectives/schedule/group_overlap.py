@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from collectives.cost.collective_bytes import collective_of
-from spmd.device_groups import DeviceGroups
+from spmd.device_groups import DeviceGroups, Ids
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.lazy_dataclass import dataclass
@@ -23,7 +23,6 @@ from spmd.ops.groups import device_pairs, group_key, participating_groups
 
 #: Equal for collectives that join the same devices.
 GroupClass: TypeAlias = int
-_Ids: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass
@@ -36,7 +35,7 @@ class GroupOverlap:
     module: HloModule
     _classes: dict[Hashable, GroupClass] = field(default_factory=dict)
     _members: list[HloInstruction] = field(default_factory=list)
-    _labels: dict[GroupClass, _Ids] = field(default_factory=dict)
+    _labels: dict[GroupClass, Ids] = field(default_factory=dict)
     _shared: dict[tuple[GroupClass, GroupClass], bool] = field(default_factory=dict)
 
     def class_of(self, x: HloInstruction) -> GroupClass:
@@ -61,7 +60,7 @@ class GroupOverlap:
         codes = first[both] * (int(second.max(initial=0)) + 1) + second[both]
         return bool(codes.size and np.unique(codes, return_counts=True)[1].max() > 1)
 
-    def _labels_of(self, kind: GroupClass) -> _Ids:
+    def _labels_of(self, kind: GroupClass) -> Ids:
         """Return for each device the number of its group; -1 if it takes no part."""
         if kind not in self._labels:
             member = self._members[kind]

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from collectives.passes.groups import named_groups
 from spmd.builder import Builder
-from spmd.device import ReplicaGroups
 from spmd.device_groups import DeviceGroups, Ids
 from spmd.errors import UnsupportedError
 from spmd.hlo.clone import clone_module
@@ -50,7 +50,7 @@ def with_more_replicas(module: HloModule, copies: int) -> HloModule:
         attrs = x.attrs_as(CollectiveAttrs)
         if not attrs.replica_groups.is_all:
             found = _extended(of_devices, devices, replica, copies)
-            x.attrs = replace(attrs, replica_groups=_written(found))
+            x.attrs = replace(attrs, replica_groups=named_groups(found))
     for x in program.all_instructions():
         if isinstance(x.attrs, CollectivePermuteAttrs):
             x.attrs = _repeated(x.attrs, devices, copies)
@@ -112,12 +112,6 @@ def _extended(groups: DeviceGroups, devices: int, replica: int, copies: int) -> 
 def _copies(groups: DeviceGroups, devices: int, copies: int) -> Iterator[list[list[int]]]:
     for copy in range(copies):
         yield [[copy * devices + one for one in group] for group in groups]
-
-
-def _written(groups: DeviceGroups) -> ReplicaGroups:
-    if groups.lines is not None:
-        return ReplicaGroups(iota=groups.lines)
-    return ReplicaGroups(groups=groups.listed)
 
 
 def _repeated(attrs: CollectivePermuteAttrs, devices: int, copies: int) -> CollectivePermuteAttrs:
