@@ -110,16 +110,16 @@ def amplifiers(
         ]
         gain, worst = max(found, key=lambda pair: pair[0], default=(0.0, None))
         if worst is not None and gain > 0:
-            named[number] = located(worst, module)
+            named[number] = _located(worst, module)
     return named
 
 
-def located(instruction: HloInstruction, module: HloModule) -> str:
+def _located(instruction: HloInstruction, module: HloModule) -> str:
     """Return the name of `instruction`, with its computation unless that is the entry."""
-    for computation in module.computations:
-        if computation is not module.entry and instruction in computation.instructions:
-            return f"{instruction.name} in {computation.name}"
-    return instruction.name
+    computation = instruction.parent
+    if computation is None or computation is module.entry:
+        return instruction.name
+    return f"{instruction.name} in {computation.name}"
 
 
 def _path(module: HloModule, number: int, amplification: Amplification) -> Iterator[HloInstruction]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import struct
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -77,9 +78,9 @@ class StoredArrays(Mapping[str, Array]):
             start = file.tell()
             shape, fortran, dtype = _npy_header(file)
             offset = file.tell()
-        if offset - start + dtype.itemsize * _count(shape) != member.file_size:
+        if offset - start + dtype.itemsize * math.prod(shape) != member.file_size:
             raise ValueError(f"{member.filename} is not as long as its header says")
-        if not _count(shape):
+        if not math.prod(shape):
             return np.zeros(shape, dtype)
         mapped = np.memmap(
             self.path, dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C"
@@ -107,10 +108,3 @@ def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 def _read_npy(data: bytes) -> Array:
     return np.asarray(np.lib.format.read_array(io.BytesIO(data), allow_pickle=False))
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count

@@ -22,14 +22,11 @@ def _source_location(executable: Executable, name: str) -> str:
     from spmd.analysis.source_lines import SourceLines
 
     module = executable.module
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            if instruction.name == name:
-                op_name = instruction.annotations.metadata.op_name
-                line = SourceLines(module).of(instruction)
-                said = dict.fromkeys(
-                    filter(None, (f'op_name="{op_name}"' if op_name else "", line))
-                )
-                found = [text for text in said if text != op_name]
-                return f" = {instruction.opcode.value}({', '.join(found)})"
+    for instruction in module.all_instructions():
+        if instruction.name == name:
+            op_name = instruction.annotations.metadata.op_name
+            line = SourceLines(module).of(instruction)
+            said = dict.fromkeys(filter(None, (f'op_name="{op_name}"' if op_name else "", line)))
+            found = [text for text in said if text != op_name]
+            return f" = {instruction.opcode.value}({', '.join(found)})"
     return ""

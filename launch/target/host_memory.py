@@ -15,15 +15,13 @@ from spmd.ops.custom_call import custom_call_target
 from spmd.shape import HOST_MEMORY, ArrayShape, Layout
 
 
-def place_offloaded_values(module: HloModule, machine: MachineDescription) -> int:
-    """Give offloaded values the host's memory space; return how many there are. None if there is only one memory."""
+def place_offloaded_values(module: HloModule, machine: MachineDescription) -> None:
+    """Give offloaded values the host's memory space; none if there is only one memory."""
     if not machine.host_bandwidth:
-        return 0
-    found = [x for x in module.all_instructions() if _is_offloaded(x)]
-    for x in found:
+        return
+    for x in filter(_is_offloaded, module.all_instructions()):
         layout = x.array_shape.layout or Layout.default(x.array_shape.rank)
         x.shape = replace(x.array_shape, layout=replace(layout, suffix=f"S({HOST_MEMORY})"))
-    return len(found)
 
 
 def _is_offloaded(x: HloInstruction) -> bool:
