@@ -6,20 +6,20 @@ On ranks of several nodes: measure the network between the nodes, and add it to 
 from __future__ import annotations
 
 import argparse
-import sys
+import itertools
 import time
 from collections.abc import Mapping
-from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.cache.cache_folder import keep_objects
 from launch.calibration.joining import network_source, with_network_of
-from launch.calibration.machine import CalibrationOptions, Family, described, measure
+from launch.calibration.machine import CalibrationOptions, described, measure
 from launch.calibration.network import NetworkSizes, joined, measure_network
 from launch.cli import UsageError
 from launch.cli.output_path import OutputPathError, require_folder, require_writable
+from launch.cli.terminal_line import TerminalLine
 from launch.job import versions
 from launch.ranks.agreement import agree
 from launch.ranks.rank_environment import (
@@ -32,7 +32,6 @@ from launch.ranks.world import open_world
 from launch.report.environment import describe_environment
 from launch.target.calibrated import calibration_path, keep_calibration, machine_here
 from spmd.errors import SpmdError
-from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.machine.reader import MachineError, read_machine, write_machine
 from spmd.output_file import write_file
@@ -83,14 +82,18 @@ def run(options: argparse.Namespace) -> int:
     path = options.output or calibration_path()
     _require_writable(path, options.output is None)
     measuring = CalibrationOptions()
-    progress = _Progress(len(measuring.families()))
-    found = measure(measuring, progress.begins)
-    progress.ends()
+    start, line = time.perf_counter(), TerminalLine()
+    count, begun = len(measuring.families()), itertools.count(1)
+    found = measure(
+        measuring, lambda family: line.show(f"measuring {family.name}, {next(begun)} of {count}")
+    )
+    line.clear()
+    seconds = time.perf_counter() - start
     environment = describe_environment()
     cores = f"{environment['cores']} cores of {environment['cpu']}"
     machine, retained = _joined_as_before(described(cores, measuring, found.seconds))
     lines = [_table(machine), *retained, *_unsteady(found.spreads)]
-    _keep(options, machine, lines, progress.seconds)
+    _keep(options, machine, lines, seconds)
     return 0
 
 
@@ -157,31 +160,6 @@ def _keep(
         print(
             f"compilations look for it in {calibration_path()}, or are given --machine {options.output}"
         )
-
-
-@dataclass
-class _Progress:
-    """One line of a terminal, on standard error, that is gone in the end; nothing where that is no terminal."""
-
-    count: int
-    done: int = 0
-    start: float = field(default_factory=time.perf_counter)
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self.start
-
-    def begins(self, family: Family) -> None:
-        self._show(f"[{self.done}/{self.count}] {self.seconds:.0f} s, measuring {family.name}")
-        self.done += 1
-
-    def ends(self) -> None:
-        self._show("")
-
-    def _show(self, line: str) -> None:
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
 
 
 def _require_writable(path: Path, makes_folder: bool) -> None:
