@@ -11,13 +11,13 @@ import functools
 import json
 import os
 from collections.abc import Mapping
-from importlib import metadata
 
 from launch.cache import PROGRAM_CACHE_VARIABLE
 from launch.cache.cache_folder import keep_objects
 from launch.cache.digest import sources_digest
 from launch.job import versions
 from launch.options import CompileOptions
+from launch.report.environment import installed_versions
 from runtime.codegen.llvm.jit import host_jit
 from runtime.codegen.llvm.object_cache import ObjectCache, key_of
 from runtime.executable import Executable
@@ -94,17 +94,11 @@ def program_key(source: str, devices: int | None, options: CompileOptions) -> st
 @functools.cache
 def _compiler() -> dict[str, str]:
     """Return what a program depends on besides the module and the options."""
-    readers = {}
-    for name in _READERS:
-        try:
-            readers[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     processor = " ".join(host_jit().made_by)
     system = os.uname()  # the platform module starts a process to ask for more
     return {
         **versions(),
-        **readers,
+        **installed_versions(_READERS),
         "processor": processor,
         "platform": " ".join((system.sysname, system.release, system.machine)),
         "sources": sources_digest(),

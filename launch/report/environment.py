@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ def describe_environment() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "blas": blas,
         "blas_core": core,
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": {"python": platform.python_version(), **installed_versions(_REPORTED)},
     }
 
 
@@ -49,9 +50,10 @@ def _blas() -> tuple[str, str]:
     return name, cores[0] if cores else "unknown"
 
 
-def _versions() -> dict[str, str]:
+def installed_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those of ``packages`` that are installed."""
     found = {}
-    for name in _REPORTED:
+    for name in packages:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
