@@ -40,7 +40,7 @@ from spmd.verifier.verifier import verify
 #: First pipeline of a program that is partitioned already.
 OPEN = Pipeline("open", OPENING)
 
-#: Pipeline of a program that is scheduled already, which keeps its order; other programs go through all of OPTIMIZE.
+#: Pipeline of a program that is scheduled already, which keeps its order; others go through all of ``optimization``.
 LEGALIZE = Pipeline("legalization", LEGALIZATION)
 
 
@@ -55,8 +55,6 @@ def optimization(options: CompileOptions) -> tuple[Pipeline, ...]:
         Pipeline("layout", LAYOUT),
     )
 
-
-OPTIMIZE = optimization(CompileOptions())
 
 #: On the schedule, so that memory is known: instructions become kernels.
 FUSION = Pipeline("fusion", (WhileLoopFusion(), PriorityFusion()))

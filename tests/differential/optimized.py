@@ -26,7 +26,8 @@ import numpy as np
 import spmd
 from collectives.passes.collective_permute_motion import CollectivePermuteMotion
 from launch.data.inputs import read_inputs, seeded_inputs
-from launch.pipeline import OPTIMIZE
+from launch.options import CompileOptions
+from launch.pipeline import optimization
 from runtime.buffers.view_ops import is_view
 from spmd.analysis.executions import executions
 from spmd.hlo import HloComputation, HloModule, Opcode
@@ -145,7 +146,7 @@ def optimized(module: HloModule, after_change: AfterPass | None = None) -> HloMo
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnsettledWarning)
-        for pipeline in OPTIMIZE:
+        for pipeline in optimization(CompileOptions()):
             pipeline.run(copy, after)
     return copy
 

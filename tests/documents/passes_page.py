@@ -27,7 +27,7 @@ import collectives.passes.all_passes  # noqa: F401 - fills the registry
 import spmd.passes.all_passes  # noqa: F401 - fills the registry
 from launch.collective_groups import CollectiveGroup
 from launch.options import CompileOptions
-from launch.pipeline import FUSION, OPEN, OPTIMIZE, stages
+from launch.pipeline import FUSION, OPEN, optimization, stages
 from launch.stages.collective_pipelines import on_optimized, on_scheduled
 from spmd.hlo import HloModule
 from spmd.machine.named import machine_named
@@ -41,7 +41,7 @@ MEASURED = TESTS / "documents" / "passes_measured.json"
 NOT_KEPT = ROOT / "docs" / "passes_not_kept.toml"
 FIXTURES = TESTS / "hlo" / "passes"
 
-PIPELINES: tuple[Pipeline, ...] = (OPEN, *OPTIMIZE, FUSION)
+PIPELINES: tuple[Pipeline, ...] = (OPEN, *optimization(CompileOptions()), FUSION)
 #: A machine that computes while bytes move, and what it has besides.
 OVERLAPPING = CompileOptions(machine=machine_named("tcp-cluster"))
 FOR_OVERLAP = tuple(
