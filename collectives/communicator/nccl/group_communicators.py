@@ -107,24 +107,29 @@ class Cliques:
         """
         new = [group for group in groups if group not in self._known]
         for number, chosen in enumerate(rounds_of(new)):
-            rank = self._host.rank
-            own = next((group for group in chosen if rank in group), None)
-            color = NO_COLOR if own is None else chosen.index(own)
-            key = 0 if own is None else own.index(rank)
-            made = NcclComm()
-
-            def begin(color: int = color, key: int = key) -> None:
-                nonlocal made
-                made = self._api.split(self._parent, color, key, self._config)
-                self._begun.append(made)
-
-            what = f"split {number} of NCCL's communicator ({_describe(chosen)})"
-            self._run_on_all_ranks(
-                what, begin, lambda own=own: "" if own is None or made.address else _not_made(own)
-            )
-            if own is not None:
-                self._of[own] = made
+            self._split(number, chosen)
             self._known.update(dict.fromkeys(chosen))
+
+    def _split(self, number: int, chosen: Sequence[Group]) -> None:
+        """Create the communicators of one round of groups."""
+        rank = self._host.rank
+        own = next((group for group in chosen if rank in group), None)
+        color = NO_COLOR if own is None else chosen.index(own)
+        key = 0 if own is None else own.index(rank)
+        made = NcclComm()
+
+        def begin() -> None:
+            nonlocal made
+            made = self._api.split(self._parent, color, key, self._config)
+            self._begun.append(made)
+
+        def missing() -> str:
+            return "" if own is None or made.address else _not_made(own)
+
+        what = f"split {number} of NCCL's communicator ({_describe(chosen)})"
+        self._run_on_all_ranks(what, begin, missing)
+        if own is not None:
+            self._of[own] = made
 
     def abort(self) -> None:
         """Abort all communicators, with their work on the GPU. Any thread may call it."""
@@ -155,8 +160,8 @@ class Cliques:
         """Call ``begin`` and wait until the operation that it starts is complete on every rank.
 
         The asynchronous state of the communicator of all ranks tells the progress, and ``what`` describes the
-        operation. ``missing`` says, once it is complete, what this rank misses, or nothing. Raises RunError on every rank
-        if the operation fails on one, leaves one without what it needs, or does not finish in time.
+        operation. ``missing`` says, once it is complete, what this rank misses, or nothing. Raises RunError on every
+        rank if the operation fails on one, leaves one without what it needs, or does not finish in time.
         """
         trouble = ""
         try:
