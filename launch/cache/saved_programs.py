@@ -7,7 +7,6 @@ machine and the project's sources. Only the user writes there, so it is used wit
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 
 from launch.cache import PROGRAM_CACHE_VARIABLE
@@ -41,9 +40,7 @@ class LoadedFile:
         return with_program(self.data, self.program)
 
 
-def load_file_bytes(
-    data: bytes, where: str, *, trusted: bool, environment: Mapping[str, str] = os.environ
-) -> LoadedFile:
+def load_file_bytes(data: bytes, where: str, *, trusted: bool) -> LoadedFile:
     """Load a saved executable. Raises SpmdError, naming ``where``, if it is none or is not valid.
 
     trusted: use the thunks in ``data`` where they are for a machine like this one.
@@ -57,7 +54,7 @@ def load_file_bytes(
             )
         executable = load_archive(archive, where, program=trust(archive))
         return LoadedFile(executable, data, archive.program)
-    store = None if environment.get(PROGRAM_CACHE_VARIABLE) == "off" else keep_objects()
+    store = None if os.environ.get(PROGRAM_CACHE_VARIABLE) == "off" else keep_objects()
     key = "" if store is None else _key(data)
     stored = None if store is None else store.get(key)
     if stored is not None:

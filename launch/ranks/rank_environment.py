@@ -84,18 +84,18 @@ def local_rank_of_environment(environment: Mapping[str, str] = os.environ) -> in
     return None
 
 
-def local_ranks_of_environment(environment: Mapping[str, str] = os.environ) -> int | None:
+def local_ranks_of_environment() -> int | None:
     """Return the number of ranks on this node; None if the launcher does not state it."""
     for name in ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
-        if environment.get(name, "").isdecimal():
-            return int(environment[name])
+        if os.environ.get(name, "").isdecimal():
+            return int(os.environ[name])
     return None
 
 
-def is_single_node_job(environment: Mapping[str, str] = os.environ) -> bool:
+def is_single_node_job() -> bool:
     """Return whether Open MPI's launcher states that all ranks of the job are on this node."""
-    here = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE")
-    return here is not None and here == environment.get("OMPI_COMM_WORLD_SIZE")
+    here = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
+    return here is not None and here == os.environ.get("OMPI_COMM_WORLD_SIZE")
 
 
 def blas_threads_of_environment(environment: Mapping[str, str] = os.environ) -> int:
@@ -104,9 +104,9 @@ def blas_threads_of_environment(environment: Mapping[str, str] = os.environ) -> 
     return max(1, int(asked)) if asked.isdecimal() else 1
 
 
-def binds_ranks_of_environment(environment: Mapping[str, str] = os.environ) -> bool:
+def binds_ranks_of_environment() -> bool:
     """Return whether each rank of a node is bound to cores of its own: PLACEMENT_VARIABLE is not "off"."""
-    return environment.get(PLACEMENT_VARIABLE) != "off"
+    return os.environ.get(PLACEMENT_VARIABLE) != "off"
 
 
 #: Variables of libraries that may change a rank's results, by the order of sums or by the choice of code.

@@ -49,12 +49,12 @@ def keep_calibration(text: str) -> None:
     write_file(calibration_path(), text)
 
 
-def machine_here(environment: Mapping[str, str] = os.environ) -> MachineDescription:
+def machine_here() -> MachineDescription:
     """Return the calibrated description, or the shipped default if there is none.
 
     Raises MachineError if there is one that cannot be read.
     """
-    path = calibration_path(environment)
+    path = calibration_path()
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)

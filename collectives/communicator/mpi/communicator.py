@@ -50,26 +50,21 @@ class MpiCommunicator:
 
     def __init__(
         self,
-        world: MPI.Intracomm | None = None,
         timeout_seconds: float = 300.0,
         *,
         engine: CollectiveEngine | None = None,
         node_id: str | None = None,
         memory_providers: Sequence[SharedMemoryProvider] | None = None,
         notify: Callable[[str], None] = lambda _: None,
-        slot_bytes: int | None = None,
         binds_ranks: bool = True,
     ) -> None:
-        """Create the communicator of this rank. All ranks of ``world`` must call it.
+        """Create the communicator of this rank. All ranks of MPI_COMM_WORLD must call it.
 
-        world: communicator of all ranks; by default MPI_COMM_WORLD. It is duplicated.
         timeout_seconds: time for which a rank waits for ranks that make no progress.
         engine: runs collectives in native code; without an engine, Python carries all collectives by messages.
         node_id: ranks with equal ids share memory; by default an id of the host and its boot.
         memory_providers: sources of shared memory, in order of preference.
         notify: called on the first rank of each node with messages for the user about shared memory.
-        slot_bytes: operands of up to this many bytes in total are copied to slots, larger ones are read in place. The
-        default depends on whether ranks share cores.
         binds_ranks: let ``keep_to_own_cores`` bind the rank to cores of its own.
 
         Raises CollectiveTimeoutError if not all ranks start in time.
@@ -77,12 +72,13 @@ class MpiCommunicator:
         self._binds_ranks = binds_ranks
         #: Until the status table exists, no rank sees the progress of the others.
         self.timeout_seconds = max(timeout_seconds, _START_SECONDS)
-        parent = MPI.COMM_WORLD if world is None else world
-        if not poll_until(parent.Ibarrier().Test, self.timeout_seconds):
+        all_ranks = MPI.COMM_WORLD
+        if not poll_until(all_ranks.Ibarrier().Test, self.timeout_seconds):
             raise CollectiveTimeoutError(
-                f"[rank {parent.rank}/{parent.size}] not all ranks have started within {self.timeout_seconds:g} s"
+                f"[rank {all_ranks.rank}/{all_ranks.size}] not all ranks have started within "
+                f"{self.timeout_seconds:g} s"
             )
-        self._world = parent.Dup()
+        self._world = all_ranks.Dup()
         self._groups: dict[Group, GroupLink] = {}
         self.in_flight = InFlightSet()
         self._node_barrier: NodeBarrier | None = None
@@ -100,7 +96,6 @@ class MpiCommunicator:
             engine,
             memory_providers or default_providers(),
             notify,
-            slot_bytes,
         )
         try:
             # ``_own`` keeps the mapping until the rows do.
