@@ -192,7 +192,7 @@ def coordinate_tables(
 def expanded(
     window: Window, x: NDArray, w: NDArray, out: NDArray, rank: int
 ) -> tuple[Window, NDArray, NDArray, NDArray]:
-    """Return the window, x, w and out with ``rank`` spatial dimensions. Additional ones are the first and have size 1."""
+    """Return the window, x, w and out with ``rank`` spatial dimensions. Additional ones come first and have size 1."""
     missing = range(rank - window.rank)
     x, out = (np.expand_dims(array, tuple(2 + d for d in missing)) for array in (x, out))
     w = np.expand_dims(w, tuple(1 + d for d in missing))
