@@ -13,7 +13,7 @@ from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Address, Record, Word, record, word_index
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, native_call
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
-from runtime.program.records.copy import CopyKernel
+from runtime.program.records.copy import CopyKernel, UninitializedKernel
 from runtime.program.strides import merged_dims
 from spmd.literal import NDArray
 
@@ -116,6 +116,12 @@ def bind_copy(_: CopyKernel, arrays: KernelArrays) -> Action:
     """Bind the copy, natively if possible (see ``copying``)."""
     (source,), (target,) = arrays.operands, arrays.results
     return copying(source, target)
+
+
+@CPU_KERNELS.binds(UninitializedKernel)
+def bind_uninitialized(_: UninitializedKernel, __: KernelArrays) -> Action:
+    """Return an action that does nothing."""
+    return NOTHING
 
 
 def copying(source: NDArray, target: NDArray) -> Action:
