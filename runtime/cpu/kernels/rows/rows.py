@@ -24,7 +24,6 @@ from runtime.program.records.loop import Numbers, OperandElements
 from runtime.program.records.rows import (
     PassLeaves,
     RowFusion,
-    RowInput,
     RowKernel,
     RowLeaf,
     RowPass,
@@ -114,16 +113,15 @@ class _Accesses:
 
     def pass_variant(self, each: RowPass, leaves: PassLeaves) -> RowPassVariant:
         """Return the variant of a pass with ``leaves``, after adding the accesses of the pass."""
-        scratch_rows = [RowInput(Source.CACHED, n) for n in each.cached]
         reductions = tuple(Ref(Storage.REDUCTION, n) for n in each.reductions)
         elements = (
             *reductions,
-            *(self.input(leaf) for leaf in scratch_rows),
-            *(self.result(n) for n in each.results),
+            *map(self.scratch_row, each.cached),
+            *map(self.result, each.results),
         )
         rows = (
             *(Ref(Storage.ROW, n) for n in each.row_values),
-            *(self.result(n) for n in each.row_results),
+            *map(self.result, each.row_results),
         )
         return RowPassVariant(
             self.part(each.elements, leaves.elements, elements),
