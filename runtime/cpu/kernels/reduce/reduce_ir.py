@@ -74,13 +74,7 @@ class ReduceRecord(Record):
 @cache
 def reduce_code(variant: ReduceVariant) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a ReduceRecord."""
-    return host_jit().compile(reduce_ir(variant), (FUNCTION,))
-
-
-def reduce_ir(variant: ReduceVariant) -> str:
-    """Return the IR of ``reduce_code``."""
-    module = Module(*program_ir(variant.program, "combine"))
-    return ReduceWriter(variant, module).text()
+    return host_jit().compile(_Reduce(variant).text(), (FUNCTION,))
 
 
 #: Cursor of each array, by its number: first operands, then results.
@@ -88,10 +82,10 @@ _Here: TypeAlias = dict[int, Pointer]
 _Strides: TypeAlias = dict[int, Int]
 
 
-class ReduceWriter:
+class _Reduce:
     """Writer of the function. ``here`` maps the numbers of arrays, operands first and then results, to cursors."""
 
-    def __init__(self, variant: ReduceVariant, module: Module) -> None:
+    def __init__(self, variant: ReduceVariant) -> None:
         self.variant = variant
         program = variant.program
         self.types = [stored_type(program.kind_of(r)) for r in program.results]
@@ -99,7 +93,7 @@ class ReduceWriter:
         self.f = FunctionWriter(
             FUNCTION,
             ReduceRecord,
-            module=module,
+            module=Module(*program_ir(program, "combine")),
             retained=variant.retained,
             reduced=variant.reduced,
             arrays=self.count,
