@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import Int, IntLike, Value
+from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
@@ -163,19 +163,16 @@ class _Reduce:
 
     def accumulate(self, here: _Here, strides: _Strides, count: IntLike) -> None:
         """Write the code that accumulates the next element of each of ``count`` rows."""
-        with self.f.vector_loop(count) as k:
-            totals = [self.total(i, k).load(self.types[i]) for i in range(self.count)]
-            elements = [self.element(i, here, strides, k) for i in range(self.count)]
-            for i, total in enumerate(self.combined(totals, elements)):
+        f, struct = self.f, struct_type(self.variant.program)
+        with f.vector_loop(count) as k:
+            totals = [self.total(i, k).load(kind) for i, kind in enumerate(self.types)]
+            elements = [
+                self.element_address(i, here, strides, k).load(kind)
+                for i, kind in enumerate(self.types)
+            ]
+            combined = f.results(struct, self.count, "combine", *totals, *elements)
+            for i, total in enumerate(combined):
                 self.total(i, k).store(total)
-
-    def element(self, i: int, here: _Here, strides: _Strides, k: Int) -> Value:
-        element: Value = self.element_address(i, here, strides, k).load(self.types[i])
-        return element
-
-    def combined(self, totals: Sequence[Value], elements: Sequence[Value]) -> list[Value]:
-        struct = struct_type(self.variant.program)
-        return self.f.results(struct, self.count, "combine", *totals, *elements)
 
     def element_address(self, i: int, here: _Here, strides: _Strides, k: Int) -> Pointer:
         """Return the address of the element of row ``k`` of the block, in array number ``i``."""
