@@ -161,15 +161,15 @@ def prepare_while(thunk: WhileThunk, program: LoadedDevice) -> Segment:
     body = prepare_sequence(thunk.body, program)
     look = progress.look(number) if progress.are_needed else Segment()
     progress.since = over
-    trips = None
+    plan = None
     if program.recorder is None:
-        from runtime.cpu.kernels.loop.scalar_loop import scalar_loop
+        from runtime.program.thunks.scalar_loop import plan_scalar_loop
 
-        trips = scalar_loop(
-            thunk.condition.thunks, thunk.body.thunks, thunk.predicate, program.array
-        )
-    if trips is not None:
-        (call,) = trips.calls
+        plan = plan_scalar_loop(thunk)
+    if plan is not None:
+        from runtime.cpu.kernels.loop.scalar_loop import bind_scalar_loop
+
+        (call,) = bind_scalar_loop(plan, program.array).calls
         some = SegmentRow(number, call, call.record)
         leave = SegmentRow.unless(number, address, len(look.rows) + 2)
         again = SegmentRow.jump(number, -2 - len(look.rows))
