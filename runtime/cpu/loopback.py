@@ -84,8 +84,15 @@ class LoopbackDevices:
             device.end()
 
     def _team_of(self, threads: int) -> ThreadTeam:
-        """Return a team of ``threads`` workers, which run all devices."""
-        workers = workers_of(self.world, self._tables, threads)
+        """Return a team of ``threads`` workers, each of which runs consecutive devices.
+
+        These are mostly members of the same groups, so that few collectives involve several workers.
+        """
+        ends = [len(self._tables) * i // threads for i in range(threads + 1)]
+        workers = [
+            Worker(self._tables[first:end], _WaitCheck(self.world, self._tables), rounds=_MAX_POLLS)
+            for first, end in itertools.pairwise(ends)
+        ]
         return ThreadTeam(workers, partial(abort_worker, self.world), self.world.cores)
 
     @property
@@ -95,18 +102,6 @@ class LoopbackDevices:
         memory = sum(one.size for one in device.program.assignment.allocations)
         is_little = memory * len(self.devices) <= _MOST_MEMORY
         return is_little and device.is_native and not device.table.has_shares
-
-
-def workers_of(world: LoopbackWorld, tables: Sequence[Table], count: int) -> list[Worker]:
-    """Divide the devices ``tables`` among ``count`` workers, each of which runs consecutive devices.
-
-    Consecutive devices are mostly members of the same groups, so that few collectives involve several workers.
-    """
-    ends = [len(tables) * i // count for i in range(count + 1)]
-    return [
-        Worker(tables[first:end], _WaitCheck(world, tables), rounds=_MAX_POLLS)
-        for first, end in itertools.pairwise(ends)
-    ]
 
 
 def abort_worker(world: LoopbackWorld, worker: Worker, error: BaseException) -> None:
