@@ -7,10 +7,10 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
-from collectives.communicator.group import Group
 from collectives.communicator.loopback.communicator import LoopbackWorld
+from collectives.communicator.loopback.rendezvous import RendezvousCollective
+from collectives.communicator.native_collective import NativeCollective
 from runtime.arrays.slots import DeviceArray
 from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.executor import LoadedDevice
@@ -109,20 +109,6 @@ def abort_worker(world: LoopbackWorld, worker: Worker, error: BaseException) -> 
     world.abort(worker.current.rank, error)
 
 
-class _Awaited(Protocol):
-    """Bound collective, native or in Python, as ``_WaitCheck`` uses it."""
-
-    name: str
-
-    @property
-    def group(self) -> Group: ...
-
-    @property
-    def run(self) -> object: ...
-
-    def missing(self) -> list[int]: ...
-
-
 class _WaitCheck:
     """WaitHandler of a worker. It raises if a wait for a device of another worker cannot end."""
 
@@ -155,7 +141,6 @@ class _WaitCheck:
         return False
 
 
-def _awaited(row: SegmentRow) -> _Awaited:
+def _awaited(row: SegmentRow) -> NativeCollective | RendezvousCollective:
     target = row.target
-    found: _Awaited = target.bound if isinstance(target, PythonWait) else target  # type: ignore[assignment]
-    return found
+    return target.bound if isinstance(target, PythonWait) else target  # type: ignore[return-value]
