@@ -35,7 +35,7 @@ def gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
         return small_gemm_ir(kind, product)
     i = f"i{product}"
     f = FunctionWriter(GEMM, GemmRecord)
-    rec, (one, zero) = f.record, (_factor(f, kind, text) for text in ("1.0", "0.0"))
+    rec, (one, zero) = f.record, (blas_factor(f, kind, text) for text in ("1.0", "0.0"))
     t = one.type
     types = f"i32, i32, i32, {i}, {i}, {i}, {t}, ptr, {i}, ptr, {i}, {t}, ptr, {i}"
     f.declare(f"declare void @blas({types})")
@@ -76,7 +76,7 @@ def gemv_ir(kind: PrimitiveType, index_bits: int) -> str:
     """Return IR with ``GEMV``, which calls BLAS with integers of ``index_bits`` bits."""
     i = f"i{index_bits}"
     f = FunctionWriter(GEMV, GemvRecord)
-    rec, (one, zero) = f.record, (_factor(f, kind, text) for text in ("1.0", "0.0"))
+    rec, (one, zero) = f.record, (blas_factor(f, kind, text) for text in ("1.0", "0.0"))
     t = one.type
     f.declare(f"declare void @blas(i32, i32, {i}, {i}, {t}, ptr, {i}, ptr, {i}, {t}, ptr, {i})")
     rows, columns, lda = (x.resized(i) for x in (rec.rows, rec.columns, rec.lda))
@@ -87,7 +87,7 @@ def gemv_ir(kind: PrimitiveType, index_bits: int) -> str:
     return f.end()
 
 
-def _factor(f: FunctionWriter, kind: PrimitiveType, real: str) -> Value:
+def blas_factor(f: FunctionWriter, kind: PrimitiveType, real: str) -> Value:
     """Return the factor ``real`` as BLAS takes it: the number, or its address if ``kind`` is complex."""
     if not kind.is_complex:
         return Value(f, wide_type(kind), real)
