@@ -133,9 +133,7 @@ def _segments(sequence: ThunkSequence, program: LoadedDevice) -> Iterator[Segmen
             yield _wait_if_blocking(thunk, program, program.blocking).inside(within)
 
 
-def _stamped(
-    thunk: Thunk, segments: Iterable[Segment], program: LoadedDevice
-) -> Iterator[Segment]:
+def _stamped(thunk: Thunk, segments: Iterable[Segment], program: LoadedDevice) -> Iterator[Segment]:
     """Yield ``segments``, which execute ``thunk``, and around them timestamps if a timeline is recorded."""
     recorder, number = program.recorder, program.number_of(thunk)
     if recorder is not None and thunk.is_composite:
@@ -248,9 +246,7 @@ def _bound_kernel(
     return either(number, program.blocking, segment_of(number, uncut), own)
 
 
-def _bound(
-    program: LoadedDevice, kernel: Kernel, arrays: KernelArrays, cutting: Cutting
-) -> Action:
+def _bound(program: LoadedDevice, kernel: Kernel, arrays: KernelArrays, cutting: Cutting) -> Action:
     if cutting.is_uncut:
         return program.kernels.bind(kernel, arrays)
     from runtime.cpu.sharing.cut_kernels import bind_shared  # at need: few devices have spare cores
