@@ -42,19 +42,18 @@ class Share:
     def address(self) -> int:
         """Return the address of the share, after waiting until the code of the calls is compiled."""
         calls = [[(c.function, c.record) for c in piece] for piece in self._pieces]
-        words = [word for piece in calls for call in piece for word in call]
-        call_words = np.array(words, np.int64)
+        records = np.array([word for piece in calls for call in piece for word in call], np.int64)
         size = PIECES + PIECE_WORDS * len(calls)
         data = np.zeros(size + _LINE_WORDS, np.int64)
         start = -data.ctypes.data % (8 * _LINE_WORDS) // 8
         aligned = data[start : start + size]
         aligned[COUNT] = aligned[CLAIMED] = len(calls)
-        at = call_words.ctypes.data
+        at = records.ctypes.data
         for number, piece in enumerate(calls):
             index = PIECES + PIECE_WORDS * number
             aligned[index : index + PIECE_WORDS] = len(piece), at
             at += 8 * CALL_WORDS * len(piece)
-        self._memory = call_words, data
+        self._memory = records, data
         return int(aligned.ctypes.data)
 
 
