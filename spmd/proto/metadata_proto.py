@@ -83,7 +83,7 @@ def write_op_metadata(metadata: OpMetadata, profile: bytes = b"") -> OpMetadataP
     proto.deduplicated_name = _string(extra, "deduplicated_name")
     proto.scheduling_name = _string(extra, "scheduling_name")
     if "profile_type" in extra:
-        proto.profile_type = Scanner.of(extra["profile_type"]).integers("{", "}")
+        proto.profile_type = Scanner.of(extra["profile_type"]).integers()
     if "metadata_payload" in extra:
         payload = PayloadProto()
         payload.value = _string(extra, "metadata_payload").encode("utf-8", "surrogateescape")
@@ -113,9 +113,4 @@ def metadata_of_text(text: str) -> list[OpMetadataProto]:
     scanner.expect("{")
     if not scanner.peek("{"):
         return [write_op_metadata(read_metadata(Scanner.of(f"{{{text}}}")))]
-    records: list[OpMetadataProto] = []
-    while not scanner.consume_if("}"):
-        if records:
-            scanner.expect(",")
-        records.append(write_op_metadata(read_metadata(scanner)))
-    return records
+    return [write_op_metadata(read_metadata(scanner)) for _ in scanner.items("", "}")]

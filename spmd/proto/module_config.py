@@ -11,6 +11,7 @@ from spmd.limits import MAX_COUNT
 from spmd.proto.schema.config import HloModuleConfigProto
 from spmd.proto.schema.xla_data import ProgramShapeProto
 from spmd.proto.shape_proto import read_shape
+from spmd.text.attrs_text.values import read_booleans
 from spmd.text.lexer import Scanner
 from spmd.text.module_header import OPAQUE
 
@@ -59,14 +60,4 @@ def _flags(text: str | None) -> tuple[bool, ...]:
     """Read ``{true,false}``. XLA's default is one false."""
     if text is None:
         return (False,)
-    scanner = Scanner.of(text)
-    flags: list[bool] = []
-    scanner.expect("{")
-    while not scanner.consume_if("}"):
-        if flags:
-            scanner.expect(",")
-        word = scanner.name("true or false")
-        if word not in ("true", "false"):
-            scanner.fail(f"expected true or false, found {word!r}")
-        flags.append(word == "true")
-    return tuple(flags)
+    return read_booleans(Scanner.of(text))

@@ -64,13 +64,9 @@ def _read_tree(
 ) -> None:
     if len(index) > MAX_NESTING:
         raise HloParseError(f"original values are nested deeper than {MAX_NESTING}")
-    if scanner.consume_if("("):
-        count = 0
-        while not scanner.consume_if(")"):
-            if count:
-                scanner.expect(",")
-            _read_tree(scanner, (*index, count), elements)
-            count += 1
+    if scanner.peek("("):
+        for position, _ in enumerate(scanner.items("(", ")")):
+            _read_tree(scanner, (*index, position), elements)
         return
     element = OriginalValueElementProto()
     element.shape_index = index
@@ -86,6 +82,6 @@ def read_original_array(scanner: Scanner) -> OriginalArrayProto | None:
     array = OriginalArrayProto()
     array.instruction_name = scanner.string()
     if scanner.peek("{"):
-        array.shape_index = scanner.integers("{", "}")
+        array.shape_index = scanner.integers()
     scanner.expect("}")
     return array

@@ -82,11 +82,8 @@ def format_metadata(metadata: OpMetadata) -> str:
 
 def read_frontend_attributes(scanner: Scanner) -> tuple[tuple[str, str], ...]:
     """Read ``{key="value",other={verbatim}}``. Quoted values lose their quotes, braced ones keep their braces."""
-    scanner.expect("{")
     pairs: list[tuple[str, str]] = []
-    while not scanner.consume_if("}"):
-        if pairs:
-            scanner.expect(",")
+    for _ in scanner.items():
         key = _read_key(scanner)
         scanner.expect("=")
         pairs.append((key, read_text_or_braces(scanner)))
@@ -105,7 +102,7 @@ def read_text_or_braces(scanner: Scanner) -> str:
     if scanner.peek("{"):
         start, end = scanner.balanced()
         return scanner.text[start:end]
-    return unescape(scanner.need(STRING, "a string or braces").group()[1:-1])
+    return scanner.string("a string or braces")
 
 
 def format_frontend_attributes(pairs: tuple[tuple[str, str], ...]) -> str:

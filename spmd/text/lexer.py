@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from bisect import bisect_left
+from collections.abc import Iterator
 from typing import NoReturn
 
 from spmd.errors import HloParseError, SourceLocation
@@ -174,10 +175,23 @@ class Scanner:
     def integer(self, what: str = "an integer") -> int:
         return int(self.need(INTEGER, what).group())
 
-    def string(self) -> str:
-        return unescape(self.need(STRING, "a string").group()[1:-1])
+    def string(self, what: str = "a string") -> str:
+        return unescape(self.need(STRING, what).group()[1:-1])
 
-    def integers(self, opening: str, closing: str) -> tuple[int, ...]:
+    def items(self, opening: str = "{", closing: str = "}") -> Iterator[None]:
+        """Yield before each item of ``{a, b}``, which the caller reads then; commas are required between items.
+
+        ``opening`` is "" where it is read already.
+        """
+        self.expect(opening)
+        is_first = True
+        while not self.consume_if(closing):
+            if not is_first:
+                self.expect(",")
+            is_first = False
+            yield
+
+    def integers(self, opening: str = "{", closing: str = "}") -> tuple[int, ...]:
         """Read ``{1, 2}`` as (1, 2); commas are required between numbers."""
         self.expect(opening)
         plain = _INTEGERS.match(self.text, self.pos, self.end)
@@ -185,12 +199,7 @@ class Scanner:
             self.pos = plain.end() + len(closing)
             inner = plain.group()
             return tuple(map(int, inner.split(","))) if inner.strip() else ()
-        values: list[int] = []
-        while not self.consume_if(closing):
-            if values:
-                self.expect(",")
-            values.append(self.integer())
-        return tuple(values)
+        return tuple(self.integer() for _ in self.items("", closing))
 
     def balanced(self) -> tuple[int, int]:
         """Step over one bracketed group; returns its extent, brackets included."""

@@ -61,7 +61,7 @@ class ShapeReader:
         """Read the shape at the scanner's position. Raises HloParseError if there is none."""
         if depth > MAX_NESTING:
             scanner.fail(f"shapes are nested deeper than {MAX_NESTING}")
-        if scanner.consume_if("("):
+        if scanner.peek("("):
             return self._tuple(scanner, depth)
         found = scanner.match(_SIMPLE)
         if found is not None:
@@ -84,14 +84,10 @@ class ShapeReader:
         return BufferShape(array)
 
     def _tuple(self, scanner: Scanner, depth: int) -> Shape:
-        start = scanner.pos - 1
-        elements: list[Shape] = []
-        while not scanner.consume_if(")"):
-            if elements:
-                scanner.expect(",")
-            elements.append(self.read(scanner, depth + 1))
+        start = scanner.pos
+        elements = tuple(self.read(scanner, depth + 1) for _ in scanner.items("(", ")"))
         try:
-            return TupleShape(tuple(elements))
+            return TupleShape(elements)
         except ShapeError as error:
             scanner.fail(str(error), start)
 
@@ -134,12 +130,9 @@ def _general_array(scanner: Scanner) -> Shape:
 
 
 def _dimensions(scanner: Scanner) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-    scanner.expect("[")
     dims: list[int] = []
     dynamic: list[bool] = []
-    while not scanner.consume_if("]"):
-        if dims:
-            scanner.expect(",")
+    for _ in scanner.items("[", "]"):
         found = scanner.need(_DIM, "a dimension size")
         if len(dims) == MAX_RANK:
             scanner.fail(f"an array has at most {MAX_RANK} dimensions", found.start())

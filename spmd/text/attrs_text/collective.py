@@ -65,13 +65,10 @@ def _write_collective(out: AttrWriter, instruction: HloInstruction) -> None:
 
 
 def _read_pairs(scanner: Scanner) -> ListedPairs:
-    scanner.expect("{")
     pairs: list[tuple[int, int]] = []
-    while not scanner.consume_if("}"):
-        if pairs:
-            scanner.expect(",")
+    for _ in scanner.items():
         start = scanner.pos
-        pair = scanner.integers("{", "}")
+        pair = scanner.integers()
         if len(pair) != 2:
             scanner.fail(f"expected {{source,target}}, found {len(pair)} numbers", start)
         pairs.append((pair[0], pair[1]))
@@ -79,13 +76,7 @@ def _read_pairs(scanner: Scanner) -> ListedPairs:
 
 
 def _read_lists(scanner: Scanner) -> tuple[tuple[int, ...], ...]:
-    scanner.expect("{")
-    lists: list[tuple[int, ...]] = []
-    while not scanner.consume_if("}"):
-        if lists:
-            scanner.expect(",")
-        lists.append(scanner.integers("{", "}"))
-    return tuple(lists)
+    return tuple(scanner.integers() for _ in scanner.items())
 
 
 def _format_lists(lists: tuple[tuple[int, ...], ...]) -> str:

@@ -19,13 +19,7 @@ def read_replica_groups(scanner: Scanner) -> ReplicaGroups:
             scanner.fail(f"expected [groups,members], found {len(dims)} dimensions", start)
         scanner.expect("<=")
         return ReplicaGroups(iota=read_iota_tail(scanner, dims))
-    scanner.expect("{")
-    groups: list[tuple[int, ...]] = []
-    while not scanner.consume_if("}"):
-        if groups:
-            scanner.expect(",")
-        groups.append(scanner.integers("{", "}"))
-    return ReplicaGroups(groups=tuple(groups))
+    return ReplicaGroups(groups=tuple(scanner.integers() for _ in scanner.items()))
 
 
 def _read_mesh_groups(scanner: Scanner) -> ReplicaGroups:

@@ -41,9 +41,7 @@ def read_sharding(scanner: Scanner) -> HloSharding:
 def _read_tuple(scanner: Scanner) -> HloSharding:
     """Read ``{{replicated}, {devices=..}}``: one entry per leaf; the first brace is already read."""
     elements: list[HloSharding] = []
-    while not scanner.consume_if("}"):
-        if elements:
-            scanner.expect(",")
+    for _ in scanner.items("", "}"):
         scanner.expect("{")
         elements.append(_read_single(scanner))
     return HloSharding.tuple_of(tuple(elements))
@@ -156,11 +154,8 @@ def _read_subgroups(scanner: Scanner) -> tuple[SubgroupType, ...]:
     if not scanner.consume_if("last_tile_dims"):
         return ()
     scanner.expect("=")
-    scanner.expect("{")
     kinds: list[SubgroupType] = []
-    while not scanner.consume_if("}"):
-        if kinds:
-            scanner.expect(",")
+    for _ in scanner.items():
         word = scanner.need(_WORD, "a subgroup type")
         if word.group() not in _SUBGROUPS:
             scanner.fail(f"unknown subgroup type {word.group()!r}", word.start())
