@@ -16,7 +16,7 @@ from spmd.errors import RunError, UnsupportedError
 from spmd.evaluator.device import Device, Rendezvous, Steps
 from spmd.evaluator.numerics import narrow, widen
 from spmd.evaluator.pointwise import UFUNCS, apply_scalar
-from spmd.evaluator.registry import evaluates, evaluates_in_steps
+from spmd.evaluator.registry import evaluates_in_steps
 from spmd.evaluator.value import NDArray, Operands, Value, array_of, arrays_of, packed, tuple_of
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -76,11 +76,6 @@ def evaluate_all_reduce(instruction: HloInstruction, operands: Operands, device:
     return (yield from _meet(instruction, operands, device, _all_reduce))
 
 
-@evaluates(Opcode.ALL_REDUCE_DONE)
-def evaluate_all_reduce_done(_: HloInstruction, operands: Operands) -> Value:
-    return operands[0]
-
-
 # ---- reduce-scatter
 def _reduce_scatter(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
     dimension = _dimension(instruction)
@@ -126,12 +121,6 @@ def evaluate_all_gather_start(
     instruction: HloInstruction, operands: Operands, device: Device
 ) -> Steps:
     return (yield from _meet(instruction, operands, device, _all_gather_start))
-
-
-@evaluates(Opcode.ALL_GATHER_DONE, Opcode.COLLECTIVE_PERMUTE_DONE)
-def evaluate_second_part(_: HloInstruction, operands: Operands) -> Value:
-    """Return the result part of a start's value: (operand, result, ...)."""
-    return tuple_of(operands[0])[1]
 
 
 # ---- all-to-all

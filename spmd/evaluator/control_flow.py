@@ -99,16 +99,6 @@ def evaluate_async_start(instruction: HloInstruction, operands: Operands, device
     return (operands, result, ())
 
 
-@evaluates(Opcode.ASYNC_UPDATE)
-def evaluate_async_update(_: HloInstruction, operands: Operands) -> Value:
-    return operands[0]
-
-
-@evaluates(Opcode.ASYNC_DONE)
-def evaluate_async_done(_: HloInstruction, operands: Operands) -> Value:
-    return tuple_of(operands[0])[1]
-
-
 @evaluates(Opcode.COPY_START)
 def evaluate_copy_start(_: HloInstruction, operands: Operands) -> Value:
     """Return (destination, source, context)."""
