@@ -9,7 +9,7 @@ from partitioner.ops.custom_partitioning import open_without_partitioner
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.ops.attrs import CallAttrs, CustomCallAttrs
-from spmd.ops.custom_call import custom_call_target
+from spmd.ops.custom_call import is_sharding_annotation
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.async_inliner import AsyncInliner
 from spmd.passes.bitcast_decomposer import BitcastDecomposer
@@ -23,9 +23,6 @@ from spmd.passes.library_call_expander import LibraryCallExpander
 from spmd.passes.reducer_simplifier import ReducerSimplifier
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.shape import ArrayShape
-
-#: Custom calls that equal their operand when a reducer is read element by element.
-_ELEMENT_IDENTITIES = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 
 
 def prepare(module: HloModule) -> None:
@@ -105,5 +102,5 @@ def _drop_annotations_in_reducers(module: HloModule) -> None:
                 continue
             for callee in instruction.called_computations:
                 for call in callee.with_opcode(Opcode.CUSTOM_CALL):
-                    if custom_call_target(call) in _ELEMENT_IDENTITIES:
+                    if is_sharding_annotation(call):
                         callee.replace(call, call.operand(0))

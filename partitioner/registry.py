@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from partitioner.propagation.op_sharding_rule import OpShardingRule
 from spmd.custom_call import custom_call
 from spmd.hlo import HloInstruction, Opcode
-from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.custom_call import custom_call_target
 from spmd.registry import Registry
 
 if TYPE_CHECKING:
@@ -66,13 +66,9 @@ propagate_target = TARGET_PROPAGATORS.register
 localize = LOCALIZERS.register
 
 
-def _target(instruction: HloInstruction) -> str:
-    return instruction.attrs.target if isinstance(instruction.attrs, CustomCallAttrs) else ""
-
-
 def partitioner_of(instruction: HloInstruction) -> PartitionFn | None:
     """Return the special partitioning of an instruction: its custom-call target's, else its opcode's."""
-    target = _target(instruction)
+    target = custom_call_target(instruction)
     registered = custom_call(target).partition
     if registered is not None:
         return lambda context, call: registered(call, context)
@@ -80,7 +76,8 @@ def partitioner_of(instruction: HloInstruction) -> PartitionFn | None:
 
 
 def propagator_of(instruction: HloInstruction) -> PropagateFn | None:
-    return TARGET_PROPAGATORS.get(_target(instruction)) or PROPAGATORS.get(instruction.opcode)
+    target = custom_call_target(instruction)
+    return TARGET_PROPAGATORS.get(target) or PROPAGATORS.get(instruction.opcode)
 
 
 def rule_of(instruction: HloInstruction) -> OpShardingRule | None:
