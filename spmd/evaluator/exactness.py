@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from spmd.evaluator.elementwise import BINARY, UNARY
+from spmd.evaluator.numerics import unsigned_view
 from spmd.evaluator.registry import EVALUATORS
 from spmd.evaluator.value import NDArray, Operands
 from spmd.hlo.instruction import HloInstruction
@@ -56,7 +57,7 @@ def has_few_bits(x: NDArray) -> NDArray:
     kind = PrimitiveType.from_numpy(x.dtype)
     if kind not in _ZEROS:
         return np.zeros(x.shape, np.bool_)
-    raw = np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}").reshape(x.shape)
+    raw = unsigned_view(x)
     wide = x if kind.bits >= 32 else x.astype(np.float32)
     short = (raw & raw.dtype.type((1 << _ZEROS[kind]) - 1)) == 0
     is_integer = (np.rint(wide) == wide) & (np.abs(wide) < 2.0 ** MANTISSA[kind])
