@@ -18,19 +18,11 @@ from spmd.evaluator.value import NDArray, Operands
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.reduction import reduction_kind
-from spmd.shape import PrimitiveType
+from spmd.shape import IEEE_TYPES, PrimitiveType
+from spmd.text.float_text import FLOAT_FORMATS
 
 #: Mantissa bits of the types that rounding is judged in.
-MANTISSA = {
-    PrimitiveType.F64: 52,
-    PrimitiveType.F32: 23,
-    PrimitiveType.F16: 10,
-    PrimitiveType.BF16: 7,
-    PrimitiveType.F8E5M2: 2,
-    PrimitiveType.F8E4M3: 3,
-    PrimitiveType.F8E4M3FN: 3,
-    PrimitiveType.F8E3M4: 4,
-}
+MANTISSA = {kind: FLOAT_FORMATS[kind].mantissa for kind in (*IEEE_TYPES, PrimitiveType.F8E4M3FN)}
 #: Trailing zeros from which a value looks exact; 8-bit floats have too few bits for this test.
 _ZEROS = {
     PrimitiveType.F64: 16,

@@ -8,10 +8,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import FftAttrs, TriangularSolveAttrs
 from spmd.ops.checks import bare, operand_array
 from spmd.ops.opdef import OpCost, OpDef, define
-from spmd.shape import ArrayShape, PrimitiveType, Shape
-
-_COMPLEX_OF = {PrimitiveType.F32: PrimitiveType.C64, PrimitiveType.F64: PrimitiveType.C128}
-_REAL_OF = {c: r for r, c in _COMPLEX_OF.items()}
+from spmd.shape import COMPLEX_OF, COMPLEX_PARTS, ArrayShape, Shape
 
 
 def square_matrix(instruction: HloInstruction) -> ArrayShape:
@@ -73,7 +70,7 @@ def infer_fft(instruction: HloInstruction) -> Shape:
     if attrs.type not in ("FFT", "IFFT", "RFFT", "IRFFT"):
         raise ShapeError(f"unknown fft_type {attrs.type}")
     real_in = attrs.type == "RFFT"
-    if operand.element_type not in (_COMPLEX_OF if real_in else _REAL_OF):
+    if operand.element_type not in (COMPLEX_OF if real_in else COMPLEX_PARTS):
         raise ShapeError(f"{attrs.type} does not take {operand.element_type}")
     halved = attrs.length[-1] // 2 + 1
     taken = (*attrs.length[:-1], halved) if attrs.type == "IRFFT" else attrs.length
@@ -83,8 +80,10 @@ def infer_fft(instruction: HloInstruction) -> Shape:
         )
     batch = operand.dims[:-rank]
     if real_in:
-        return bare(_COMPLEX_OF[operand.element_type], (*batch, *attrs.length[:-1], halved))
-    element_type = _REAL_OF[operand.element_type] if attrs.type == "IRFFT" else operand.element_type
+        return bare(COMPLEX_OF[operand.element_type], (*batch, *attrs.length[:-1], halved))
+    element_type = operand.element_type
+    if attrs.type == "IRFFT":
+        element_type = COMPLEX_PARTS[element_type]
     return bare(element_type, (*batch, *attrs.length))
 
 

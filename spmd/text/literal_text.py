@@ -11,14 +11,8 @@ import numpy as np
 from spmd.errors import UnsupportedError
 from spmd.limits import MAX_IMPLIED, MAX_LEAVES, MAX_NESTING
 from spmd.literal import Literal, NDArray
-from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape
-from spmd.text.float_text import (
-    COMPLEX_PARTS,
-    FLOAT_FORMATS,
-    float_texts,
-    is_nan_word,
-    nan_bits,
-)
+from spmd.shape import COMPLEX_PARTS, ArrayShape, PrimitiveType, Shape, TupleShape
+from spmd.text.float_text import FLOAT_FORMATS, float_texts, is_nan_word, nan_bits
 from spmd.text.lexer import Scanner
 
 _WORD = re.compile(r"[^\s{}(),/]++(?:\(0x[0-9a-fA-F]++\))?")
