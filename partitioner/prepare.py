@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from partitioner.annotations.constant_splitter import split_constants
-from partitioner.annotations.reader import SDY_SHARDING
 from partitioner.devices.device_order import list_other_orders
 from partitioner.ops.custom_partitioning import open_without_partitioner
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
@@ -21,6 +20,7 @@ from spmd.passes.dynamic_padder import DynamicPadder
 from spmd.passes.flatten_call_graph import FlattenCallGraph
 from spmd.passes.library_call_expander import LibraryCallExpander
 from spmd.passes.reducer_simplifier import ReducerSimplifier
+from spmd.passes.rewrite import is_annotated
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.shape import ArrayShape
 
@@ -80,8 +80,7 @@ def _pin_shardings(module: HloModule) -> None:
 
 
 def _pin_sharding(computation: HloComputation, value: HloInstruction) -> None:
-    annotated = value.sharding is not None or value.annotations.frontend(SDY_SHARDING) is not None
-    if not annotated or value.opcode in (Opcode.PARAMETER, Opcode.CUSTOM_CALL):
+    if not is_annotated(value) or value.opcode in (Opcode.PARAMETER, Opcode.CUSTOM_CALL):
         return
     pinned = computation.create(
         Opcode.CUSTOM_CALL,

@@ -44,7 +44,7 @@ def region_shardings(module: HloModule) -> list[HloSharding]:
 
 def _shardings(module: HloModule, *, leads: bool) -> list[HloSharding]:
     instructions = module.all_instructions()
-    return [s for i in instructions for s in _flat(i.sharding) if _leads(i, s) is leads]
+    return [s for i in instructions for s in single_shardings(i.sharding) if _leads(i, s) is leads]
 
 
 def _leads(instruction: HloInstruction, sharding: HloSharding) -> bool:
@@ -55,10 +55,11 @@ def _leads(instruction: HloInstruction, sharding: HloSharding) -> bool:
     )
 
 
-def _flat(sharding: HloSharding | None) -> Iterator[HloSharding]:
+def single_shardings(sharding: HloSharding | None) -> Iterator[HloSharding]:
+    """Yield the shardings of single values in ``sharding``."""
     if sharding is None:
         return
     if not sharding.is_tuple:
         yield sharding
     for element in sharding.elements:
-        yield from _flat(element)
+        yield from single_shardings(element)

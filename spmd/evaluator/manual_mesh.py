@@ -119,9 +119,7 @@ class ManualDevices:
 
     def mesh_of(self, sharding: TensorSharding) -> Mesh:
         """Return the sharding's mesh. Raises ShardingError if the module does not name it."""
-        if isinstance(sharding.mesh, Mesh):
-            return sharding.mesh
-        mesh = self.meshes.get(sharding.mesh)
+        mesh = sharding.mesh_in(self.meshes)
         if mesh is None:
             raise ShardingError(f"{sharding}: the module has no mesh @{sharding.mesh}")
         return mesh

@@ -105,6 +105,13 @@ def parse_sharding_per_value(text: str) -> tuple[TensorSharding, ...]:
     return shardings
 
 
+def parse_shardings(text: str) -> tuple[TensorSharding, ...]:
+    """Parse either form: the sharding of one value, or of each result."""
+    if text.startswith("#sdy.sharding_per_value"):
+        return parse_sharding_per_value(text)
+    return (parse_tensor_sharding(text),)
+
+
 def _tensor_sharding(scanner: Scanner) -> TensorSharding:
     scanner.expect("<")
     mesh: str | Mesh
