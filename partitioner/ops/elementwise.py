@@ -17,10 +17,22 @@ from spmd.ops.elementwise_attributes import ELEMENTWISE
 from spmd.shape import ArrayShape, leaves
 
 
-@sharding_rule(*ELEMENTWISE, Opcode.COPY, Opcode.DOMAIN, Opcode.MAP)
+@sharding_rule(
+    *ELEMENTWISE,
+    Opcode.COPY,
+    Opcode.DOMAIN,
+    Opcode.MAP,
+    Opcode.OPT_BARRIER,
+    Opcode.ADD_DEPENDENCY,
+    Opcode.IOTA,
+    Opcode.CONSTANT,
+    Opcode.REVERSE,
+)
 def all_dimensions_pass(instruction: HloInstruction) -> OpShardingRule | None:
-    """Return the rule in which operands of the result's sizes share its factors and scalars have none. None if the
-    result is no single array.
+    """Return the rule in which operands of the result's sizes share its factors; scalars and tokens have none.
+
+    Without operands each dimension has a factor of its own. Reversed dimensions pass too: their tiles are exchanged
+    (mirrored.py). None if the result is no single array: the driver connects a barrier's elements leaf by leaf.
     """
     if not isinstance(instruction.shape, ArrayShape):
         return None
@@ -30,20 +42,6 @@ def all_dimensions_pass(instruction: HloInstruction) -> OpShardingRule | None:
     for d, size in enumerate(dims):
         rule.factor(size, dict.fromkeys(same_dims, d), {0: d})
     return rule.build()
-
-
-@sharding_rule(Opcode.OPT_BARRIER)
-def barrier_rule(barrier: HloInstruction) -> OpShardingRule | None:
-    """Return the rule of a barrier of one array. The driver connects a tuple's elements leaf by leaf,
-    without factors.
-    """
-    return all_dimensions_pass(barrier)
-
-
-@sharding_rule(Opcode.ADD_DEPENDENCY)
-def dependency_rule(instruction: HloInstruction) -> OpShardingRule | None:
-    """Return the rule in which the value passes through; the token has no dimensions."""
-    return all_dimensions_pass(instruction)
 
 
 @sharding_rule(Opcode.BITCAST_CONVERT)

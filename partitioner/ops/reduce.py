@@ -44,11 +44,7 @@ def reduce_rule(reduce: HloInstruction) -> OpShardingRule:
 
 
 @sharding_rule(Opcode.REDUCE_WINDOW)
-def reduce_window_rule(reduce: HloInstruction) -> OpShardingRule:
-    return window_rule(reduce, windowed=True)
-
-
-def window_rule(reduce: HloInstruction, *, windowed: bool) -> OpShardingRule:
+def window_rule(reduce: HloInstruction, *, windowed: bool = True) -> OpShardingRule:
     """Return the rule of a reduce-window. Operands: n inputs, n init scalars. Dimensions with a sliding window pass if
     ``windowed``, else are not split.
     """

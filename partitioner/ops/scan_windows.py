@@ -29,7 +29,7 @@ def partition_scan(
     dim, kind = _scanned(reduce), _plain_kind(reduce)
     if dim is None or kind is None or 0 in reduce.dims:
         return None
-    rule = window_rule(reduce, windowed=True)
+    rule = window_rule(reduce)
     plan = best_plan(problem_of(context, reduce, rule))
     state = plan.operands[0]
     if not state.dims[dim] or plan.results[0] != state:
