@@ -14,7 +14,6 @@ from partitioner.ops.elementwise import result_leaf_dims
 from partitioner.partition.candidates import best_plan
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.generic import problem_of
-from partitioner.partition.reduction_identity import identity_value
 from partitioner.partition.shard_state import ShardState
 from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import partition
@@ -22,6 +21,7 @@ from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import GatherAttrs, TopKAttrs
+from spmd.ops.reduction import identity_value
 from spmd.shape import PrimitiveType, as_array, leaves
 
 

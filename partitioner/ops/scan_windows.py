@@ -14,11 +14,11 @@ from partitioner.ops.reduce import is_trivial, window_rule
 from partitioner.partition.candidates import best_plan
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.generic import emit_local, local_operands, problem_of
-from partitioner.partition.reduction_identity import identity_value
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
+from spmd.literal import Literal
 from spmd.ops.attrs import ConstantAttrs, WindowAttrs
-from spmd.ops.reduction import OPERATION, reduction_kind, through_annotations
+from spmd.ops.reduction import OPERATION, identity_value, reduction_kind, through_annotations
 from spmd.ops.window import Window, WindowDimension
 
 
@@ -74,7 +74,7 @@ def _plain_kind(reduce: HloInstruction) -> ReductionKind | None:
     if kind is None or not isinstance(init.attrs, ConstantAttrs) or init.attrs.literal is None:
         return None
     neutral = identity_value(kind, init.array_shape.element_type)
-    return kind if init.attrs.literal.array == neutral else None
+    return kind if init.attrs.literal.array == Literal.of(init.shape, neutral).array else None
 
 
 def _before(

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import numpy as np
-
 from partitioner.annotations.reader import AnnotationReader
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.devices.coordinate import device_coordinate
@@ -23,7 +21,6 @@ from spmd.errors import VerificationError
 from spmd.hlo import HloComputation, HloInstruction, HloModule
 from spmd.hlo.collective_opcodes import KIND
 from spmd.lazy_dataclass import dataclass
-from spmd.literal import Literal
 from spmd.shape import ArrayShape, PrimitiveType
 
 
@@ -242,5 +239,4 @@ class PartitionContext:
         if keep is None:
             return value.hlo
         b = self.builder
-        literal = Literal.of(ArrayShape(value.shape.element_type, ()), np.asarray(fill))
-        return b.select(keep, value.hlo, b.broadcast_scalar(b.constant(literal), value.hlo.dims))
+        return b.select(keep, value.hlo, b.full(value.hlo.array_shape, fill))

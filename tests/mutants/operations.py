@@ -18,13 +18,13 @@ from partitioner.ops import (
 )
 from partitioner.partition import candidates, generic
 from partitioner.partition.context import PartitionContext
-from partitioner.partition.reduction_identity import identity_value
 from partitioner.propagation import projection
 from partitioner.propagation.op_sharding_rule import FactorKind
 from partitioner.registry import PARTITIONERS, SHARDING_RULES
 from spmd.device import ReductionKind
 from spmd.hlo import Opcode
 from spmd.ops.attrs import DimensionsAttrs
+from spmd.ops.reduction import identity_value
 from tests.mutants.patching import entry, function, method, mutant
 
 
