@@ -257,6 +257,12 @@ class Builder:
         steps = tuple(strides) if strides is not None else (1,) * len(starts)
         return self.create(Opcode.SLICE, (x,), A.SliceAttrs(tuple(starts), tuple(limits), steps))
 
+    def slice_along(self, x: HloInstruction, dim: int, start: int, limit: int) -> HloInstruction:
+        """Slice elements [start, limit) of one dimension, all of the others."""
+        starts, limits = [0] * len(x.dims), list(x.dims)
+        starts[dim], limits[dim] = start, limit
+        return self.slice(x, starts, limits)
+
     def dynamic_slice(
         self, x: HloInstruction, starts: Sequence[HloInstruction], sizes: Sequence[int]
     ) -> HloInstruction:

@@ -355,6 +355,4 @@ def _slice_dim(
 ) -> HloInstruction:
     if (start, limit) == (0, x.dims[dim]):
         return x
-    starts, limits = [0] * len(x.dims), list(x.dims)
-    starts[dim], limits[dim] = start, limit
-    return context.builder.slice(x, starts, limits)
+    return context.builder.slice_along(x, dim, start, limit)

@@ -86,11 +86,9 @@ def _before(
     is_forward: bool,
 ) -> HloInstruction:
     """Return the reduction of the totals of the tiles that the scan meets before this device's, without ``dim``."""
-    b, state, sizes = context.builder, local.state, local.hlo.dims
-    last = sizes[dim] - 1 if is_forward else 0
-    starts = [last if d == dim else 0 for d in range(len(sizes))]
-    limits = [last + 1 if d == dim else n for d, n in enumerate(sizes)]
-    total = b.slice(local.hlo, starts, limits)
+    b, state = context.builder, local.state
+    last = local.hlo.dims[dim] - 1 if is_forward else 0
+    total = b.slice_along(local.hlo, dim, last, last + 1)
     shards = state.shards(context.axes)
     gathered = tuple(shards[d] if d == dim else n for d, n in enumerate(local.shape.dims))
     value = ShardedValue(total, state, local.shape.with_dims(gathered))

@@ -109,9 +109,8 @@ def _complex_parts(x: HloInstruction, b: Builder) -> HloInstruction:
 
 def _of_complex_parts(x: HloInstruction, b: Builder) -> HloInstruction:
     dims = x.dims[:-1]
-    starts = [0] * len(dims)
     real, imag = (
-        b.reshape(b.slice(x, (*starts, part), (*dims, part + 1)), dims) for part in range(2)
+        b.reshape(b.slice_along(x, len(dims), part, part + 1), dims) for part in range(2)
     )
     return b.binary(Opcode.COMPLEX, real, imag)
 

@@ -123,8 +123,7 @@ def _bits(b: Builder, kind: PrimitiveType, dims: tuple[int, ...]) -> HloInstruct
 
 
 def _row(b: Builder, x: HloInstruction, i: int) -> HloInstruction:
-    rest = x.dims[1:]
-    return b.reshape(b.slice(x, (i, *(0 for _ in rest)), (i + 1, *rest)), rest)
+    return b.reshape(b.slice_along(x, 0, i, i + 1), x.dims[1:])
 
 
 def _scaled(
