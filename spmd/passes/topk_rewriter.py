@@ -195,7 +195,7 @@ def replace_with_topk(match: FirstElements, b: Builder, effects: SideEffects) ->
             kind = operand.array_shape.element_type
             value = positions if kind is PrimitiveType.S32 else b.convert(positions, kind)
         else:
-            value = _gather_along(b, operand, positions, dimension)
+            value = gather_along(b, operand, positions, dimension)
         order = [last.index(d) for d in range(len(last))]
         values[result] = b.transpose(value, order) if moved else value
     for result, slices in match.slices.items():
@@ -228,7 +228,7 @@ def _key_array(key: SortKey, source: HloInstruction, b: Builder) -> HloInstructi
     return b.select(b.compare(values, zero, "EQ"), zero, values)
 
 
-def _gather_along(
+def gather_along(
     b: Builder, x: HloInstruction, positions: HloInstruction, dimension: int
 ) -> HloInstruction:
     """Return what lies at `positions` along `dimension` of `x`, in the dimensions of `positions`: that one is last."""
