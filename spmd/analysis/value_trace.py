@@ -65,11 +65,14 @@ def _widens(x: HloInstruction) -> bool:
     if x.opcode is not Opcode.CONVERT:
         return False
     old, new = x.operand(0).array_shape.element_type, x.array_shape.element_type
-    if not (old.is_integer and new.is_integer):
-        return False
-    if old.is_signed_integer == new.is_signed_integer:
-        return new.bits >= old.bits
-    return old.is_unsigned_integer and new.bits > old.bits
+    return old.is_integer and new.is_integer and integer_fits(old, new)
+
+
+def integer_fits(source: PrimitiveType, target: PrimitiveType) -> bool:
+    """Return whether an integer type holds every value of another."""
+    if source.is_signed_integer == target.is_signed_integer:
+        return target.bits >= source.bits
+    return source.is_unsigned_integer and target.bits > source.bits
 
 
 def constant_int(value: Value) -> int | None:
