@@ -219,6 +219,10 @@ class Builder:
     def convert(self, x: HloInstruction, element_type: PrimitiveType) -> HloInstruction:
         return self.create(Opcode.CONVERT, (x,), shape=ArrayShape(element_type, x.dims))
 
+    def as_type(self, x: HloInstruction, element_type: PrimitiveType) -> HloInstruction:
+        """Convert ``x`` if its type is another."""
+        return x if x.array_shape.element_type is element_type else self.convert(x, element_type)
+
     def copy(self, x: HloInstruction) -> HloInstruction:
         return self.unary(Opcode.COPY, x)
 

@@ -32,10 +32,6 @@ def scaled(x: HloInstruction, factor: complex, b: Builder) -> HloInstruction:
     return x if factor == 1 else b.multiply(x, number_like(x, factor, b))
 
 
-def as_type(x: HloInstruction, element_type: PrimitiveType, b: Builder) -> HloInstruction:
-    return x if x.array_shape.element_type is element_type else b.convert(x, element_type)
-
-
 def rounded(x: HloInstruction, element_type: PrimitiveType, b: Builder) -> HloInstruction:
     """Return ``x`` in the type of the result: 8-bit types saturate; integers round to nearest, ties to even."""
     kind = x.array_shape.element_type

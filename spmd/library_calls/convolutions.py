@@ -17,7 +17,6 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.library_calls.arithmetic import (
-    as_type,
     computing_type,
     elu,
     leaky_relu,
@@ -77,8 +76,8 @@ def with_bias_and_activation(
     kind = x.array_shape.element_type
     x = scaled(x, settings.number("conv_result_scale", 1), b)
     if side_scale:
-        x = b.add(x, scaled(as_type(operands[3], kind, b), side_scale, b))
-    bias = as_type(operands[2], kind, b)
+        x = b.add(x, scaled(b.as_type(operands[3], kind), side_scale, b))
+    bias = b.as_type(operands[2], kind)
     x = b.add(x, b.broadcast(bias, (about.numbers.output_feature,), x.dims))
     return (rounded(_activation(settings)(x, b), about.result.element_type, b),)
 

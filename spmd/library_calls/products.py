@@ -13,7 +13,7 @@ from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
-from spmd.library_calls.arithmetic import as_type, computing_type, gelu, relu, rounded, scaled, silu
+from spmd.library_calls.arithmetic import computing_type, gelu, relu, rounded, scaled, silu
 from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands, result_shapes
 from spmd.library_calls.settings import Settings, settings_of
 from spmd.ops.attrs import DotAttrs
@@ -79,7 +79,7 @@ def product_of_8_bit_floats(
         raise settings.wrong("scale_mode")
     addend = operands[2] if adds else None
     if addend is not None and len(scales) == 4:
-        addend = _times(as_type(addend, PrimitiveType.F32, b), scales[2], b)
+        addend = _times(b.as_type(addend, PrimitiveType.F32), scales[2], b)
     x = _sum(settings, operands[0], operands[1], addend, scales[:2], b)
     x = _with_bias(x, bias, b) if bias is not None else x
     x = epilogue.activated(x, b)
@@ -106,13 +106,13 @@ def _sum(
     factor = alpha if kind.is_complex else alpha.real
     is_fraction = kind.is_integer and factor != 1
     if is_fraction or (addend is not None and addend.array_shape.element_type.is_floating):
-        x = as_type(x, computing_type(PrimitiveType.F32 if kind.is_integer else kind), b)
+        x = b.as_type(x, computing_type(PrimitiveType.F32 if kind.is_integer else kind))
     x = scaled(x, factor, b)
     for scale in scales:
         x = _times(x, scale, b)
     if addend is None:
         return x
-    addend = as_type(addend, x.array_shape.element_type, b)
+    addend = b.as_type(addend, x.array_shape.element_type)
     return b.add(x, scaled(addend, settings.number("beta", 0), b))
 
 
@@ -133,12 +133,12 @@ def _result_type(call: HloInstruction) -> PrimitiveType:
 def _with_bias(x: HloInstruction, bias: HloInstruction, b: Builder) -> HloInstruction:
     """Add ``bias`` along the last dimensions, which are columns of rhs."""
     first = len(x.dims) - len(bias.dims)
-    wide = as_type(bias, x.array_shape.element_type, b)
+    wide = b.as_type(bias, x.array_shape.element_type)
     return b.add(x, b.broadcast(wide, range(first, len(x.dims)), x.dims))
 
 
 def _times(x: HloInstruction, scale: HloInstruction, b: Builder) -> HloInstruction:
-    scalar = as_type(b.reshape(scale, ()) if scale.dims else scale, x.array_shape.element_type, b)
+    scalar = b.as_type(b.reshape(scale, ()) if scale.dims else scale, x.array_shape.element_type)
     return b.multiply(x, b.broadcast_scalar(scalar, x.dims))
 
 

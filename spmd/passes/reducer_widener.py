@@ -37,7 +37,7 @@ class ReducerWidener(OpExpander):
         count = x.num_operands // 2
         totals, elements = wide.parameters[:count], wide.parameters[count:]
         operands = [
-            _as(operand, parameter, b)
+            b.as_type(operand, parameter.array_shape.element_type)
             for operand, parameter in zip(x.operands, (*elements, *totals), strict=True)
         ]
         made = b.create(x.opcode, operands, x.attrs, calls=(wide,))
@@ -47,13 +47,5 @@ class ReducerWidener(OpExpander):
         results = []
         for number, shape in enumerate(x.shape.elements):
             assert isinstance(shape, ArrayShape)
-            result = b.get_tuple_element(made, number)
-            same = result.array_shape.element_type is shape.element_type
-            results.append(result if same else b.convert(result, shape.element_type))
+            results.append(b.as_type(b.get_tuple_element(made, number), shape.element_type))
         return b.tuple(results)
-
-
-def _as(x: HloInstruction, parameter: HloInstruction, b: Builder) -> HloInstruction:
-    """Convert ``x`` to the element type of the parameter."""
-    kind = parameter.array_shape.element_type
-    return x if x.array_shape.element_type is kind else b.convert(x, kind)
