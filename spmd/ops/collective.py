@@ -24,7 +24,7 @@ from spmd.ops.checks import (
 )
 from spmd.ops.groups import group_size
 from spmd.ops.in_place_permute import check_in_place, in_place
-from spmd.ops.leaf import infer_free
+from spmd.ops.leaf import infer_free, infer_token
 from spmd.ops.opdef import OpCost, OpDef, always, define, no_bytes, not_counted
 from spmd.ops.reshape import infer_operand
 from spmd.shape import ArrayShape, Shape, TokenShape, TupleShape, as_array, as_tuple, leaves
@@ -47,10 +47,6 @@ def verify_reduction(instruction: HloInstruction) -> None:
     parameters = instruction.to_apply.parameters
     if len(parameters) != 2 or not all(scalar(p.shape) for p in parameters):
         raise ShapeError(f"reducer {instruction.to_apply.name} must take two scalars")
-
-
-def verify_all_reduce(instruction: HloInstruction) -> None:
-    verify_reduction(instruction)
 
 
 def all_reduce_cost(instruction: HloInstruction) -> OpCost:
@@ -241,10 +237,6 @@ def infer_recv_done(instruction: HloInstruction) -> Shape:
     return TupleShape((plain(parts[0]), TOKEN))
 
 
-def infer_send_done(_: HloInstruction) -> Shape:
-    return TOKEN
-
-
 def verify_channel(instruction: HloInstruction) -> None:
     instruction.attrs_as(ChannelAttrs)
 
@@ -263,7 +255,7 @@ define(
         Opcode.ALL_REDUCE,
         infer_operands,
         None,
-        verify_all_reduce,
+        verify_reduction,
         all_reduce_cost,
         applications=not_counted,
         side_effect=layout_constrained,
@@ -274,7 +266,7 @@ define(
         Opcode.ALL_REDUCE_START,
         infer_operands,
         None,
-        verify_all_reduce,
+        verify_reduction,
         all_reduce_cost,
         applications=not_counted,
         side_effect=always,
@@ -345,7 +337,7 @@ define(OpDef(Opcode.SEND, infer_send, 2, verify_channel, side_effect=always))
 define(
     OpDef(
         Opcode.SEND_DONE,
-        infer_send_done,
+        infer_token,
         1,
         verify_channel,
         bytes_accessed=no_bytes,

@@ -61,10 +61,6 @@ def same_dims(instruction: HloInstruction) -> ArrayShape:
     return bare(first.element_type, first.dims)
 
 
-def infer_same(instruction: HloInstruction) -> Shape:
-    return same_dims(instruction)
-
-
 def infer_real_part(instruction: HloInstruction) -> Shape:
     """Infer the type of an absolute value, or of a real or imaginary part."""
     shape = same_dims(instruction)
@@ -175,7 +171,7 @@ def one_transcendental(instruction: HloInstruction) -> OpCost:
 def _define(
     *opcodes: Opcode,
     arity: int,
-    infer: InferShape = infer_same,
+    infer: InferShape = same_dims,
     verify: Verify = no_checks,
     transcendental: bool = False,
     commutative: bool = False,

@@ -72,7 +72,7 @@ def each_once(instruction: HloInstruction) -> tuple[float, ...]:
 
 
 def not_counted(instruction: HloInstruction) -> tuple[float, ...]:
-    """Return zero applications: the callees' work is part of the operation's own cost."""
+    """Return zero applications: the callees' work is part of the operation's own cost, or of its start's."""
     return (0.0,) * len(instruction.called_computations)
 
 
