@@ -36,7 +36,7 @@ def twice_the_result(instruction: HloInstruction) -> float:
 
 
 # ---- dynamic-slice, dynamic-update-slice: start indices as scalars, or (older form) one vector
-def verify_start_indices(instruction: HloInstruction, first: int) -> None:
+def verify_start_indices(instruction: HloInstruction, first: int = 1) -> None:
     rank = operand_array(instruction, 0).rank
     given = instruction.num_operands - first
     if given == 1 and operand_array(instruction, first).rank == 1:
@@ -63,10 +63,6 @@ def infer_dynamic_slice(instruction: HloInstruction) -> Shape:
     if any(not 0 <= wanted <= size for wanted, size in zip(sizes, operand.dims, strict=True)):
         raise ShapeError(f"dynamic_slice_sizes {list(sizes)} exceed the operand {operand}")
     return bare(operand.element_type, sizes)
-
-
-def verify_dynamic_slice(instruction: HloInstruction) -> None:
-    verify_start_indices(instruction, 1)
 
 
 def dynamic_slice_bytes(instruction: HloInstruction) -> float:
@@ -148,7 +144,7 @@ define(
         Opcode.DYNAMIC_SLICE,
         infer_dynamic_slice,
         None,
-        verify_dynamic_slice,
+        verify_start_indices,
         bytes_accessed=dynamic_slice_bytes,
     )
 )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from spmd.errors import HloParseError
 from spmd.hlo.instruction import OpMetadata
+from spmd.ops.checks import set_text
 from spmd.proto.schema.xla_data import OpMetadataProto, PayloadProto
 from spmd.text.annotations_text import format_metadata, read_metadata
 from spmd.text.lexer import Scanner, quote, unescape
@@ -41,7 +42,7 @@ def read_op_metadata(proto: OpMetadataProto, payloads: Sequence[bytes] = ()) -> 
         for kind in proto.profile_type:
             if kind not in _PROFILE_TYPES:
                 raise HloParseError(f"unknown profile type {kind}")
-        extra.append(("profile_type", f"{{{','.join(map(str, proto.profile_type))}}}"))
+        extra.append(("profile_type", set_text(proto.profile_type)))
     if proto.deduplicated_name:
         extra.append(("deduplicated_name", quote(proto.deduplicated_name)))
     if proto.scheduling_name:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from spmd.errors import HloParseError
 from spmd.hlo.module import EntryLayout, HloModule
 from spmd.limits import MAX_COUNT
+from spmd.ops.checks import set_text
 from spmd.proto.schema.config import HloModuleConfigProto
 from spmd.proto.schema.xla_data import ProgramShapeProto
 from spmd.proto.shape_proto import read_shape
 from spmd.text.attrs_text.values import read_booleans
+from spmd.text.attrs_text.writer import boolean
 from spmd.text.lexer import Scanner
 from spmd.text.module_header import OPAQUE
 
@@ -38,7 +40,7 @@ def read_config(module: HloModule, proto: HloModuleConfigProto) -> None:
         (_TO_OUTPUT, proto.allow_spmd_sharding_propagation_to_output),
     ):
         if flags not in ((), (False,)):
-            said[name] = "{" + ",".join("true" if on else "false" for on in flags) + "}"
+            said[name] = set_text(map(boolean, flags))
     module.extra_header = tuple((name, said[name]) for name in OPAQUE if name in said)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spmd.errors import HloParseError
 from spmd.limits import MAX_NESTING
+from spmd.ops.checks import set_text
 from spmd.proto.schema.xla_data import (
     OriginalArrayProto,
     OriginalValueElementProto,
@@ -39,7 +40,7 @@ def original_array_text(array: OriginalArrayProto | None) -> str:
     """Return ``{"v1" {0,1}}``, or ``{}``."""
     if array is None:
         return "{}"
-    where = f" {{{','.join(map(str, array.shape_index))}}}" if array.shape_index else ""
+    where = f" {set_text(array.shape_index)}" if array.shape_index else ""
     return f"{{{quote(array.instruction_name)}{where}}}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from spmd.hlo.module import BufferDonor, InputOutputAlias
+from spmd.ops.checks import set_text
 from spmd.shape import ShapeIndex
 from spmd.text.lexer import Scanner
 
@@ -17,10 +18,6 @@ _PLAIN_ALIAS = re.compile(
 
 def _ints(text: str) -> ShapeIndex:
     return tuple(map(int, text.split(","))) if text else ()
-
-
-def _format_index(index: ShapeIndex) -> str:
-    return "{" + ",".join(map(str, index)) + "}"
 
 
 def read_input_output_alias(scanner: Scanner) -> tuple[InputOutputAlias, ...]:
@@ -51,7 +48,7 @@ def read_input_output_alias(scanner: Scanner) -> tuple[InputOutputAlias, ...]:
 
 def format_input_output_alias(aliases: tuple[InputOutputAlias, ...]) -> str:
     parts = [
-        f"{_format_index(a.output_index)}: ({a.parameter}, {_format_index(a.parameter_index)}, "
+        f"{set_text(a.output_index)}: ({a.parameter}, {set_text(a.parameter_index)}, "
         f"{'must' if a.must_alias else 'may'}-alias)"
         for a in aliases
     ]
@@ -71,7 +68,7 @@ def read_buffer_donors(scanner: Scanner) -> tuple[BufferDonor, ...]:
 
 
 def format_buffer_donors(donors: tuple[BufferDonor, ...]) -> str:
-    parts = [f"({d.parameter}, {_format_index(d.parameter_index)})" for d in donors]
+    parts = [f"({d.parameter}, {set_text(d.parameter_index)})" for d in donors]
     return f"{{ {', '.join(parts)} }}"
 
 
@@ -91,7 +88,7 @@ def read_output_to_operand(scanner: Scanner) -> tuple[tuple[ShapeIndex, int, Sha
 
 def format_output_to_operand(pairs: tuple[tuple[ShapeIndex, int, ShapeIndex], ...]) -> str:
     parts = [
-        f"{_format_index(out)}: ({operand}, {_format_index(index)})"
+        f"{set_text(out)}: ({operand}, {set_text(index)})"
         for out, operand, index in pairs
     ]
     return f"{{{', '.join(parts)}}}"

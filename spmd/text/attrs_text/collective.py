@@ -12,6 +12,7 @@ from spmd.hlo.collective_opcodes import (
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ChannelAttrs, CollectiveAttrs, CollectivePermuteAttrs, FeedAttrs
+from spmd.ops.checks import set_text
 from spmd.source_target_pairs import ListedPairs
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
@@ -79,10 +80,6 @@ def _read_lists(scanner: Scanner) -> tuple[tuple[int, ...], ...]:
     return tuple(scanner.integers() for _ in scanner.items())
 
 
-def _format_lists(lists: tuple[tuple[int, ...], ...]) -> str:
-    return "{" + ",".join("{" + ",".join(map(str, part)) + "}" for part in lists) + "}"
-
-
 def _read_permute(values: AttrValues) -> CollectivePermuteAttrs:
     return CollectivePermuteAttrs(
         _read_needed_pairs(values),
@@ -101,9 +98,9 @@ def _read_needed_pairs(values: AttrValues) -> ListedPairs:
 def _write_permute(out: AttrWriter, instruction: HloInstruction) -> None:
     attrs = instruction.attrs_as(CollectivePermuteAttrs)
     out.optional("channel_id", attrs.channel_id)
-    out.add("source_target_pairs", _format_lists(attrs.source_target_pairs.expand()))
+    out.add("source_target_pairs", set_text(map(set_text, attrs.source_target_pairs.expand())))
     if attrs.slice_sizes:
-        out.add("slice_sizes", _format_lists(attrs.slice_sizes))
+        out.add("slice_sizes", set_text(map(set_text, attrs.slice_sizes)))
     out.verbatim(attrs.extra)
 
 

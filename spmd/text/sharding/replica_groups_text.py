@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spmd.device import MeshGroups, ReplicaGroups
+from spmd.ops.checks import set_text
 from spmd.text.lexer import Scanner
 from spmd.text.sharding.mesh_text import read_axes, read_mesh
 from spmd.text.sharding.sharding_text import read_iota_tail
@@ -35,7 +36,7 @@ def format_replica_groups(groups: ReplicaGroups) -> str:
         return str(groups.iota)
     if groups.mesh is not None:
         return groups.mesh.text or _format_mesh(groups.mesh)
-    return "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in groups.groups) + "}"
+    return set_text(map(set_text, groups.groups))
 
 
 def _format_mesh(mesh: MeshGroups) -> str:
