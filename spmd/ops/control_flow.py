@@ -16,7 +16,7 @@ from spmd.ops.checks import (
 )
 from spmd.ops.collective import infer_second_element
 from spmd.ops.leaf import infer_free
-from spmd.ops.opdef import OpDef, define, no_bytes, not_counted
+from spmd.ops.opdef import define, no_bytes, not_counted
 from spmd.ops.reshape import infer_operand
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_tuple
 
@@ -138,28 +138,12 @@ def verify_async_start(instruction: HloInstruction) -> None:
 
 
 # spmd.analysis.cost counts the runs of a while's callees and chooses a conditional's branch.
-define(OpDef(Opcode.WHILE, infer_operand, 1, verify_while, bytes_accessed=no_bytes))
+define(Opcode.WHILE, infer_operand, 1, verify_while, bytes_accessed=no_bytes)
+define(Opcode.CONDITIONAL, infer_conditional, None, verify_conditional, bytes_accessed=no_bytes)
+define(Opcode.CALL, infer_called_root, None, verify_called, bytes_accessed=no_bytes)
+define(Opcode.FUSION, infer_called_root, None, verify_fusion, bytes_accessed=fusion_bytes)
+define(Opcode.ASYNC_START, infer_free, None, verify_async_start, bytes_accessed=no_bytes)
+define(Opcode.ASYNC_UPDATE, infer_operand, 1, bytes_accessed=no_bytes, applications=not_counted)
 define(
-    OpDef(Opcode.CONDITIONAL, infer_conditional, None, verify_conditional, bytes_accessed=no_bytes)
-)
-define(OpDef(Opcode.CALL, infer_called_root, None, verify_called, bytes_accessed=no_bytes))
-define(OpDef(Opcode.FUSION, infer_called_root, None, verify_fusion, bytes_accessed=fusion_bytes))
-define(OpDef(Opcode.ASYNC_START, infer_free, None, verify_async_start, bytes_accessed=no_bytes))
-define(
-    OpDef(
-        Opcode.ASYNC_UPDATE,
-        infer_operand,
-        1,
-        bytes_accessed=no_bytes,
-        applications=not_counted,
-    )
-)
-define(
-    OpDef(
-        Opcode.ASYNC_DONE,
-        infer_second_element,
-        1,
-        bytes_accessed=no_bytes,
-        applications=not_counted,
-    )
+    Opcode.ASYNC_DONE, infer_second_element, 1, bytes_accessed=no_bytes, applications=not_counted
 )

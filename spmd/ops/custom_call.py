@@ -10,7 +10,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.checks import check_aliases, same_type
 from spmd.ops.leaf import infer_free
-from spmd.ops.opdef import OpDef, define, not_counted, operands_and_result
+from spmd.ops.opdef import define, not_counted, operands_and_result
 
 #: Target (XLA's) of uninitialized memory: it is written before it is read.
 ALLOCATE_BUFFER = "AllocateBuffer"
@@ -103,13 +103,11 @@ def bytes_accessed(instruction: HloInstruction) -> float:
 
 
 define(
-    OpDef(
-        Opcode.CUSTOM_CALL,
-        infer_free,
-        None,
-        verify_custom_call,
-        bytes_accessed=bytes_accessed,
-        applications=not_counted,
-        side_effect=has_side_effect,
-    )
+    Opcode.CUSTOM_CALL,
+    infer_free,
+    None,
+    verify_custom_call,
+    bytes_accessed=bytes_accessed,
+    applications=not_counted,
+    side_effect=has_side_effect,
 )

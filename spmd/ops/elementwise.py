@@ -9,7 +9,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import CompareAttrs, Opcode, ReducePrecisionAttrs
 from spmd.ops.checks import bare, operand_array, stated_element_type
 from spmd.ops.elementwise_attributes import WITH_ACCURACY
-from spmd.ops.opdef import InferShape, OpCost, OpDef, Verify, define, no_checks
+from spmd.ops.opdef import InferShape, OpCost, Verify, define, no_checks
 from spmd.shape import COMPLEX_OF, COMPLEX_PARTS, ArrayShape, PrimitiveType, Shape
 
 TypeTest = Callable[[PrimitiveType], bool]
@@ -178,7 +178,7 @@ def _define(
 ) -> None:
     cost = one_transcendental if transcendental else one_flop
     for opcode in opcodes:
-        define(OpDef(opcode, infer, arity, verify, cost, elementwise=True, commutative=commutative))
+        define(opcode, infer, arity, verify, cost, elementwise=True, commutative=commutative)
 
 
 _NUMBERS = operand_types(is_number, "numbers")

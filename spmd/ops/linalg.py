@@ -7,7 +7,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import FftAttrs, TriangularSolveAttrs
 from spmd.ops.checks import bare, operand_array
-from spmd.ops.opdef import OpCost, OpDef, define
+from spmd.ops.opdef import OpCost, define
 from spmd.shape import COMPLEX_OF, COMPLEX_PARTS, ArrayShape, Shape
 
 
@@ -95,14 +95,12 @@ def fft_cost(instruction: HloInstruction) -> OpCost:
     return OpCost(flops=8.0 * factors * operand_array(instruction, 0).num_elements)
 
 
-define(OpDef(Opcode.CHOLESKY, infer_cholesky, 1, cost=cholesky_cost, bytes_accessed=cholesky_bytes))
+define(Opcode.CHOLESKY, infer_cholesky, 1, cost=cholesky_cost, bytes_accessed=cholesky_bytes)
 define(
-    OpDef(
-        Opcode.TRIANGULAR_SOLVE,
-        infer_triangular_solve,
-        2,
-        cost=triangular_solve_cost,
-        bytes_accessed=triangular_solve_bytes,
-    )
+    Opcode.TRIANGULAR_SOLVE,
+    infer_triangular_solve,
+    2,
+    cost=triangular_solve_cost,
+    bytes_accessed=triangular_solve_bytes,
 )
-define(OpDef(Opcode.FFT, infer_fft, 1, cost=fft_cost))
+define(Opcode.FFT, infer_fft, 1, cost=fft_cost)

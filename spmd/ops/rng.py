@@ -8,7 +8,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import RngAttrs, RngBitGeneratorAttrs
 from spmd.ops.checks import bare, operand_array, result_elements, same_type
 from spmd.ops.leaf import infer_free
-from spmd.ops.opdef import OpCost, OpDef, always, define
+from spmd.ops.opdef import OpCost, always, define
 from spmd.shape import ArrayShape, PrimitiveType, Shape, as_array, leaves
 
 _ALGORITHMS = ("rng_three_fry", "rng_philox", "rng_default")
@@ -64,10 +64,6 @@ def one_transcendental_each(instruction: HloInstruction) -> OpCost:
     return OpCost(transcendentals=float(elements))
 
 
-define(OpDef(Opcode.RNG, infer_free, 2, verify_rng, one_transcendental_each, side_effect=always))
-define(
-    OpDef(
-        Opcode.RNG_BIT_GENERATOR, infer_free, 1, verify_rng_bit_generator, one_transcendental_each
-    )
-)
-define(OpDef(Opcode.RNG_GET_AND_UPDATE_STATE, infer_rng_state, 0, side_effect=always))
+define(Opcode.RNG, infer_free, 2, verify_rng, one_transcendental_each, side_effect=always)
+define(Opcode.RNG_BIT_GENERATOR, infer_free, 1, verify_rng_bit_generator, one_transcendental_each)
+define(Opcode.RNG_GET_AND_UPDATE_STATE, infer_rng_state, 0, side_effect=always)

@@ -7,7 +7,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs, SliceAttrs
 from spmd.ops.checks import bare, check_dims, check_length, operand_array
-from spmd.ops.opdef import OpDef, define
+from spmd.ops.opdef import define
 from spmd.shape import UNBOUNDED, Shape
 
 
@@ -138,24 +138,20 @@ def infer_concatenate(instruction: HloInstruction) -> Shape:
     return bare(first.element_type, (*first.dims[:axis], total, *first.dims[axis + 1 :]))
 
 
-define(OpDef(Opcode.SLICE, infer_slice, 1, bytes_accessed=twice_the_result))
+define(Opcode.SLICE, infer_slice, 1, bytes_accessed=twice_the_result)
 define(
-    OpDef(
-        Opcode.DYNAMIC_SLICE,
-        infer_dynamic_slice,
-        None,
-        verify_start_indices,
-        bytes_accessed=dynamic_slice_bytes,
-    )
+    Opcode.DYNAMIC_SLICE,
+    infer_dynamic_slice,
+    None,
+    verify_start_indices,
+    bytes_accessed=dynamic_slice_bytes,
 )
 define(
-    OpDef(
-        Opcode.DYNAMIC_UPDATE_SLICE,
-        infer_dynamic_update_slice,
-        None,
-        verify_dynamic_update_slice,
-        bytes_accessed=dynamic_update_slice_bytes,
-    )
+    Opcode.DYNAMIC_UPDATE_SLICE,
+    infer_dynamic_update_slice,
+    None,
+    verify_dynamic_update_slice,
+    bytes_accessed=dynamic_update_slice_bytes,
 )
-define(OpDef(Opcode.PAD, infer_pad, 2))
-define(OpDef(Opcode.CONCATENATE, infer_concatenate, None))
+define(Opcode.PAD, infer_pad, 2)
+define(Opcode.CONCATENATE, infer_concatenate, None)
