@@ -115,17 +115,6 @@ class ReplicaGroups:
     iota: IotaTile | None = None
     mesh: MeshGroups | None = None
 
-    @staticmethod
-    def of_iota(
-        num_groups: int,
-        group_size: int,
-        reshape_dims: tuple[int, ...] | None = None,
-        perm: tuple[int, ...] | None = None,
-    ) -> ReplicaGroups:
-        dims = (num_groups, group_size)
-        reshape = reshape_dims or (num_groups * group_size,)
-        return ReplicaGroups(iota=IotaTile(dims, reshape, perm or tuple(range(len(reshape)))))
-
     @property
     def is_all(self) -> bool:
         return not self.groups and self.iota is None and self.mesh is None
