@@ -195,9 +195,6 @@ class Builder:
     def logical_and(self, x: HloInstruction, y: HloInstruction) -> HloInstruction:
         return self.binary(Opcode.AND, x, y)
 
-    def logical_or(self, x: HloInstruction, y: HloInstruction) -> HloInstruction:
-        return self.binary(Opcode.OR, x, y)
-
     def logical_not(self, x: HloInstruction) -> HloInstruction:
         return self.unary(Opcode.NOT, x)
 
@@ -327,9 +324,6 @@ class Builder:
 
     def get_tuple_element(self, x: HloInstruction, index: int) -> HloInstruction:
         return self.create(Opcode.GET_TUPLE_ELEMENT, (x,), A.TupleIndexAttrs(index))
-
-    def opt_barrier(self, x: HloInstruction) -> HloInstruction:
-        return self.create(Opcode.OPT_BARRIER, (x,))
 
     def call(self, target: HloComputation, operands: Sequence[HloInstruction]) -> HloInstruction:
         return self.create(Opcode.CALL, operands, A.CallAttrs(), calls=(target,))
