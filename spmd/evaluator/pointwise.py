@@ -18,6 +18,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConditionalAttrs, ParameterAttrs
+from spmd.ops.checks import result_elements
 from spmd.ops.combining import Combining
 from spmd.ops.custom_call import is_sharding_annotation
 from spmd.ops.reduction import identity_value
@@ -165,7 +166,7 @@ def _evaluate_each(computation: HloComputation, arguments: Sequence[NDArray]) ->
     device = Device(0, 1, 1, Session(None))
     broadcast = np.broadcast_arrays(*arguments)
     root = computation.root.shape
-    shapes = root.elements if isinstance(root, TupleShape) else (root,)
+    shapes = result_elements(root)
     results = [
         np.empty(broadcast[0].shape, s.element_type.numpy)
         for s in shapes

@@ -22,7 +22,8 @@ from spmd.builder import Builder
 from spmd.errors import UnsupportedError
 from spmd.hlo.instruction import HloInstruction
 from spmd.lazy_dataclass import dataclass
-from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands, result_shapes
+from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands
+from spmd.ops.checks import result_elements
 from spmd.shape import as_array
 
 _PREFIX = "_SPMDInternalOp_"
@@ -150,7 +151,7 @@ def multi_pad(call: HloInstruction, operands: Sequence[HloInstruction], b: Build
     dimension = _dimension(attributes, x)
     amount = attributes.number("amt", x.dims[dimension])
     _require_results(call, amount + 1)
-    shape = as_array(result_shapes(call)[0])
+    shape = as_array(result_elements(call.shape)[0])
     if len(shape.dims) != len(x.dims):
         raise attributes.wrong("results of another rank")
     after = shape.dims[dimension] - x.dims[dimension]
@@ -180,6 +181,6 @@ def wrap(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -
 
 
 def _require_results(call: HloInstruction, count: int) -> None:
-    found = len(result_shapes(call))
+    found = len(result_elements(call.shape))
     if found != count:
         raise UnsupportedError(f"{call!r}: {count} results are expected, found {found}")

@@ -14,9 +14,10 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.library_calls.arithmetic import computing_type, gelu, relu, rounded, scaled, silu
-from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands, result_shapes
+from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands
 from spmd.library_calls.settings import Settings, settings_of
 from spmd.ops.attrs import DotAttrs
+from spmd.ops.checks import result_elements
 from spmd.shape import PrimitiveType, as_array
 
 _ACTIVATIONS: dict[str, Callable[[HloInstruction, Builder], HloInstruction]] = {
@@ -63,7 +64,7 @@ def product(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder
     result = rounded(epilogue.activated(before, b), kind, b)
     if not epilogue.has_aux:
         return (result,)
-    return (result, rounded(before, as_array(result_shapes(call)[1]).element_type, b))
+    return (result, rounded(before, as_array(result_elements(call.shape)[1]).element_type, b))
 
 
 @LIBRARY_CALLS.register("__cublas$lt$matmul$f8")
@@ -127,7 +128,7 @@ def _dimension_numbers(settings: Settings) -> DotAttrs:
 
 
 def _result_type(call: HloInstruction) -> PrimitiveType:
-    return as_array(result_shapes(call)[0]).element_type
+    return as_array(result_elements(call.shape)[0]).element_type
 
 
 def _with_bias(x: HloInstruction, bias: HloInstruction, b: Builder) -> HloInstruction:

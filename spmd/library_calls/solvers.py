@@ -14,15 +14,10 @@ from spmd.builder import Builder
 from spmd.errors import UnsupportedError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.library_calls.registry import (
-    LIBRARY_CALLS,
-    Expansion,
-    Values,
-    require_operands,
-    result_shapes,
-)
+from spmd.library_calls.registry import LIBRARY_CALLS, Expansion, Values, require_operands
 from spmd.library_calls.settings import settings_of
 from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.checks import result_elements
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape, as_array
 from spmd.shape_compatibility import without_layout
 
@@ -70,7 +65,7 @@ def _lapack(
 
 
 def _shapes(call: HloInstruction) -> list[ArrayShape]:
-    return [as_array(without_layout(shape)) for shape in result_shapes(call)]
+    return [as_array(without_layout(shape)) for shape in result_elements(call.shape)]
 
 
 def _uplo(lower: bool) -> str:

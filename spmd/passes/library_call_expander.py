@@ -12,8 +12,9 @@ from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.library_calls import FAMILIES  # noqa: F401 - fills the table
-from spmd.library_calls.registry import Values, expanded, expansion_of, result_shapes
+from spmd.library_calls.registry import Values, expanded, expansion_of
 from spmd.ops.attrs import TupleIndexAttrs
+from spmd.ops.checks import result_elements
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, move_control_edges, put_in_place
@@ -94,7 +95,7 @@ def _index(taker: HloInstruction) -> int:
 
 def _tuple_of(call: HloInstruction, values: Values, b: Builder) -> HloInstruction:
     """Return all results, workspaces included."""
-    workspaces = result_shapes(call)[len(values) :]
+    workspaces = result_elements(call.shape)[len(values) :]
     uninitialized = [b.uninitialized(as_array(shape).without_layout()) for shape in workspaces]
     return b.tuple([*values, *uninitialized])
 
