@@ -32,6 +32,13 @@ def scaled(x: HloInstruction, factor: complex, b: Builder) -> HloInstruction:
     return x if factor == 1 else b.multiply(x, number_like(x, factor, b))
 
 
+def conjugate(x: HloInstruction, b: Builder) -> HloInstruction:
+    if not x.array_shape.element_type.is_complex:
+        return x
+    real, imaginary = b.unary(Opcode.REAL, x), b.unary(Opcode.IMAG, x)
+    return b.binary(Opcode.COMPLEX, real, b.negate(imaginary))
+
+
 def rounded(x: HloInstruction, element_type: PrimitiveType, b: Builder) -> HloInstruction:
     """Return ``x`` in the type of the result: 8-bit types saturate; integers round to nearest, ties to even."""
     kind = x.array_shape.element_type
