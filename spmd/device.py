@@ -86,13 +86,13 @@ class IotaTile:
 @dataclass(frozen=True, slots=True)
 class MeshGroups:
     """The form ``mesh['x'=2,'y'=4] {'y'}``: groups run along ``axes`` (names, with an optional (pre-size, size)
-    sub-axis).
+    sub-axis). ``text``: as written.
     """
 
     mesh_axes: tuple[tuple[str, int], ...]
     axes: tuple[tuple[str, tuple[int, int] | None], ...]
-    device_ids: tuple[int, ...] | None = None
-    text: str = ""
+    device_ids: tuple[int, ...] | None
+    text: str
 
     @property
     def num_devices(self) -> int:

@@ -35,14 +35,5 @@ def format_replica_groups(groups: ReplicaGroups) -> str:
     if groups.iota is not None:
         return str(groups.iota)
     if groups.mesh is not None:
-        return groups.mesh.text or _format_mesh(groups.mesh)
+        return groups.mesh.text
     return set_text(map(set_text, groups.groups))
-
-
-def _format_mesh(mesh: MeshGroups) -> str:
-    axes = ",".join(f"'{name}'={size}" for name, size in mesh.mesh_axes)
-    ids = "" if mesh.device_ids is None else f", device_ids=({','.join(map(str, mesh.device_ids))})"
-    refs = ",".join(
-        f"'{name}'" + ("" if sub is None else f":({sub[0]}){sub[1]}") for name, sub in mesh.axes
-    )
-    return f"mesh[{axes}]{ids} {{{refs}}}"

@@ -72,7 +72,9 @@ def along_axis(p: Program, axes: tuple[int, int, int]) -> ReplicaGroups:
         return ReplicaGroups(groups.expand(math.prod(axes)))
     if form == "mesh":
         named = tuple(zip(("x", "y", "z"), axes, strict=True))
-        return ReplicaGroups(mesh=MeshGroups(named, (("y", None),)))
+        written = ",".join(f"'{name}'={size}" for name, size in named)
+        mesh = MeshGroups(named, (("y", None),), None, f"mesh[{written}] {{'y'}}")
+        return ReplicaGroups(mesh=mesh)
     return groups
 
 
