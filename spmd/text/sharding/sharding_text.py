@@ -90,9 +90,7 @@ def _read_positional(scanner: Scanner) -> HloSharding:
     kind = _PLAIN_KINDS.get(name)
     if kind is None:
         scanner.fail(f"unknown sharding {name!r}", word.start())
-    if kind is ShardingKind.REPLICATED:
-        return HloSharding.replicated()
-    return HloSharding.manual() if kind is ShardingKind.MANUAL else HloSharding(kind)
+    return HloSharding(kind)
 
 
 def _read_tiled(scanner: Scanner) -> HloSharding:
