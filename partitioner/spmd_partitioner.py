@@ -73,6 +73,15 @@ def partitioned(module: HloModule, num_devices: int) -> SpmdPartitioner:
 
     The explaining data number devices by position (device_order.py).
     """
+    driver = driver_of(module, num_devices)
+    result = driver.run()
+    if driver.order is not None:
+        rename_to_devices(result, driver.order)
+    return driver
+
+
+def driver_of(module: HloModule, num_devices: int) -> SpmdPartitioner:
+    """Return the driver of a prepared copy of ``module``, in which devices are numbered by position."""
     partitions = partitions_of_replica(module, num_devices)
     logical = clone_module(module)
     prepare(logical)
@@ -81,9 +90,6 @@ def partitioned(module: HloModule, num_devices: int) -> SpmdPartitioner:
         rename_to_positions(logical, order)
     driver = SpmdPartitioner(logical, partitions)
     driver.order = order
-    result = driver.run()
-    if order is not None:
-        rename_to_devices(result, order)
     return driver
 
 
