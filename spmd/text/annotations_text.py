@@ -26,13 +26,11 @@ _EXPECTED = {INTEGER: "an integer", STRING: "a string"}
 
 def read_metadata(scanner: Scanner) -> OpMetadata:
     """Read ``{op_type="a" op_name="b" source_file="c" source_line=1 ...}``; commas are optional."""
-    scanner.expect("{")
     texts: dict[str, str] = {}
     source_line = 0
     extra: list[tuple[str, str]] = []
     seen: set[str] = set()
-    while not scanner.consume_if("}"):
-        scanner.consume_if(",")
+    for _ in scanner.items(needs_commas=False):
         found = scanner.need(_KEY, "a metadata field")
         key = found.group()
         if key in seen:

@@ -178,15 +178,16 @@ class Scanner:
     def string(self, what: str = "a string") -> str:
         return unescape(self.need(STRING, what).group()[1:-1])
 
-    def items(self, opening: str = "{", closing: str = "}") -> Iterator[None]:
-        """Yield before each item of ``{a, b}``, which the caller reads then; commas are required between items.
-
-        ``opening`` is "" where it is read already.
-        """
+    def items(
+        self, opening: str = "{", closing: str = "}", *, needs_commas: bool = True
+    ) -> Iterator[None]:
+        """Yield before each item of ``{a, b}``, which the caller reads then. ``opening`` is "" if it has been read."""
         self.expect(opening)
         is_first = True
         while not self.consume_if(closing):
-            if not is_first:
+            if not needs_commas:
+                self.consume_if(",")
+            elif not is_first:
                 self.expect(",")
             is_first = False
             yield
