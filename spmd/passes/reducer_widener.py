@@ -6,13 +6,12 @@ from typing import ClassVar
 
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.reduction import reduction_kind
 from spmd.ops.scalar_function import widened
 from spmd.passes.instruction_pass import OpExpander
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.shape import ArrayShape, TupleShape
 
 
@@ -26,7 +25,6 @@ class ReducerWidener(OpExpander):
     """
 
     name: ClassVar[str] = "reducer-widener"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.REDUCE, Opcode.REDUCE_WINDOW)
 
     def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:

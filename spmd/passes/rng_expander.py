@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import RngAttrs, RngBitGeneratorAttrs, RngStateAttrs
 from spmd.passes.instruction_pass import Edit, InstructionPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, move_control_edges
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape
 
@@ -31,7 +31,6 @@ class RngExpander(InstructionPass):
     """
 
     name: ClassVar[str] = "rng-expander"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.RNG,)
 
     def editor(self, module: HloModule) -> Edit:
