@@ -56,8 +56,7 @@ def read_metadata(scanner: Scanner) -> OpMetadata:
 
 
 def _int32(scanner: Scanner) -> int:
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     number = scanner.integer()
     if not -(2**31) <= number < 2**31:
         scanner.fail(f"expected a line number of 32 bits, found {number}", start)

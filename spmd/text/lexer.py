@@ -119,15 +119,16 @@ class Scanner:
         return Scanner(Source(text, file))
 
     # ---- moving
-    def skip_space(self) -> None:
-        """Move past white space and comments."""
+    def skip_space(self) -> int:
+        """Move past white space and comments. Returns the position there."""
         if self.pos < self.end and self.text[self.pos] not in _SPACE_STARTS:
-            return
+            return self.pos
         found = _SPACE.match(self.text, self.pos, self.end)
         assert found is not None
         self.pos = found.end()
         if self.text.startswith("/*", self.pos, self.end):
             self.fail("comment without an end")
+        return self.pos
 
     @property
     def at_end(self) -> bool:
@@ -204,8 +205,7 @@ class Scanner:
 
     def balanced(self) -> tuple[int, int]:
         """Step over one bracketed group; returns its extent, brackets included."""
-        self.skip_space()
-        start = self.pos
+        start = self.skip_space()
         waiting: list[str] = []
         pos = start
         while pos < self.end:

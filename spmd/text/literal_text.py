@@ -44,8 +44,7 @@ def read_literal(scanner: Scanner, shape: Shape, depth: int = 0) -> Literal | No
         scanner.fail(f"a literal cannot have the shape {shape}")
     if shape.rank and scanner.match(_ELIDED):
         return None
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     if shape.rank and not scanner.peek("{"):
         return _read_first(scanner, shape, depth)
     values = _Values(scanner, shape)
@@ -124,8 +123,7 @@ class _Values:
         if dim == self.shape.rank:
             self._element()
             return
-        scanner.skip_space()
-        start = scanner.pos
+        start = scanner.skip_space()
         if not scanner.consume_if("{"):
             scanner.fail(
                 f"expected '{{' for dimension {dim} of {self.shape}, found {scanner.found()}"

@@ -189,8 +189,7 @@ class _ModuleReader:
                     if pos:
                         scanner.pos = pos
                         continue
-                    scanner.skip_space()
-                    start = scanner.pos
+                    start = scanner.skip_space()
                     scanned_until = scanner.text.find("\n", start, scanner.end)
                     if scanned_until < 0:
                         scanned_until = scanner.end

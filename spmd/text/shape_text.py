@@ -112,8 +112,7 @@ def _plain_array(found: re.Match[str]) -> Shape | None:
 
 
 def _general_array(scanner: Scanner) -> Shape:
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     name = scanner.need(_TYPE, "a shape").group()
     dims, dynamic = _dimensions(scanner)
     if name == "token" or name == "opaque":

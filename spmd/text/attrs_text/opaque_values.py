@@ -45,8 +45,7 @@ def _integer(scanner: Scanner) -> str:
 
 def read_domain(scanner: Scanner) -> str:
     """Read ``{kind="sharding", entry={maximal device=0}, exit={replicated}}``, in any order; commas may be left out."""
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     seen: list[str] = []
     scanner.expect("{")
     while not scanner.peek("}"):

@@ -85,8 +85,7 @@ def _iota_ids(scanner: Scanner, total: int) -> tuple[int, ...]:
 
 def read_axis(scanner: Scanner, mesh: MeshText) -> AxisText:
     """Read ``'x'``, or ``'x':(1)2`` (pre-size 1, size 2)."""
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     name = scanner.string("an axis name in quotes")
     size = mesh.size_of(name)
     if size is None:

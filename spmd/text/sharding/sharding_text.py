@@ -49,8 +49,7 @@ def _read_tuple(scanner: Scanner) -> HloSharding:
 
 def _read_single(scanner: Scanner) -> HloSharding:
     """Read a sharding behind the opening brace, up to and including the closing one."""
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     if _MESH_NEXT.match(scanner.text, start, scanner.end) is not None:
         sharding = read_named_sharding(scanner)
         written = " ".join(scanner.text[start : scanner.pos].split())
@@ -94,8 +93,7 @@ def _read_positional(scanner: Scanner) -> HloSharding:
 
 
 def _read_tiled(scanner: Scanner) -> HloSharding:
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     dims = scanner.integers("[", "]")
     if not dims or any(size < 1 for size in dims):
         scanner.fail("expected tile sizes of at least 1", start)
@@ -114,8 +112,7 @@ def _read_tiled(scanner: Scanner) -> HloSharding:
 
 def read_iota_tail(scanner: Scanner, dims: tuple[int, ...]) -> IotaTile:
     """Read ``[4]`` or ``[2,2]T(1,0)`` after ``dims<=``."""
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     reshape = scanner.integers("[", "]")
     perm = tuple(range(len(reshape)))
     if len(reshape) > 1:
@@ -134,8 +131,7 @@ def read_iota_tail(scanner: Scanner, dims: tuple[int, ...]) -> IotaTile:
 
 
 def _listed(scanner: Scanner, dims: tuple[int, ...]) -> TileAssignment:
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     if math.prod(dims) == 1:
         scanner.fail("expected tiles for more than one device; write {maximal device=0}", start)
     ids = [scanner.integer("a device id")]

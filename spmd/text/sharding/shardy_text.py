@@ -51,8 +51,7 @@ def _mesh_key(name: str) -> str:
 def _mesh(scanner: Scanner, name: str) -> Mesh:
     """Read ``<["x"=2, "y"=4], device_ids=[..]>``."""
     scanner.expect("<")
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     axes: list[tuple[str, int]] = []
     for _ in scanner.items("[", "]"):
         axis = scanner.string()
