@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import sys
 from bisect import bisect_left
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from typing import NoReturn, TypeVar
 
 from spmd.errors import HloParseError, SourceLocation
 from spmd.limits import MAX_EXCERPT, MAX_IMPLIED, MAX_NESTING, MAX_ZEROS
+
+T = TypeVar("T")
 
 NAME = re.compile(r"[A-Za-z_][\w.\-]*+", re.ASCII)
 #: At most 19 digits: nothing in HLO but literals needs more.
@@ -249,6 +251,12 @@ class Scanner:
 
     def fail(self, message: str, pos: int | None = None) -> NoReturn:
         raise self.source.error(message, self.pos if pos is None else pos)
+
+    def entire(self, read: Callable[[Scanner], T]) -> T:
+        """Return what ``read`` makes of the text, which must be all of it."""
+        value = read(self)
+        self.finish()
+        return value
 
     def finish(self) -> None:
         """Raise HloParseError unless the text ends here."""

@@ -149,7 +149,4 @@ def _dimensions(scanner: Scanner) -> tuple[tuple[int, ...], tuple[bool, ...]]:
 
 def parse_shape(text: str) -> Shape:
     """Return the shape that is all of ``text``."""
-    scanner = Scanner.of(text)
-    shape = ShapeReader().read(scanner)
-    scanner.finish()
-    return shape
+    return Scanner.of(text).entire(ShapeReader().read)

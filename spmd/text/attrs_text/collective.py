@@ -13,6 +13,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ChannelAttrs, CollectiveAttrs, CollectivePermuteAttrs, FeedAttrs
 from spmd.ops.checks import set_text
+from spmd.shape import Shape
 from spmd.source_target_pairs import ListedPairs
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
@@ -116,11 +117,7 @@ def _write_channel(out: AttrWriter, instruction: HloInstruction) -> None:
 
 def _read_feed(values: AttrValues) -> FeedAttrs:
     config = values.string("infeed_config") or values.string("outfeed_config")
-    scanner = values.pop("outfeed_shape")
-    if scanner is None:
-        return FeedAttrs(config)
-    shape = ShapeReader().read(scanner)
-    scanner.finish()
+    shape: Shape | None = values.read("outfeed_shape", ShapeReader().read, None)
     return FeedAttrs(config, shape)
 
 

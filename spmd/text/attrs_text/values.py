@@ -95,11 +95,7 @@ class AttrValues:
     def read(self, name: str, reader: Callable[[Scanner], T], default: T) -> T:
         """Return the result of ``reader``, which must read the entire value; ``default`` if the attribute is absent."""
         scanner = self.pop(name)
-        if scanner is None:
-            return default
-        value = reader(scanner)
-        scanner.finish()
-        return value
+        return default if scanner is None else scanner.entire(reader)
 
     def read_known(self, name: str, reader: Callable[[Scanner], T], default: T) -> T:
         """Do as ``read``, and cache the result by the value's text."""
@@ -115,10 +111,7 @@ class AttrValues:
         return cast(T, known)  # what `reader` made of the same text
 
     def need_read(self, name: str, reader: Callable[[Scanner], T]) -> T:
-        scanner = self.need(name)
-        value = reader(scanner)
-        scanner.finish()
-        return value
+        return self.need(name).entire(reader)
 
     # ---- common kinds: the plain spelling is taken from the text, any other is scanned
     def ints(self, name: str) -> tuple[int, ...]:

@@ -25,10 +25,7 @@ _PLAIN_KINDS = {
 
 def parse_sharding(text: str) -> HloSharding:
     """Return the sharding that is all of ``text``, braces included. Raises HloParseError if it is none."""
-    scanner = Scanner.of(text)
-    sharding = read_sharding(scanner)
-    scanner.finish()
-    return sharding
+    return Scanner.of(text).entire(read_sharding)
 
 
 def read_sharding(scanner: Scanner) -> HloSharding:

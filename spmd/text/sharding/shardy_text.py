@@ -88,9 +88,7 @@ def parse_tensor_sharding(text: str) -> TensorSharding:
     """Parse ``#sdy.sharding<@mesh, [{"x"}, {?}]>``, with or without the prefix."""
     scanner = Scanner.of(text, "xla.sdy.sharding")
     scanner.consume_if("#sdy.sharding")
-    sharding = _tensor_sharding(scanner)
-    scanner.finish()
-    return sharding
+    return scanner.entire(_tensor_sharding)
 
 
 def parse_sharding_per_value(text: str) -> tuple[TensorSharding, ...]:
