@@ -71,24 +71,12 @@ def _reduce_one(
     return narrow(wide, total.dtype)
 
 
-@evaluates_in_steps(Opcode.ALL_REDUCE, Opcode.ALL_REDUCE_START)
-def evaluate_all_reduce(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
-    return (yield from _meet(instruction, operands, device, _all_reduce))
-
-
 # ---- reduce-scatter
 def _reduce_scatter(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
     dimension = _dimension(instruction)
     totals = _reduced(instruction, members)
     parts = [np.split(total, len(members), axis=dimension) for total in totals]
     return [packed(list(mine), instruction.shape) for mine in zip(*parts, strict=True)]
-
-
-@evaluates_in_steps(Opcode.REDUCE_SCATTER)
-def evaluate_reduce_scatter(
-    instruction: HloInstruction, operands: Operands, device: Device
-) -> Steps:
-    return (yield from _meet(instruction, operands, device, _reduce_scatter))
 
 
 # ---- all-gather
@@ -111,18 +99,6 @@ def _one_or_tuple(values: Sequence[Value]) -> Value:
     return values[0] if len(values) == 1 else tuple(values)
 
 
-@evaluates_in_steps(Opcode.ALL_GATHER)
-def evaluate_all_gather(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
-    return (yield from _meet(instruction, operands, device, _all_gather))
-
-
-@evaluates_in_steps(Opcode.ALL_GATHER_START)
-def evaluate_all_gather_start(
-    instruction: HloInstruction, operands: Operands, device: Device
-) -> Steps:
-    return (yield from _meet(instruction, operands, device, _all_gather_start))
-
-
 # ---- all-to-all
 def _all_to_all(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
     """Exchange. Array form: part i of the split dimension goes to member i. Tuple form: operand i goes to member i."""
@@ -136,11 +112,6 @@ def _all_to_all(instruction: HloInstruction, members: list[list[NDArray]]) -> Se
         for i in range(len(members))
     ]
     return [packed(mine, instruction.shape) for mine in received]
-
-
-@evaluates_in_steps(Opcode.ALL_TO_ALL)
-def evaluate_all_to_all(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
-    return (yield from _meet(instruction, operands, device, _all_to_all))
 
 
 # ---- ragged-all-to-all
@@ -160,11 +131,20 @@ def _ragged_all_to_all(
     return results
 
 
-@evaluates_in_steps(Opcode.RAGGED_ALL_TO_ALL)
-def evaluate_ragged_all_to_all(
-    instruction: HloInstruction, operands: Operands, device: Device
-) -> Steps:
-    return (yield from _meet(instruction, operands, device, _ragged_all_to_all))
+_EXCHANGES: dict[Opcode, Exchange] = {
+    Opcode.ALL_REDUCE: _all_reduce,
+    Opcode.ALL_REDUCE_START: _all_reduce,
+    Opcode.REDUCE_SCATTER: _reduce_scatter,
+    Opcode.ALL_GATHER: _all_gather,
+    Opcode.ALL_GATHER_START: _all_gather_start,
+    Opcode.ALL_TO_ALL: _all_to_all,
+    Opcode.RAGGED_ALL_TO_ALL: _ragged_all_to_all,
+}
+
+
+@evaluates_in_steps(*_EXCHANGES)
+def evaluate_exchange(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+    return (yield from _meet(instruction, operands, device, _EXCHANGES[instruction.opcode]))
 
 
 # ---- collective-broadcast
