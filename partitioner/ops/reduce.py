@@ -86,21 +86,11 @@ def _lies_side_by_side(window: WindowDimension) -> bool:
     )
 
 
-@sharding_rule(Opcode.BATCH_NORM_TRAINING, Opcode.BATCH_NORM_GRAD)
+@sharding_rule(Opcode.BATCH_NORM_TRAINING, Opcode.BATCH_NORM_GRAD, Opcode.BATCH_NORM_INFERENCE)
 def batch_norm_rule(norm: HloInstruction) -> OpShardingRule:
-    """Return the rule in which only the feature dimension passes; statistics cover all other dimensions, which are not
-    split.
+    """Return the rule in which the feature dimension passes. Statistics cover all other dimensions, which are split
+    only where the statistics are inputs.
     """
-    return _feature_rule(norm, all_dims=False)
-
-
-@sharding_rule(Opcode.BATCH_NORM_INFERENCE)
-def batch_norm_inference_rule(norm: HloInstruction) -> OpShardingRule:
-    """Return the rule in which every dimension passes: the statistics are inputs."""
-    return _feature_rule(norm, all_dims=True)
-
-
-def _feature_rule(norm: HloInstruction, *, all_dims: bool) -> OpShardingRule:
     feature = norm.attrs_as(BatchNormAttrs).feature_index
     dims = norm.operand(0).dims
     rule = RuleBuilder.for_instruction(norm)
@@ -115,7 +105,7 @@ def _feature_rule(norm: HloInstruction, *, all_dims: bool) -> OpShardingRule:
                 },
                 {i: 0 if rank == 1 else d for i, rank in enumerate(results)},
             )
-        elif all_dims:
+        elif norm.opcode is Opcode.BATCH_NORM_INFERENCE:
             same_dims = [i for i, operand in enumerate(norm.operands) if operand.dims == dims]
             rule.factor(size, dict.fromkeys(same_dims, d), {0: d})
     return rule.build()
