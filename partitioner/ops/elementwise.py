@@ -9,6 +9,8 @@ Letters are factors: equal letters are one index of the op.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import sharding_rule
 from spmd.hlo.instruction import HloInstruction
@@ -51,10 +53,15 @@ def bitcast_convert_rule(convert: HloInstruction) -> OpShardingRule:
 
     f32[i] -> u8[i, 4]        u8[i, 4] -> f32[i]
     """
-    rule = RuleBuilder.for_instruction(convert)
-    for d, (source, size) in enumerate(zip(convert.operand(0).dims, convert.dims, strict=False)):
-        if source == size:
-            rule.factor(size, {0: d}, {0: d})
+    sizes = zip(convert.operand(0).dims, convert.dims, strict=False)
+    return dims_pass(convert, [d for d, (source, size) in enumerate(sizes) if source == size])
+
+
+def dims_pass(instruction: HloInstruction, dims: Iterable[int]) -> OpShardingRule:
+    """Return the rule in which ``dims`` pass from the first operand to the result, which keeps their positions."""
+    rule = RuleBuilder.for_instruction(instruction)
+    for d in dims:
+        rule.factor(instruction.dims[d], {0: d}, {0: d})
     return rule.build()
 
 

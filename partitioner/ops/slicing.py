@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from partitioner.ops.elementwise import dims_pass
 from partitioner.ops.owner import owner_sum
 from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import localize, sharding_rule
@@ -129,11 +130,7 @@ def dynamic_update_slice_rule(update: HloInstruction) -> OpShardingRule:
 def set_dimension_size_rule(instruction: HloInstruction) -> OpShardingRule:
     """Return the rule in which the dimension that gets a run-time size is not split."""
     sized = instruction.attrs_as(DimensionsAttrs).dimensions
-    rule = RuleBuilder.for_instruction(instruction)
-    for d, size in enumerate(instruction.dims):
-        if d not in sized:
-            rule.factor(size, {0: d}, {0: d})
-    return rule.build()
+    return dims_pass(instruction, [d for d in range(len(instruction.dims)) if d not in sized])
 
 
 @sharding_rule(Opcode.GET_DIMENSION_SIZE)
