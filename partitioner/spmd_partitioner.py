@@ -215,6 +215,7 @@ class SpmdPartitioner:
         parameters: Sequence[ShardState],
         results: Sequence[ShardState],
     ) -> HloComputation:
+        """Partition a control-flow computation, with its parameter leaves and root leaves in the given states."""
         target = self.result.new_computation(computation.name)
         context = PartitionContext(self, computation, target, results)
         (parameter,) = computation.parameters
