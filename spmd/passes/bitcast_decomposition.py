@@ -109,9 +109,7 @@ def _complex_parts(x: HloInstruction, b: Builder) -> HloInstruction:
 
 def _of_complex_parts(x: HloInstruction, b: Builder) -> HloInstruction:
     dims = x.dims[:-1]
-    real, imag = (
-        b.reshape(b.slice_along(x, len(dims), part, part + 1), dims) for part in range(2)
-    )
+    real, imag = (b.reshape(b.slice_along(x, len(dims), part, part + 1), dims) for part in range(2))
     return b.binary(Opcode.COMPLEX, real, imag)
 
 

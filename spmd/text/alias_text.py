@@ -87,8 +87,5 @@ def read_output_to_operand(scanner: Scanner) -> tuple[tuple[ShapeIndex, int, Sha
 
 
 def format_output_to_operand(pairs: tuple[tuple[ShapeIndex, int, ShapeIndex], ...]) -> str:
-    parts = [
-        f"{set_text(out)}: ({operand}, {set_text(index)})"
-        for out, operand, index in pairs
-    ]
+    parts = [f"{set_text(out)}: ({operand}, {set_text(index)})" for out, operand, index in pairs]
     return f"{{{', '.join(parts)}}}"
