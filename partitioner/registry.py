@@ -6,7 +6,7 @@ Keys are opcodes, or targets for custom calls with a sharding meaning.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from partitioner.propagation.op_sharding_rule import OpShardingRule
 from spmd.custom_call import custom_call
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from spmd.shape import ArrayShape
 
 #: Takes an instruction (global shapes), returns its rule; None if the op has no useful factors (it is then replicated).
-SHARDING_RULES: Registry[Opcode, Callable[[HloInstruction], OpShardingRule | None]] = Registry(
-    "sharding rule"
-)
+RuleFn: TypeAlias = "Callable[[HloInstruction], OpShardingRule | None]"
+SHARDING_RULES: Registry[Opcode, RuleFn] = Registry("sharding rule")
+R = TypeVar("R", bound=RuleFn)
 
 #: Partitioning of an op: emits local instructions, returns the value of each result leaf. None declines, and the
 #: generic partitioner is used.
@@ -58,7 +58,18 @@ REMATERIALIZERS: Registry[Opcode, tuple[RematerializationCostFn, RematerializeFn
     "rematerializer"
 )
 
-sharding_rule = SHARDING_RULES.register
+
+def sharding_rule(*opcodes: Opcode) -> Callable[[R], R]:
+    """Register a rule, which may have options besides."""
+
+    def register(rule: R) -> R:
+        for opcode in opcodes:
+            SHARDING_RULES.add(opcode, rule)
+        return rule
+
+    return register
+
+
 partition = PARTITIONERS.register
 partition_target = TARGET_PARTITIONERS.register
 propagate_op = PROPAGATORS.register
