@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from spmd.errors import HloParseError
+from spmd.ops.attrs import DOT_ALGORITHMS
 from spmd.shape import PrimitiveType
 from spmd.sharding import ShardingKind, SubgroupType
-from spmd.text.attrs_text.opaque_values import DOT_ALGORITHMS
 
 V = TypeVar("V")
 

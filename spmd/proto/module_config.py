@@ -12,8 +12,6 @@ from spmd.ops.checks import set_text
 from spmd.proto.schema.config import HloModuleConfigProto
 from spmd.proto.schema.xla_data import ProgramShapeProto
 from spmd.proto.shape_proto import read_shape
-from spmd.text.attrs_text.values import read_booleans
-from spmd.text.attrs_text.writer import boolean
 from spmd.text.lexer import Scanner
 from spmd.text.module_header import OPAQUE
 
@@ -40,7 +38,7 @@ def read_config(module: HloModule, proto: HloModuleConfigProto) -> None:
         (_TO_OUTPUT, proto.allow_spmd_sharding_propagation_to_output),
     ):
         if flags not in ((), (False,)):
-            said[name] = set_text(map(boolean, flags))
+            said[name] = set_text("true" if on else "false" for on in flags)
     module.extra_header = tuple((name, said[name]) for name in OPAQUE if name in said)
 
 
@@ -62,4 +60,4 @@ def _flags(text: str | None) -> tuple[bool, ...]:
     """Read ``{true,false}``. XLA's default is one false."""
     if text is None:
         return (False,)
-    return read_booleans(Scanner.of(text))
+    return Scanner.of(text).booleans()

@@ -18,6 +18,7 @@ from spmd.limits import MAX_EXCERPT, MAX_IMPLIED, MAX_NESTING, MAX_ZEROS
 T = TypeVar("T")
 
 NAME = re.compile(r"[A-Za-z_][\w.\-]*+", re.ASCII)
+_WORD = re.compile(r"[\w.\-]++")
 #: At most 19 digits: nothing in HLO but literals needs more.
 INTEGER = re.compile(r"-?[0-9]{1,19}(?![0-9])")
 #: C escapes: a letter, up to three octal digits, hexadecimal digits that make a byte, a code point.
@@ -194,6 +195,16 @@ class Scanner:
                 self.expect(",")
             is_first = False
             yield
+
+    def boolean(self) -> bool:
+        word = self.need(_WORD, "true or false")
+        if word.group() not in ("true", "false"):
+            self.fail(f"expected true or false, found {word.group()!r}", word.start())
+        return word.group() == "true"
+
+    def booleans(self) -> tuple[bool, ...]:
+        """Read ``{true,false}``."""
+        return tuple(self.boolean() for _ in self.items())
 
     def integers(self, opening: str = "{", closing: str = "}") -> tuple[int, ...]:
         """Read ``{1, 2}`` as (1, 2); commas are required between numbers."""

@@ -10,7 +10,6 @@ from spmd.limits import MAX_COUNT
 from spmd.text.alias_text import read_buffer_donors, read_input_output_alias
 from spmd.text.annotations_text import read_frontend_attributes
 from spmd.text.attr_extents import scan_attributes
-from spmd.text.attrs_text.values import read_boolean
 from spmd.text.lexer import INTEGER, STRING, Scanner
 from spmd.text.shape_text import ShapeReader
 
@@ -52,7 +51,7 @@ def _count(scanner: Scanner) -> int:
 
 
 def _read_scheduled(module: HloModule, scanner: Scanner) -> None:
-    if read_boolean(scanner):
+    if scanner.boolean():
         module.stage = Stage.SCHEDULED
 
 

@@ -146,11 +146,11 @@ class AttrValues:
         return self.integer(name, 0)
 
     def flag(self, name: str) -> bool:
-        return self.read_known(name, read_boolean, default=False)
+        return self.read_known(name, Scanner.boolean, default=False)
 
     def flags(self, name: str) -> tuple[bool, ...]:
         """Read ``{true,false}``."""
-        return self.read(name, read_booleans, ())
+        return self.read(name, Scanner.booleans, ())
 
     def word(self, name: str) -> str:
         return self.read(name, _word, "")
@@ -211,17 +211,6 @@ def _verbatim(scanner: Scanner) -> str:
         start, end = scanner.balanced()
         return scanner.text[start:end]
     return scanner.need(_BARE, "a value").group()
-
-
-def read_boolean(scanner: Scanner) -> bool:
-    word = scanner.need(_WORD, "true or false")
-    if word.group() not in ("true", "false"):
-        scanner.fail(f"expected true or false, found {word.group()!r}", word.start())
-    return word.group() == "true"
-
-
-def read_booleans(scanner: Scanner) -> tuple[bool, ...]:
-    return tuple(read_boolean(scanner) for _ in scanner.items())
 
 
 def _word(scanner: Scanner) -> str:
