@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from partitioner.annotations.constant_splitter import split_constants
-from partitioner.annotations.reader import SDY_SHARDING
 from partitioner.devices.device_order import list_other_orders
 from partitioner.ops.custom_partitioning import open_without_partitioner
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.ops.attrs import CallAttrs, CustomCallAttrs
-from spmd.ops.custom_call import custom_call_target
+from spmd.ops.custom_call import is_sharding_annotation
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.async_inliner import AsyncInliner
 from spmd.passes.bitcast_decomposer import BitcastDecomposer
@@ -21,11 +20,9 @@ from spmd.passes.dynamic_padder import DynamicPadder
 from spmd.passes.flatten_call_graph import FlattenCallGraph
 from spmd.passes.library_call_expander import LibraryCallExpander
 from spmd.passes.reducer_simplifier import ReducerSimplifier
+from spmd.passes.rewrite import is_annotated
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.shape import ArrayShape
-
-#: Custom calls that equal their operand when a reducer is read element by element.
-_ELEMENT_IDENTITIES = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 
 
 def prepare(module: HloModule) -> None:
@@ -83,8 +80,7 @@ def _pin_shardings(module: HloModule) -> None:
 
 
 def _pin_sharding(computation: HloComputation, value: HloInstruction) -> None:
-    annotated = value.sharding is not None or value.annotations.frontend(SDY_SHARDING) is not None
-    if not annotated or value.opcode in (Opcode.PARAMETER, Opcode.CUSTOM_CALL):
+    if not is_annotated(value) or value.opcode in (Opcode.PARAMETER, Opcode.CUSTOM_CALL):
         return
     pinned = computation.create(
         Opcode.CUSTOM_CALL,
@@ -105,5 +101,5 @@ def _drop_annotations_in_reducers(module: HloModule) -> None:
                 continue
             for callee in instruction.called_computations:
                 for call in callee.with_opcode(Opcode.CUSTOM_CALL):
-                    if custom_call_target(call) in _ELEMENT_IDENTITIES:
+                    if is_sharding_annotation(call):
                         callee.replace(call, call.operand(0))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from partitioner.devices.axes import DeviceAxes
-from partitioner.devices.device_order import device_order, rename_to_devices, rename_to_positions
-from partitioner.prepare import prepare
+from partitioner.devices.device_order import rename_to_devices
 from partitioner.propagation.driver import ValueSharding
 from partitioner.propagation.value_graph import ValueShardings
-from partitioner.spmd_partitioner import SpmdPartitioner, partitions_of_replica
+from partitioner.spmd_partitioner import driver_of
 from spmd.hlo import HloModule, Stage
-from spmd.hlo.clone import clone_module
 from spmd.shape import ArrayShape, Shape
 from spmd.sharding import HloSharding
 
@@ -19,22 +17,16 @@ def propagate_module(module: HloModule, num_devices: int) -> HloModule:
 
     Reducers, comparators and the like work on elements and carry none.
     """
-    partitions = partitions_of_replica(module, num_devices)
-    logical = clone_module(module)
-    prepare(logical)
-    order = device_order(logical, partitions)
-    if order is not None:
-        rename_to_positions(logical, order)
-    driver = SpmdPartitioner(logical, partitions)
+    driver = driver_of(module, num_devices)
     driver.propagate()
     for instruction in driver.graph.instructions():
         instruction.sharding = instruction_sharding(
             driver.axes, driver.graph.shardings(instruction), instruction.shape
         )
-    if order is not None:
-        rename_to_devices(logical, order)
-    logical.stage = Stage.PROPAGATED
-    return logical
+    if driver.order is not None:
+        rename_to_devices(driver.module, driver.order)
+    driver.module.stage = Stage.PROPAGATED
+    return driver.module
 
 
 def instruction_sharding(axes: DeviceAxes, shardings: ValueShardings, shape: Shape) -> HloSharding:

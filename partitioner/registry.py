@@ -6,12 +6,12 @@ Keys are opcodes, or targets for custom calls with a sharding meaning.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from partitioner.propagation.op_sharding_rule import OpShardingRule
 from spmd.custom_call import custom_call
 from spmd.hlo import HloInstruction, Opcode
-from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.custom_call import custom_call_target
 from spmd.registry import Registry
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from spmd.shape import ArrayShape
 
 #: Takes an instruction (global shapes), returns its rule; None if the op has no useful factors (it is then replicated).
-SHARDING_RULES: Registry[Opcode, Callable[[HloInstruction], OpShardingRule | None]] = Registry(
-    "sharding rule"
-)
+RuleFn: TypeAlias = "Callable[[HloInstruction], OpShardingRule | None]"
+SHARDING_RULES: Registry[Opcode, RuleFn] = Registry("sharding rule")
+R = TypeVar("R", bound=RuleFn)
 
 #: Partitioning of an op: emits local instructions, returns the value of each result leaf. None declines, and the
 #: generic partitioner is used.
@@ -58,7 +58,18 @@ REMATERIALIZERS: Registry[Opcode, tuple[RematerializationCostFn, RematerializeFn
     "rematerializer"
 )
 
-sharding_rule = SHARDING_RULES.register
+
+def sharding_rule(*opcodes: Opcode) -> Callable[[R], R]:
+    """Register a rule, which may have options besides."""
+
+    def register(rule: R) -> R:
+        for opcode in opcodes:
+            SHARDING_RULES.add(opcode, rule)
+        return rule
+
+    return register
+
+
 partition = PARTITIONERS.register
 partition_target = TARGET_PARTITIONERS.register
 propagate_op = PROPAGATORS.register
@@ -66,13 +77,9 @@ propagate_target = TARGET_PROPAGATORS.register
 localize = LOCALIZERS.register
 
 
-def _target(instruction: HloInstruction) -> str:
-    return instruction.attrs.target if isinstance(instruction.attrs, CustomCallAttrs) else ""
-
-
 def partitioner_of(instruction: HloInstruction) -> PartitionFn | None:
     """Return the special partitioning of an instruction: its custom-call target's, else its opcode's."""
-    target = _target(instruction)
+    target = custom_call_target(instruction)
     registered = custom_call(target).partition
     if registered is not None:
         return lambda context, call: registered(call, context)
@@ -80,7 +87,8 @@ def partitioner_of(instruction: HloInstruction) -> PartitionFn | None:
 
 
 def propagator_of(instruction: HloInstruction) -> PropagateFn | None:
-    return TARGET_PROPAGATORS.get(_target(instruction)) or PROPAGATORS.get(instruction.opcode)
+    target = custom_call_target(instruction)
+    return TARGET_PROPAGATORS.get(target) or PROPAGATORS.get(instruction.opcode)
 
 
 def rule_of(instruction: HloInstruction) -> OpShardingRule | None:

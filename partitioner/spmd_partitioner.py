@@ -28,12 +28,7 @@ from partitioner.devices.device_order import (
 from partitioner.ops.tuple import local_shape, pack, unpack
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.generic import partition_generic, reshard_to
-from partitioner.partition.partial_sums import (
-    as_partial_sums,
-    is_annotation,
-    leaves_unreduced,
-    with_partial,
-)
+from partitioner.partition.partial_sums import as_partial_sums, leaves_unreduced, with_partial
 from partitioner.partition.shard_state import ShardState
 from partitioner.partition.unsharded_ops import needs_unsharded_operands, partition_unsharded
 from partitioner.prepare import prepare
@@ -54,7 +49,7 @@ from spmd.hlo import (
 )
 from spmd.hlo.clone import clone_computation, clone_module, copy_header
 from spmd.ops.attrs import ParameterAttrs
-from spmd.ops.custom_call import custom_call_target
+from spmd.ops.custom_call import custom_call_target, is_sharding_annotation
 from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.shape import ArrayShape, Shape, TupleShape, subshape
 from spmd.shape_compatibility import without_layout
@@ -78,6 +73,15 @@ def partitioned(module: HloModule, num_devices: int) -> SpmdPartitioner:
 
     The explaining data number devices by position (device_order.py).
     """
+    driver = driver_of(module, num_devices)
+    result = driver.run()
+    if driver.order is not None:
+        rename_to_devices(result, driver.order)
+    return driver
+
+
+def driver_of(module: HloModule, num_devices: int) -> SpmdPartitioner:
+    """Return the driver of a prepared copy of ``module``, in which devices are numbered by position."""
     partitions = partitions_of_replica(module, num_devices)
     logical = clone_module(module)
     prepare(logical)
@@ -86,9 +90,6 @@ def partitioned(module: HloModule, num_devices: int) -> SpmdPartitioner:
         rename_to_positions(logical, order)
     driver = SpmdPartitioner(logical, partitions)
     driver.order = order
-    result = driver.run()
-    if order is not None:
-        rename_to_devices(result, order)
     return driver
 
 
@@ -214,6 +215,7 @@ class SpmdPartitioner:
         parameters: Sequence[ShardState],
         results: Sequence[ShardState],
     ) -> HloComputation:
+        """Partition a control-flow computation, with its parameter leaves and root leaves in the given states."""
         target = self.result.new_computation(computation.name)
         context = PartitionContext(self, computation, target, results)
         (parameter,) = computation.parameters
@@ -325,7 +327,7 @@ class SpmdPartitioner:
         device = effect_device(self.reader, instruction)
         if device is not None:
             return partition_on_device(context, instruction, device)
-        if is_annotation(instruction):
+        if is_sharding_annotation(instruction):
             given = context.values(instruction.operand(0))
             if len(given) == 1 and self._leaves_unreduced(context, instruction, 0, given[0]):
                 return given

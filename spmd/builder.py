@@ -195,9 +195,6 @@ class Builder:
     def logical_and(self, x: HloInstruction, y: HloInstruction) -> HloInstruction:
         return self.binary(Opcode.AND, x, y)
 
-    def logical_or(self, x: HloInstruction, y: HloInstruction) -> HloInstruction:
-        return self.binary(Opcode.OR, x, y)
-
     def logical_not(self, x: HloInstruction) -> HloInstruction:
         return self.unary(Opcode.NOT, x)
 
@@ -218,6 +215,10 @@ class Builder:
 
     def convert(self, x: HloInstruction, element_type: PrimitiveType) -> HloInstruction:
         return self.create(Opcode.CONVERT, (x,), shape=ArrayShape(element_type, x.dims))
+
+    def as_type(self, x: HloInstruction, element_type: PrimitiveType) -> HloInstruction:
+        """Convert ``x`` if its type is another."""
+        return x if x.array_shape.element_type is element_type else self.convert(x, element_type)
 
     def copy(self, x: HloInstruction) -> HloInstruction:
         return self.unary(Opcode.COPY, x)
@@ -256,6 +257,12 @@ class Builder:
     ) -> HloInstruction:
         steps = tuple(strides) if strides is not None else (1,) * len(starts)
         return self.create(Opcode.SLICE, (x,), A.SliceAttrs(tuple(starts), tuple(limits), steps))
+
+    def slice_along(self, x: HloInstruction, dim: int, start: int, limit: int) -> HloInstruction:
+        """Slice elements [start, limit) of one dimension, all of the others."""
+        starts, limits = [0] * len(x.dims), list(x.dims)
+        starts[dim], limits[dim] = start, limit
+        return self.slice(x, starts, limits)
 
     def dynamic_slice(
         self, x: HloInstruction, starts: Sequence[HloInstruction], sizes: Sequence[int]
@@ -317,9 +324,6 @@ class Builder:
 
     def get_tuple_element(self, x: HloInstruction, index: int) -> HloInstruction:
         return self.create(Opcode.GET_TUPLE_ELEMENT, (x,), A.TupleIndexAttrs(index))
-
-    def opt_barrier(self, x: HloInstruction) -> HloInstruction:
-        return self.create(Opcode.OPT_BARRIER, (x,))
 
     def call(self, target: HloComputation, operands: Sequence[HloInstruction]) -> HloInstruction:
         return self.create(Opcode.CALL, operands, A.CallAttrs(), calls=(target,))

@@ -86,13 +86,13 @@ class IotaTile:
 @dataclass(frozen=True, slots=True)
 class MeshGroups:
     """The form ``mesh['x'=2,'y'=4] {'y'}``: groups run along ``axes`` (names, with an optional (pre-size, size)
-    sub-axis).
+    sub-axis). ``text``: as written.
     """
 
     mesh_axes: tuple[tuple[str, int], ...]
     axes: tuple[tuple[str, tuple[int, int] | None], ...]
-    device_ids: tuple[int, ...] | None = None
-    text: str = ""
+    device_ids: tuple[int, ...] | None
+    text: str
 
     @property
     def num_devices(self) -> int:
@@ -114,17 +114,6 @@ class ReplicaGroups:
     groups: tuple[tuple[int, ...], ...] = ()
     iota: IotaTile | None = None
     mesh: MeshGroups | None = None
-
-    @staticmethod
-    def of_iota(
-        num_groups: int,
-        group_size: int,
-        reshape_dims: tuple[int, ...] | None = None,
-        perm: tuple[int, ...] | None = None,
-    ) -> ReplicaGroups:
-        dims = (num_groups, group_size)
-        reshape = reshape_dims or (num_groups * group_size,)
-        return ReplicaGroups(iota=IotaTile(dims, reshape, perm or tuple(range(len(reshape)))))
 
     @property
     def is_all(self) -> bool:

@@ -69,6 +69,9 @@ class JsonFields:
         """Return ``found``, which is at ``name`` of this object, as an object."""
         return JsonFields(found, f"{self.where}: {name}", self.error)
 
+    def nested(self, name: str) -> JsonFields:
+        return self.inside(self.pop(name), name)
+
     def pop(self, name: str) -> Any:
         if name not in self._left:
             raise self.error(f"{self.where}: field {name!r} is missing")

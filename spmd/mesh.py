@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from spmd.lazy_dataclass import dataclass
 
@@ -83,6 +84,10 @@ class TensorSharding:
     dims: tuple[DimensionSharding, ...]
     replicated_axes: tuple[AxisRef, ...] = ()
     unreduced_axes: tuple[AxisRef, ...] = ()
+
+    def mesh_in(self, meshes: Mapping[str, Mesh]) -> Mesh | None:
+        """Return the mesh, which is one of ``meshes`` if it has a name; None if they do not contain it."""
+        return self.mesh if isinstance(self.mesh, Mesh) else meshes.get(self.mesh)
 
     def __str__(self) -> str:
         mesh = f"mesh{self.mesh}" if isinstance(self.mesh, Mesh) else f"@{self.mesh}"

@@ -177,6 +177,15 @@ _BYTES = {kind: dtype.itemsize for kind, dtype in _NUMPY.items()}
 
 _FROM_NUMPY = {dtype: kind for kind, dtype in _NUMPY.items()}
 
+#: The type of a complex number's parts, and the reverse.
+COMPLEX_PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
+COMPLEX_OF = {part: kind for kind, part in COMPLEX_PARTS.items()}
+
+#: Floats laid out as IEEE 754's: infinities, nans with payloads.
+IEEE_TYPES = frozenset(
+    PrimitiveType(name) for name in ("f8e3m4", "f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64")
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -19,14 +19,14 @@ from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.custom_call import ALLOCATE_BUFFER
 from spmd.ops.opdef import OpCost
 from spmd.shape import as_array, leaves
-from spmd.text.stage import PARTITIONER_CALLS
+from spmd.text.stage import LOGICAL_CALLS
 
 MAX_BYTES = 1 << 12
 _SECONDS = (0.0, 1e6)
 _AMOUNT = (0.0, 1e30)
 
 #: Targets without a kernel: they annotate the sharding, layout or memory of a value, or allocate it uninitialized.
-_NO_KERNEL = PARTITIONER_CALLS | {"LayoutConstraint", "annotate_device_placement", ALLOCATE_BUFFER}
+_NO_KERNEL = LOGICAL_CALLS | {"LayoutConstraint", "annotate_device_placement", ALLOCATE_BUFFER}
 _TOP_K = "TopK"
 
 #: Targets that move a value between device and host memory. The machine's host bandwidth determines their cost.

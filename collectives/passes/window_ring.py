@@ -82,9 +82,7 @@ def cut(x: HloInstruction, dimension: int, piece: Piece, b: Builder) -> HloInstr
     """Return ``piece`` of the tile ``x``."""
     if piece.size == x.dims[dimension]:
         return x
-    starts, limits = [0] * len(x.dims), list(x.dims)
-    starts[dimension], limits[dimension] = piece.start, piece.start + piece.size
-    return b.slice(x, starts, limits)
+    return b.slice_along(x, dimension, piece.start, piece.start + piece.size)
 
 
 def part_of(

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from partitioner.annotations.reader import SDY_SHARDING
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.ops import definition
+from spmd.passes.rewrite import is_annotated
 from spmd.shape import ArrayShape
 
 _LEAVES = frozenset({Opcode.CONSTANT, Opcode.IOTA})
@@ -67,7 +67,7 @@ def merge_constants(module: HloModule) -> None:
 
 
 def _is_constant(instruction: HloInstruction, free: dict[HloInstruction, None]) -> bool:
-    if not isinstance(instruction.shape, ArrayShape) or _is_annotated(instruction):
+    if not isinstance(instruction.shape, ArrayShape) or is_annotated(instruction):
         return False
     if instruction.opcode in _LEAVES:
         return True
@@ -79,11 +79,6 @@ def _is_constant(instruction: HloInstruction, free: dict[HloInstruction, None]) 
         operand in free or (isinstance(operand.shape, ArrayShape) and operand.dims == ())
         for operand in instruction.operands
     )
-
-
-def _is_annotated(instruction: HloInstruction) -> bool:
-    annotations = instruction.annotations
-    return instruction.sharding is not None or annotations.frontend(SDY_SHARDING) is not None
 
 
 def _uses(instruction: HloInstruction) -> list[tuple[HloInstruction, tuple[int, ...]]]:

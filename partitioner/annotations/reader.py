@@ -19,11 +19,7 @@ from spmd.mesh import AxisRef, Mesh, TensorSharding
 from spmd.shape import ArrayShape, Shape, leaves
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType
 from spmd.text.sharding.module_meshes import meshes_of
-from spmd.text.sharding.shardy_text import (
-    parse_manual_axes,
-    parse_sharding_per_value,
-    parse_tensor_sharding,
-)
+from spmd.text.sharding.shardy_text import parse_manual_axes, parse_shardings
 
 SDY_SHARDING = "xla.sdy.sharding"
 SDY_MESHES = "xla.sdy.meshes"
@@ -113,11 +109,7 @@ class AnnotationReader:
     def shardy_shardings(self, instruction: HloInstruction) -> tuple[TensorSharding, ...]:
         """Return the shardings of Shardy's attribute on an instruction, one per value; empty without the attribute."""
         text = instruction.annotations.frontend(SDY_SHARDING)
-        if text is None:
-            return ()
-        if text.startswith("#sdy.sharding_per_value"):
-            return parse_sharding_per_value(text)
-        return (parse_tensor_sharding(text),)
+        return () if text is None else parse_shardings(text)
 
     def of_shardy(self, sharding: TensorSharding, shape: Shape) -> Constraint | None:
         """Return the constraint of a Shardy sharding, or None if the value is no array.
@@ -182,7 +174,7 @@ class AnnotationReader:
 
     # ---- meshes
     def mesh(self, sharding: TensorSharding) -> Mesh:
-        mesh = sharding.mesh if isinstance(sharding.mesh, Mesh) else self.meshes.get(sharding.mesh)
+        mesh = sharding.mesh_in(self.meshes)
         if mesh is None:
             raise ShardingError(f"no mesh named {sharding.mesh!r} in {SDY_MESHES}")
         if mesh.device_ids is not None and tuple(mesh.device_ids) != tuple(
@@ -197,7 +189,7 @@ class AnnotationReader:
         """Return the device of a sharding over a single-device mesh (``maximal_mesh_0``); None for any other
         sharding.
         """
-        mesh = sharding.mesh if isinstance(sharding.mesh, Mesh) else self.meshes.get(sharding.mesh)
+        mesh = sharding.mesh_in(self.meshes)
         if mesh is None or not mesh.is_maximal or mesh.device_ids is None:
             return None
         return mesh.device_ids[0]
@@ -243,13 +235,8 @@ def _axis_refs(module: HloModule, meshes: dict[str, Mesh]) -> Iterator[tuple[Mes
         for key, value in instruction.annotations.frontend_attributes:
             if key not in (SDY_SHARDING, SDY_IN_SHARDINGS, SDY_OUT_SHARDINGS) or ":(" not in value:
                 continue
-            per_value = value.startswith("#sdy.sharding_per_value")
-            for sharding in (
-                parse_sharding_per_value(value) if per_value else (parse_tensor_sharding(value),)
-            ):
-                mesh = (
-                    sharding.mesh if isinstance(sharding.mesh, Mesh) else meshes.get(sharding.mesh)
-                )
+            for sharding in parse_shardings(value):
+                mesh = sharding.mesh_in(meshes)
                 if mesh is not None:
                     refs = [ref for dim in sharding.dims for ref in dim.axes]
                     refs += [*sharding.replicated_axes, *sharding.unreduced_axes]

@@ -9,9 +9,8 @@ computed by every device instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from partitioner.annotations.reader import SDY_SHARDING, AnnotationReader, without_shardings
+from partitioner.devices.axis_precedence import single_shardings
 from partitioner.ops.tuple import unpack
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.unsharded_ops import replicated_operands, replicated_states
@@ -52,17 +51,9 @@ def _annotated_device(reader: AnnotationReader, instruction: HloInstruction) -> 
     else:
         found = {
             s.device if s.kind is ShardingKind.MAXIMAL else None
-            for s in _flat(instruction.sharding)
+            for s in single_shardings(instruction.sharding)
         }
     return found.pop() if len(found) == 1 else None
-
-
-def _flat(sharding: HloSharding | None) -> Iterator[HloSharding]:
-    if sharding is not None and sharding.is_tuple:
-        for element in sharding.elements:
-            yield from _flat(element)
-    elif sharding is not None:
-        yield sharding
 
 
 def partition_on_device(

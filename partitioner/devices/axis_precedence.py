@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from spmd.hlo import HloInstruction, HloModule
 from spmd.mesh import Mesh
-from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.custom_call import custom_call_target
 from spmd.sharding import HloSharding, SubgroupType
 
 _EDGE_SHARDINGS = ("xla.sdy.in_shardings", "xla.sdy.out_shardings")
@@ -44,25 +44,22 @@ def region_shardings(module: HloModule) -> list[HloSharding]:
 
 def _shardings(module: HloModule, *, leads: bool) -> list[HloSharding]:
     instructions = module.all_instructions()
-    return [s for i in instructions for s in _flat(i.sharding) if _leads(i, s) is leads]
+    return [s for i in instructions for s in single_shardings(i.sharding) if _leads(i, s) is leads]
 
 
 def _leads(instruction: HloInstruction, sharding: HloSharding) -> bool:
     if SubgroupType.MANUAL in sharding.subgroup_types:
         return True
-    return _target(instruction) == "SPMDShardToFullShape" or any(
-        _target(user) == "SPMDFullToShardShape" for user in instruction.users
+    return custom_call_target(instruction) == "SPMDShardToFullShape" or any(
+        custom_call_target(user) == "SPMDFullToShardShape" for user in instruction.users
     )
 
 
-def _target(instruction: HloInstruction) -> str:
-    return instruction.attrs.target if isinstance(instruction.attrs, CustomCallAttrs) else ""
-
-
-def _flat(sharding: HloSharding | None) -> Iterator[HloSharding]:
+def single_shardings(sharding: HloSharding | None) -> Iterator[HloSharding]:
+    """Yield the shardings of single values in ``sharding``."""
     if sharding is None:
         return
     if not sharding.is_tuple:
         yield sharding
     for element in sharding.elements:
-        yield from _flat(element)
+        yield from single_shardings(element)

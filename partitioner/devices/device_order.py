@@ -33,15 +33,12 @@ from spmd.literal import Literal
 from spmd.mesh import Mesh, TensorSharding
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.groups import device_groups, group_mode
+from spmd.passes.rewrite import redirect
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.sharding import HloSharding, ShardingKind, TileAssignment
 from spmd.source_target_pairs import ListedPairs
 from spmd.text.sharding.module_meshes import declared_meshes, in_place_meshes
-from spmd.text.sharding.shardy_text import (
-    format_meshes,
-    parse_sharding_per_value,
-    parse_tensor_sharding,
-)
+from spmd.text.sharding.shardy_text import format_meshes, parse_shardings
 
 #: Device at each position.
 Order = tuple[int, ...]
@@ -75,8 +72,7 @@ def list_other_orders(module: HloModule) -> None:
         text = instruction.annotations.frontend(SDY_SHARDING)
         if text is None:
             continue
-        per_value = text.startswith("#sdy.sharding_per_value")
-        found = parse_sharding_per_value(text) if per_value else (parse_tensor_sharding(text),)
+        found = parse_shardings(text)
         if any(sharding.mesh in others for sharding in found):
             listed = tuple(_listed(sharding, meshes) for sharding in found)
             is_array = isinstance(instruction.shape, ArrayShape)
@@ -206,10 +202,7 @@ def _look_up_partition_id(computation: HloComputation, table: Order) -> None:
         users = instruction.users
         was_root = instruction.is_root
         found = look_up(Builder(computation), table, instruction)
-        for user in users:
-            for i, operand in enumerate(user.operands):
-                if operand is instruction:
-                    user.replace_operand(i, found)
+        redirect(users, instruction, found)
         if was_root:
             computation.root = found
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from partitioner.annotations.reader import CONSTRAINT_TARGETS, SDY_SHARDING
+from partitioner.annotations.reader import CONSTRAINT_TARGETS, without_shardings
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.hlo.clone import clone_module
@@ -32,10 +30,7 @@ def annotated(module: HloModule, name: str, sharding: HloSharding) -> HloModule:
         raise ShardingError(f"no instruction named {name} in {module.name}")
     if is_annotation(instruction):
         instruction.sharding = sharding
-        attributes = tuple(
-            pair for pair in instruction.annotations.frontend_attributes if pair[0] != SDY_SHARDING
-        )
-        instruction.annotations = replace(instruction.annotations, frontend_attributes=attributes)
+        instruction.annotations = without_shardings(instruction.annotations)
         return copy
     pinned = instruction.parent.create(
         Opcode.CUSTOM_CALL, instruction.shape, attrs=CustomCallAttrs("Sharding"), sharding=sharding

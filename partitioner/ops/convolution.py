@@ -21,11 +21,7 @@ from spmd.ops.attrs import ConvDimensionNumbers, ConvolutionAttrs
 
 
 @sharding_rule(Opcode.CONVOLUTION)
-def convolution_rule(convolution: HloInstruction) -> OpShardingRule:
-    return spatial_rule(convolution, windowed=True)
-
-
-def spatial_rule(convolution: HloInstruction, *, windowed: bool) -> OpShardingRule:
+def spatial_rule(convolution: HloInstruction, *, windowed: bool = True) -> OpShardingRule:
     """Return the rule of the spatial dimensions. Groups are major parts of the dimensions they divide; a spatial
     dimension with a 1-wide window passes.
 

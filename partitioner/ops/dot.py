@@ -14,6 +14,7 @@ from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DotAttrs, RaggedDotAttrs
+from spmd.ops.dot import free_dims
 
 
 @sharding_rule(Opcode.DOT)
@@ -69,8 +70,3 @@ def ragged_dot_rule(dot: HloInstruction) -> OpShardingRule | None:
 def scaled_dot_rule(_: HloInstruction) -> OpShardingRule | None:
     """Return None: scales cover blocks of the operands' elements, so the op is replicated."""
     return None
-
-
-def free_dims(rank: int, taken: tuple[int, ...]) -> list[int]:
-    """Return the dimensions not in ``taken``, in order."""
-    return [d for d in range(rank) if d not in taken]

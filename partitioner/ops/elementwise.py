@@ -9,6 +9,8 @@ Letters are factors: equal letters are one index of the op.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import sharding_rule
 from spmd.hlo.instruction import HloInstruction
@@ -17,10 +19,22 @@ from spmd.ops.elementwise_attributes import ELEMENTWISE
 from spmd.shape import ArrayShape, leaves
 
 
-@sharding_rule(*ELEMENTWISE, Opcode.COPY, Opcode.DOMAIN, Opcode.MAP)
+@sharding_rule(
+    *ELEMENTWISE,
+    Opcode.COPY,
+    Opcode.DOMAIN,
+    Opcode.MAP,
+    Opcode.OPT_BARRIER,
+    Opcode.ADD_DEPENDENCY,
+    Opcode.IOTA,
+    Opcode.CONSTANT,
+    Opcode.REVERSE,
+)
 def all_dimensions_pass(instruction: HloInstruction) -> OpShardingRule | None:
-    """Return the rule in which operands of the result's sizes share its factors and scalars have none. None if the
-    result is no single array.
+    """Return the rule in which operands of the result's sizes share its factors; scalars and tokens have none.
+
+    Without operands each dimension has a factor of its own. Reversed dimensions pass too: their tiles are exchanged
+    (mirrored.py). None if the result is no single array: the driver connects a barrier's elements leaf by leaf.
     """
     if not isinstance(instruction.shape, ArrayShape):
         return None
@@ -32,20 +46,6 @@ def all_dimensions_pass(instruction: HloInstruction) -> OpShardingRule | None:
     return rule.build()
 
 
-@sharding_rule(Opcode.OPT_BARRIER)
-def barrier_rule(barrier: HloInstruction) -> OpShardingRule | None:
-    """Return the rule of a barrier of one array. The driver connects a tuple's elements leaf by leaf,
-    without factors.
-    """
-    return all_dimensions_pass(barrier)
-
-
-@sharding_rule(Opcode.ADD_DEPENDENCY)
-def dependency_rule(instruction: HloInstruction) -> OpShardingRule | None:
-    """Return the rule in which the value passes through; the token has no dimensions."""
-    return all_dimensions_pass(instruction)
-
-
 @sharding_rule(Opcode.BITCAST_CONVERT)
 def bitcast_convert_rule(convert: HloInstruction) -> OpShardingRule:
     """Return the rule in which shared leading dimensions pass; the minor dimension that a change of width adds or
@@ -53,10 +53,15 @@ def bitcast_convert_rule(convert: HloInstruction) -> OpShardingRule:
 
     f32[i] -> u8[i, 4]        u8[i, 4] -> f32[i]
     """
-    rule = RuleBuilder.for_instruction(convert)
-    for d, (source, size) in enumerate(zip(convert.operand(0).dims, convert.dims, strict=False)):
-        if source == size:
-            rule.factor(size, {0: d}, {0: d})
+    sizes = zip(convert.operand(0).dims, convert.dims, strict=False)
+    return dims_pass(convert, [d for d, (source, size) in enumerate(sizes) if source == size])
+
+
+def dims_pass(instruction: HloInstruction, dims: Iterable[int]) -> OpShardingRule:
+    """Return the rule in which ``dims`` pass from the first operand to the result, which keeps their positions."""
+    rule = RuleBuilder.for_instruction(instruction)
+    for d in dims:
+        rule.factor(instruction.dims[d], {0: d}, {0: d})
     return rule.build()
 
 

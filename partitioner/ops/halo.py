@@ -27,6 +27,7 @@ from typing import TypeAlias
 
 from partitioner.devices.axes import Axes
 from partitioner.devices.device_lines import shift_pairs
+from partitioner.ops.owner import in_tile
 from partitioner.partition.candidates import OpPlan, best_plan
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.generic import problem_of
@@ -333,10 +334,7 @@ def _filled(
     if window.start >= 0 and end <= size:
         return found
     b = context.builder
-    position = window_positions(context, axes, window)
-    low = b.broadcast_scalar(b.scalar(_S32, 0), position.dims)
-    high = b.broadcast_scalar(b.scalar(_S32, size), position.dims)
-    inside = b.logical_and(b.compare(position, low, "GE"), b.compare(position, high, "LT"))
+    inside = in_tile(context, window_positions(context, axes, window), size)
     mask = b.broadcast(inside, (dim,), found.dims)
     return b.select(mask, found, b.broadcast_scalar(fill, found.dims))
 
@@ -357,6 +355,4 @@ def _slice_dim(
 ) -> HloInstruction:
     if (start, limit) == (0, x.dims[dim]):
         return x
-    starts, limits = [0] * len(x.dims), list(x.dims)
-    starts[dim], limits[dim] = start, limit
-    return context.builder.slice(x, starts, limits)
+    return context.builder.slice_along(x, dim, start, limit)

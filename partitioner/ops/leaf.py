@@ -3,30 +3,22 @@
     iota      -> [i, j]     each device counts from its own offset
     constant  -> [i, j]     equal elements: made at the local size; others: sliced out of the global array
 
-A factor of the result alone may be split in any way at no cost.
+A factor of the result alone (elementwise.all_dimensions_pass) may be split in any way at no cost.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from partitioner.ops.elementwise import all_dimensions_pass
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.shard_state import ShardState
-from partitioner.propagation.op_sharding_rule import OpShardingRule
-from partitioner.registry import REMATERIALIZERS, partition, sharding_rule
+from partitioner.registry import REMATERIALIZERS, partition
 from partitioner.reshard.cost import LOCAL_COPY
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.literal import Literal
 from spmd.ops.attrs import ConstantAttrs, IotaAttrs
 from spmd.shape import ArrayShape, PrimitiveType
-
-
-@sharding_rule(Opcode.IOTA, Opcode.CONSTANT)
-def leaf_rule(leaf: HloInstruction) -> OpShardingRule | None:
-    """Return the rule in which each dimension has a factor of its own."""
-    return all_dimensions_pass(leaf)
 
 
 @partition(Opcode.IOTA)

@@ -9,6 +9,7 @@ Letters are factors; every device needs all of a dimension that is marked replic
 
 from __future__ import annotations
 
+from partitioner.ops.elementwise import dims_pass
 from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import sharding_rule
 from spmd.hlo.instruction import HloInstruction
@@ -18,19 +19,12 @@ from spmd.ops.attrs import FftAttrs, TriangularSolveAttrs
 
 @sharding_rule(Opcode.FFT)
 def fft_rule(fft: HloInstruction) -> OpShardingRule:
-    rule = RuleBuilder.for_instruction(fft)
-    batch = fft.array_shape.rank - len(fft.attrs_as(FftAttrs).length)
-    for d in range(batch):
-        rule.factor(fft.dims[d], {0: d}, {0: d})
-    return rule.build()
+    return dims_pass(fft, range(fft.array_shape.rank - len(fft.attrs_as(FftAttrs).length)))
 
 
 @sharding_rule(Opcode.CHOLESKY)
 def cholesky_rule(cholesky: HloInstruction) -> OpShardingRule:
-    rule = RuleBuilder.for_instruction(cholesky)
-    for d in range(cholesky.array_shape.rank - 2):
-        rule.factor(cholesky.dims[d], {0: d}, {0: d})
-    return rule.build()
+    return dims_pass(cholesky, range(cholesky.array_shape.rank - 2))
 
 
 @sharding_rule(Opcode.TRIANGULAR_SOLVE)

@@ -14,15 +14,16 @@ from partitioner.ops.elementwise import result_leaf_dims
 from partitioner.partition.candidates import best_plan
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.generic import problem_of
-from partitioner.partition.reduction_identity import identity_value
 from partitioner.partition.shard_state import ShardState
 from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import partition
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import GatherAttrs, TopKAttrs
-from spmd.shape import PrimitiveType, as_array, leaves
+from spmd.ops.attrs import TopKAttrs
+from spmd.ops.reduction import identity_value
+from spmd.passes.topk_rewriter import gather_along
+from spmd.shape import as_array, leaves
 
 
 @partition(Opcode.TOPK)
@@ -47,7 +48,7 @@ def partition_topk(
     indices = b.add(indices, b.broadcast_scalar(offset, indices.dims))
     values, indices = (_gathered(context, x, state, last) for x in (values, indices))
     best, positions = _topk(context, values, attrs)
-    chosen = (best, _gather_along(context, indices, positions, last))
+    chosen = (best, gather_along(b, indices, positions, last))
     shapes = [as_array(shape).without_layout() for _, shape in leaves(topk.shape)]
     return tuple(
         ShardedValue(hlo, state, shape)
@@ -82,21 +83,3 @@ def _gathered(
     tiles = tuple(n * k for n, k in zip(x.dims, state.shards(context.axes), strict=True))
     value = ShardedValue(x, state, x.array_shape.with_dims(tiles))
     return context.reshard(value, state.with_dim(dim, ())).hlo
-
-
-def _gather_along(
-    context: PartitionContext, x: HloInstruction, positions: HloInstruction, dim: int
-) -> HloInstruction:
-    """Return x[..., positions[..., j]] for the last dimension ``dim``."""
-    batch_dims = tuple(range(dim))
-    attrs = GatherAttrs(
-        offset_dims=(),
-        collapsed_slice_dims=(dim,),
-        start_index_map=(dim,),
-        index_vector_dim=dim + 1,
-        slice_sizes=(1,) * (dim + 1),
-        operand_batching_dims=batch_dims,
-        start_indices_batching_dims=batch_dims,
-    )
-    assert positions.array_shape.element_type is PrimitiveType.S32
-    return context.builder.create(Opcode.GATHER, (x, positions), attrs)

@@ -96,12 +96,10 @@ def _components(
         return [positions]
     b = context.builder
     batch = [n for d, n in enumerate(dims) if d != vector_dim]
-    parts = []
-    for k in range(dims[vector_dim]):
-        starts, limits = [0] * len(dims), list(dims)
-        starts[vector_dim], limits[vector_dim] = k, k + 1
-        parts.append(b.reshape(b.slice(positions, starts, limits), batch))
-    return parts
+    return [
+        b.reshape(b.slice_along(positions, vector_dim, k, k + 1), batch)
+        for k in range(dims[vector_dim])
+    ]
 
 
 def _joined(

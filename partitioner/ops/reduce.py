@@ -44,11 +44,7 @@ def reduce_rule(reduce: HloInstruction) -> OpShardingRule:
 
 
 @sharding_rule(Opcode.REDUCE_WINDOW)
-def reduce_window_rule(reduce: HloInstruction) -> OpShardingRule:
-    return window_rule(reduce, windowed=True)
-
-
-def window_rule(reduce: HloInstruction, *, windowed: bool) -> OpShardingRule:
+def window_rule(reduce: HloInstruction, *, windowed: bool = True) -> OpShardingRule:
     """Return the rule of a reduce-window. Operands: n inputs, n init scalars. Dimensions with a sliding window pass if
     ``windowed``, else are not split.
     """
@@ -90,21 +86,11 @@ def _lies_side_by_side(window: WindowDimension) -> bool:
     )
 
 
-@sharding_rule(Opcode.BATCH_NORM_TRAINING, Opcode.BATCH_NORM_GRAD)
+@sharding_rule(Opcode.BATCH_NORM_TRAINING, Opcode.BATCH_NORM_GRAD, Opcode.BATCH_NORM_INFERENCE)
 def batch_norm_rule(norm: HloInstruction) -> OpShardingRule:
-    """Return the rule in which only the feature dimension passes; statistics cover all other dimensions, which are not
-    split.
+    """Return the rule in which the feature dimension passes. Statistics cover all other dimensions, which are split
+    only where the statistics are inputs.
     """
-    return _feature_rule(norm, all_dims=False)
-
-
-@sharding_rule(Opcode.BATCH_NORM_INFERENCE)
-def batch_norm_inference_rule(norm: HloInstruction) -> OpShardingRule:
-    """Return the rule in which every dimension passes: the statistics are inputs."""
-    return _feature_rule(norm, all_dims=True)
-
-
-def _feature_rule(norm: HloInstruction, *, all_dims: bool) -> OpShardingRule:
     feature = norm.attrs_as(BatchNormAttrs).feature_index
     dims = norm.operand(0).dims
     rule = RuleBuilder.for_instruction(norm)
@@ -119,7 +105,7 @@ def _feature_rule(norm: HloInstruction, *, all_dims: bool) -> OpShardingRule:
                 },
                 {i: 0 if rank == 1 else d for i, rank in enumerate(results)},
             )
-        elif all_dims:
+        elif norm.opcode is Opcode.BATCH_NORM_INFERENCE:
             same_dims = [i for i, operand in enumerate(norm.operands) if operand.dims == dims]
             rule.factor(size, dict.fromkeys(same_dims, d), {0: d})
     return rule.build()

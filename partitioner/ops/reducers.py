@@ -9,26 +9,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ParameterAttrs
-from spmd.ops.reduction import through_annotations
-from spmd.shape import PrimitiveType
-
-_KINDS = {
-    Opcode.ADD: ReductionKind.SUM,
-    Opcode.MULTIPLY: ReductionKind.PRODUCT,
-    Opcode.MAXIMUM: ReductionKind.MAX,
-    Opcode.MINIMUM: ReductionKind.MIN,
-    Opcode.AND: ReductionKind.AND,
-    Opcode.OR: ReductionKind.OR,
-    Opcode.XOR: ReductionKind.XOR,
-}
-
-#: Kind on pred, where arithmetic means logic and a "sum" is not linear.
-_LOGICAL = {
-    ReductionKind.SUM: ReductionKind.OR,
-    ReductionKind.MAX: ReductionKind.OR,
-    ReductionKind.PRODUCT: ReductionKind.AND,
-    ReductionKind.MIN: ReductionKind.AND,
-}
+from spmd.ops.reduction import operation_kind, through_annotations
 
 _CHOOSERS = (Opcode.SELECT, Opcode.MAXIMUM, Opcode.MINIMUM)
 
@@ -70,13 +51,10 @@ def _pair_kind(root: HloInstruction, left: int, right: int) -> ReductionKind | N
     """
     if root.opcode is Opcode.CONVERT:
         root = through_annotations(root.operand(0))
-    kind = _KINDS.get(root.opcode)
-    if kind is None:
+    kind = operation_kind(root)
+    if kind is None or {_parameter(operand) for operand in root.operands} != {left, right}:
         return None
-    if {_parameter(operand) for operand in root.operands} != {left, right}:
-        return None
-    is_pred = root.array_shape.element_type is PrimitiveType.PRED
-    return _LOGICAL.get(kind, kind) if is_pred else kind
+    return kind
 
 
 def _parameter(instruction: HloInstruction) -> int | None:

@@ -90,12 +90,6 @@ def make_broadcast(
 REMATERIALIZERS.add(Opcode.BROADCAST, (broadcast_cost, make_broadcast))
 
 
-@sharding_rule(Opcode.REVERSE)
-def reverse_rule(reverse: HloInstruction) -> OpShardingRule | None:
-    """Return the rule in which reversed dimensions pass too: their tiles are exchanged (see mirrored)."""
-    return all_dimensions_pass(reverse)
-
-
 @sharding_rule(Opcode.RESHAPE)
 def reshape_rule(reshape: HloInstruction) -> OpShardingRule:
     rule = RuleBuilder.for_instruction(reshape)

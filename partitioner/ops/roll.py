@@ -87,10 +87,9 @@ def _from_behind(
         return None
     b = context.builder
     along = value.state.dims[dim]
-    sizes = value.hlo.dims
-    starts = [begin if d == dim else 0 for d in range(len(sizes))]
-    limits = [end if d == dim else n for d, n in enumerate(sizes)]
-    part = value.hlo if end - begin == sizes[dim] else b.slice(value.hlo, starts, limits)
+    part = value.hlo
+    if end - begin < part.dims[dim]:
+        part = b.slice_along(part, dim, begin, end)
     if hops % context.axes.count(along) == 0:
         return part
     return b.collective_permute(part, cyclic_pairs(context.axes, along, hops))

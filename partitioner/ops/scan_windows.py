@@ -14,11 +14,11 @@ from partitioner.ops.reduce import is_trivial, window_rule
 from partitioner.partition.candidates import best_plan
 from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.generic import emit_local, local_operands, problem_of
-from partitioner.partition.reduction_identity import identity_value
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
+from spmd.literal import Literal
 from spmd.ops.attrs import ConstantAttrs, WindowAttrs
-from spmd.ops.reduction import OPERATION, reduction_kind, through_annotations
+from spmd.ops.reduction import OPERATION, identity_value, reduction_kind, through_annotations
 from spmd.ops.window import Window, WindowDimension
 
 
@@ -29,7 +29,7 @@ def partition_scan(
     dim, kind = _scanned(reduce), _plain_kind(reduce)
     if dim is None or kind is None or 0 in reduce.dims:
         return None
-    rule = window_rule(reduce, windowed=True)
+    rule = window_rule(reduce)
     plan = best_plan(problem_of(context, reduce, rule))
     state = plan.operands[0]
     if not state.dims[dim] or plan.results[0] != state:
@@ -74,7 +74,7 @@ def _plain_kind(reduce: HloInstruction) -> ReductionKind | None:
     if kind is None or not isinstance(init.attrs, ConstantAttrs) or init.attrs.literal is None:
         return None
     neutral = identity_value(kind, init.array_shape.element_type)
-    return kind if init.attrs.literal.array == neutral else None
+    return kind if init.attrs.literal.array == Literal.of(init.shape, neutral).array else None
 
 
 def _before(
@@ -86,11 +86,9 @@ def _before(
     is_forward: bool,
 ) -> HloInstruction:
     """Return the reduction of the totals of the tiles that the scan meets before this device's, without ``dim``."""
-    b, state, sizes = context.builder, local.state, local.hlo.dims
-    last = sizes[dim] - 1 if is_forward else 0
-    starts = [last if d == dim else 0 for d in range(len(sizes))]
-    limits = [last + 1 if d == dim else n for d, n in enumerate(sizes)]
-    total = b.slice(local.hlo, starts, limits)
+    b, state = context.builder, local.state
+    last = local.hlo.dims[dim] - 1 if is_forward else 0
+    total = b.slice_along(local.hlo, dim, last, last + 1)
     shards = state.shards(context.axes)
     gathered = tuple(shards[d] if d == dim else n for d, n in enumerate(local.shape.dims))
     value = ShardedValue(total, state, local.shape.with_dims(gathered))

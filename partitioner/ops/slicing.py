@@ -13,9 +13,9 @@ owned_slices explains why the SUM and the sharded update are correct; halo_slice
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from partitioner.ops.elementwise import dims_pass
 from partitioner.ops.owner import owner_sum
 from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import localize, sharding_rule
@@ -71,11 +71,7 @@ def slide_of_pad(pad: HloInstruction, dim: int) -> WindowDimension:
 
 
 @sharding_rule(Opcode.PAD)
-def pad_rule(pad: HloInstruction) -> OpShardingRule:
-    return padded_rule(pad, windowed=True)
-
-
-def padded_rule(pad: HloInstruction, *, windowed: bool) -> OpShardingRule:
+def padded_rule(pad: HloInstruction, *, windowed: bool = True) -> OpShardingRule:
     untouched = untouched_by_pad(pad)
     rule = RuleBuilder.for_instruction(pad)
     for d, (size, result) in enumerate(zip(pad.operand(0).dims, pad.dims, strict=True)):
@@ -87,11 +83,7 @@ def padded_rule(pad: HloInstruction, *, windowed: bool) -> OpShardingRule:
 
 
 @sharding_rule(Opcode.CONCATENATE)
-def concatenate_rule(concatenate: HloInstruction) -> OpShardingRule:
-    return joined_rule(concatenate, windowed=True)
-
-
-def joined_rule(concatenate: HloInstruction, *, windowed: bool) -> OpShardingRule:
+def joined_rule(concatenate: HloInstruction, *, windowed: bool = True) -> OpShardingRule:
     (joined,) = concatenate.attrs_as(DimensionsAttrs).dimensions
     main = main_part(concatenate)
     rule = RuleBuilder.for_instruction(concatenate)
@@ -138,9 +130,7 @@ def dynamic_update_slice_rule(update: HloInstruction) -> OpShardingRule:
 def set_dimension_size_rule(instruction: HloInstruction) -> OpShardingRule:
     """Return the rule in which the dimension that gets a run-time size is not split."""
     sized = instruction.attrs_as(DimensionsAttrs).dimensions
-    return _rule(
-        instruction, (0,), [d for d in range(instruction.array_shape.rank) if d not in sized]
-    )
+    return dims_pass(instruction, [d for d in range(len(instruction.dims)) if d not in sized])
 
 
 @sharding_rule(Opcode.GET_DIMENSION_SIZE)
@@ -174,14 +164,3 @@ def untouched_by_pad(pad: HloInstruction) -> list[int]:
         for d, size in enumerate(pad.operand(0).dims)
         if attrs.low[d] == 0 and attrs.high[d] == 0 and (attrs.interior[d] == 0 or size <= 1)
     ]
-
-
-def _rule(
-    instruction: HloInstruction, operands: Iterable[int], dims: Iterable[int]
-) -> OpShardingRule:
-    """Return the rule in which ``dims`` pass from all ``operands`` to the result, which keeps their positions."""
-    indices = tuple(operands)
-    rule = RuleBuilder.for_instruction(instruction)
-    for d in dims:
-        rule.factor(instruction.dims[d], dict.fromkeys(indices, d), {0: d})
-    return rule.build()

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from partitioner.annotations.reader import AnnotationReader
 from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.devices.coordinate import device_coordinate
 from partitioner.partition.rematerialize import rematerialization_cost, rematerialize_value
 from partitioner.partition.shard_state import ShardState, tile_size
-from partitioner.report import PartitionReport, Purpose, ReshardRecord
+from partitioner.report import Purpose, ReshardRecord
 from partitioner.reshard.bound import lower_bound
 from partitioner.reshard.cost import plan_wire_bytes
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.search import plan_reshard, reshard_cost
-from spmd.builder import Builder, ModuleScope
+from spmd.builder import Builder
 from spmd.errors import VerificationError
 from spmd.hlo import HloComputation, HloInstruction, HloModule
 from spmd.hlo.collective_opcodes import KIND
 from spmd.lazy_dataclass import dataclass
-from spmd.literal import Literal
 from spmd.shape import ArrayShape, PrimitiveType
+
+if TYPE_CHECKING:
+    from partitioner.spmd_partitioner import SpmdPartitioner
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +41,12 @@ class ShardedValue:
     producer: HloInstruction | None = None
 
 
-class PartitionDriver(Protocol):
-    """Interface through which a context uses the partitioner that made it."""
-
-    axes: DeviceAxes
-    reader: AnnotationReader
-    scope: ModuleScope
-    report: PartitionReport
-
-    def wanted(self, instruction: HloInstruction, leaf: int) -> ShardState: ...
-    def manual_axes(self, instruction: HloInstruction) -> Axes: ...
-    def copy_callee(self, computation: HloComputation) -> HloComputation: ...
-    def partition_callee(
-        self,
-        computation: HloComputation,
-        parameters: Sequence[ShardState],
-        results: Sequence[ShardState],
-    ) -> HloComputation:
-        """Partition a control-flow computation, with its parameter leaves and root leaves in the given states."""
-
-
 class PartitionContext:
     """Context of one computation while it is partitioned. Functions in partitioner/ops receive it."""
 
     def __init__(
         self,
-        driver: PartitionDriver,
+        driver: SpmdPartitioner,
         source: HloComputation,
         target: HloComputation,
         root_states: Sequence[ShardState] = (),
@@ -242,5 +222,4 @@ class PartitionContext:
         if keep is None:
             return value.hlo
         b = self.builder
-        literal = Literal.of(ArrayShape(value.shape.element_type, ()), np.asarray(fill))
-        return b.select(keep, value.hlo, b.broadcast_scalar(b.constant(literal), value.hlo.dims))
+        return b.select(keep, value.hlo, b.full(value.hlo.array_shape, fill))

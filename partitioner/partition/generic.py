@@ -10,7 +10,6 @@ from partitioner.devices.axes import Axes
 from partitioner.partition.candidates import OpPlan, OpProblem, best_plan
 from partitioner.partition.certain_uses import demanded_states
 from partitioner.partition.context import PartitionContext, ShardedValue
-from partitioner.partition.reduction_identity import identity_value
 from partitioner.partition.shard_state import ShardState
 from partitioner.propagation.op_sharding_rule import FactorKind, OpShardingRule, RuleBuilder
 from partitioner.registry import LOCALIZERS, rule_of
@@ -18,6 +17,7 @@ from spmd.analysis.cost import op_cost
 from spmd.hlo import Attrs, HloInstruction, Opcode
 from spmd.literal import Literal
 from spmd.ops.attrs import ConstantAttrs
+from spmd.ops.reduction import identity_value
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_array, leaves
 
 

@@ -13,7 +13,7 @@ from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.partition.shard_state import ShardState
 from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, Opcode
-from spmd.ops.custom_call import custom_call_target
+from spmd.ops.custom_call import is_sharding_annotation
 from spmd.shape import PrimitiveType, leaves
 
 
@@ -22,15 +22,6 @@ def with_partial(state: ShardState, axes: Axes) -> ShardState:
     if not axes:
         return state
     return ShardState(state.dims, tuple(sorted(axes)), ReductionKind.SUM)
-
-
-#: Custom calls through which a partial sum reaches the output: identities with an annotation.
-_ANNOTATIONS = ("Sharding", "xla.sdy.FuncResultSharding")
-
-
-def is_annotation(instruction: HloInstruction) -> bool:
-    """Return whether an instruction is its operand with a sharding."""
-    return custom_call_target(instruction) in _ANNOTATIONS
 
 
 def _outputs_of(
@@ -42,7 +33,7 @@ def _outputs_of(
         if user is root and root.opcode is Opcode.TUPLE:
             producers = [operand for operand in root.operands for _ in leaves(operand.shape)]
             return [a for p, a in zip(producers, outputs, strict=True) if p is instruction]
-        if not is_annotation(user):
+        if not is_sharding_annotation(user):
             return []
         instruction, leaf = user, 0
     return [outputs[leaf]] if instruction is root and not root.users else []

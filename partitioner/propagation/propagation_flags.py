@@ -17,6 +17,7 @@ from enum import Enum
 
 from spmd.errors import ShardingError
 from spmd.hlo import HloModule
+from spmd.ops.checks import result_elements
 from spmd.shape import Shape, TupleShape, leaves
 
 TO_PARAMETERS = "allow_spmd_sharding_propagation_to_parameters"
@@ -70,7 +71,7 @@ def _stated(module: HloModule, name: str) -> tuple[Allowed, ...]:
 
 
 def _per_element(stated: tuple[Allowed, ...], shape: Shape, name: str) -> tuple[Allowed, ...]:
-    elements = shape.elements if isinstance(shape, TupleShape) else (shape,)
+    elements = result_elements(shape)
     if len(stated) == 1:
         stated = stated * len(elements)
     if len(stated) != len(elements):

@@ -33,47 +33,33 @@ CACHE_SIZE = 65536
 
 
 def plan_reshard(
-    axes: DeviceAxes,
-    shape: ArrayShape,
-    source: ShardState,
-    target: ShardState,
-    scratch: Axes = (),
+    axes: DeviceAxes, shape: ArrayShape, source: ShardState, target: ShardState
 ) -> tuple[ReshardStep, ...]:
     """Return the cheapest steps that take a value of global ``shape`` from ``source`` to ``target``; () if they are
     equal.
 
-    Steps involve the axes that the states name, and ``scratch``: other axes along which the value certainly holds
-    copies (no manual axes), which can help an all-reduce. The target may be partial only over axes of the source's,
-    with the same reduction; otherwise raises ShardingError.
+    Steps involve the axes that the states name: along others the value may differ (manual axes). The target may be
+    partial only over axes of the source's, with the same reduction; otherwise raises ShardingError.
     """
-    return best_plan(axes, shape, source, target, scratch).steps
+    return best_plan(axes, shape, source, target).steps
 
 
 def reshard_cost(
-    axes: DeviceAxes,
-    shape: ArrayShape,
-    source: ShardState,
-    target: ShardState,
-    scratch: Axes = (),
+    axes: DeviceAxes, shape: ArrayShape, source: ShardState, target: ShardState
 ) -> float:
     """Return the cost of ``plan_reshard``: bytes a device sends, plus a little per collective and per byte copied
     locally.
     """
-    return best_plan(axes, shape, source, target, scratch).cost
+    return best_plan(axes, shape, source, target).cost
 
 
 def best_plan(
-    axes: DeviceAxes,
-    shape: ArrayShape,
-    source: ShardState,
-    target: ShardState,
-    scratch: Axes = (),
+    axes: DeviceAxes, shape: ArrayShape, source: ShardState, target: ShardState
 ) -> ReshardSequence:
     """Return the best plan, cached by axes, sizes, element width and both states."""
     if source == target:
         return _NOTHING
-    named = (*source.used, *source.partial, *target.used, *scratch)
-    usable = tuple(sorted(dict.fromkeys(named)))
+    usable = tuple(sorted({*source.used, *source.partial, *target.used}))
     return _best_plan(axes, shape.dims, shape.element_type.byte_size, source, target, usable)
 
 

@@ -73,9 +73,8 @@ class TileSizeChange:
     def _grow(self, context: ReshardContext, x: HloInstruction) -> HloInstruction:
         """Grow tiles: shard i's window begins i*drift into its tile; the last one's ends in padding."""
         b, halo = context.builder, self.halo(context.axes)
-        low, high = (0,) * len(x.dims), replaced(x.dims, self.dim, halo)
         pairs = shift_pairs(context.axes, self.dim_axes, -1)
-        came = b.collective_permute(b.slice(x, low, high), pairs)
+        came = b.collective_permute(b.slice_along(x, self.dim, 0, halo), pairs)
         joined = b.concatenate([x, came], self.dim)
         room = replaced(x.dims, self.dim, halo + self.new)
         return self._window(context, pad_to(b, joined, room), 0)
@@ -83,9 +82,9 @@ class TileSizeChange:
     def _shrink(self, context: ReshardContext, x: HloInstruction) -> HloInstruction:
         """Shrink tiles: shard i's window begins i*drift before its tile."""
         b, halo = context.builder, self.halo(context.axes)
-        low = replaced((0,) * len(x.dims), self.dim, self.old - halo)
         pairs = shift_pairs(context.axes, self.dim_axes, 1)
-        came = b.collective_permute(b.slice(x, low, x.dims), pairs)
+        end = x.dims[self.dim]
+        came = b.collective_permute(b.slice_along(x, self.dim, self.old - halo, end), pairs)
         return self._window(context, b.concatenate([came, x], self.dim), halo)
 
     def _window(self, context: ReshardContext, x: HloInstruction, first: int) -> HloInstruction:

@@ -11,14 +11,13 @@ import re
 
 from spmd.analysis.value_trace import Value, constant_int, holds_integer, trace
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import CompareAttrs, Opcode
+from spmd.hlo.opcode import MIRRORED, CompareAttrs, Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
 from spmd.shape import PrimitiveType
 
 #: XLA states an int64: a longer number is no trip count.
 _KNOWN = re.compile(r'known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d{1,19})(?!\d)')
-_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE", "EQ": "EQ"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def induction_variable(loop: HloInstruction) -> InductionVariable | None:
     left, right = condition.operand(0), condition.operand(1)
     for variable, limit, compared in (
         (left, right, direction),
-        (right, left, _MIRRORED[direction]),
+        (right, left, MIRRORED[direction]),
     ):
         index = state_index(variable)
         if index is None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
-from spmd.ops.attrs import ConstantAttrs, CustomCallAttrs, ParameterAttrs, TupleIndexAttrs
+from spmd.ops.attrs import ConstantAttrs, ParameterAttrs, TupleIndexAttrs
+from spmd.ops.custom_call import is_sharding_annotation
 from spmd.shape import PrimitiveType
 
 _FORWARDING = (
@@ -18,7 +19,6 @@ _FORWARDING = (
     Opcode.OPT_BARRIER,
     Opcode.DOMAIN,
 )
-_IDENTITY_CALLS = ("Sharding", "xla.sdy.FuncResultSharding")
 _ENTERED = (Opcode.CALL, Opcode.FUSION)
 
 
@@ -46,7 +46,7 @@ def trace(value: Value) -> Value:
 
 def _step(value: Value) -> Value | None:
     x = value.instruction
-    if x.opcode in _FORWARDING or _is_identity_call(x) or _widens(x):
+    if x.opcode in _FORWARDING or is_sharding_annotation(x) or _widens(x):
         return value.operand(0)
     if x.opcode is Opcode.GET_TUPLE_ELEMENT:
         source = trace(value.operand(0))
@@ -65,15 +65,14 @@ def _widens(x: HloInstruction) -> bool:
     if x.opcode is not Opcode.CONVERT:
         return False
     old, new = x.operand(0).array_shape.element_type, x.array_shape.element_type
-    if not (old.is_integer and new.is_integer):
-        return False
-    if old.is_signed_integer == new.is_signed_integer:
-        return new.bits >= old.bits
-    return old.is_unsigned_integer and new.bits > old.bits
+    return old.is_integer and new.is_integer and integer_fits(old, new)
 
 
-def _is_identity_call(x: HloInstruction) -> bool:
-    return isinstance(x.attrs, CustomCallAttrs) and x.attrs.target in _IDENTITY_CALLS
+def integer_fits(source: PrimitiveType, target: PrimitiveType) -> bool:
+    """Return whether an integer type holds every value of another."""
+    if source.is_signed_integer == target.is_signed_integer:
+        return target.bits >= source.bits
+    return source.is_unsigned_integer and target.bits > source.bits
 
 
 def constant_int(value: Value) -> int | None:

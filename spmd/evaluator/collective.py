@@ -16,7 +16,7 @@ from spmd.errors import RunError, UnsupportedError
 from spmd.evaluator.device import Device, Rendezvous, Steps
 from spmd.evaluator.numerics import narrow, widen
 from spmd.evaluator.pointwise import UFUNCS, apply_scalar
-from spmd.evaluator.registry import evaluates, evaluates_in_steps
+from spmd.evaluator.registry import evaluates_in_steps
 from spmd.evaluator.value import NDArray, Operands, Value, array_of, arrays_of, packed, tuple_of
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -71,29 +71,12 @@ def _reduce_one(
     return narrow(wide, total.dtype)
 
 
-@evaluates_in_steps(Opcode.ALL_REDUCE, Opcode.ALL_REDUCE_START)
-def evaluate_all_reduce(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
-    return (yield from _meet(instruction, operands, device, _all_reduce))
-
-
-@evaluates(Opcode.ALL_REDUCE_DONE)
-def evaluate_all_reduce_done(_: HloInstruction, operands: Operands) -> Value:
-    return operands[0]
-
-
 # ---- reduce-scatter
 def _reduce_scatter(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
     dimension = _dimension(instruction)
     totals = _reduced(instruction, members)
     parts = [np.split(total, len(members), axis=dimension) for total in totals]
     return [packed(list(mine), instruction.shape) for mine in zip(*parts, strict=True)]
-
-
-@evaluates_in_steps(Opcode.REDUCE_SCATTER)
-def evaluate_reduce_scatter(
-    instruction: HloInstruction, operands: Operands, device: Device
-) -> Steps:
-    return (yield from _meet(instruction, operands, device, _reduce_scatter))
 
 
 # ---- all-gather
@@ -116,24 +99,6 @@ def _one_or_tuple(values: Sequence[Value]) -> Value:
     return values[0] if len(values) == 1 else tuple(values)
 
 
-@evaluates_in_steps(Opcode.ALL_GATHER)
-def evaluate_all_gather(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
-    return (yield from _meet(instruction, operands, device, _all_gather))
-
-
-@evaluates_in_steps(Opcode.ALL_GATHER_START)
-def evaluate_all_gather_start(
-    instruction: HloInstruction, operands: Operands, device: Device
-) -> Steps:
-    return (yield from _meet(instruction, operands, device, _all_gather_start))
-
-
-@evaluates(Opcode.ALL_GATHER_DONE, Opcode.COLLECTIVE_PERMUTE_DONE)
-def evaluate_second_part(_: HloInstruction, operands: Operands) -> Value:
-    """Return the result part of a start's value: (operand, result, ...)."""
-    return tuple_of(operands[0])[1]
-
-
 # ---- all-to-all
 def _all_to_all(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
     """Exchange. Array form: part i of the split dimension goes to member i. Tuple form: operand i goes to member i."""
@@ -147,11 +112,6 @@ def _all_to_all(instruction: HloInstruction, members: list[list[NDArray]]) -> Se
         for i in range(len(members))
     ]
     return [packed(mine, instruction.shape) for mine in received]
-
-
-@evaluates_in_steps(Opcode.ALL_TO_ALL)
-def evaluate_all_to_all(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
-    return (yield from _meet(instruction, operands, device, _all_to_all))
 
 
 # ---- ragged-all-to-all
@@ -171,11 +131,20 @@ def _ragged_all_to_all(
     return results
 
 
-@evaluates_in_steps(Opcode.RAGGED_ALL_TO_ALL)
-def evaluate_ragged_all_to_all(
-    instruction: HloInstruction, operands: Operands, device: Device
-) -> Steps:
-    return (yield from _meet(instruction, operands, device, _ragged_all_to_all))
+_EXCHANGES: dict[Opcode, Exchange] = {
+    Opcode.ALL_REDUCE: _all_reduce,
+    Opcode.ALL_REDUCE_START: _all_reduce,
+    Opcode.REDUCE_SCATTER: _reduce_scatter,
+    Opcode.ALL_GATHER: _all_gather,
+    Opcode.ALL_GATHER_START: _all_gather_start,
+    Opcode.ALL_TO_ALL: _all_to_all,
+    Opcode.RAGGED_ALL_TO_ALL: _ragged_all_to_all,
+}
+
+
+@evaluates_in_steps(*_EXCHANGES)
+def evaluate_exchange(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+    return (yield from _meet(instruction, operands, device, _EXCHANGES[instruction.opcode]))
 
 
 # ---- collective-broadcast

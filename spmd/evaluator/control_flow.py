@@ -22,7 +22,8 @@ from spmd.evaluator.value import (
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConditionalAttrs, ScanAttrs
-from spmd.shape import TupleShape, as_array
+from spmd.ops.checks import result_elements
+from spmd.shape import as_array
 
 
 @evaluates_in_steps(Opcode.CALL, Opcode.FUSION)
@@ -87,8 +88,7 @@ def evaluate_scan(instruction: HloInstruction, operands: Operands, device: Devic
 
 def _empty_stacks(instruction: HloInstruction, num_carries: int) -> list[NDArray]:
     """Return one array per stacked output; the outputs precede the carries in the result."""
-    shape = instruction.shape
-    shapes = [as_array(s) for s in (shape.elements if isinstance(shape, TupleShape) else (shape,))]
+    shapes = [as_array(s) for s in result_elements(instruction.shape)]
     return [np.empty(s.dims, s.element_type.numpy) for s in shapes[: len(shapes) - num_carries]]
 
 
@@ -97,16 +97,6 @@ def evaluate_async_start(instruction: HloInstruction, operands: Operands, device
     """Run the wrapped computation at the start; return (operands, result, context)."""
     result = yield from run_computation(instruction.to_apply, operands, device)
     return (operands, result, ())
-
-
-@evaluates(Opcode.ASYNC_UPDATE)
-def evaluate_async_update(_: HloInstruction, operands: Operands) -> Value:
-    return operands[0]
-
-
-@evaluates(Opcode.ASYNC_DONE)
-def evaluate_async_done(_: HloInstruction, operands: Operands) -> Value:
-    return tuple_of(operands[0])[1]
 
 
 @evaluates(Opcode.COPY_START)

@@ -7,7 +7,7 @@ import numpy as np
 
 from spmd.evaluator.numerics import narrow, widen, wrap_integers
 from spmd.evaluator.value import NDArray
-from spmd.shape import PrimitiveType
+from spmd.shape import IEEE_TYPES, PrimitiveType
 
 
 def convert(x: NDArray, to: PrimitiveType) -> NDArray:
@@ -50,7 +50,7 @@ def reduce_precision(x: NDArray, exponent_bits: int, mantissa_bits: int) -> NDAr
     own bits, so their denormals at their fixed unit; the others (fn, fnuz, f4, f8e8m0fnu) in f32.
     """
     has_mantissa, has_exponent = _float_bits(x)
-    own = PrimitiveType.from_numpy(x.dtype) in _IEEE
+    own = PrimitiveType.from_numpy(x.dtype) in IEEE_TYPES
     wide = np.ascontiguousarray(x if own else x.astype(np.float32))
     width = wide.dtype.itemsize * 8
     mantissa, exponent = (has_mantissa, has_exponent) if own else (23, 8)
@@ -71,20 +71,6 @@ def reduce_precision(x: NDArray, exponent_bits: int, mantissa_bits: int) -> NDAr
     result = bits.view(wide.dtype)
     nan = wide if mantissa_bits > 0 else np.full_like(wide, np.inf)
     return np.where(np.isnan(wide), nan, result).reshape(x.shape).astype(x.dtype)
-
-
-#: Sign, exponent with infinities and NaNs at its top, mantissa.
-_IEEE = frozenset(
-    {
-        PrimitiveType.F8E3M4,
-        PrimitiveType.F8E4M3,
-        PrimitiveType.F8E5M2,
-        PrimitiveType.F16,
-        PrimitiveType.BF16,
-        PrimitiveType.F32,
-        PrimitiveType.F64,
-    }
-)
 
 
 def _float_bits(x: NDArray) -> tuple[int, int]:

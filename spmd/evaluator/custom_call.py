@@ -33,13 +33,13 @@ from spmd.ops.custom_call import (
     CUSTOM_PARTITIONING,
     DYNAMIC_REGION,
     PAD_TO_STATIC,
+    SHARDING_ANNOTATIONS,
     SLICE_TO_DYNAMIC,
 )
 from spmd.shape import as_array, as_tuple
 
 _IDENTITIES = (
-    "Sharding",
-    "xla.sdy.FuncResultSharding",
+    *SHARDING_ANNOTATIONS,
     "MoveToHost",
     "MoveToDevice",
     "annotate_device_placement",

@@ -20,14 +20,10 @@ from spmd.evaluator.special import erf
 from spmd.evaluator.value import NDArray, Operands, Value, array_of, arrays_of
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import CompareAttrs, Opcode, ReducePrecisionAttrs
-from spmd.shape import PrimitiveType, as_array
+from spmd.shape import PrimitiveType
 
 Unary: TypeAlias = Callable[[NDArray], NDArray]
 Binary: TypeAlias = Callable[[NDArray, NDArray], NDArray]
-
-
-def element_type(instruction: HloInstruction) -> PrimitiveType:
-    return as_array(instruction.shape).element_type
 
 
 def _round_half_away(x: NDArray) -> NDArray:
@@ -168,7 +164,7 @@ _COMPARE: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
 @evaluates(*UNARY)
 def evaluate_unary(instruction: HloInstruction, operands: Operands) -> Value:
     result = UNARY[instruction.opcode](widen(array_of(operands[0])))
-    return narrow(result, element_type(instruction).numpy)
+    return narrow(result, instruction.array_shape.element_type.numpy)
 
 
 def of_common_sizes(lhs: NDArray, rhs: NDArray) -> tuple[NDArray, NDArray]:
@@ -188,7 +184,7 @@ def of_common_sizes(lhs: NDArray, rhs: NDArray) -> tuple[NDArray, NDArray]:
 def evaluate_binary(instruction: HloInstruction, operands: Operands) -> Value:
     lhs, rhs = of_common_sizes(*arrays_of(operands))
     result = BINARY[instruction.opcode](widen(lhs), widen(rhs))
-    return narrow(result, element_type(instruction).numpy)
+    return narrow(result, instruction.array_shape.element_type.numpy)
 
 
 _BIT_COUNTS: dict[Opcode, Callable[[NDArray, int], NDArray]] = {
@@ -199,7 +195,7 @@ _BIT_COUNTS: dict[Opcode, Callable[[NDArray, int], NDArray]] = {
 
 @evaluates(*_BIT_COUNTS)
 def evaluate_bit_count(instruction: HloInstruction, operands: Operands) -> Value:
-    kind = element_type(instruction)
+    kind = instruction.array_shape.element_type
     return narrow(
         _BIT_COUNTS[instruction.opcode](widen(array_of(operands[0])), kind.bits), kind.numpy
     )
@@ -207,7 +203,7 @@ def evaluate_bit_count(instruction: HloInstruction, operands: Operands) -> Value
 
 @evaluates(*_OF_BITS)
 def evaluate_of_bits(instruction: HloInstruction, operands: Operands) -> Value:
-    kind = element_type(instruction)
+    kind = instruction.array_shape.element_type
     lhs, rhs = arrays_of(operands)
     result = _OF_BITS[instruction.opcode](widen(lhs), widen(rhs), kind.bits)
     return narrow(result, kind.numpy)
@@ -235,12 +231,13 @@ def evaluate_select(_: HloInstruction, operands: Operands) -> Value:
 def evaluate_clamp(instruction: HloInstruction, operands: Operands) -> Value:
     """Return min(high, max(value, low)); NaN in any of the three propagates. Scalar bounds apply to all elements."""
     low, value, high = (widen(x) for x in arrays_of(operands))
-    return narrow(np.minimum(high, np.maximum(value, low)), element_type(instruction).numpy)
+    clamped = np.minimum(high, np.maximum(value, low))
+    return narrow(clamped, instruction.array_shape.element_type.numpy)
 
 
 @evaluates(Opcode.CONVERT)
 def evaluate_convert(instruction: HloInstruction, operands: Operands) -> Value:
-    return convert(array_of(operands[0]), element_type(instruction))
+    return convert(array_of(operands[0]), instruction.array_shape.element_type)
 
 
 @evaluates(Opcode.REDUCE_PRECISION)
@@ -256,7 +253,7 @@ def evaluate_stochastic_convert(instruction: HloInstruction, operands: Operands)
 
     operands: floating [..], unsigned [..] of the same width.
     """
-    kind = element_type(instruction)
+    kind = instruction.array_shape.element_type
     if not kind.is_signed_integer:
         raise UnsupportedError(
             f"{instruction!r}: stochastic-convert gives signed integers, not {kind}"

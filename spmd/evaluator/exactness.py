@@ -12,24 +12,17 @@ from __future__ import annotations
 import numpy as np
 
 from spmd.evaluator.elementwise import BINARY, UNARY
+from spmd.evaluator.numerics import unsigned_view
 from spmd.evaluator.registry import EVALUATORS
 from spmd.evaluator.value import NDArray, Operands
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.reduction import reduction_kind
-from spmd.shape import PrimitiveType
+from spmd.shape import IEEE_TYPES, PrimitiveType
+from spmd.text.float_text import FLOAT_FORMATS
 
 #: Mantissa bits of the types that rounding is judged in.
-MANTISSA = {
-    PrimitiveType.F64: 52,
-    PrimitiveType.F32: 23,
-    PrimitiveType.F16: 10,
-    PrimitiveType.BF16: 7,
-    PrimitiveType.F8E5M2: 2,
-    PrimitiveType.F8E4M3: 3,
-    PrimitiveType.F8E4M3FN: 3,
-    PrimitiveType.F8E3M4: 4,
-}
+MANTISSA = {kind: FLOAT_FORMATS[kind].mantissa for kind in (*IEEE_TYPES, PrimitiveType.F8E4M3FN)}
 #: Trailing zeros from which a value looks exact; 8-bit floats have too few bits for this test.
 _ZEROS = {
     PrimitiveType.F64: 16,
@@ -56,7 +49,7 @@ def has_few_bits(x: NDArray) -> NDArray:
     kind = PrimitiveType.from_numpy(x.dtype)
     if kind not in _ZEROS:
         return np.zeros(x.shape, np.bool_)
-    raw = np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}").reshape(x.shape)
+    raw = unsigned_view(x)
     wide = x if kind.bits >= 32 else x.astype(np.float32)
     short = (raw & raw.dtype.type((1 << _ZEROS[kind]) - 1)) == 0
     is_integer = (np.rint(wide) == wide) & (np.abs(wide) < 2.0 ** MANTISSA[kind])

@@ -16,6 +16,7 @@ from spmd.evaluator.registry import evaluates
 from spmd.evaluator.value import NDArray, Operands, Value, arrays_of, packed
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.iota import strides_of
 from spmd.ops.attrs import GatherAttrs, ScatterAttrs
 
 
@@ -144,7 +145,7 @@ def _flat_indices(
     vectors = np.moveaxis(indices, attrs.index_vector_dim, -1)
     skipped = (*attrs.inserted_window_dims, *attrs.input_batching_dims)
     window_dims = [d for d in range(len(dims)) if d not in skipped]
-    strides = [int(np.prod(dims[d + 1 :], dtype=np.int64)) for d in range(len(dims))]
+    strides = strides_of(dims)
 
     def over_scatter_dims(x: NDArray) -> NDArray:
         return x.reshape([update_dims[d] if d in scatter_dims else 1 for d in range(rank)])

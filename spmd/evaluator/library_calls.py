@@ -12,7 +12,8 @@ from spmd.evaluator.session import Session
 from spmd.evaluator.value import Operands, Value
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
-from spmd.library_calls.registry import LIBRARY_CALLS, expanded, result_shapes
+from spmd.library_calls.registry import LIBRARY_CALLS, expanded
+from spmd.ops.checks import result_elements
 from spmd.shape import TupleShape, as_array
 
 
@@ -23,7 +24,8 @@ def evaluate_library_call(call: HloInstruction, operands: Operands) -> Value:
     b = Builder(module.entry)
     parameters = [b.parameter(i, x.array_shape) for i, x in enumerate(call.operands)]
     values = list(expanded(call, parameters, b))
-    values += [b.uninitialized(as_array(shape)) for shape in result_shapes(call)[len(values) :]]
+    workspaces = result_elements(call.shape)[len(values) :]
+    values += [b.uninitialized(as_array(shape)) for shape in workspaces]
     module.entry.root = b.tuple(values) if isinstance(call.shape, TupleShape) else values[0]
     device = Device(0, 1, 1, Session(module), is_logical=True)
     return run_in_lockstep({0: run_computation(module.entry, operands, device)})[0]

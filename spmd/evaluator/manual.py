@@ -24,11 +24,11 @@ from spmd.evaluator.manual_mesh import (
     axis_part,
     coordinates,
     manual_axes_of,
-    target_of,
 )
 from spmd.evaluator.value import NDArray, Operands, Value, arrays_of, packed, part, tuple_of
 from spmd.hlo.instruction import HloInstruction
 from spmd.mesh import TensorSharding
+from spmd.ops.custom_call import custom_call_target
 from spmd.sharding import HloSharding, SubgroupType
 from spmd.text.sharding.shardy_text import parse_sharding_per_value
 
@@ -40,7 +40,7 @@ ShardPosition = tuple[tuple[int, int], ...]
 
 def evaluate_manual(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
     """Enter or leave a manual region on one of its devices."""
-    target = target_of(instruction)
+    target = custom_call_target(instruction)
     manual = device.session.manual
     if target == GLOBAL_TO_LOCAL:
         positions = _named_positions(instruction, "xla.sdy.in_shardings", manual, device.id)

@@ -20,7 +20,8 @@ from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.mesh import AxisRef, Mesh, TensorSharding
-from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs, CustomCallAttrs
+from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
+from spmd.ops.custom_call import custom_call_target
 from spmd.ops.groups import device_groups
 from spmd.sharding import SubgroupType
 from spmd.text.sharding.module_meshes import meshes_of
@@ -43,16 +44,9 @@ _PER_DEVICE_OPCODES = frozenset(
 )
 
 
-def target_of(instruction: HloInstruction) -> str:
-    """Return the custom-call target; empty for other opcodes."""
-    if instruction.opcode is not Opcode.CUSTOM_CALL:
-        return ""
-    return instruction.attrs_as(CustomCallAttrs).target
-
-
 def differs_by_device(instruction: HloInstruction) -> bool:
     """Return whether the instruction's result differs by device, whatever its operands are."""
-    return instruction.opcode in _PER_DEVICE_OPCODES or target_of(instruction) in (
+    return instruction.opcode in _PER_DEVICE_OPCODES or custom_call_target(instruction) in (
         GLOBAL_TO_LOCAL,
         FULL_TO_SHARD,
     )
@@ -84,10 +78,12 @@ class ManualDevices:
         shardy = [
             i
             for i in module.all_instructions()
-            if target_of(i) in (GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL)
+            if custom_call_target(i) in (GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL)
         ]
         gspmd = [
-            i for i in module.all_instructions() if target_of(i) in (FULL_TO_SHARD, SHARD_TO_FULL)
+            i
+            for i in module.all_instructions()
+            if custom_call_target(i) in (FULL_TO_SHARD, SHARD_TO_FULL)
         ]
         count = _device_count(module, meshes, gspmd)
         everyone = tuple(range(count))
@@ -108,7 +104,7 @@ class ManualDevices:
         before: frozenset[str] = frozenset()
         for operand in operands:
             before |= operand.axes if isinstance(operand, PerDevice) else frozenset()
-        target = target_of(instruction)
+        target = custom_call_target(instruction)
         if target == GLOBAL_TO_LOCAL:
             return before | frozenset(manual_axes_of(instruction))
         if target == LOCAL_TO_GLOBAL:
@@ -123,9 +119,7 @@ class ManualDevices:
 
     def mesh_of(self, sharding: TensorSharding) -> Mesh:
         """Return the sharding's mesh. Raises ShardingError if the module does not name it."""
-        if isinstance(sharding.mesh, Mesh):
-            return sharding.mesh
-        mesh = self.meshes.get(sharding.mesh)
+        mesh = sharding.mesh_in(self.meshes)
         if mesh is None:
             raise ShardingError(f"{sharding}: the module has no mesh @{sharding.mesh}")
         return mesh

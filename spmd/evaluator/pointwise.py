@@ -17,27 +17,17 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import ConditionalAttrs, CustomCallAttrs, ParameterAttrs
+from spmd.ops.attrs import ConditionalAttrs, ParameterAttrs
+from spmd.ops.checks import result_elements
 from spmd.ops.combining import Combining
+from spmd.ops.custom_call import is_sharding_annotation
 from spmd.ops.reduction import identity_value
 from spmd.ops.scalar_function import widened
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape
 
 #: Opcodes that change nothing on scalars, whatever their attributes.
 _SCALAR_IDENTITIES = frozenset({Opcode.BROADCAST, Opcode.COPY, Opcode.RESHAPE, Opcode.TRANSPOSE})
-#: Custom calls that annotate: identities.
-_ANNOTATIONS = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 _NOT_POINTWISE = frozenset({Opcode.IOTA})
-
-
-def is_annotation(instruction: HloInstruction) -> bool:
-    """Return whether this is a custom call that only carries a sharding; partly manual regions have them even in
-    reducers.
-    """
-    return (
-        instruction.opcode is Opcode.CUSTOM_CALL
-        and instruction.attrs_as(CustomCallAttrs).target in _ANNOTATIONS
-    )
 
 
 def apply_scalar(computation: HloComputation, arguments: Sequence[NDArray]) -> list[NDArray]:
@@ -98,9 +88,9 @@ def _is_pointwise_instruction(instruction: HloInstruction, loops: bool) -> bool:
         return all(_is_pointwise(callee, False) for callee in instruction.called_computations)
     if instruction.called_computations or opcode in _NOT_POINTWISE:
         return False
-    if opcode in (Opcode.PARAMETER, Opcode.TUPLE, Opcode.GET_TUPLE_ELEMENT) or is_annotation(
-        instruction
-    ):
+    if opcode in (Opcode.PARAMETER, Opcode.TUPLE, Opcode.GET_TUPLE_ELEMENT):
+        return True
+    if is_sharding_annotation(instruction):  # partly manual regions have them even in reducers
         return True
     return (
         opcode in EVALUATORS
@@ -128,7 +118,7 @@ def _run(computation: HloComputation, arguments: Sequence[Value]) -> Value:
         opcode = instruction.opcode
         if opcode is Opcode.PARAMETER:
             values[instruction] = arguments[instruction.attrs_as(ParameterAttrs).number]
-        elif opcode in _SCALAR_IDENTITIES or is_annotation(instruction):
+        elif opcode in _SCALAR_IDENTITIES or is_sharding_annotation(instruction):
             values[instruction] = operands[0]
         elif opcode in (Opcode.CALL, Opcode.FUSION):
             values[instruction] = _run(instruction.to_apply, operands)
@@ -176,7 +166,7 @@ def _evaluate_each(computation: HloComputation, arguments: Sequence[NDArray]) ->
     device = Device(0, 1, 1, Session(None))
     broadcast = np.broadcast_arrays(*arguments)
     root = computation.root.shape
-    shapes = root.elements if isinstance(root, TupleShape) else (root,)
+    shapes = result_elements(root)
     results = [
         np.empty(broadcast[0].shape, s.element_type.numpy)
         for s in shapes

@@ -35,15 +35,7 @@ class _Lockstep:
         rendezvous = self.waiting.get(device)
         if rendezvous is None or (rendezvous.is_ready is not None and not rendezvous.is_ready()):
             return None
-        for member in rendezvous.members:
-            other = self.waiting.get(member)
-            if (
-                other is None
-                or other.instruction is not rendezvous.instruction
-                or other.members != rendezvous.members
-            ):
-                return None
-        return rendezvous
+        return rendezvous if all(self._is_at(m, rendezvous) for m in rendezvous.members) else None
 
     def complete(self, rendezvous: Rendezvous) -> None:
         """Combine the payloads of all members and let each continue with its result."""

@@ -1,4 +1,4 @@
-"""Evaluation of ops that move elements: reshape, broadcast, transpose, reverse, copy, bitcasts, dimension sizes.
+"""Evaluation of ops that move elements: reshape, broadcast, transpose, reverse, bitcasts, dimension sizes.
 
 Results may be views of their operands: values are never written after they are made.
 """
@@ -48,11 +48,6 @@ def evaluate_transpose(instruction: HloInstruction, operands: Operands) -> Value
 def evaluate_reverse(instruction: HloInstruction, operands: Operands) -> Value:
     flipped = np.flip(array_of(operands[0]), instruction.attrs_as(DimensionsAttrs).dimensions)
     return np.asarray(flipped)
-
-
-@evaluates(Opcode.COPY)
-def evaluate_copy(_: HloInstruction, operands: Operands) -> Value:
-    return operands[0]
 
 
 @evaluates(Opcode.BITCAST_CONVERT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from spmd.evaluator.pointwise import is_annotation
 from spmd.evaluator.registry import EVALUATORS
 from spmd.evaluator.value import NDArray, array_of
 from spmd.hlo.computation import HloComputation
@@ -12,6 +11,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import CompareAttrs, Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ParameterAttrs
+from spmd.ops.custom_call import is_sharding_annotation
 from spmd.ops.reduction import through_annotations
 
 
@@ -35,7 +35,7 @@ def _compute(expression: HloInstruction, arrays: Sequence[NDArray]) -> NDArray:
         operands = tuple(values[operand] for operand in node.operands)
         if node.opcode is Opcode.PARAMETER:
             values[node] = arrays[node.attrs_as(ParameterAttrs).number // 2]
-        elif is_annotation(node) or node.opcode is Opcode.COPY:
+        elif is_sharding_annotation(node) or node.opcode is Opcode.COPY:
             values[node] = operands[0]
         else:
             values[node] = array_of(EVALUATORS[node.opcode](node, operands))
@@ -160,5 +160,5 @@ def _same_expression(
 
 
 def _same_operation(a: HloInstruction, b: HloInstruction) -> bool:
-    known = a.opcode in _KEY_OPCODES or is_annotation(a)
+    known = a.opcode in _KEY_OPCODES or is_sharding_annotation(a)
     return known and a.num_operands == b.num_operands and a.attrs == b.attrs and a.shape == b.shape

@@ -1,4 +1,4 @@
-"""Evaluation of tuples, tokens, and the ops that only order or mark values."""
+"""Evaluation of tuples, tokens, copies, the ops that only order or mark values, and ends that pass results on."""
 
 from __future__ import annotations
 
@@ -19,9 +19,22 @@ def evaluate_get_tuple_element(instruction: HloInstruction, operands: Operands) 
     return tuple_of(operands[0])[instruction.attrs_as(TupleIndexAttrs).index]
 
 
-@evaluates(Opcode.OPT_BARRIER, Opcode.ADD_DEPENDENCY, Opcode.DOMAIN)
+@evaluates(
+    Opcode.OPT_BARRIER,
+    Opcode.ADD_DEPENDENCY,
+    Opcode.DOMAIN,
+    Opcode.COPY,
+    Opcode.ASYNC_UPDATE,
+    Opcode.ALL_REDUCE_DONE,
+)
 def evaluate_first_operand(_: HloInstruction, operands: Operands) -> Value:
     return operands[0]
+
+
+@evaluates(Opcode.ASYNC_DONE, Opcode.ALL_GATHER_DONE, Opcode.COLLECTIVE_PERMUTE_DONE)
+def evaluate_second_part(_: HloInstruction, operands: Operands) -> Value:
+    """Return the result part of a start's value: (operand, result, ...)."""
+    return tuple_of(operands[0])[1]
 
 
 @evaluates(Opcode.AFTER_ALL)

@@ -165,6 +165,10 @@ NO_ATTRS = Attrs()
 
 
 # ---- elementwise
+#: Directions of comparisons whose operands change places.
+MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE", "EQ": "EQ"}
+
+
 @dataclass(frozen=True, slots=True)
 class CompareAttrs(Attrs):
     direction: str  # EQ NE GE GT LE LT

@@ -32,8 +32,11 @@ def scaled(x: HloInstruction, factor: complex, b: Builder) -> HloInstruction:
     return x if factor == 1 else b.multiply(x, number_like(x, factor, b))
 
 
-def as_type(x: HloInstruction, element_type: PrimitiveType, b: Builder) -> HloInstruction:
-    return x if x.array_shape.element_type is element_type else b.convert(x, element_type)
+def conjugate(x: HloInstruction, b: Builder) -> HloInstruction:
+    if not x.array_shape.element_type.is_complex:
+        return x
+    real, imaginary = b.unary(Opcode.REAL, x), b.unary(Opcode.IMAG, x)
+    return b.binary(Opcode.COMPLEX, real, b.negate(imaginary))
 
 
 def rounded(x: HloInstruction, element_type: PrimitiveType, b: Builder) -> HloInstruction:

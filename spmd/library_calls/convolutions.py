@@ -17,7 +17,6 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.library_calls.arithmetic import (
-    as_type,
     computing_type,
     elu,
     leaky_relu,
@@ -26,9 +25,10 @@ from spmd.library_calls.arithmetic import (
     rounded,
     scaled,
 )
-from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands, result_shapes
+from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands
 from spmd.library_calls.settings import Settings, settings_of
 from spmd.ops.attrs import ConvDimensionNumbers, ConvolutionAttrs, CustomCallAttrs
+from spmd.ops.checks import result_elements
 from spmd.ops.window import Window, WindowDimension
 from spmd.shape import ArrayShape, PrimitiveType, as_array
 from spmd.text.attrs_text.convolution import read_dim_labels
@@ -54,7 +54,7 @@ class Forward:
         groups = int(extra.get("feature_group_count", "1"))
         if int(extra.get("batch_group_count", "1")) != 1:
             raise UnsupportedError(f"{call!r}: batch groups of a library's convolution")
-        result = as_array(result_shapes(call)[0]).without_layout()
+        result = as_array(result_elements(call.shape)[0]).without_layout()
         return Forward(attrs.window, numbers, groups, result)
 
 
@@ -77,8 +77,8 @@ def with_bias_and_activation(
     kind = x.array_shape.element_type
     x = scaled(x, settings.number("conv_result_scale", 1), b)
     if side_scale:
-        x = b.add(x, scaled(as_type(operands[3], kind, b), side_scale, b))
-    bias = as_type(operands[2], kind, b)
+        x = b.add(x, scaled(b.as_type(operands[3], kind), side_scale, b))
+    bias = b.as_type(operands[2], kind)
     x = b.add(x, b.broadcast(bias, (about.numbers.output_feature,), x.dims))
     return (rounded(_activation(settings)(x, b), about.result.element_type, b),)
 
@@ -186,7 +186,7 @@ def _finished(x: HloInstruction, call: HloInstruction, b: Builder) -> HloInstruc
     """Scale ``x`` and round it into the type of the result."""
     settings = settings_of(call).inside("cudnn_conv_backend_config")
     scale = settings.number("conv_result_scale", 1)
-    kind = as_array(result_shapes(call)[0]).element_type
+    kind = as_array(result_elements(call.shape)[0]).element_type
     return rounded(scaled(_floating(x, b), scale, b) if scale != 1 else x, kind, b)
 
 

@@ -9,9 +9,10 @@ from spmd.errors import UnsupportedError
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import CompareAttrs, Opcode
-from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands, result_shapes
+from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands
 from spmd.library_calls.settings import settings_of
 from spmd.ops.attrs import SortAttrs, TopKAttrs, TriangularSolveAttrs
+from spmd.ops.checks import result_elements
 from spmd.shape import ArrayShape, as_array
 
 _TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
@@ -64,7 +65,7 @@ def _by_first(
 def top_k(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
     """Return the largest along the last dimension, or the smallest if the call compares so, and their positions."""
     require_operands(call, operands, 1)
-    count = as_array(result_shapes(call)[0]).dims[-1]
+    count = as_array(result_elements(call.shape)[0]).dims[-1]
     compares = [computation.root.attrs for computation in call.called_computations]
     if not all(isinstance(attrs, CompareAttrs) for attrs in compares):
         raise UnsupportedError(f"{call!r}: a comparison of another form")

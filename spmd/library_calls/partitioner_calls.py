@@ -22,7 +22,8 @@ from spmd.builder import Builder
 from spmd.errors import UnsupportedError
 from spmd.hlo.instruction import HloInstruction
 from spmd.lazy_dataclass import dataclass
-from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands, result_shapes
+from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands
+from spmd.ops.checks import result_elements
 from spmd.shape import as_array
 
 _PREFIX = "_SPMDInternalOp_"
@@ -80,12 +81,6 @@ def _dimension(attributes: _Attributes, x: HloInstruction) -> int:
     return dimension
 
 
-def _cut(x: HloInstruction, dimension: int, start: int, limit: int, b: Builder) -> HloInstruction:
-    starts = [start if d == dimension else 0 for d in range(len(x.dims))]
-    limits = [limit if d == dimension else n for d, n in enumerate(x.dims)]
-    return b.slice(x, starts, limits)
-
-
 def _rotated(x: HloInstruction, dimension: int, amount: int, b: Builder) -> HloInstruction:
     """Return ``x`` rotated right by ``amount``: the last elements move to the front."""
     size = x.dims[dimension]
@@ -93,8 +88,8 @@ def _rotated(x: HloInstruction, dimension: int, amount: int, b: Builder) -> HloI
     if amount == 0:
         return b.copy(x)
     parts = (
-        _cut(x, dimension, size - amount, size, b),
-        _cut(x, dimension, 0, size - amount, b),
+        b.slice_along(x, dimension, size - amount, size),
+        b.slice_along(x, dimension, 0, size - amount),
     )
     return b.concatenate(parts, dimension)
 
@@ -127,7 +122,7 @@ def multi_slice(call: HloInstruction, operands: Sequence[HloInstruction], b: Bui
     start, limit = _bounds(attributes, x, dimension)
     amount = attributes.number("amount", x.dims[dimension] - limit)
     _require_results(call, amount + 1)
-    return tuple(_cut(x, dimension, start + k, limit + k, b) for k in range(amount + 1))
+    return tuple(b.slice_along(x, dimension, start + k, limit + k) for k in range(amount + 1))
 
 
 def _bounds(attributes: _Attributes, x: HloInstruction, dimension: int) -> tuple[int, int]:
@@ -156,7 +151,7 @@ def multi_pad(call: HloInstruction, operands: Sequence[HloInstruction], b: Build
     dimension = _dimension(attributes, x)
     amount = attributes.number("amt", x.dims[dimension])
     _require_results(call, amount + 1)
-    shape = as_array(result_shapes(call)[0])
+    shape = as_array(result_elements(call.shape)[0])
     if len(shape.dims) != len(x.dims):
         raise attributes.wrong("results of another rank")
     after = shape.dims[dimension] - x.dims[dimension]
@@ -179,13 +174,13 @@ def wrap(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -
     left, right = (attributes.number(f"{side}_amount", size) for side in ("left", "right"))
     parts = [x]
     if left:
-        parts.insert(0, _cut(x, dimension, size - left, size, b))
+        parts.insert(0, b.slice_along(x, dimension, size - left, size))
     if right:
-        parts.append(_cut(x, dimension, 0, right, b))
+        parts.append(b.slice_along(x, dimension, 0, right))
     return (b.concatenate(parts, dimension) if len(parts) > 1 else b.copy(x),)
 
 
 def _require_results(call: HloInstruction, count: int) -> None:
-    found = len(result_shapes(call))
+    found = len(result_elements(call.shape))
     if found != count:
         raise UnsupportedError(f"{call!r}: {count} results are expected, found {found}")

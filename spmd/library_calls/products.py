@@ -13,10 +13,11 @@ from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
-from spmd.library_calls.arithmetic import as_type, computing_type, gelu, relu, rounded, scaled, silu
-from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands, result_shapes
+from spmd.library_calls.arithmetic import computing_type, gelu, relu, rounded, scaled, silu
+from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands
 from spmd.library_calls.settings import Settings, settings_of
 from spmd.ops.attrs import DotAttrs
+from spmd.ops.checks import result_elements
 from spmd.shape import PrimitiveType, as_array
 
 _ACTIVATIONS: dict[str, Callable[[HloInstruction, Builder], HloInstruction]] = {
@@ -63,7 +64,7 @@ def product(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder
     result = rounded(epilogue.activated(before, b), kind, b)
     if not epilogue.has_aux:
         return (result,)
-    return (result, rounded(before, as_array(result_shapes(call)[1]).element_type, b))
+    return (result, rounded(before, as_array(result_elements(call.shape)[1]).element_type, b))
 
 
 @LIBRARY_CALLS.register("__cublas$lt$matmul$f8")
@@ -79,7 +80,7 @@ def product_of_8_bit_floats(
         raise settings.wrong("scale_mode")
     addend = operands[2] if adds else None
     if addend is not None and len(scales) == 4:
-        addend = _times(as_type(addend, PrimitiveType.F32, b), scales[2], b)
+        addend = _times(b.as_type(addend, PrimitiveType.F32), scales[2], b)
     x = _sum(settings, operands[0], operands[1], addend, scales[:2], b)
     x = _with_bias(x, bias, b) if bias is not None else x
     x = epilogue.activated(x, b)
@@ -106,13 +107,13 @@ def _sum(
     factor = alpha if kind.is_complex else alpha.real
     is_fraction = kind.is_integer and factor != 1
     if is_fraction or (addend is not None and addend.array_shape.element_type.is_floating):
-        x = as_type(x, computing_type(PrimitiveType.F32 if kind.is_integer else kind), b)
+        x = b.as_type(x, computing_type(PrimitiveType.F32 if kind.is_integer else kind))
     x = scaled(x, factor, b)
     for scale in scales:
         x = _times(x, scale, b)
     if addend is None:
         return x
-    addend = as_type(addend, x.array_shape.element_type, b)
+    addend = b.as_type(addend, x.array_shape.element_type)
     return b.add(x, scaled(addend, settings.number("beta", 0), b))
 
 
@@ -127,18 +128,18 @@ def _dimension_numbers(settings: Settings) -> DotAttrs:
 
 
 def _result_type(call: HloInstruction) -> PrimitiveType:
-    return as_array(result_shapes(call)[0]).element_type
+    return as_array(result_elements(call.shape)[0]).element_type
 
 
 def _with_bias(x: HloInstruction, bias: HloInstruction, b: Builder) -> HloInstruction:
     """Add ``bias`` along the last dimensions, which are columns of rhs."""
     first = len(x.dims) - len(bias.dims)
-    wide = as_type(bias, x.array_shape.element_type, b)
+    wide = b.as_type(bias, x.array_shape.element_type)
     return b.add(x, b.broadcast(wide, range(first, len(x.dims)), x.dims))
 
 
 def _times(x: HloInstruction, scale: HloInstruction, b: Builder) -> HloInstruction:
-    scalar = as_type(b.reshape(scale, ()) if scale.dims else scale, x.array_shape.element_type, b)
+    scalar = b.as_type(b.reshape(scale, ()) if scale.dims else scale, x.array_shape.element_type)
     return b.multiply(x, b.broadcast_scalar(scalar, x.dims))
 
 

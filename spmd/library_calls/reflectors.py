@@ -14,6 +14,7 @@ from spmd.builder import Builder
 from spmd.errors import UnsupportedError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.library_calls.arithmetic import conjugate
 from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands
 from spmd.library_calls.solvers import flag
 from spmd.ops.attrs import DotAttrs, TriangularSolveAttrs
@@ -43,7 +44,7 @@ def reflected(call: HloInstruction, operands: Sequence[HloInstruction], b: Build
     if not tau.dims[-1]:
         return (c,)
     v, inverse = _reflectors(a, tau, b)
-    v_h = _conjugate(v, b)
+    v_h = conjugate(v, b)
     rank = len(a.dims)
     transpose_a = "ADJOINT" if adjoint else "NO_TRANSPOSE"
     solve = TriangularSolveAttrs(left_side=left, lower=False, transpose_a=transpose_a)
@@ -82,7 +83,7 @@ def _reflectors(
         b.broadcast_scalar(one, tau.dims),
         b.select(is_none, b.broadcast_scalar(one, tau.dims), tau),
     )
-    gram = _product(_conjugate(v, b), rank - 2, v, rank - 2, b)
+    gram = _product(conjugate(v, b), rank - 2, v, rank - 2, b)
     diagonal = b.broadcast(inverse_tau, of_column, square)
     return v, b.select(b.compare(row, column, "EQ"), diagonal, gram)
 
@@ -99,10 +100,3 @@ def _product(
     """Return the product over these dimensions, for each index of the batch."""
     batch = tuple(range(len(x.dims) - 2))
     return b.dot(x, y, DotAttrs((of_x,), (of_y,), batch, batch, _PRECISION))
-
-
-def _conjugate(x: HloInstruction, b: Builder) -> HloInstruction:
-    if not x.array_shape.element_type.is_complex:
-        return x
-    real, imaginary = b.unary(Opcode.REAL, x), b.unary(Opcode.IMAG, x)
-    return b.binary(Opcode.COMPLEX, real, b.negate(imaginary))

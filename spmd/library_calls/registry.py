@@ -8,9 +8,10 @@ from typing import TypeAlias
 from spmd.builder import Builder
 from spmd.errors import UnsupportedError
 from spmd.hlo.instruction import HloInstruction
-from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.checks import result_elements
+from spmd.ops.custom_call import custom_call_target
 from spmd.registry import Registry
-from spmd.shape import ArrayShape, Shape, TupleShape
+from spmd.shape import ArrayShape
 
 Values: TypeAlias = tuple[HloInstruction, ...]
 #: (call, operands, builder) -> its results except workspaces, which come last.
@@ -21,8 +22,7 @@ LIBRARY_CALLS: Registry[str, Expansion] = Registry("library call")
 
 def expansion_of(call: HloInstruction) -> Expansion | None:
     """Return the expansion of a custom call; None if its target is not that of a known library call."""
-    attrs = call.attrs
-    return LIBRARY_CALLS.get(attrs.target) if isinstance(attrs, CustomCallAttrs) else None
+    return LIBRARY_CALLS.get(custom_call_target(call))
 
 
 def expanded(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
@@ -33,7 +33,7 @@ def expanded(call: HloInstruction, operands: Sequence[HloInstruction], b: Builde
     expansion = expansion_of(call)
     assert expansion is not None
     values = expansion(call, operands, b)
-    shapes = result_shapes(call)
+    shapes = result_elements(call.shape)
     if len(values) > len(shapes) or any(
         not isinstance(shape, ArrayShape)
         or value.dims != shape.dims
@@ -43,11 +43,6 @@ def expanded(call: HloInstruction, operands: Sequence[HloInstruction], b: Builde
         found = ", ".join(str(value.array_shape.without_layout()) for value in values)
         raise UnsupportedError(f"{call!r}: the call computes ({found})")
     return values
-
-
-def result_shapes(call: HloInstruction) -> tuple[Shape, ...]:
-    """Return the shapes of the results; that of the call itself if it is no tuple."""
-    return call.shape.elements if isinstance(call.shape, TupleShape) else (call.shape,)
 
 
 def require_operands(call: HloInstruction, operands: Sequence[HloInstruction], count: int) -> None:

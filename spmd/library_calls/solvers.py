@@ -14,15 +14,11 @@ from spmd.builder import Builder
 from spmd.errors import UnsupportedError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.library_calls.registry import (
-    LIBRARY_CALLS,
-    Expansion,
-    Values,
-    require_operands,
-    result_shapes,
-)
+from spmd.library_calls.arithmetic import conjugate
+from spmd.library_calls.registry import LIBRARY_CALLS, Expansion, Values, require_operands
 from spmd.library_calls.settings import settings_of
 from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.checks import result_elements
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape, as_array
 from spmd.shape_compatibility import without_layout
 
@@ -70,7 +66,7 @@ def _lapack(
 
 
 def _shapes(call: HloInstruction) -> list[ArrayShape]:
-    return [as_array(without_layout(shape)) for shape in result_shapes(call)]
+    return [as_array(without_layout(shape)) for shape in result_elements(call.shape)]
 
 
 def _uplo(lower: bool) -> str:
@@ -157,8 +153,4 @@ def singular_values(call: HloInstruction, operands: Sequence[HloInstruction], b:
 
 def _adjoint(x: HloInstruction, b: Builder) -> HloInstruction:
     last = len(x.dims) - 1
-    transposed = b.transpose(x, (*range(last - 1), last, last - 1))
-    if not x.array_shape.element_type.is_complex:
-        return transposed
-    real, imag = b.unary(Opcode.REAL, transposed), b.unary(Opcode.IMAG, transposed)
-    return b.binary(Opcode.COMPLEX, real, b.negate(imag))
+    return conjugate(b.transpose(x, (*range(last - 1), last, last - 1)), b)

@@ -49,11 +49,7 @@ def read_exchange(fields: JsonFields) -> Exchange:
         fields.number("attained", FRACTION, 1.0),
         fields.number("busy", SHARE, 1.0),
         fields.items("protocols", _protocol) if fields.has("protocols") else (),
-        (
-            _multicast(fields.inside(fields.pop("multicast"), "multicast"))
-            if fields.has("multicast")
-            else None
-        ),
+        _multicast(fields.nested("multicast")) if fields.has("multicast") else None,
         printable(fields, "source") if fields.has("source") else "",
     )
     fields.done()

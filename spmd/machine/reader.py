@@ -66,16 +66,6 @@ _PRODUCT_SECONDS = (
     *("lhs_turned_seconds", "rhs_turned_seconds"),
 )
 _PRODUCT_FACTORS = ("lhs_far", "rhs_far", "result_far", "lhs_turned_far", "rhs_turned_far")
-#: Fields of ProductClass whose key in the file is another name.
-_PRODUCT_FIELDS = {
-    "lhs_turned_seconds": "lhs_transposed_seconds",
-    "rhs_turned_seconds": "rhs_transposed_seconds",
-    "lhs_far": "lhs_uncached",
-    "rhs_far": "rhs_uncached",
-    "result_far": "result_uncached",
-    "lhs_turned_far": "lhs_transposed_uncached",
-    "rhs_turned_far": "rhs_transposed_uncached",
-}
 #: Characters that a machine's name may not contain: they begin, separate and end variations.
 _REFUSED = frozenset("{},")
 _ATTAINED = ("matrix", "memory", "attention")
@@ -148,8 +138,13 @@ def write_machine(machine: MachineDescription) -> str:
 
 def _product_fields(one: ProductClass) -> dict[str, object]:
     names = (*_PRODUCT_SIZES, *_PRODUCT_SECONDS, *_PRODUCT_FACTORS)
-    numbers = {name: getattr(one, _PRODUCT_FIELDS.get(name, name)) for name in names}
+    numbers = {name: getattr(one, _product_field(name)) for name in names}
     return {"types": [kind.value for kind in one.types], **numbers}
+
+
+def _product_field(key: str) -> str:
+    """Return the field of ProductClass that the file has at ``key``."""
+    return key.replace("turned", "transposed").replace("far", "uncached")
 
 
 def _tiled_fields(tiled: TiledProducts) -> dict[str, object]:
@@ -191,21 +186,13 @@ def _machine(fields: JsonFields) -> MachineDescription:
         thunk_seconds=fields.number("thunk_seconds", SECONDS),
         exchanges=fields.items("exchanges", read_exchange),
         products=fields.items("products", _product) if fields.has("products") else (),
-        tiled=(
-            _tiled(fields.inside(fields.pop("tiled"), "tiled")) if fields.has("tiled") else None
-        ),
+        tiled=_tiled(fields.nested("tiled")) if fields.has("tiled") else None,
         convolutions=(
             fields.items("convolutions", _convolution) if fields.has("convolutions") else ()
         ),
-        attained=(
-            _attained(fields.inside(fields.pop("attained"), "attained"))
-            if fields.has("attained")
-            else Attained()
-        ),
+        attained=_attained(fields.nested("attained")) if fields.has("attained") else Attained(),
         program_bytes=fields.integer("program_bytes", (0, SIZE[1]), 0),
-        host_bandwidth=(
-            fields.number("host_bandwidth", RATE) if fields.has("host_bandwidth") else 0.0
-        ),
+        host_bandwidth=fields.number("host_bandwidth", RATE, 0.0),
         spread=fields.number("spread", SPREAD, 0.0),
     )
     fields.done()
@@ -283,8 +270,7 @@ def _rates_table(machine: JsonFields) -> tuple[tuple[PrimitiveType, Rates], ...]
             attained = fields.number("attained", FRACTION)
             rates = replace(rates, attained=attained, source=printable(fields, "source"))
         if fields.has("functions"):
-            functions = fields.inside(fields.pop("functions"), "functions")
-            rates = replace(rates, functions=_functions(functions))
+            rates = replace(rates, functions=_functions(fields.nested("functions")))
         fields.done()
         table.append((_NAMED[name], rates))
     return tuple(table)

@@ -53,6 +53,15 @@ class DimensionsAttrs(Attrs):
 
 
 # ---- dot, convolution
+#: Algorithms of a product by their number in protos; 0, which stands for none, is the empty name.
+DOT_ALGORITHMS = (
+    *("", "dot_any_f8_any_f8_f32", "dot_any_f8_any_f8_f32_fast_accum", "dot_f16_f16_f16"),
+    *("dot_f16_f16_f32", "dot_bf16_bf16_bf16", "dot_bf16_bf16_f32", "dot_bf16_bf16_f32_x3"),
+    *("dot_bf16_bf16_f32_x6", "dot_tf32_tf32_f32", "dot_tf32_tf32_f32_x3", "dot_f32_f32_f32"),
+    *("dot_f64_f64_f64", "dot_bf16_bf16_f32_x9"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DotAttrs(Attrs):
     lhs_contracting: tuple[int, ...] = ()

@@ -114,8 +114,9 @@ def _buffer_array(shape: Shape) -> Shape:
     return shape.array if isinstance(shape, BufferShape) else shape
 
 
-def set_text(dims: Iterable[int]) -> str:
-    return f"{{{','.join(map(str, dims))}}}"
+def set_text(values: Iterable[object]) -> str:
+    """Return ``{1,2}``, as texts of attributes list values."""
+    return f"{{{','.join(map(str, values))}}}"
 
 
 def one_or_tuple(shapes: Iterable[Shape]) -> Shape:

@@ -24,8 +24,8 @@ from spmd.ops.checks import (
 )
 from spmd.ops.groups import group_size
 from spmd.ops.in_place_permute import check_in_place, in_place
-from spmd.ops.leaf import infer_free
-from spmd.ops.opdef import OpCost, OpDef, always, define, no_bytes, not_counted
+from spmd.ops.leaf import infer_free, infer_token
+from spmd.ops.opdef import OpCost, always, define, no_bytes, not_counted
 from spmd.ops.reshape import infer_operand
 from spmd.shape import ArrayShape, Shape, TokenShape, TupleShape, as_array, as_tuple, leaves
 
@@ -47,10 +47,6 @@ def verify_reduction(instruction: HloInstruction) -> None:
     parameters = instruction.to_apply.parameters
     if len(parameters) != 2 or not all(scalar(p.shape) for p in parameters):
         raise ShapeError(f"reducer {instruction.to_apply.name} must take two scalars")
-
-
-def verify_all_reduce(instruction: HloInstruction) -> None:
-    verify_reduction(instruction)
 
 
 def all_reduce_cost(instruction: HloInstruction) -> OpCost:
@@ -241,10 +237,6 @@ def infer_recv_done(instruction: HloInstruction) -> Shape:
     return TupleShape((plain(parts[0]), TOKEN))
 
 
-def infer_send_done(_: HloInstruction) -> Shape:
-    return TOKEN
-
-
 def verify_channel(instruction: HloInstruction) -> None:
     instruction.attrs_as(ChannelAttrs)
 
@@ -259,107 +251,76 @@ def sent_bytes(instruction: HloInstruction) -> float:
 
 
 define(
-    OpDef(
-        Opcode.ALL_REDUCE,
-        infer_operands,
-        None,
-        verify_all_reduce,
-        all_reduce_cost,
-        applications=not_counted,
-        side_effect=layout_constrained,
-    )
+    Opcode.ALL_REDUCE,
+    infer_operands,
+    None,
+    verify_reduction,
+    all_reduce_cost,
+    applications=not_counted,
+    side_effect=layout_constrained,
 )
 define(
-    OpDef(
-        Opcode.ALL_REDUCE_START,
-        infer_operands,
-        None,
-        verify_all_reduce,
-        all_reduce_cost,
-        applications=not_counted,
-        side_effect=always,
-    )
+    Opcode.ALL_REDUCE_START,
+    infer_operands,
+    None,
+    verify_reduction,
+    all_reduce_cost,
+    applications=not_counted,
+    side_effect=always,
 )
-define(OpDef(Opcode.ALL_REDUCE_DONE, infer_operand, 1, bytes_accessed=no_bytes, side_effect=always))
-define(OpDef(Opcode.ALL_GATHER, infer_all_gather, None, side_effect=layout_constrained))
+define(Opcode.ALL_REDUCE_DONE, infer_operand, 1, bytes_accessed=no_bytes, side_effect=always)
+define(Opcode.ALL_GATHER, infer_all_gather, None, side_effect=layout_constrained)
 define(
-    OpDef(
-        Opcode.ALL_GATHER_START,
-        infer_all_gather_start,
-        None,
-        bytes_accessed=sent_bytes,
-        side_effect=always,
-    )
+    Opcode.ALL_GATHER_START,
+    infer_all_gather_start,
+    None,
+    bytes_accessed=sent_bytes,
+    side_effect=always,
 )
+define(Opcode.ALL_GATHER_DONE, infer_second_element, 1, bytes_accessed=no_bytes, side_effect=always)
 define(
-    OpDef(
-        Opcode.ALL_GATHER_DONE, infer_second_element, 1, bytes_accessed=no_bytes, side_effect=always
-    )
+    Opcode.REDUCE_SCATTER,
+    infer_reduce_scatter,
+    None,
+    verify_reduction,
+    reduce_scatter_cost,
+    applications=not_counted,
+    side_effect=layout_constrained,
 )
+define(Opcode.ALL_TO_ALL, infer_all_to_all, None, verify_all_to_all, side_effect=layout_constrained)
 define(
-    OpDef(
-        Opcode.REDUCE_SCATTER,
-        infer_reduce_scatter,
-        None,
-        verify_reduction,
-        reduce_scatter_cost,
-        applications=not_counted,
-        side_effect=layout_constrained,
-    )
+    Opcode.RAGGED_ALL_TO_ALL,
+    infer_ragged_all_to_all,
+    6,
+    verify_ragged_all_to_all,
+    side_effect=layout_constrained,
 )
+define(Opcode.COLLECTIVE_BROADCAST, infer_operands, None, side_effect=layout_constrained)
+define(Opcode.COLLECTIVE_PERMUTE, infer_collective_permute, None)
 define(
-    OpDef(
-        Opcode.ALL_TO_ALL, infer_all_to_all, None, verify_all_to_all, side_effect=layout_constrained
-    )
-)
-define(
-    OpDef(
-        Opcode.RAGGED_ALL_TO_ALL,
-        infer_ragged_all_to_all,
-        6,
-        verify_ragged_all_to_all,
-        side_effect=layout_constrained,
-    )
-)
-define(OpDef(Opcode.COLLECTIVE_BROADCAST, infer_operands, None, side_effect=layout_constrained))
-define(OpDef(Opcode.COLLECTIVE_PERMUTE, infer_collective_permute, None))
-define(
-    OpDef(
-        Opcode.COLLECTIVE_PERMUTE_START,
-        infer_free,
-        None,
-        verify_collective_permute_start,
-        side_effect=always,
-    )
+    Opcode.COLLECTIVE_PERMUTE_START,
+    infer_free,
+    None,
+    verify_collective_permute_start,
+    side_effect=always,
 )
 define(
-    OpDef(
-        Opcode.COLLECTIVE_PERMUTE_DONE,
-        infer_second_element,
-        1,
-        bytes_accessed=no_bytes,
-        side_effect=always,
-    )
+    Opcode.COLLECTIVE_PERMUTE_DONE,
+    infer_second_element,
+    1,
+    bytes_accessed=no_bytes,
+    side_effect=always,
 )
-define(OpDef(Opcode.SEND, infer_send, 2, verify_channel, side_effect=always))
+define(Opcode.SEND, infer_send, 2, verify_channel, side_effect=always)
 define(
-    OpDef(
-        Opcode.SEND_DONE,
-        infer_send_done,
-        1,
-        verify_channel,
-        bytes_accessed=no_bytes,
-        side_effect=always,
-    )
+    Opcode.SEND_DONE, infer_token, 1, verify_channel, bytes_accessed=no_bytes, side_effect=always
 )
-define(OpDef(Opcode.RECV, infer_free, 1, verify_recv, side_effect=always))
+define(Opcode.RECV, infer_free, 1, verify_recv, side_effect=always)
 define(
-    OpDef(
-        Opcode.RECV_DONE,
-        infer_recv_done,
-        1,
-        verify_channel,
-        bytes_accessed=no_bytes,
-        side_effect=always,
-    )
+    Opcode.RECV_DONE,
+    infer_recv_done,
+    1,
+    verify_channel,
+    bytes_accessed=no_bytes,
+    side_effect=always,
 )

@@ -14,8 +14,9 @@ from spmd.ops.checks import (
     plain,
     same_type,
 )
+from spmd.ops.collective import infer_second_element
 from spmd.ops.leaf import infer_free
-from spmd.ops.opdef import OpDef, define, no_bytes
+from spmd.ops.opdef import define, no_bytes, not_counted
 from spmd.ops.reshape import infer_operand
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_tuple
 
@@ -136,43 +137,13 @@ def verify_async_start(instruction: HloInstruction) -> None:
     check_aliases(instruction, aliasing)
 
 
-def infer_async_done(instruction: HloInstruction) -> Shape:
-    started = as_tuple(instruction.operand(0).shape).elements
-    if len(started) < 2:
-        raise ShapeError(
-            f"expected an async-start's ((operands), result, ...), found {TupleShape(started)}"
-        )
-    return plain(started[1])
-
-
-def _started_elsewhere(instruction: HloInstruction) -> tuple[float, ...]:
-    """Return zero applications: the work is counted at the start."""
-    return (0.0,) * len(instruction.called_computations)
-
-
 # spmd.analysis.cost counts the runs of a while's callees and chooses a conditional's branch.
-define(OpDef(Opcode.WHILE, infer_operand, 1, verify_while, bytes_accessed=no_bytes))
+define(Opcode.WHILE, infer_operand, 1, verify_while, bytes_accessed=no_bytes)
+define(Opcode.CONDITIONAL, infer_conditional, None, verify_conditional, bytes_accessed=no_bytes)
+define(Opcode.CALL, infer_called_root, None, verify_called, bytes_accessed=no_bytes)
+define(Opcode.FUSION, infer_called_root, None, verify_fusion, bytes_accessed=fusion_bytes)
+define(Opcode.ASYNC_START, infer_free, None, verify_async_start, bytes_accessed=no_bytes)
+define(Opcode.ASYNC_UPDATE, infer_operand, 1, bytes_accessed=no_bytes, applications=not_counted)
 define(
-    OpDef(Opcode.CONDITIONAL, infer_conditional, None, verify_conditional, bytes_accessed=no_bytes)
-)
-define(OpDef(Opcode.CALL, infer_called_root, None, verify_called, bytes_accessed=no_bytes))
-define(OpDef(Opcode.FUSION, infer_called_root, None, verify_fusion, bytes_accessed=fusion_bytes))
-define(OpDef(Opcode.ASYNC_START, infer_free, None, verify_async_start, bytes_accessed=no_bytes))
-define(
-    OpDef(
-        Opcode.ASYNC_UPDATE,
-        infer_operand,
-        1,
-        bytes_accessed=no_bytes,
-        applications=_started_elsewhere,
-    )
-)
-define(
-    OpDef(
-        Opcode.ASYNC_DONE,
-        infer_async_done,
-        1,
-        bytes_accessed=no_bytes,
-        applications=_started_elsewhere,
-    )
+    Opcode.ASYNC_DONE, infer_second_element, 1, bytes_accessed=no_bytes, applications=not_counted
 )

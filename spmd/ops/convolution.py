@@ -13,7 +13,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConvDimensionNumbers, ConvolutionAttrs
 from spmd.ops.checks import bare, check_dims, operand_array, stated_element_type
 from spmd.ops.dot import promoted, verify_product
-from spmd.ops.opdef import OpCost, OpDef, define
+from spmd.ops.opdef import OpCost, define
 from spmd.ops.window import WindowDimension
 from spmd.shape import ArrayShape, Shape
 
@@ -130,4 +130,4 @@ def convolution_cost(instruction: HloInstruction) -> OpCost:
     return OpCost(flops=2.0 * features * batch * positions)
 
 
-define(OpDef(Opcode.CONVOLUTION, infer_convolution, 2, verify_product, convolution_cost))
+define(Opcode.CONVOLUTION, infer_convolution, 2, verify_product, convolution_cost)

@@ -10,7 +10,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.checks import check_aliases, same_type
 from spmd.ops.leaf import infer_free
-from spmd.ops.opdef import OpDef, define, not_counted, operands_and_result
+from spmd.ops.opdef import define, not_counted, operands_and_result
 
 #: Target (XLA's) of uninitialized memory: it is written before it is read.
 ALLOCATE_BUFFER = "AllocateBuffer"
@@ -22,24 +22,45 @@ DYNAMIC_REGION = "DynamicRegion"
 SLICE_TO_DYNAMIC, PAD_TO_STATIC = "SliceToDynamic", "PadToStatic"
 
 
-def cuts_to_sizes(instruction: HloInstruction) -> bool:
-    attrs = instruction.attrs
-    return isinstance(attrs, CustomCallAttrs) and attrs.target == SLICE_TO_DYNAMIC
-
-
-def is_dynamic_region(instruction: HloInstruction) -> bool:
-    attrs = instruction.attrs
-    return isinstance(attrs, CustomCallAttrs) and attrs.target == DYNAMIC_REGION
-
-
 #: Target of a call whose form on one device a Python function makes (jax.custom_partitioning).
 CUSTOM_PARTITIONING = "CustomSPMDPartitioning"
+
+#: Targets of calls that are their operand with a sharding.
+SHARDING_ANNOTATIONS = ("Sharding", "xla.sdy.FuncResultSharding")
+
+#: Targets of calls that only the partitioner understands.
+PARTITIONER_CALLS = frozenset(
+    {
+        *SHARDING_ANNOTATIONS,
+        "SPMDFullToShardShape",
+        "SPMDShardToFullShape",
+        "_SPMDInternalOp_MultiPad",
+        "_SPMDInternalOp_MultiRotate",
+        "_SPMDInternalOp_MultiSlice",
+        "_SPMDInternalOp_RotateRight",
+        "_SPMDInternalOp_Wrap",
+        "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
+    }
+)
 
 
 def custom_call_target(instruction: HloInstruction) -> str:
     """Return the target of a custom call, "" for any other op."""
     attrs = instruction.attrs
     return attrs.target if isinstance(attrs, CustomCallAttrs) else ""
+
+
+def cuts_to_sizes(instruction: HloInstruction) -> bool:
+    return custom_call_target(instruction) == SLICE_TO_DYNAMIC
+
+
+def is_dynamic_region(instruction: HloInstruction) -> bool:
+    return custom_call_target(instruction) == DYNAMIC_REGION
+
+
+def is_sharding_annotation(instruction: HloInstruction) -> bool:
+    return custom_call_target(instruction) in SHARDING_ANNOTATIONS
 
 
 def partitioner_number(call: HloInstruction) -> int | None:
@@ -53,8 +74,7 @@ def partitioner_number(call: HloInstruction) -> int | None:
 
 def is_uninitialized(instruction: HloInstruction) -> bool:
     """Return whether this is an array that has not been written yet."""
-    attrs = instruction.attrs
-    return isinstance(attrs, CustomCallAttrs) and attrs.target == ALLOCATE_BUFFER
+    return custom_call_target(instruction) == ALLOCATE_BUFFER
 
 
 def verify_custom_call(instruction: HloInstruction) -> None:
@@ -83,13 +103,11 @@ def bytes_accessed(instruction: HloInstruction) -> float:
 
 
 define(
-    OpDef(
-        Opcode.CUSTOM_CALL,
-        infer_free,
-        None,
-        verify_custom_call,
-        bytes_accessed=bytes_accessed,
-        applications=not_counted,
-        side_effect=has_side_effect,
-    )
+    Opcode.CUSTOM_CALL,
+    infer_free,
+    None,
+    verify_custom_call,
+    bytes_accessed=bytes_accessed,
+    applications=not_counted,
+    side_effect=has_side_effect,
 )

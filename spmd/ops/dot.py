@@ -16,7 +16,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DotAttrs, RaggedDotAttrs
 from spmd.ops.checks import bare, check_dims, operand_array, set_text, stated_element_type
-from spmd.ops.opdef import OpCost, OpDef, define
+from spmd.ops.opdef import OpCost, define
 from spmd.shape import ArrayShape, PrimitiveType, Shape
 
 
@@ -181,6 +181,6 @@ def verify_scaled_dot(instruction: HloInstruction) -> None:
             raise ShapeError(f"the scale {s} does not divide {x} into blocks")
 
 
-define(OpDef(Opcode.DOT, infer_dot, 2, verify_product, dot_cost))
-define(OpDef(Opcode.RAGGED_DOT, infer_ragged_dot, 3, verify_product, ragged_dot_cost))
-define(OpDef(Opcode.SCALED_DOT, infer_dot, 4, verify_scaled_dot, dot_cost))
+define(Opcode.DOT, infer_dot, 2, verify_product, dot_cost)
+define(Opcode.RAGGED_DOT, infer_ragged_dot, 3, verify_product, ragged_dot_cost)
+define(Opcode.SCALED_DOT, infer_dot, 4, verify_scaled_dot, dot_cost)

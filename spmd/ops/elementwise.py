@@ -9,13 +9,10 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import CompareAttrs, Opcode, ReducePrecisionAttrs
 from spmd.ops.checks import bare, operand_array, stated_element_type
 from spmd.ops.elementwise_attributes import WITH_ACCURACY
-from spmd.ops.opdef import InferShape, OpCost, OpDef, Verify, define, no_checks
-from spmd.shape import ArrayShape, PrimitiveType, Shape
+from spmd.ops.opdef import InferShape, OpCost, Verify, define, no_checks
+from spmd.shape import COMPLEX_OF, COMPLEX_PARTS, ArrayShape, PrimitiveType, Shape
 
 TypeTest = Callable[[PrimitiveType], bool]
-
-_COMPLEX_PART = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
-_COMPLEX_OF = {part: complex_type for complex_type, part in _COMPLEX_PART.items()}
 
 
 # ---- which element types an operation takes
@@ -64,14 +61,10 @@ def same_dims(instruction: HloInstruction) -> ArrayShape:
     return bare(first.element_type, first.dims)
 
 
-def infer_same(instruction: HloInstruction) -> Shape:
-    return same_dims(instruction)
-
-
 def infer_real_part(instruction: HloInstruction) -> Shape:
     """Infer the type of an absolute value, or of a real or imaginary part."""
     shape = same_dims(instruction)
-    return shape.with_element_type(_COMPLEX_PART.get(shape.element_type, shape.element_type))
+    return shape.with_element_type(COMPLEX_PARTS.get(shape.element_type, shape.element_type))
 
 
 def infer_predicate(instruction: HloInstruction) -> Shape:
@@ -80,9 +73,9 @@ def infer_predicate(instruction: HloInstruction) -> Shape:
 
 def infer_complex(instruction: HloInstruction) -> Shape:
     shape = same_dims(instruction)
-    if shape.element_type not in _COMPLEX_OF:
+    if shape.element_type not in COMPLEX_OF:
         raise ShapeError(f"complex takes f32 or f64 parts, found {shape.element_type}")
-    return shape.with_element_type(_COMPLEX_OF[shape.element_type])
+    return shape.with_element_type(COMPLEX_OF[shape.element_type])
 
 
 def infer_convert(instruction: HloInstruction) -> Shape:
@@ -178,14 +171,14 @@ def one_transcendental(instruction: HloInstruction) -> OpCost:
 def _define(
     *opcodes: Opcode,
     arity: int,
-    infer: InferShape = infer_same,
+    infer: InferShape = same_dims,
     verify: Verify = no_checks,
     transcendental: bool = False,
     commutative: bool = False,
 ) -> None:
     cost = one_transcendental if transcendental else one_flop
     for opcode in opcodes:
-        define(OpDef(opcode, infer, arity, verify, cost, elementwise=True, commutative=commutative))
+        define(opcode, infer, arity, verify, cost, elementwise=True, commutative=commutative)
 
 
 _NUMBERS = operand_types(is_number, "numbers")

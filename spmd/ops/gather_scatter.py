@@ -24,7 +24,7 @@ from spmd.ops.checks import (
     same_type,
     scalar_of,
 )
-from spmd.ops.opdef import OpDef, define
+from spmd.ops.opdef import define
 from spmd.shape import ArrayShape, Shape
 
 
@@ -183,14 +183,12 @@ def scatter_bytes(instruction: HloInstruction) -> float:
     return 3.0 * updates + instruction.operand(n).shape.byte_size
 
 
-define(OpDef(Opcode.GATHER, infer_gather, 2, bytes_accessed=gather_bytes))
+define(Opcode.GATHER, infer_gather, 2, bytes_accessed=gather_bytes)
 define(
-    OpDef(
-        Opcode.SCATTER,
-        infer_scatter,
-        None,
-        verify_scatter,
-        bytes_accessed=scatter_bytes,
-        applications=scatter_applications,
-    )
+    Opcode.SCATTER,
+    infer_scatter,
+    None,
+    verify_scatter,
+    bytes_accessed=scatter_bytes,
+    applications=scatter_applications,
 )

@@ -7,7 +7,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConstantAttrs, FeedAttrs, IotaAttrs, ParameterAttrs
 from spmd.ops.checks import SCALAR_U32, TOKEN, check_dims, check_token, same_type
-from spmd.ops.opdef import OpDef, always, define, no_bytes
+from spmd.ops.opdef import always, define, no_bytes
 from spmd.shape import Shape, TokenShape, as_array, as_tuple
 
 
@@ -61,10 +61,10 @@ def verify_outfeed(instruction: HloInstruction) -> None:
         raise ShapeError(f"outfeed_shape {stated} is not the operand's")
 
 
-define(OpDef(Opcode.PARAMETER, infer_free, 0, verify_parameter, bytes_accessed=no_bytes))
-define(OpDef(Opcode.CONSTANT, infer_free, 0, verify_constant, bytes_accessed=no_bytes))
-define(OpDef(Opcode.IOTA, infer_free, 0, verify_iota))
-define(OpDef(Opcode.PARTITION_ID, infer_id, 0))
-define(OpDef(Opcode.REPLICA_ID, infer_id, 0))
-define(OpDef(Opcode.INFEED, infer_free, 1, verify_infeed, side_effect=always))
-define(OpDef(Opcode.OUTFEED, infer_token, 2, verify_outfeed, side_effect=always))
+define(Opcode.PARAMETER, infer_free, 0, verify_parameter, bytes_accessed=no_bytes)
+define(Opcode.CONSTANT, infer_free, 0, verify_constant, bytes_accessed=no_bytes)
+define(Opcode.IOTA, infer_free, 0, verify_iota)
+define(Opcode.PARTITION_ID, infer_id, 0)
+define(Opcode.REPLICA_ID, infer_id, 0)
+define(Opcode.INFEED, infer_free, 1, verify_infeed, side_effect=always)
+define(Opcode.OUTFEED, infer_token, 2, verify_outfeed, side_effect=always)

@@ -7,11 +7,8 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import FftAttrs, TriangularSolveAttrs
 from spmd.ops.checks import bare, operand_array
-from spmd.ops.opdef import OpCost, OpDef, define
-from spmd.shape import ArrayShape, PrimitiveType, Shape
-
-_COMPLEX_OF = {PrimitiveType.F32: PrimitiveType.C64, PrimitiveType.F64: PrimitiveType.C128}
-_REAL_OF = {c: r for r, c in _COMPLEX_OF.items()}
+from spmd.ops.opdef import OpCost, define
+from spmd.shape import COMPLEX_OF, COMPLEX_PARTS, ArrayShape, Shape
 
 
 def square_matrix(instruction: HloInstruction) -> ArrayShape:
@@ -73,7 +70,7 @@ def infer_fft(instruction: HloInstruction) -> Shape:
     if attrs.type not in ("FFT", "IFFT", "RFFT", "IRFFT"):
         raise ShapeError(f"unknown fft_type {attrs.type}")
     real_in = attrs.type == "RFFT"
-    if operand.element_type not in (_COMPLEX_OF if real_in else _REAL_OF):
+    if operand.element_type not in (COMPLEX_OF if real_in else COMPLEX_PARTS):
         raise ShapeError(f"{attrs.type} does not take {operand.element_type}")
     halved = attrs.length[-1] // 2 + 1
     taken = (*attrs.length[:-1], halved) if attrs.type == "IRFFT" else attrs.length
@@ -83,8 +80,10 @@ def infer_fft(instruction: HloInstruction) -> Shape:
         )
     batch = operand.dims[:-rank]
     if real_in:
-        return bare(_COMPLEX_OF[operand.element_type], (*batch, *attrs.length[:-1], halved))
-    element_type = _REAL_OF[operand.element_type] if attrs.type == "IRFFT" else operand.element_type
+        return bare(COMPLEX_OF[operand.element_type], (*batch, *attrs.length[:-1], halved))
+    element_type = operand.element_type
+    if attrs.type == "IRFFT":
+        element_type = COMPLEX_PARTS[element_type]
     return bare(element_type, (*batch, *attrs.length))
 
 
@@ -96,14 +95,12 @@ def fft_cost(instruction: HloInstruction) -> OpCost:
     return OpCost(flops=8.0 * factors * operand_array(instruction, 0).num_elements)
 
 
-define(OpDef(Opcode.CHOLESKY, infer_cholesky, 1, cost=cholesky_cost, bytes_accessed=cholesky_bytes))
+define(Opcode.CHOLESKY, infer_cholesky, 1, cost=cholesky_cost, bytes_accessed=cholesky_bytes)
 define(
-    OpDef(
-        Opcode.TRIANGULAR_SOLVE,
-        infer_triangular_solve,
-        2,
-        cost=triangular_solve_cost,
-        bytes_accessed=triangular_solve_bytes,
-    )
+    Opcode.TRIANGULAR_SOLVE,
+    infer_triangular_solve,
+    2,
+    cost=triangular_solve_cost,
+    bytes_accessed=triangular_solve_bytes,
 )
-define(OpDef(Opcode.FFT, infer_fft, 1, cost=fft_cost))
+define(Opcode.FFT, infer_fft, 1, cost=fft_cost)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import ParamSpec, TypeAlias
 
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.registry import Registry
 from spmd.shape import Shape
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def each_once(instruction: HloInstruction) -> tuple[float, ...]:
 
 
 def not_counted(instruction: HloInstruction) -> tuple[float, ...]:
-    """Return zero applications: the callees' work is part of the operation's own cost."""
+    """Return zero applications: the callees' work is part of the operation's own cost, or of its start's."""
     return (0.0,) * len(instruction.called_computations)
 
 
@@ -108,9 +110,16 @@ class OpDef:
 OPS: Registry[Opcode, OpDef] = Registry("op definition")
 
 
-def define(op: OpDef) -> OpDef:
-    OPS.add(op.opcode, op)
-    return op
+def _registering(make: Callable[P, OpDef]) -> Callable[P, None]:
+    def define(*fields: P.args, **more: P.kwargs) -> None:
+        op = make(*fields, **more)
+        OPS.add(op.opcode, op)
+
+    return define
+
+
+#: Define an opcode by the fields of its OpDef.
+define = _registering(OpDef)
 
 
 def definition(opcode: Opcode) -> OpDef:

@@ -24,7 +24,7 @@ from spmd.ops.checks import (
     scalar_of,
     set_text,
 )
-from spmd.ops.opdef import OpDef, define
+from spmd.ops.opdef import define
 from spmd.ops.window import Window
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_array
 
@@ -276,29 +276,23 @@ def _batch_norm_shapes(instruction: HloInstruction) -> tuple[ArrayShape, ArraySh
     return full, features
 
 
-define(OpDef(Opcode.REDUCE, infer_reduce, None, verify_reducer, applications=reduce_applications))
+define(Opcode.REDUCE, infer_reduce, None, verify_reducer, applications=reduce_applications)
 define(
-    OpDef(
-        Opcode.REDUCE_WINDOW,
-        infer_reduce_window,
-        None,
-        verify_reducer,
-        applications=reduce_window_applications,
-    )
+    Opcode.REDUCE_WINDOW,
+    infer_reduce_window,
+    None,
+    verify_reducer,
+    applications=reduce_window_applications,
 )
 define(
-    OpDef(
-        Opcode.SELECT_AND_SCATTER,
-        infer_select_and_scatter,
-        3,
-        verify_select_and_scatter,
-        applications=select_and_scatter_applications,
-    )
+    Opcode.SELECT_AND_SCATTER,
+    infer_select_and_scatter,
+    3,
+    verify_select_and_scatter,
+    applications=select_and_scatter_applications,
 )
-define(
-    OpDef(Opcode.MAP, infer_map, None, verify_map, applications=map_applications, elementwise=True)
-)
-define(OpDef(Opcode.SCAN, infer_scan, None, verify_scan, applications=scan_applications))
-define(OpDef(Opcode.BATCH_NORM_TRAINING, infer_batch_norm, 3))
-define(OpDef(Opcode.BATCH_NORM_GRAD, infer_batch_norm, 5))
-define(OpDef(Opcode.BATCH_NORM_INFERENCE, infer_batch_norm_inference, 5))
+define(Opcode.MAP, infer_map, None, verify_map, applications=map_applications, elementwise=True)
+define(Opcode.SCAN, infer_scan, None, verify_scan, applications=scan_applications)
+define(Opcode.BATCH_NORM_TRAINING, infer_batch_norm, 3)
+define(Opcode.BATCH_NORM_GRAD, infer_batch_norm, 5)
+define(Opcode.BATCH_NORM_INFERENCE, infer_batch_norm_inference, 5)

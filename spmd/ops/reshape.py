@@ -24,7 +24,7 @@ from spmd.ops.checks import (
 )
 from spmd.ops.elementwise import one_flop
 from spmd.ops.leaf import infer_free
-from spmd.ops.opdef import OpDef, define, no_bytes
+from spmd.ops.opdef import define, no_bytes
 from spmd.shape import ArrayShape, Shape, TupleShape, as_array, as_tuple
 from spmd.tiled_size import tiled_elements
 
@@ -177,15 +177,15 @@ def read_and_write(instruction: HloInstruction) -> float:
     return 2.0 * instruction.operand(0).shape.byte_size
 
 
-define(OpDef(Opcode.RESHAPE, infer_free, 1, verify_reshape))
-define(OpDef(Opcode.BITCAST, infer_free, 1, verify_bitcast, bytes_accessed=no_bytes))
-define(OpDef(Opcode.TRANSPOSE, infer_transpose, 1))
-define(OpDef(Opcode.BROADCAST, infer_free, 1, verify_broadcast))
-define(OpDef(Opcode.REVERSE, infer_reverse, 1))
-define(OpDef(Opcode.COPY, infer_operand, 1, elementwise=True))
-define(OpDef(Opcode.COPY_START, infer_copy_start, 1, bytes_accessed=read_and_write))
-define(OpDef(Opcode.COPY_DONE, infer_copy_done, 1, bytes_accessed=no_bytes))
-define(OpDef(Opcode.BITCAST_CONVERT, infer_bitcast_convert, 1, cost=one_flop))
-define(OpDef(Opcode.GET_DIMENSION_SIZE, infer_get_dimension_size, 1))
-define(OpDef(Opcode.SET_DIMENSION_SIZE, infer_set_dimension_size, 2))
-define(OpDef(Opcode.DYNAMIC_RESHAPE, infer_free, None, verify_dynamic_reshape))
+define(Opcode.RESHAPE, infer_free, 1, verify_reshape)
+define(Opcode.BITCAST, infer_free, 1, verify_bitcast, bytes_accessed=no_bytes)
+define(Opcode.TRANSPOSE, infer_transpose, 1)
+define(Opcode.BROADCAST, infer_free, 1, verify_broadcast)
+define(Opcode.REVERSE, infer_reverse, 1)
+define(Opcode.COPY, infer_operand, 1, elementwise=True)
+define(Opcode.COPY_START, infer_copy_start, 1, bytes_accessed=read_and_write)
+define(Opcode.COPY_DONE, infer_copy_done, 1, bytes_accessed=no_bytes)
+define(Opcode.BITCAST_CONVERT, infer_bitcast_convert, 1, cost=one_flop)
+define(Opcode.GET_DIMENSION_SIZE, infer_get_dimension_size, 1)
+define(Opcode.SET_DIMENSION_SIZE, infer_set_dimension_size, 2)
+define(Opcode.DYNAMIC_RESHAPE, infer_free, None, verify_dynamic_reshape)

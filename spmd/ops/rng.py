@@ -8,8 +8,8 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import RngAttrs, RngBitGeneratorAttrs
 from spmd.ops.checks import bare, operand_array, result_elements, same_type
 from spmd.ops.leaf import infer_free
-from spmd.ops.opdef import OpCost, OpDef, always, define
-from spmd.shape import ArrayShape, PrimitiveType, Shape, as_array, leaves, subshape
+from spmd.ops.opdef import OpCost, always, define
+from spmd.shape import ArrayShape, PrimitiveType, Shape, as_array, leaves
 
 _ALGORITHMS = ("rng_three_fry", "rng_philox", "rng_default")
 
@@ -60,14 +60,10 @@ def verify_rng_bit_generator(instruction: HloInstruction) -> None:
 
 def one_transcendental_each(instruction: HloInstruction) -> OpCost:
     """Count a random number like a transcendental function, as XLA does."""
-    shapes = (subshape(instruction.shape, index) for index, _ in leaves(instruction.shape))
-    return OpCost(transcendentals=float(sum(as_array(s).num_elements for s in shapes)))
+    elements = sum(as_array(leaf).num_elements for _, leaf in leaves(instruction.shape))
+    return OpCost(transcendentals=float(elements))
 
 
-define(OpDef(Opcode.RNG, infer_free, 2, verify_rng, one_transcendental_each, side_effect=always))
-define(
-    OpDef(
-        Opcode.RNG_BIT_GENERATOR, infer_free, 1, verify_rng_bit_generator, one_transcendental_each
-    )
-)
-define(OpDef(Opcode.RNG_GET_AND_UPDATE_STATE, infer_rng_state, 0, side_effect=always))
+define(Opcode.RNG, infer_free, 2, verify_rng, one_transcendental_each, side_effect=always)
+define(Opcode.RNG_BIT_GENERATOR, infer_free, 1, verify_rng_bit_generator, one_transcendental_each)
+define(Opcode.RNG_GET_AND_UPDATE_STATE, infer_rng_state, 0, side_effect=always)

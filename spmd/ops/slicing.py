@@ -7,7 +7,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs, SliceAttrs
 from spmd.ops.checks import bare, check_dims, check_length, operand_array
-from spmd.ops.opdef import OpDef, define
+from spmd.ops.opdef import define
 from spmd.shape import UNBOUNDED, Shape
 
 
@@ -36,7 +36,7 @@ def twice_the_result(instruction: HloInstruction) -> float:
 
 
 # ---- dynamic-slice, dynamic-update-slice: start indices as scalars, or (older form) one vector
-def verify_start_indices(instruction: HloInstruction, first: int) -> None:
+def verify_start_indices(instruction: HloInstruction, first: int = 1) -> None:
     rank = operand_array(instruction, 0).rank
     given = instruction.num_operands - first
     if given == 1 and operand_array(instruction, first).rank == 1:
@@ -63,10 +63,6 @@ def infer_dynamic_slice(instruction: HloInstruction) -> Shape:
     if any(not 0 <= wanted <= size for wanted, size in zip(sizes, operand.dims, strict=True)):
         raise ShapeError(f"dynamic_slice_sizes {list(sizes)} exceed the operand {operand}")
     return bare(operand.element_type, sizes)
-
-
-def verify_dynamic_slice(instruction: HloInstruction) -> None:
-    verify_start_indices(instruction, 1)
 
 
 def dynamic_slice_bytes(instruction: HloInstruction) -> float:
@@ -142,24 +138,20 @@ def infer_concatenate(instruction: HloInstruction) -> Shape:
     return bare(first.element_type, (*first.dims[:axis], total, *first.dims[axis + 1 :]))
 
 
-define(OpDef(Opcode.SLICE, infer_slice, 1, bytes_accessed=twice_the_result))
+define(Opcode.SLICE, infer_slice, 1, bytes_accessed=twice_the_result)
 define(
-    OpDef(
-        Opcode.DYNAMIC_SLICE,
-        infer_dynamic_slice,
-        None,
-        verify_dynamic_slice,
-        bytes_accessed=dynamic_slice_bytes,
-    )
+    Opcode.DYNAMIC_SLICE,
+    infer_dynamic_slice,
+    None,
+    verify_start_indices,
+    bytes_accessed=dynamic_slice_bytes,
 )
 define(
-    OpDef(
-        Opcode.DYNAMIC_UPDATE_SLICE,
-        infer_dynamic_update_slice,
-        None,
-        verify_dynamic_update_slice,
-        bytes_accessed=dynamic_update_slice_bytes,
-    )
+    Opcode.DYNAMIC_UPDATE_SLICE,
+    infer_dynamic_update_slice,
+    None,
+    verify_dynamic_update_slice,
+    bytes_accessed=dynamic_update_slice_bytes,
 )
-define(OpDef(Opcode.PAD, infer_pad, 2))
-define(OpDef(Opcode.CONCATENATE, infer_concatenate, None))
+define(Opcode.PAD, infer_pad, 2)
+define(Opcode.CONCATENATE, infer_concatenate, None)

@@ -16,7 +16,7 @@ from spmd.ops.checks import (
     same_type,
     scalar_of,
 )
-from spmd.ops.opdef import OpCost, OpDef, define, not_counted
+from spmd.ops.opdef import OpCost, define, not_counted
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape
 
 _PRED = ArrayShape(PrimitiveType.PRED, ())
@@ -54,5 +54,5 @@ def infer_topk(instruction: HloInstruction) -> Shape:
     return TupleShape((bare(operand.element_type, dims), bare(PrimitiveType.S32, dims)))
 
 
-define(OpDef(Opcode.SORT, infer_sort, None, verify_sort, sort_cost, applications=not_counted))
-define(OpDef(Opcode.TOPK, infer_topk, 1, applications=not_counted))
+define(Opcode.SORT, infer_sort, None, verify_sort, sort_cost, applications=not_counted)
+define(Opcode.TOPK, infer_topk, 1, applications=not_counted)

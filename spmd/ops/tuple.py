@@ -8,11 +8,11 @@ from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import TupleIndexAttrs
-from spmd.ops.checks import plain
+from spmd.ops.checks import check_token, plain
 from spmd.ops.leaf import infer_token
-from spmd.ops.opdef import OpDef, define, no_bytes
+from spmd.ops.opdef import define, no_bytes
 from spmd.ops.reshape import infer_operand
-from spmd.shape import Shape, TokenShape, TupleShape, as_tuple
+from spmd.shape import Shape, TupleShape, as_tuple
 
 
 def infer_tuple(instruction: HloInstruction) -> Shape:
@@ -28,18 +28,13 @@ def infer_get_tuple_element(instruction: HloInstruction) -> Shape:
 
 
 def verify_add_dependency(instruction: HloInstruction) -> None:
-    if not isinstance(instruction.operand(1).shape, TokenShape):
-        raise ShapeError(
-            f"the second operand must be a token, found {instruction.operand(1).shape}"
-        )
+    check_token(instruction, 1)
 
 
-define(OpDef(Opcode.TUPLE, infer_tuple, None, bytes_accessed=no_bytes))
-define(OpDef(Opcode.GET_TUPLE_ELEMENT, infer_get_tuple_element, 1, bytes_accessed=no_bytes))
-define(OpDef(Opcode.OPT_BARRIER, infer_operand, 1, bytes_accessed=no_bytes))
-define(OpDef(Opcode.DOMAIN, infer_operand, 1, bytes_accessed=no_bytes))
+define(Opcode.TUPLE, infer_tuple, None, bytes_accessed=no_bytes)
+define(Opcode.GET_TUPLE_ELEMENT, infer_get_tuple_element, 1, bytes_accessed=no_bytes)
+define(Opcode.OPT_BARRIER, infer_operand, 1, bytes_accessed=no_bytes)
+define(Opcode.DOMAIN, infer_operand, 1, bytes_accessed=no_bytes)
 #: Operands are tokens, or any values that must be computed before (XLA's rule).
-define(OpDef(Opcode.AFTER_ALL, infer_token, None, bytes_accessed=no_bytes))
-define(
-    OpDef(Opcode.ADD_DEPENDENCY, infer_operand, 2, verify_add_dependency, bytes_accessed=no_bytes)
-)
+define(Opcode.AFTER_ALL, infer_token, None, bytes_accessed=no_bytes)
+define(Opcode.ADD_DEPENDENCY, infer_operand, 2, verify_add_dependency, bytes_accessed=no_bytes)

@@ -18,7 +18,7 @@ from spmd.ops.checks import same_type
 from spmd.ops.inference import describe
 from spmd.passes.algebraic.rules import IDENTITIES
 from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import is_annotated, is_pinned, replace_and_prune
 
 
@@ -33,7 +33,6 @@ class AlgebraicSimplifier(FueledPass):
     """
 
     name: ClassVar[str] = "algebraic-simplifier"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     max_rewrites: int = 20
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:

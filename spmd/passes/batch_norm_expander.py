@@ -9,12 +9,11 @@ from typing import ClassVar
 from spmd.builder import Builder
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import BatchNormAttrs
 from spmd.passes.instruction_pass import OpExpander
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.shape import ArrayShape, PrimitiveType
 
 
@@ -30,7 +29,6 @@ class BatchNormExpander(OpExpander):
     """
 
     name: ClassVar[str] = "batch-norm-expander"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (
         Opcode.BATCH_NORM_INFERENCE,
         Opcode.BATCH_NORM_TRAINING,

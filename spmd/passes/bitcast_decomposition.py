@@ -16,7 +16,7 @@ from spmd.memory_order import (
     logical_order,
     memory_orders,
 )
-from spmd.shape import ArrayShape, PrimitiveType
+from spmd.shape import COMPLEX_PARTS, ArrayShape, PrimitiveType
 
 Order: TypeAlias = tuple[DimensionPart, ...]
 
@@ -68,10 +68,10 @@ def _bitcast(x: HloInstruction, source: Array, target: Array, b: Builder) -> Hlo
     if old is new:
         return _moved(x, source, target, b)
     if old.is_complex:
-        part = _part_type(old)
+        part = COMPLEX_PARTS[old]
         return _bitcast(_complex_parts(x, b), source.split(part, 2), target, b)
     if new.is_complex:
-        return _of_complex_parts(_bitcast(x, source, target.split(_part_type(new), 2), b), b)
+        return _of_complex_parts(_bitcast(x, source, target.split(COMPLEX_PARTS[new], 2), b), b)
     if _packed_apart(old, new):
         return _moved(_flat_bitcast(x, new, b), source.retyped(new), target, b)
     if old.bits < new.bits:
@@ -101,10 +101,6 @@ def _bits_as(x: HloInstruction, element_type: PrimitiveType, b: Builder) -> HloI
     return b.create(Opcode.BITCAST_CONVERT, (x,), shape=stated)
 
 
-def _part_type(complex_type: PrimitiveType) -> PrimitiveType:
-    return PrimitiveType.F32 if complex_type is PrimitiveType.C64 else PrimitiveType.F64
-
-
 def _complex_parts(x: HloInstruction, b: Builder) -> HloInstruction:
     """Return real and imaginary parts along a new minor dimension."""
     parts = [b.reshape(b.unary(opcode, x), (*x.dims, 1)) for opcode in (Opcode.REAL, Opcode.IMAG)]
@@ -113,10 +109,7 @@ def _complex_parts(x: HloInstruction, b: Builder) -> HloInstruction:
 
 def _of_complex_parts(x: HloInstruction, b: Builder) -> HloInstruction:
     dims = x.dims[:-1]
-    starts = [0] * len(dims)
-    real, imag = (
-        b.reshape(b.slice(x, (*starts, part), (*dims, part + 1)), dims) for part in range(2)
-    )
+    real, imag = (b.reshape(b.slice_along(x, len(dims), part, part + 1), dims) for part in range(2))
     return b.binary(Opcode.COMPLEX, real, imag)
 
 

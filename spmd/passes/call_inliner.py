@@ -9,12 +9,12 @@ from typing import ClassVar
 from spmd.analysis.call_sites import call_sites, require_bounded
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.inline import inline
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import move_control_edges
 
 
@@ -29,7 +29,6 @@ class CallInliner(FueledPass):
     """
 
     name: ClassVar[str] = "call-inliner"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     keep_uninlineable: bool = False
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:

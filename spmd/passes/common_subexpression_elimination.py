@@ -10,7 +10,7 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.structure import StructuralKeys
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Attrs, Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
@@ -18,7 +18,7 @@ from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.checks import plain
 from spmd.ops.custom_call import is_uninitialized
 from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import sharding_annotation
 
 #: Not merged: parameters are distinct inputs, control flow has state of its own; nor are two arrays to be written.
@@ -34,7 +34,6 @@ class CommonSubexpressionElimination(FueledPass):
     """
 
     name: ClassVar[str] = "common-subexpression-elimination"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         effects, structure = SideEffects(), StructuralKeys()

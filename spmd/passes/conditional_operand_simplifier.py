@@ -10,13 +10,13 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.passes.constant_copies import copy_constant, is_small_constant
 from spmd.passes.instruction_pass import Edit, InstructionPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_annotated, is_pinned
 from spmd.passes.while_state import element_index, has_only_element_reads, renumber
 from spmd.shape import TupleShape
@@ -32,7 +32,6 @@ class ConditionalOperandSimplifier(InstructionPass):
     """
 
     name: ClassVar[str] = "conditional-operand-simplifier"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.CONDITIONAL,)
     max_bytes: int = 1024
 

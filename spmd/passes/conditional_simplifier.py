@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ConditionalAttrs
 from spmd.passes.algebraic.match import splat
 from spmd.passes.inline import inline
 from spmd.passes.instruction_pass import Edit, InstructionPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import is_pinned
 
 
@@ -22,7 +22,6 @@ class ConditionalSimplifier(InstructionPass):
     """conditional(constant, ...)  =>  the branch it selects, inlined"""
 
     name: ClassVar[str] = "conditional-simplifier"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.CONDITIONAL,)
 
     def editor(self, module: HloModule) -> Edit:

@@ -9,14 +9,14 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 from spmd.ops.attrs import ConditionalAttrs
 from spmd.passes.inline import inline
 from spmd.passes.instruction_pass import Edit, InstructionPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import (
     builder_at,
     is_annotated,
@@ -41,7 +41,6 @@ class ConditionalToSelect(InstructionPass):
     """
 
     name: ClassVar[str] = "conditional-to-select"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.CONDITIONAL,)
     max_instructions: int = 4096
 

@@ -12,13 +12,13 @@ from spmd.errors import RunError, UnsupportedError
 from spmd.evaluator.evaluator import evaluate_instruction
 from spmd.hlo.collective_opcodes import SYNCHRONOUS_COLLECTIVES
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import Literal, NDArray
 from spmd.passes.algebraic.match import constant_array
 from spmd.passes.instruction_pass import Simplifier, Simplify
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at
 from spmd.shape import ArrayShape
 
@@ -53,7 +53,6 @@ class ConstantFolding(Simplifier):
     """
 
     name: ClassVar[str] = "constant-folding"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     max_bytes: int = 1024
 
     def simplify(self, module: HloModule) -> Simplify:

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from spmd.analysis.side_effects import SideEffects
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.lazy_dataclass import dataclass
 from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 
 
 @register_pass
@@ -18,7 +18,6 @@ class DeadCodeElimination(FueledPass):
     """Remove instructions without users (but parameters, roots and side effects), then computations without callers."""
 
     name: ClassVar[str] = "dead-code-elimination"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         effects = SideEffects()

@@ -14,17 +14,14 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import OPS
-from spmd.ops.attrs import CustomCallAttrs, DimensionsAttrs, DotAttrs, PadAttrs, SliceAttrs
+from spmd.ops.attrs import DimensionsAttrs, DotAttrs, PadAttrs, SliceAttrs
+from spmd.ops.custom_call import is_sharding_annotation
 from spmd.ops.reduction import identity_value, reduction_kind
 from spmd.registry import Registry
 from spmd.shape import ArrayShape
 
 OperandDim: TypeAlias = tuple[int, int]
 """(operand, its dimension)"""
-
-
-#: Targets of custom calls whose result is their operand.
-_SHARDING_CALLS = ("Sharding", "xla.sdy.FuncResultSharding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +59,7 @@ def _each_to_itself(x: HloInstruction) -> Flow:
 
 def _custom_call(x: HloInstruction) -> Flow:
     """Return the flow of a call that says a sharding alone; nothing is known of others."""
-    if x.attrs_as(CustomCallAttrs).target in _SHARDING_CALLS:
-        return _each_to_itself(x)
-    return Flow({})
+    return _each_to_itself(x) if is_sharding_annotation(x) else Flow({})
 
 
 def _transpose(x: HloInstruction) -> Flow:

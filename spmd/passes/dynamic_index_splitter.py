@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.passes.instruction_pass import Edit, InstructionPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at
 
 #: Index of the first start among the operands.
@@ -26,7 +26,6 @@ class DynamicIndexSplitter(InstructionPass):
     """
 
     name: ClassVar[str] = "dynamic-index-splitter"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = tuple(_FIRST_INDEX)
 
     def editor(self, module: HloModule) -> Edit:

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeAlias
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DimensionsAttrs
@@ -18,7 +18,7 @@ from spmd.passes.algebraic.match import splat
 from spmd.passes.dynamic_dimensions import OperandDim, flow_of
 from spmd.passes.dynamic_packing import repacked
 from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape, leaves
 
 _S32 = PrimitiveType.S32
@@ -44,7 +44,6 @@ class DynamicPadder(FueledPass):
     """
 
     name: ClassVar[str] = "dynamic-padder"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         scope = ModuleScope(module)

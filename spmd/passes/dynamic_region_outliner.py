@@ -10,14 +10,14 @@ from spmd.builder import Builder
 from spmd.evaluator.manual_mesh import differs_by_device
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.custom_call import DYNAMIC_REGION, is_dynamic_region
 from spmd.passes.dynamic_padder import says_size
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.interface import HloPass, register_pass
 from spmd.shape import ArrayShape, Shape, TupleShape, leaves
 
 
@@ -34,7 +34,6 @@ class DynamicRegionOutliner(HloPass):
     """
 
     name: ClassVar[str] = "dynamic-region-outliner"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
     def run(self, module: HloModule) -> bool:
         sized: set[HloComputation] = set()

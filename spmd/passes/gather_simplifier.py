@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import GatherAttrs
 from spmd.passes.algebraic.match import constant_array, splat
 from spmd.passes.gathered_values import gather_of_gather, gather_of_iota
 from spmd.passes.instruction_pass import Simplifier, Simplify
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at
 
 
@@ -32,7 +32,6 @@ class GatherSimplifier(Simplifier):
     """
 
     name: ClassVar[str] = "gather-simplifier"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.GATHER,)
     makes_values: ClassVar[bool] = True
 

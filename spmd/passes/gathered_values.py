@@ -130,8 +130,5 @@ def _component(
     d = attrs.index_vector_dim
     if d == len(indices.dims):
         return indices
-    starts, limits = [0] * len(indices.dims), list(indices.dims)
-    starts[d], limits[d] = number, number + 1
-    return b.reshape(
-        b.slice(indices, starts, limits), [n for e, n in enumerate(indices.dims) if e != d]
-    )
+    one = b.slice_along(indices, d, number, number + 1)
+    return b.reshape(one, [n for e, n in enumerate(indices.dims) if e != d])

@@ -35,12 +35,13 @@ class HloPass(ABC):
     @dataclass(frozen=True)
     class DeadCodeElimination(HloPass):
         name: ClassVar[str] = "dead-code-elimination"
-        accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
         max_rounds: int = 3                         # --passes=dead-code-elimination{max-rounds=1}
+
+    ``accepts``: the stages of the modules that it takes.
     """
 
     name: ClassVar[str]
-    accepts: ClassVar[tuple[Stage, ...]]
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
     @abstractmethod
     def run(self, module: HloModule) -> bool:

@@ -12,11 +12,12 @@ from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.library_calls import FAMILIES  # noqa: F401 - fills the table
-from spmd.library_calls.registry import Values, expanded, expansion_of, result_shapes
-from spmd.ops.attrs import TupleIndexAttrs
+from spmd.library_calls.registry import Values, expanded, expansion_of
+from spmd.ops.checks import result_elements
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, move_control_edges, put_in_place
+from spmd.passes.while_state import element_index
 from spmd.shape import TupleShape, as_array
 
 
@@ -66,7 +67,7 @@ def _expand_in(
         elif call.num_users > len(readers) or computation.root is call:
             entire = _tuple_of(call, values, b)
         order[call] = list(computation.newest(len(computation) - before))
-        for reader, value in ((x, values[_index(x)]) for x in readers):
+        for reader, value in ((x, values[element_index(x)]) for x in readers):
             move_control_edges(reader, value)
             value.sharding = reader.sharding or value.sharding
             computation.replace(reader, value)
@@ -85,16 +86,12 @@ def _copy_shardings(call: HloInstruction, values: Values) -> None:
 def _readers(call: HloInstruction, count: int) -> list[HloInstruction]:
     """Return what takes one of the first ``count`` results out of the tuple."""
     takers = [x for x in call.users if x.opcode is Opcode.GET_TUPLE_ELEMENT]
-    return [x for x in takers if _index(x) < count]
-
-
-def _index(taker: HloInstruction) -> int:
-    return taker.attrs_as(TupleIndexAttrs).index
+    return [x for x in takers if element_index(x) < count]
 
 
 def _tuple_of(call: HloInstruction, values: Values, b: Builder) -> HloInstruction:
     """Return all results, workspaces included."""
-    workspaces = result_shapes(call)[len(values) :]
+    workspaces = result_elements(call.shape)[len(values) :]
     uninitialized = [b.uninitialized(as_array(shape).without_layout()) for shape in workspaces]
     return b.tuple([*values, *uninitialized])
 

@@ -6,12 +6,11 @@ from typing import ClassVar
 
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.scalar_function import is_elementwise
 from spmd.passes.instruction_pass import OpExpander
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.on_arrays import on_arrays
 
 
@@ -24,7 +23,6 @@ class MapInliner(OpExpander):
     """
 
     name: ClassVar[str] = "map-inliner"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.MAP,)
 
     def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:

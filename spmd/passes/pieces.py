@@ -30,8 +30,7 @@ def operand_part(
 ) -> HloInstruction:
     """Return the part of ``operand`` along ``dim`` that piece ``number`` of ``pieces`` reads."""
     size = operand.dims[dim] // pieces
-    starts = _with((0,) * len(operand.dims), dim, number * size)
-    return b.slice(operand, starts, _with(operand.dims, dim, (number + 1) * size))
+    return b.slice_along(operand, dim, number * size, (number + 1) * size)
 
 
 def _attrs_of_piece(attrs: Attrs, dim: int, size: int) -> Attrs:

@@ -121,16 +121,6 @@ def apply(step: HloPass, module: HloModule) -> PassResult:
     return step.run_with_notes(module)
 
 
-def run_once(module: HloModule, passes: Iterable[HloPass], after: AfterPass | None = None) -> bool:
-    """Run each pass once. Returns whether any changed the module."""
-    return Pipeline("passes", tuple(passes)).run(module, after)
-
-
-def run_passes(
-    module: HloModule,
-    passes: Iterable[HloPass],
-    after: AfterPass | None = None,
-    max_rounds: int = MAX_ROUNDS,
-) -> bool:
+def run_passes(module: HloModule, passes: Iterable[HloPass]) -> bool:
     """Run the passes in turn until none changes anything. Returns whether any changed the module."""
-    return Pipeline("passes", tuple(passes), True, max_rounds).run(module, after)
+    return Pipeline("passes", tuple(passes), True).run(module)

@@ -7,13 +7,12 @@ from typing import ClassVar
 
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.combining import Combining, combinings, is_plain
 from spmd.ops.scalar_function import is_elementwise
 from spmd.passes.instruction_pass import OpExpander
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.loop_values import cone
 from spmd.passes.on_arrays import on_arrays
 from spmd.passes.rewrite import is_annotated
@@ -31,7 +30,6 @@ class ReducerSimplifier(OpExpander):
     """
 
     name: ClassVar[str] = "reducer-simplifier"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.REDUCE, Opcode.REDUCE_WINDOW, Opcode.SCATTER)
 
     def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:

@@ -6,13 +6,12 @@ from typing import ClassVar
 
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.reduction import reduction_kind
 from spmd.ops.scalar_function import widened
 from spmd.passes.instruction_pass import OpExpander
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.shape import ArrayShape, TupleShape
 
 
@@ -26,7 +25,6 @@ class ReducerWidener(OpExpander):
     """
 
     name: ClassVar[str] = "reducer-widener"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.REDUCE, Opcode.REDUCE_WINDOW)
 
     def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:
@@ -37,7 +35,7 @@ class ReducerWidener(OpExpander):
         count = x.num_operands // 2
         totals, elements = wide.parameters[:count], wide.parameters[count:]
         operands = [
-            _as(operand, parameter, b)
+            b.as_type(operand, parameter.array_shape.element_type)
             for operand, parameter in zip(x.operands, (*elements, *totals), strict=True)
         ]
         made = b.create(x.opcode, operands, x.attrs, calls=(wide,))
@@ -47,13 +45,5 @@ class ReducerWidener(OpExpander):
         results = []
         for number, shape in enumerate(x.shape.elements):
             assert isinstance(shape, ArrayShape)
-            result = b.get_tuple_element(made, number)
-            same = result.array_shape.element_type is shape.element_type
-            results.append(result if same else b.convert(result, shape.element_type))
+            results.append(b.as_type(b.get_tuple_element(made, number), shape.element_type))
         return b.tuple(results)
-
-
-def _as(x: HloInstruction, parameter: HloInstruction, b: Builder) -> HloInstruction:
-    """Convert ``x`` to the element type of the parameter."""
-    kind = parameter.array_shape.element_type
-    return x if x.array_shape.element_type is kind else b.convert(x, kind)

@@ -8,14 +8,14 @@ from typing import ClassVar, TypeAlias
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.passes.algebraic.match import splat
 from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.shape import ArrayShape
 
@@ -41,7 +41,6 @@ class ReshapeMover(FueledPass):
     """
 
     name: ClassVar[str] = "reshape-mover"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         scope = ModuleScope(module)

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import RngAttrs, RngBitGeneratorAttrs, RngStateAttrs
 from spmd.passes.instruction_pass import Edit, InstructionPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, move_control_edges
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape
 
@@ -31,7 +31,6 @@ class RngExpander(InstructionPass):
     """
 
     name: ClassVar[str] = "rng-expander"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.RNG,)
 
     def editor(self, module: HloModule) -> Edit:
@@ -70,14 +69,14 @@ def _numbers(x: HloInstruction, b: Builder) -> HloInstruction:
         return b.compare(odd, b.full(ArrayShape(_U32, x.dims), 0), "NE")
     if kind.is_integer:
         word = _U64 if kind.bits > 32 else _U32
-        low = _converted(b, first, word)
-        span = b.subtract(_converted(b, second, word), low)
+        low = b.as_type(first, word)
+        span = b.subtract(b.as_type(second, word), low)
         rest = b.remainder(_bits(b, word, x.dims), b.broadcast_scalar(span, x.dims))
-        return _converted(b, b.add(rest, b.broadcast_scalar(low, x.dims)), kind)
+        return b.as_type(b.add(rest, b.broadcast_scalar(low, x.dims)), kind)
     real = _F64 if kind is _F64 else _F32
-    low = _converted(b, first, real)
-    span = b.subtract(_converted(b, second, real), low)
-    return _converted(b, _scaled(b, _unit_interval(b, real, x.dims), span, low), kind)
+    low = b.as_type(first, real)
+    span = b.subtract(b.as_type(second, real), low)
+    return b.as_type(_scaled(b, _unit_interval(b, real, x.dims), span, low), kind)
 
 
 def _normal(x: HloInstruction, b: Builder) -> HloInstruction:
@@ -91,8 +90,8 @@ def _normal(x: HloInstruction, b: Builder) -> HloInstruction:
     radius = b.unary(Opcode.SQRT, b.multiply(b.full(shape, -2), log))
     angle = b.multiply(b.full(shape, 2 * math.pi), v)
     standard = b.multiply(radius, b.unary(Opcode.COSINE, angle))
-    scaled = _scaled(b, standard, _converted(b, sigma, real), _converted(b, mean, real))
-    return _converted(b, scaled, kind)
+    scaled = _scaled(b, standard, b.as_type(sigma, real), b.as_type(mean, real))
+    return b.as_type(scaled, kind)
 
 
 def _unit_interval(b: Builder, kind: PrimitiveType, dims: tuple[int, ...]) -> HloInstruction:
@@ -123,8 +122,7 @@ def _bits(b: Builder, kind: PrimitiveType, dims: tuple[int, ...]) -> HloInstruct
 
 
 def _row(b: Builder, x: HloInstruction, i: int) -> HloInstruction:
-    rest = x.dims[1:]
-    return b.reshape(b.slice(x, (i, *(0 for _ in rest)), (i + 1, *rest)), rest)
+    return b.reshape(b.slice_along(x, 0, i, i + 1), x.dims[1:])
 
 
 def _scaled(
@@ -132,7 +130,3 @@ def _scaled(
 ) -> HloInstruction:
     product = b.multiply(x, b.broadcast_scalar(factor, x.dims))
     return b.add(product, b.broadcast_scalar(offset, x.dims))
-
-
-def _converted(b: Builder, x: HloInstruction, kind: PrimitiveType) -> HloInstruction:
-    return x if x.array_shape.element_type is kind else b.convert(x, kind)

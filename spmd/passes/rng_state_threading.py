@@ -9,12 +9,12 @@ import numpy as np
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import Literal
 from spmd.ops.attrs import RngStateAttrs
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.interface import HloPass, register_pass
 from spmd.passes.rewrite import move_control_edges, redirect
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape
 
@@ -35,7 +35,6 @@ class RngStateThreading(HloPass):
     """
 
     name: ClassVar[str] = "rng-state-threading"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
     def run(self, module: HloModule) -> bool:
         drawing = _Drawing()

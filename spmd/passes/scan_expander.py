@@ -8,7 +8,7 @@ from typing import ClassVar
 from spmd.builder import Builder
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ScanAttrs
@@ -16,7 +16,7 @@ from spmd.ops.checks import result_elements
 from spmd.passes.fuel import Fuel
 from spmd.passes.inline import inline
 from spmd.passes.instruction_pass import OpExpander
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape, as_array
 
 _S32 = PrimitiveType.S32
@@ -32,7 +32,6 @@ class ScanExpander(OpExpander):
     """
 
     name: ClassVar[str] = "scan-expander"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.SCAN,)
 
     def expand(self, x: HloInstruction, b: Builder) -> HloInstruction:

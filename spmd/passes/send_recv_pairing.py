@@ -9,13 +9,13 @@ from typing import ClassVar
 from spmd.builder import ModuleScope
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ChannelAttrs
 from spmd.ops.send_recv import source_target_pairs
 from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, put_in_place
 from spmd.shape import ArrayShape, as_tuple
 from spmd.source_target_pairs import ListedPairs, Pair
@@ -38,7 +38,6 @@ class SendRecvPairing(FueledPass):
     """
 
     name: ClassVar[str] = "send-recv-pairing"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         scope = ModuleScope(module)

@@ -8,7 +8,7 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.evaluator.sort_keys import SortKey, expression_nodes, match_sort_keys
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
@@ -24,7 +24,7 @@ from spmd.ops.attrs import (
 )
 from spmd.ops.reduction import through_annotations
 from spmd.passes.instruction_pass import Edit, InstructionPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import (
     builder_at,
     copy_annotation,
@@ -48,7 +48,6 @@ class TopkRewriter(InstructionPass):
     """
 
     name: ClassVar[str] = "topk-rewriter"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.SORT,)
 
     def editor(self, module: HloModule) -> Edit:
@@ -195,7 +194,7 @@ def replace_with_topk(match: FirstElements, b: Builder, effects: SideEffects) ->
             kind = operand.array_shape.element_type
             value = positions if kind is PrimitiveType.S32 else b.convert(positions, kind)
         else:
-            value = _gather_along(b, operand, positions, dimension)
+            value = gather_along(b, operand, positions, dimension)
         order = [last.index(d) for d in range(len(last))]
         values[result] = b.transpose(value, order) if moved else value
     for result, slices in match.slices.items():
@@ -228,7 +227,7 @@ def _key_array(key: SortKey, source: HloInstruction, b: Builder) -> HloInstructi
     return b.select(b.compare(values, zero, "EQ"), zero, values)
 
 
-def _gather_along(
+def gather_along(
     b: Builder, x: HloInstruction, positions: HloInstruction, dimension: int
 ) -> HloInstruction:
     """Return what lies at `positions` along `dimension` of `x`, in the dimensions of `positions`: that one is last."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.ops.checks import same_type
 from spmd.passes.instruction_pass import Simplifier, Simplify
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 
 
 @register_pass
@@ -22,7 +22,6 @@ class TupleSimplifier(Simplifier):
     """
 
     name: ClassVar[str] = "tuple-simplifier"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.GET_TUPLE_ELEMENT, Opcode.TUPLE)
 
     def simplify(self, module: HloModule) -> Simplify:

@@ -8,13 +8,13 @@ from typing import ClassVar, TypeAlias
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import SliceAttrs
 from spmd.passes.algebraic.match import constant_starts
 from spmd.passes.instruction_pass import Edit, InstructionPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned, replace_and_prune
 
 #: Begin and end of a part in each dimension.
@@ -34,7 +34,6 @@ class UpdateForwarding(InstructionPass):
     """
 
     name: ClassVar[str] = "update-forwarding"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.DYNAMIC_UPDATE_SLICE,)
 
     def editor(self, module: HloModule) -> Edit:

@@ -8,10 +8,9 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import Stage
 from spmd.lazy_dataclass import dataclass
 from spmd.passes.constant_copies import copy_constant, is_small_constant
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.loop_pass import LoopPass
 from spmd.passes.rewrite import redirect
 from spmd.passes.while_state import Loop, element_index
@@ -26,7 +25,6 @@ class WhileLoopConstantSinking(LoopPass):
     """
 
     name: ClassVar[str] = "while-loop-constant-sinking"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     max_bytes: int = 1024
 
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:

@@ -7,11 +7,10 @@ from typing import ClassVar
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.trip_count import trip_count
 from spmd.builder import Builder
-from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.opdef import OPS
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import match_counted
 from spmd.passes.rewrite import is_pinned
@@ -46,7 +45,6 @@ class WhileLoopDoubleBuffer(LoopPass):
     """
 
     name: ClassVar[str] = "while-loop-double-buffer"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     max_instructions: int = 128
 
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:

@@ -7,10 +7,9 @@ from typing import ClassVar
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_values import compute_before, cone, determined_instructions
 from spmd.passes.while_state import Loop
@@ -38,7 +37,6 @@ class WhileLoopInvariantCodeMotion(LoopPass):
     """
 
     name: ClassVar[str] = "while-loop-invariant-code-motion"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     max_inflation: int = 4096
 
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:

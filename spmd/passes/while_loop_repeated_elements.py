@@ -9,13 +9,13 @@ from spmd.analysis.call_sites import call_sites
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.structure import StructuralKeys
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.passes.common_subexpression_elimination import is_mergeable, value_key
 from spmd.passes.instruction_pass import Edit, InstructionPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import is_pinned
 from spmd.passes.while_state import Loop, element_index, is_element_of, match_loop
 
@@ -31,7 +31,6 @@ class WhileLoopRepeatedElements(InstructionPass):
     """
 
     name: ClassVar[str] = "while-loop-repeated-elements"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
 
     def editor(self, module: HloModule) -> Edit:

@@ -9,12 +9,12 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.trip_count import trip_count
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.passes.inline import inline
 from spmd.passes.instruction_pass import Edit, InstructionPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.passes.while_state import (
     Loop,
@@ -36,7 +36,6 @@ class WhileLoopSimplifier(InstructionPass):
     """
 
     name: ClassVar[str] = "while-loop-simplifier"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
 
     def editor(self, module: HloModule) -> Edit:

@@ -8,10 +8,9 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.module import Stage
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.lazy_dataclass import dataclass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import CountedLoop, match_counted, peel_last, write_trips
 from spmd.passes.options import PassOptionError
@@ -32,7 +31,6 @@ class WhileLoopUnroller(LoopPass):
     """
 
     name: ClassVar[str] = "while-loop-unroller"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     factor: int = 2
     collectives: bool = True
     max_instructions: int = 0

@@ -7,11 +7,11 @@ from typing import ClassVar
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import ModuleScope
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.passes.instruction_pass import Simplifier, Simplify
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at
 from spmd.shape import ArrayShape
 
@@ -31,7 +31,6 @@ class ZeroSizedHloElimination(Simplifier):
     """f32[0,4] add(a, b)  =>  f32[0,4] broadcast(f32[] constant(0))"""
 
     name: ClassVar[str] = "zero-sized-hlo-elimination"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
     def simplify(self, module: HloModule) -> Simplify:
         scope, effects = ModuleScope(module), SideEffects()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from spmd.errors import HloParseError
+from spmd.ops.attrs import DOT_ALGORITHMS
 from spmd.shape import PrimitiveType
 from spmd.sharding import ShardingKind, SubgroupType
 
@@ -98,26 +99,7 @@ SUBGROUP_TYPES = EnumNumbers(
 SHARD_GROUP_TYPES = _counted("shard group type", "shard_as", "shard_like")
 
 PRECISIONS = _counted("precision", "default", "high", "highest")
-#: 0, which stands for none, is the empty name.
-ALGORITHMS = EnumNumbers(
-    "algorithm",
-    {
-        "": 0,
-        "dot_any_f8_any_f8_f32": 1,
-        "dot_any_f8_any_f8_f32_fast_accum": 2,
-        "dot_f16_f16_f16": 3,
-        "dot_f16_f16_f32": 4,
-        "dot_bf16_bf16_bf16": 5,
-        "dot_bf16_bf16_f32": 6,
-        "dot_bf16_bf16_f32_x3": 7,
-        "dot_bf16_bf16_f32_x6": 8,
-        "dot_tf32_tf32_f32": 9,
-        "dot_tf32_tf32_f32_x3": 10,
-        "dot_f32_f32_f32": 11,
-        "dot_f64_f64_f64": 12,
-        "dot_bf16_bf16_f32_x9": 13,
-    },
-)
+ALGORITHMS = EnumNumbers("algorithm", {name: i for i, name in enumerate(DOT_ALGORITHMS)})
 CONVOLUTION_KINDS = EnumNumbers("convolution kind", {"": 0, "fprop": 1, "dgrad": 2, "wgrad": 3})
 PADDING_TYPES = EnumNumbers("padding type", {"": 0, "PADDING_VALID": 1, "PADDING_SAME": 2})
 FFT_TYPES = _counted("FFT type", "FFT", "IFFT", "RFFT", "IRFFT")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from spmd.errors import HloParseError
 from spmd.hlo.instruction import OpMetadata
+from spmd.ops.checks import set_text
 from spmd.proto.schema.xla_data import OpMetadataProto, PayloadProto
 from spmd.text.annotations_text import format_metadata, read_metadata
 from spmd.text.lexer import Scanner, quote, unescape
@@ -41,7 +42,7 @@ def read_op_metadata(proto: OpMetadataProto, payloads: Sequence[bytes] = ()) -> 
         for kind in proto.profile_type:
             if kind not in _PROFILE_TYPES:
                 raise HloParseError(f"unknown profile type {kind}")
-        extra.append(("profile_type", f"{{{','.join(map(str, proto.profile_type))}}}"))
+        extra.append(("profile_type", set_text(proto.profile_type)))
     if proto.deduplicated_name:
         extra.append(("deduplicated_name", quote(proto.deduplicated_name)))
     if proto.scheduling_name:
@@ -83,7 +84,7 @@ def write_op_metadata(metadata: OpMetadata, profile: bytes = b"") -> OpMetadataP
     proto.deduplicated_name = _string(extra, "deduplicated_name")
     proto.scheduling_name = _string(extra, "scheduling_name")
     if "profile_type" in extra:
-        proto.profile_type = Scanner.of(extra["profile_type"]).integers("{", "}")
+        proto.profile_type = Scanner.of(extra["profile_type"]).integers()
     if "metadata_payload" in extra:
         payload = PayloadProto()
         payload.value = _string(extra, "metadata_payload").encode("utf-8", "surrogateescape")
@@ -113,9 +114,4 @@ def metadata_of_text(text: str) -> list[OpMetadataProto]:
     scanner.expect("{")
     if not scanner.peek("{"):
         return [write_op_metadata(read_metadata(Scanner.of(f"{{{text}}}")))]
-    records: list[OpMetadataProto] = []
-    while not scanner.consume_if("}"):
-        if records:
-            scanner.expect(",")
-        records.append(write_op_metadata(read_metadata(scanner)))
-    return records
+    return [write_op_metadata(read_metadata(scanner)) for _ in scanner.items("", "}")]

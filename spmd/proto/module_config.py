@@ -8,6 +8,7 @@ from __future__ import annotations
 from spmd.errors import HloParseError
 from spmd.hlo.module import EntryLayout, HloModule
 from spmd.limits import MAX_COUNT
+from spmd.ops.checks import set_text
 from spmd.proto.schema.config import HloModuleConfigProto
 from spmd.proto.schema.xla_data import ProgramShapeProto
 from spmd.proto.shape_proto import read_shape
@@ -37,7 +38,7 @@ def read_config(module: HloModule, proto: HloModuleConfigProto) -> None:
         (_TO_OUTPUT, proto.allow_spmd_sharding_propagation_to_output),
     ):
         if flags not in ((), (False,)):
-            said[name] = "{" + ",".join("true" if on else "false" for on in flags) + "}"
+            said[name] = set_text("true" if on else "false" for on in flags)
     module.extra_header = tuple((name, said[name]) for name in OPAQUE if name in said)
 
 
@@ -59,14 +60,4 @@ def _flags(text: str | None) -> tuple[bool, ...]:
     """Read ``{true,false}``. XLA's default is one false."""
     if text is None:
         return (False,)
-    scanner = Scanner.of(text)
-    flags: list[bool] = []
-    scanner.expect("{")
-    while not scanner.consume_if("}"):
-        if flags:
-            scanner.expect(",")
-        word = scanner.name("true or false")
-        if word not in ("true", "false"):
-            scanner.fail(f"expected true or false, found {word!r}")
-        flags.append(word == "true")
-    return tuple(flags)
+    return Scanner.of(text).booleans()

@@ -100,16 +100,12 @@ def write_named_sharding(sharding: HloSharding) -> NamedShardingProto:
 
 
 def _write_dimensions(scanner: Scanner, mesh: MeshText) -> list[DimensionShardingProto]:
-    scanner.expect("[")
     dims: list[DimensionShardingProto] = []
-    while not scanner.consume_if("]"):
-        scanner.consume_if(",")
-        scanner.expect("{")
+    for _ in scanner.items("[", "]", needs_commas=False):
         proto = DimensionShardingProto()
         proto.is_closed = True
         axes: list[AxisText] = []
-        while not scanner.consume_if("}"):
-            scanner.consume_if(",")
+        for _ in scanner.items(needs_commas=False):
             if scanner.consume_if("?"):
                 proto.is_closed = False
             else:

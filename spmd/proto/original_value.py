@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spmd.errors import HloParseError
 from spmd.limits import MAX_NESTING
+from spmd.ops.checks import set_text
 from spmd.proto.schema.xla_data import (
     OriginalArrayProto,
     OriginalValueElementProto,
@@ -39,7 +40,7 @@ def original_array_text(array: OriginalArrayProto | None) -> str:
     """Return ``{"v1" {0,1}}``, or ``{}``."""
     if array is None:
         return "{}"
-    where = f" {{{','.join(map(str, array.shape_index))}}}" if array.shape_index else ""
+    where = f" {set_text(array.shape_index)}" if array.shape_index else ""
     return f"{{{quote(array.instruction_name)}{where}}}"
 
 
@@ -64,13 +65,9 @@ def _read_tree(
 ) -> None:
     if len(index) > MAX_NESTING:
         raise HloParseError(f"original values are nested deeper than {MAX_NESTING}")
-    if scanner.consume_if("("):
-        count = 0
-        while not scanner.consume_if(")"):
-            if count:
-                scanner.expect(",")
-            _read_tree(scanner, (*index, count), elements)
-            count += 1
+    if scanner.peek("("):
+        for position, _ in enumerate(scanner.items("(", ")")):
+            _read_tree(scanner, (*index, position), elements)
         return
     element = OriginalValueElementProto()
     element.shape_index = index
@@ -86,6 +83,6 @@ def read_original_array(scanner: Scanner) -> OriginalArrayProto | None:
     array = OriginalArrayProto()
     array.instruction_name = scanner.string()
     if scanner.peek("{"):
-        array.shape_index = scanner.integers("{", "}")
+        array.shape_index = scanner.integers()
     scanner.expect("}")
     return array

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from spmd.errors import HloParseError, ShapeError, UnsupportedError
 from spmd.limits import MAX_NESTING, MAX_RANK
@@ -158,12 +157,35 @@ def write_layout(layout: Layout) -> LayoutProto:
             break
         pos = found.end()
         try:
-            _PART_WRITERS[found[1]](proto, _GROUP.findall(found[2]))
+            _write_part(proto, found[1], _GROUP.findall(found[2]))
         except (KeyError, ValueError) as error:
             raise HloParseError(f"the proto cannot hold the layout {layout}") from error
     if pos != len(layout.suffix):
         raise HloParseError(f"the proto cannot hold the layout {layout}")
     return proto
+
+
+def _write_part(proto: LayoutProto, name: str, groups: list[str]) -> None:
+    if name == "T":
+        _write_tiles(proto, groups)
+        return
+    if name == "SC":
+        _write_splits(proto, groups)
+        return
+    (text,) = groups
+    number = PRIMITIVE_TYPES.number(_NAMES[text]) if name in "#*" else int(text)
+    setattr(proto, _NUMBERS[name].name, number)
+
+
+#: Fields of one number by the names of their parts.
+_NUMBERS = {
+    "L": LayoutProto.tail_padding_alignment_in_elements,
+    "#": LayoutProto.index_primitive_type,
+    "*": LayoutProto.pointer_primitive_type,
+    "E": LayoutProto.element_size_in_bits,
+    "S": LayoutProto.memory_space,
+    "M": LayoutProto.dynamic_shape_metadata_prefix_bytes,
+}
 
 
 def _write_tiles(proto: LayoutProto, groups: list[str]) -> None:
@@ -185,45 +207,3 @@ def _write_splits(proto: LayoutProto, groups: list[str]) -> None:
         config.split_indices = tuple(map(int, indices.split(","))) if indices else ()
         configs.append(config)
     proto.split_configs = configs
-
-
-def _write_tail(proto: LayoutProto, groups: list[str]) -> None:
-    (text,) = groups
-    proto.tail_padding_alignment_in_elements = int(text)
-
-
-def _write_element_size(proto: LayoutProto, groups: list[str]) -> None:
-    (text,) = groups
-    proto.element_size_in_bits = int(text)
-
-
-def _write_memory_space(proto: LayoutProto, groups: list[str]) -> None:
-    (text,) = groups
-    proto.memory_space = int(text)
-
-
-def _write_prefix(proto: LayoutProto, groups: list[str]) -> None:
-    (text,) = groups
-    proto.dynamic_shape_metadata_prefix_bytes = int(text)
-
-
-def _write_index_type(proto: LayoutProto, groups: list[str]) -> None:
-    (text,) = groups
-    proto.index_primitive_type = PRIMITIVE_TYPES.number(_NAMES[text])
-
-
-def _write_pointer_type(proto: LayoutProto, groups: list[str]) -> None:
-    (text,) = groups
-    proto.pointer_primitive_type = PRIMITIVE_TYPES.number(_NAMES[text])
-
-
-_PART_WRITERS: dict[str, Callable[[LayoutProto, list[str]], None]] = {
-    "T": _write_tiles,
-    "L": _write_tail,
-    "#": _write_index_type,
-    "*": _write_pointer_type,
-    "E": _write_element_size,
-    "S": _write_memory_space,
-    "SC": _write_splits,
-    "M": _write_prefix,
-}

@@ -25,9 +25,7 @@ def _side_text(proto: TensorSparsityConfigProto) -> str:
 def sparsity_of_text(text: str) -> SparsityConfigProto:
     proto = SparsityConfigProto()
     scanner = Scanner.of(text)
-    scanner.expect("{")
-    while not scanner.consume_if("}"):
-        scanner.consume_if(",")
+    for _ in scanner.items(needs_commas=False):
         if scanner.consume_if("lhs"):
             proto.lhs = _read_side(scanner)
         else:
@@ -40,9 +38,7 @@ def sparsity_of_text(text: str) -> SparsityConfigProto:
 def _read_side(scanner: Scanner) -> TensorSparsityConfigProto:
     side = TensorSparsityConfigProto()
     scanner.expect("=")
-    scanner.expect("{")
-    while not scanner.consume_if("}"):
-        scanner.consume_if(",")
+    for _ in scanner.items(needs_commas=False):
         name = scanner.name("a sparsity field")
         scanner.expect("=")
         if name == "sparsity":

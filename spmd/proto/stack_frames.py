@@ -84,10 +84,8 @@ def _numbers(line: str) -> dict[str, int]:
     """Read ``1 {line=3 column=1}``."""
     scanner = Scanner.of(line)
     scanner.integer()
-    scanner.expect("{")
     numbers: dict[str, int] = {}
-    while not scanner.consume_if("}"):
-        scanner.consume_if(",")
+    for _ in scanner.items(needs_commas=False):
         name = scanner.name("a field")
         scanner.expect("=")
         if name in numbers:

@@ -16,7 +16,5 @@ Everything is read by ``lexer.Scanner``, which holds absolute positions: any rea
 Text is not trusted: nesting is bounded, time is linear, memory is proportional to the text, bad text gives an
 HloParseError.
 
-Compared with XLA's parser (jaxlib 0.10.2): also read are ``.5`` and ``+1`` in literals, mesh axes by index, and tuple
-elements as ``p#0``. Refused are unbounded dimensions ``?``, buffer types ``b(..)``, sparse layouts ``D(D,C)``, layouts
-that are no permutation, and nesting deeper than 100.
+docs/internals/text_reader.md says what is read otherwise than by XLA's parser.
 """

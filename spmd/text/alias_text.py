@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from spmd.hlo.module import BufferDonor, InputOutputAlias
+from spmd.ops.checks import set_text
 from spmd.shape import ShapeIndex
 from spmd.text.lexer import Scanner
 
@@ -19,33 +20,22 @@ def _ints(text: str) -> ShapeIndex:
     return tuple(map(int, text.split(","))) if text else ()
 
 
-def _index(scanner: Scanner) -> ShapeIndex:
-    return scanner.integers("{", "}")
-
-
-def _format_index(index: ShapeIndex) -> str:
-    return "{" + ",".join(map(str, index)) + "}"
-
-
 def read_input_output_alias(scanner: Scanner) -> tuple[InputOutputAlias, ...]:
     """Read ``{ {0}: (0, {}, may-alias), {1}: (1, {0}) }``; the default kind is may-alias."""
-    scanner.expect("{")
     aliases: list[InputOutputAlias] = []
-    while not scanner.consume_if("}"):
-        if aliases:
-            scanner.expect(",")
+    for _ in scanner.items():
         if (plain := scanner.match(_PLAIN_ALIAS)) is not None:
             output, number, index, kind = plain.groups()
             aliases.append(
                 InputOutputAlias(_ints(output), int(number), _ints(index), kind == "must")
             )
             continue
-        output = _index(scanner)
+        output = scanner.integers()
         scanner.expect(":")
         scanner.expect("(")
         parameter = scanner.integer("a parameter number")
         scanner.expect(",")
-        index = _index(scanner)
+        index = scanner.integers()
         must = False
         if scanner.consume_if(","):
             must = scanner.consume_if("must-alias")
@@ -58,7 +48,7 @@ def read_input_output_alias(scanner: Scanner) -> tuple[InputOutputAlias, ...]:
 
 def format_input_output_alias(aliases: tuple[InputOutputAlias, ...]) -> str:
     parts = [
-        f"{_format_index(a.output_index)}: ({a.parameter}, {_format_index(a.parameter_index)}, "
+        f"{set_text(a.output_index)}: ({a.parameter}, {set_text(a.parameter_index)}, "
         f"{'must' if a.must_alias else 'may'}-alias)"
         for a in aliases
     ]
@@ -67,44 +57,35 @@ def format_input_output_alias(aliases: tuple[InputOutputAlias, ...]) -> str:
 
 def read_buffer_donors(scanner: Scanner) -> tuple[BufferDonor, ...]:
     """Read ``{ (0, {}), (1, {2}) }``."""
-    scanner.expect("{")
     donors: list[BufferDonor] = []
-    while not scanner.consume_if("}"):
-        if donors:
-            scanner.expect(",")
+    for _ in scanner.items():
         scanner.expect("(")
         parameter = scanner.integer("a parameter number")
         scanner.expect(",")
-        donors.append(BufferDonor(parameter, _index(scanner)))
+        donors.append(BufferDonor(parameter, scanner.integers()))
         scanner.expect(")")
     return tuple(donors)
 
 
 def format_buffer_donors(donors: tuple[BufferDonor, ...]) -> str:
-    parts = [f"({d.parameter}, {_format_index(d.parameter_index)})" for d in donors]
+    parts = [f"({d.parameter}, {set_text(d.parameter_index)})" for d in donors]
     return f"{{ {', '.join(parts)} }}"
 
 
 def read_output_to_operand(scanner: Scanner) -> tuple[tuple[ShapeIndex, int, ShapeIndex], ...]:
     """Read ``{{0}: (1, {}), {1}: (0, {2})}``."""
-    scanner.expect("{")
     pairs: list[tuple[ShapeIndex, int, ShapeIndex]] = []
-    while not scanner.consume_if("}"):
-        if pairs:
-            scanner.expect(",")
-        output = _index(scanner)
+    for _ in scanner.items():
+        output = scanner.integers()
         scanner.expect(":")
         scanner.expect("(")
         operand = scanner.integer("an operand number")
         scanner.expect(",")
-        pairs.append((output, operand, _index(scanner)))
+        pairs.append((output, operand, scanner.integers()))
         scanner.expect(")")
     return tuple(pairs)
 
 
 def format_output_to_operand(pairs: tuple[tuple[ShapeIndex, int, ShapeIndex], ...]) -> str:
-    parts = [
-        f"{_format_index(out)}: ({operand}, {_format_index(index)})"
-        for out, operand, index in pairs
-    ]
+    parts = [f"{set_text(out)}: ({operand}, {set_text(index)})" for out, operand, index in pairs]
     return f"{{{', '.join(parts)}}}"

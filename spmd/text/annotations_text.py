@@ -26,13 +26,11 @@ _EXPECTED = {INTEGER: "an integer", STRING: "a string"}
 
 def read_metadata(scanner: Scanner) -> OpMetadata:
     """Read ``{op_type="a" op_name="b" source_file="c" source_line=1 ...}``; commas are optional."""
-    scanner.expect("{")
     texts: dict[str, str] = {}
     source_line = 0
     extra: list[tuple[str, str]] = []
     seen: set[str] = set()
-    while not scanner.consume_if("}"):
-        scanner.consume_if(",")
+    for _ in scanner.items(needs_commas=False):
         found = scanner.need(_KEY, "a metadata field")
         key = found.group()
         if key in seen:
@@ -58,8 +56,7 @@ def read_metadata(scanner: Scanner) -> OpMetadata:
 
 
 def _int32(scanner: Scanner) -> int:
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     number = scanner.integer()
     if not -(2**31) <= number < 2**31:
         scanner.fail(f"expected a line number of 32 bits, found {number}", start)
@@ -82,11 +79,8 @@ def format_metadata(metadata: OpMetadata) -> str:
 
 def read_frontend_attributes(scanner: Scanner) -> tuple[tuple[str, str], ...]:
     """Read ``{key="value",other={verbatim}}``. Quoted values lose their quotes, braced ones keep their braces."""
-    scanner.expect("{")
     pairs: list[tuple[str, str]] = []
-    while not scanner.consume_if("}"):
-        if pairs:
-            scanner.expect(",")
+    for _ in scanner.items():
         key = _read_key(scanner)
         scanner.expect("=")
         pairs.append((key, read_text_or_braces(scanner)))
@@ -105,7 +99,7 @@ def read_text_or_braces(scanner: Scanner) -> str:
     if scanner.peek("{"):
         start, end = scanner.balanced()
         return scanner.text[start:end]
-    return unescape(scanner.need(STRING, "a string or braces").group()[1:-1])
+    return scanner.string("a string or braces")
 
 
 def format_frontend_attributes(pairs: tuple[tuple[str, str], ...]) -> str:

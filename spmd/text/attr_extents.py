@@ -68,8 +68,7 @@ def scan_attributes(scanner: Scanner) -> Extents:
         name = found.group(1)
         if name in extents:
             scanner.fail(f"attribute {name!r} is given twice", found.start())
-        scanner.skip_space()
-        start = scanner.pos
+        start = scanner.skip_space()
         _scan_value(scanner, name)
         extents[name] = (start, scanner.pos)
     if scanner.match(_GLUED) is not None:

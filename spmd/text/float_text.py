@@ -6,10 +6,11 @@ import math
 import re
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from spmd.literal import NDArray
-from spmd.shape import PrimitiveType
+from spmd.shape import IEEE_TYPES, PrimitiveType
 
 _NAN = re.compile(r"(-?)nan(?:\(0x([0-9a-fA-F]{1,16})\))?")
 
@@ -19,14 +20,25 @@ class FloatFormat:
     (``max_digits10``, as in C++).
     """
 
-    __slots__ = ("bits", "dtype", "has_signed_nan", "mantissa", "max_digits10", "nan", "unsigned")
+    __slots__ = (
+        "bits",
+        "dtype",
+        "has_payload",
+        "has_signed_nan",
+        "mantissa",
+        "max_digits10",
+        "nan",
+        "unsigned",
+    )
 
     def __init__(self, kind: PrimitiveType) -> None:
         self.dtype = kind.numpy
         self.bits = kind.byte_size * 8
         self.unsigned: np.dtype[Any] = np.dtype(f"u{kind.byte_size}")
-        self.mantissa = _MANTISSA[kind]
+        self.mantissa = int(ml_dtypes.finfo(self.dtype).nmant)  # type: ignore[no-untyped-call]
         self.max_digits10 = math.ceil(1 + (self.mantissa + 1) * math.log10(2))
+        #: Whether nans carry payloads.
+        self.has_payload = kind in IEEE_TYPES
         #: Bits of the nan that the plain word ``nan`` stands for.
         with np.errstate(invalid="ignore"):
             value = np.array(float("nan")).astype(self.dtype).view(self.unsigned)
@@ -35,44 +47,8 @@ class FloatFormat:
         #: Whether nans come with both signs.
         self.has_signed_nan = bool(np.isnan(other.astype(np.float64)))
 
-    @property
-    def has_payload(self) -> bool:
-        """Return whether nans carry payloads (IEEE-like types)."""
-        return self.dtype in _IEEE
 
-
-#: Stored mantissa bits.
-_MANTISSA = {
-    PrimitiveType.F16: 10,
-    PrimitiveType.BF16: 7,
-    PrimitiveType.F32: 23,
-    PrimitiveType.F64: 52,
-    PrimitiveType.F8E5M2: 2,
-    PrimitiveType.F8E4M3: 3,
-    PrimitiveType.F8E4M3FN: 3,
-    PrimitiveType.F8E4M3B11FNUZ: 3,
-    PrimitiveType.F8E5M2FNUZ: 2,
-    PrimitiveType.F8E4M3FNUZ: 3,
-    PrimitiveType.F8E3M4: 4,
-    PrimitiveType.F8E8M0FNU: 0,
-    PrimitiveType.F4E2M1FN: 1,
-    PrimitiveType.F6E2M3FN: 3,
-    PrimitiveType.F6E3M2FN: 2,
-}
-_IEEE = frozenset(
-    kind.numpy
-    for kind in (
-        PrimitiveType.F16,
-        PrimitiveType.BF16,
-        PrimitiveType.F32,
-        PrimitiveType.F64,
-        PrimitiveType.F8E5M2,
-        PrimitiveType.F8E4M3,
-        PrimitiveType.F8E3M4,
-    )
-)
-FLOAT_FORMATS = {kind: FloatFormat(kind) for kind in _MANTISSA}
-COMPLEX_PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
+FLOAT_FORMATS = {kind: FloatFormat(kind) for kind in PrimitiveType if kind.is_floating}
 #: Precisions that XLA uses if they are exact enough.
 _SHORT_PRECISIONS = {PrimitiveType.F32: (6,), PrimitiveType.F64: (15,)}
 

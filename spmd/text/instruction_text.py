@@ -149,8 +149,7 @@ def _read_operand(
 
     Returns None for nothing, or a shape alone: like XLA, the reader skips these if enough operands are left.
     """
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     if _comes(scanner, _OPCODE_NEXT):
         return _read_right_side(builder, scanner, "", start, is_root=False, depth=depth + 1)
     shape: Shape | None = None

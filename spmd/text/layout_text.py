@@ -51,8 +51,7 @@ def read_layout(scanner: Scanner, rank: int) -> Layout | None:
 
 def _read_parts(scanner: Scanner) -> str:
     """Read ``T(8,128)S(1)`` without spaces, up to the closing brace. XLA reads dimension level types and drops them."""
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     end = scanner.text.find("}", start, scanner.end)
     text = "".join(scanner.text[start : scanner.end if end < 0 else end].split())
     if "P(" in text:  # XLA reads one, and then refuses it on every array

@@ -9,12 +9,16 @@ from __future__ import annotations
 import re
 import sys
 from bisect import bisect_left
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from typing import NoReturn, TypeVar
 
 from spmd.errors import HloParseError, SourceLocation
 from spmd.limits import MAX_EXCERPT, MAX_IMPLIED, MAX_NESTING, MAX_ZEROS
 
+T = TypeVar("T")
+
 NAME = re.compile(r"[A-Za-z_][\w.\-]*+", re.ASCII)
+_WORD = re.compile(r"[\w.\-]++")
 #: At most 19 digits: nothing in HLO but literals needs more.
 INTEGER = re.compile(r"-?[0-9]{1,19}(?![0-9])")
 #: C escapes: a letter, up to three octal digits, hexadecimal digits that make a byte, a code point.
@@ -118,15 +122,16 @@ class Scanner:
         return Scanner(Source(text, file))
 
     # ---- moving
-    def skip_space(self) -> None:
-        """Move past white space and comments."""
+    def skip_space(self) -> int:
+        """Move past white space and comments. Returns the position there."""
         if self.pos < self.end and self.text[self.pos] not in _SPACE_STARTS:
-            return
+            return self.pos
         found = _SPACE.match(self.text, self.pos, self.end)
         assert found is not None
         self.pos = found.end()
         if self.text.startswith("/*", self.pos, self.end):
             self.fail("comment without an end")
+        return self.pos
 
     @property
     def at_end(self) -> bool:
@@ -174,10 +179,34 @@ class Scanner:
     def integer(self, what: str = "an integer") -> int:
         return int(self.need(INTEGER, what).group())
 
-    def string(self) -> str:
-        return unescape(self.need(STRING, "a string").group()[1:-1])
+    def string(self, what: str = "a string") -> str:
+        return unescape(self.need(STRING, what).group()[1:-1])
 
-    def integers(self, opening: str, closing: str) -> tuple[int, ...]:
+    def items(
+        self, opening: str = "{", closing: str = "}", *, needs_commas: bool = True
+    ) -> Iterator[None]:
+        """Yield before each item of ``{a, b}``, which the caller reads then. ``opening`` is "" if it has been read."""
+        self.expect(opening)
+        is_first = True
+        while not self.consume_if(closing):
+            if not needs_commas:
+                self.consume_if(",")
+            elif not is_first:
+                self.expect(",")
+            is_first = False
+            yield
+
+    def boolean(self) -> bool:
+        word = self.need(_WORD, "true or false")
+        if word.group() not in ("true", "false"):
+            self.fail(f"expected true or false, found {word.group()!r}", word.start())
+        return word.group() == "true"
+
+    def booleans(self) -> tuple[bool, ...]:
+        """Read ``{true,false}``."""
+        return tuple(self.boolean() for _ in self.items())
+
+    def integers(self, opening: str = "{", closing: str = "}") -> tuple[int, ...]:
         """Read ``{1, 2}`` as (1, 2); commas are required between numbers."""
         self.expect(opening)
         plain = _INTEGERS.match(self.text, self.pos, self.end)
@@ -185,17 +214,11 @@ class Scanner:
             self.pos = plain.end() + len(closing)
             inner = plain.group()
             return tuple(map(int, inner.split(","))) if inner.strip() else ()
-        values: list[int] = []
-        while not self.consume_if(closing):
-            if values:
-                self.expect(",")
-            values.append(self.integer())
-        return tuple(values)
+        return tuple(self.integer() for _ in self.items("", closing))
 
     def balanced(self) -> tuple[int, int]:
         """Step over one bracketed group; returns its extent, brackets included."""
-        self.skip_space()
-        start = self.pos
+        start = self.skip_space()
         waiting: list[str] = []
         pos = start
         while pos < self.end:
@@ -239,6 +262,12 @@ class Scanner:
 
     def fail(self, message: str, pos: int | None = None) -> NoReturn:
         raise self.source.error(message, self.pos if pos is None else pos)
+
+    def entire(self, read: Callable[[Scanner], T]) -> T:
+        """Return what ``read`` makes of the text, which must be all of it."""
+        value = read(self)
+        self.finish()
+        return value
 
     def finish(self) -> None:
         """Raise HloParseError unless the text ends here."""

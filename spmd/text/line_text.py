@@ -126,9 +126,7 @@ def _parse(
 
 
 def _read_shape(context: ReadContext, start: int, end: int, text: str) -> Shape:
-    scanner = Scanner(context.source, start, end)
-    shape = context.shapes.read(scanner)
-    scanner.finish()
+    shape = Scanner(context.source, start, end).entire(context.shapes.read)
     context.shapes.record(text, shape)
     return shape
 

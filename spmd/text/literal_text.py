@@ -11,14 +11,8 @@ import numpy as np
 from spmd.errors import UnsupportedError
 from spmd.limits import MAX_IMPLIED, MAX_LEAVES, MAX_NESTING
 from spmd.literal import Literal, NDArray
-from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape
-from spmd.text.float_text import (
-    COMPLEX_PARTS,
-    FLOAT_FORMATS,
-    float_texts,
-    is_nan_word,
-    nan_bits,
-)
+from spmd.shape import COMPLEX_PARTS, ArrayShape, PrimitiveType, Shape, TupleShape
+from spmd.text.float_text import FLOAT_FORMATS, float_texts, is_nan_word, nan_bits
 from spmd.text.lexer import Scanner
 
 _WORD = re.compile(r"[^\s{}(),/]++(?:\(0x[0-9a-fA-F]++\))?")
@@ -50,8 +44,7 @@ def read_literal(scanner: Scanner, shape: Shape, depth: int = 0) -> Literal | No
         scanner.fail(f"a literal cannot have the shape {shape}")
     if shape.rank and scanner.match(_ELIDED):
         return None
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     if shape.rank and not scanner.peek("{"):
         return _read_first(scanner, shape, depth)
     values = _Values(scanner, shape)
@@ -130,8 +123,7 @@ class _Values:
         if dim == self.shape.rank:
             self._element()
             return
-        scanner.skip_space()
-        start = scanner.pos
+        start = scanner.skip_space()
         if not scanner.consume_if("{"):
             scanner.fail(
                 f"expected '{{' for dimension {dim} of {self.shape}, found {scanner.found()}"

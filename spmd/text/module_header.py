@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from spmd.hlo.module import EntryLayout, HloModule, Stage
 from spmd.limits import MAX_COUNT
-from spmd.shape import Shape
 from spmd.text.alias_text import read_buffer_donors, read_input_output_alias
 from spmd.text.annotations_text import read_frontend_attributes
 from spmd.text.attr_extents import scan_attributes
@@ -41,15 +40,6 @@ def read_header(scanner: Scanner) -> HloModule:
     return module
 
 
-def _flag(scanner: Scanner) -> bool:
-    start = scanner.pos
-    if scanner.consume_if("true"):
-        return True
-    if not scanner.consume_if("false"):
-        scanner.fail(f"expected true or false, found {scanner.found()}", start)
-    return False
-
-
 def _count(scanner: Scanner) -> int:
     start = scanner.pos
     count = scanner.integer("a count")
@@ -61,7 +51,7 @@ def _count(scanner: Scanner) -> int:
 
 
 def _read_scheduled(module: HloModule, scanner: Scanner) -> None:
-    if _flag(scanner):
+    if scanner.boolean():
         module.stage = Stage.SCHEDULED
 
 
@@ -90,14 +80,9 @@ def _read_layout(module: HloModule, scanner: Scanner) -> None:
     """Read ``{(f32[2]{0}, /*index=5*/s32[])->(f32[2]{0})}``."""
     shapes = ShapeReader()
     scanner.expect("{")
-    scanner.expect("(")
-    parameters: list[Shape] = []
-    while not scanner.consume_if(")"):
-        if parameters:
-            scanner.expect(",")
-        parameters.append(shapes.read(scanner))
+    parameters = tuple(shapes.read(scanner) for _ in scanner.items("(", ")"))
     scanner.expect("->")
-    module.entry_layout = EntryLayout(tuple(parameters), shapes.read(scanner))
+    module.entry_layout = EntryLayout(parameters, shapes.read(scanner))
     scanner.expect("}")
 
 

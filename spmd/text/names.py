@@ -28,8 +28,7 @@ def read_name(scanner: Scanner, what: str, *, is_defined_here: bool = False) -> 
     Without ``%`` a word must not be reserved nor touch an ``=``, which makes it an attribute. As in XLA's lexer, a
     colon that touches it is part of the name.
     """
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     has_percent = scanner.consume_if("%")
     found = NAME.match(scanner.text, scanner.pos, scanner.end)
     if found is None:

@@ -24,8 +24,7 @@ def read_statistics(scanner: Scanner) -> str:
 
 def read_original_value(scanner: Scanner) -> str:
     """Read ``{({"v1"}, {"v2" {0}})}``, a tree of tuples of original arrays, or ``{[synthetic_call]}``."""
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     scanner.expect("{")
     if scanner.match(_SYNTHETIC) is not None:
         scanner.expect("}")

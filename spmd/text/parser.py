@@ -139,7 +139,8 @@ class _ModuleReader:
             arrow = scanner.text.rfind(" -> ", plain.end(2), plain.end())
             result = None
             if arrow >= 0:
-                result = self._read_result(scanner, arrow + len(" -> "), scanner.pos)
+                inner = Scanner(scanner.source, arrow + len(" -> "), scanner.pos)
+                result = inner.entire(self.context.shapes.read)
             return _Head(plain.group(2), plain.start(2), plain.group(1) is not None, result)
         is_entry = scanner.match(_ENTRY) is not None
         name, start = read_name(scanner, "a computation")
@@ -148,13 +149,6 @@ class _ModuleReader:
             scanner.expect("->")
             return _Head(name, start, is_entry, self.context.shapes.read(scanner))
         return _Head(name, start, is_entry)
-
-    def _read_result(self, scanner: Scanner, start: int, end: int) -> Shape:
-        """Return the result shape of a signature, which is the text in this extent."""
-        inner = Scanner(scanner.source, start, end)
-        shape = self.context.shapes.read(inner)
-        inner.finish()
-        return shape
 
     def _read_body(self, scanner: Scanner, name: str) -> HloComputation:
         """Read the instructions between braces. The computation is added to the module after those that its text
@@ -189,8 +183,7 @@ class _ModuleReader:
                     if pos:
                         scanner.pos = pos
                         continue
-                    scanner.skip_space()
-                    start = scanner.pos
+                    start = scanner.skip_space()
                     scanned_until = scanner.text.find("\n", start, scanner.end)
                     if scanned_until < 0:
                         scanned_until = scanner.end

@@ -8,7 +8,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import AsyncAttrs, ConstantAttrs
+from spmd.ops.attrs import AsyncAttrs
 from spmd.shape import Shape, TupleShape
 from spmd.shape_compatibility import without_layout
 from spmd.text.alias_text import format_buffer_donors, format_input_output_alias
@@ -20,9 +20,7 @@ from spmd.text.annotations_text import (
 from spmd.text.async_sugar import is_sugared, sugared_opcode, write_sugared
 from spmd.text.attrs_text import ATTRS_TEXT, AttrWriter
 from spmd.text.names import written_name
-from spmd.text.print_options import PrintOptions
 
-_DEFAULT = PrintOptions()
 #: Header attributes that XLA prints before the replica and partition counts.
 _EARLY_HEADER = (
     "allow_spmd_sharding_propagation_to_parameters",
@@ -30,10 +28,14 @@ _EARLY_HEADER = (
 )
 
 
-def print_module(module: HloModule, options: PrintOptions = _DEFAULT) -> str:
-    """Return the module's text; ``parse_module`` of it returns an equal module."""
+def print_module(module: HloModule, *, as_dump: bool = False) -> str:
+    """Return the module's text; ``parse_module`` of it returns an equal module.
+
+    It is what JAX's ``as_text("hlo")`` gives; with ``as_dump`` what ``--xla_dump_to`` writes: names with a ``%``,
+    computations with ``(p: f32[2]) -> f32[2]``, and a comment at every fifth operand.
+    """
     parts = [", ".join(_header(module)), "\n"]
-    if module.file_tables and options.metadata:
+    if module.file_tables:
         parts.extend(
             "\n" + "\n".join((title, *lines)) + "\n" for title, lines in module.file_tables
         )
@@ -44,9 +46,8 @@ def print_module(module: HloModule, options: PrintOptions = _DEFAULT) -> str:
         if id(computation) in hidden:
             continue
         parts.append("\n")
-        parts.extend(
-            _computation_lines(computation, options, shapes, is_entry=computation is module.entry)
-        )
+        is_entry = computation is module.entry
+        parts.extend(_computation_lines(computation, shapes, is_entry=is_entry, as_dump=as_dump))
     return "".join(parts)
 
 
@@ -92,22 +93,16 @@ def format_shapes(shapes: Sequence[Shape]) -> str:
     return str(TupleShape(tuple(shapes)))[1:-1]
 
 
-def print_computation(computation: HloComputation, options: PrintOptions = _DEFAULT) -> str:
-    module = computation.module
-    is_entry = module is not None and computation is module.entry
-    return "".join(_computation_lines(computation, options, {}, is_entry=is_entry))
-
-
 def _computation_lines(
-    computation: HloComputation, options: PrintOptions, shapes: dict[int, str], *, is_entry: bool
+    computation: HloComputation, shapes: dict[int, str], *, is_entry: bool, as_dump: bool
 ) -> Iterable[str]:
-    name = written_name(computation.name, percent=options.percent)
-    signature = f" {_signature(computation)}" if options.signatures else ""
+    name = written_name(computation.name, percent=as_dump)
+    signature = f" {_signature(computation)}" if as_dump else ""
     yield f"{'ENTRY ' if is_entry else ''}{name}{signature} {{\n"
     root = computation.root
     for instruction in _definition_order(computation):
         mark = "  ROOT " if instruction is root else "  "
-        yield f"{mark}{_instruction(instruction, options, shapes)}\n"
+        yield f"{mark}{_instruction(instruction, shapes, as_dump=as_dump)}\n"
     thread = computation.execution_thread
     yield f'}}, execution_thread="{thread}"\n' if thread else "}\n"
 
@@ -131,12 +126,12 @@ def _plain(shape: Shape) -> str:
     return str(without_layout(shape))
 
 
-def print_instruction(instruction: HloInstruction, options: PrintOptions = _DEFAULT) -> str:
+def print_instruction(instruction: HloInstruction) -> str:
     """Return one line without ROOT and without indentation."""
-    return _instruction(instruction, options, {})
+    return _instruction(instruction, {}, as_dump=False)
 
 
-def _instruction(instruction: HloInstruction, options: PrintOptions, shapes: dict[int, str]) -> str:
+def _instruction(instruction: HloInstruction, shapes: dict[int, str], *, as_dump: bool) -> str:
     """Return the instruction's text. ``shapes`` caches texts by identity: parsed shapes are shared, and the module
     keeps them alive.
     """
@@ -146,47 +141,30 @@ def _instruction(instruction: HloInstruction, options: PrintOptions, shapes: dic
         shape_text = shapes[id(shape)] = str(shape)
     text = ATTRS_TEXT[instruction.opcode]
     if text.write_parentheses is not None:
-        inner = _parentheses(instruction, options)
+        inner = text.write_parentheses(instruction)
     else:
-        inner = _operands(instruction, options)
-    out = AttrWriter(percent=options.percent)
+        inner = _operands(instruction, as_dump=as_dump)
+    out = AttrWriter(percent=as_dump)
     opcode = instruction.opcode.value
     if isinstance(instruction.attrs, AsyncAttrs) and is_sugared(instruction):
         opcode = sugared_opcode(instruction)
         write_sugared(out, instruction)
     else:
         text.write(out, instruction)
-    _write_common(out, instruction, options)
+    _write_common(out, instruction)
     tail = "".join([f", {part}" for part in out.parts])
-    name = written_name(instruction.name, percent=options.percent)
+    name = written_name(instruction.name, percent=as_dump)
     return f"{name} = {shape_text} {opcode}({inner}){tail}"
 
 
-def _parentheses(instruction: HloInstruction, options: PrintOptions) -> str:
-    attrs = instruction.attrs
-    limit = options.large_constants
-    if limit is not None and isinstance(attrs, ConstantAttrs) and attrs.literal is not None:
-        if attrs.literal.array is not None and attrs.literal.array.size > limit:
-            return "{...}"
-    write = ATTRS_TEXT[instruction.opcode].write_parentheses
-    assert write is not None
-    return write(instruction)
-
-
-def _operands(instruction: HloInstruction, options: PrintOptions) -> str:
-    percent = options.percent
-    names = [written_name(operand.name, percent=percent) for operand in instruction.operands]
-    if options.operand_shapes:
-        names = [
-            f"{operand.shape} {name}"
-            for operand, name in zip(instruction.operands, names, strict=True)
-        ]
-    for i in range(5, len(names), 5) if options.operand_index else ():
+def _operands(instruction: HloInstruction, *, as_dump: bool) -> str:
+    names = [written_name(operand.name, percent=as_dump) for operand in instruction.operands]
+    for i in range(5, len(names), 5) if as_dump else ():
         names[i] = f"/*index={i}*/{names[i]}"
     return ", ".join(names)
 
 
-def _write_common(out: AttrWriter, instruction: HloInstruction, options: PrintOptions) -> None:
+def _write_common(out: AttrWriter, instruction: HloInstruction) -> None:
     """Write the attributes that any instruction may have, in XLA's order."""
     if instruction.sharding is not None:
         out.add("sharding", instruction.sharding)
@@ -197,10 +175,10 @@ def _write_common(out: AttrWriter, instruction: HloInstruction, options: PrintOp
         names = out.names(p.name for p in instruction.control_predecessors)
         out.add("control-predecessors", f"{{{names}}}")
     out.verbatim(annotations.extra)
-    if annotations.metadata and options.metadata:
+    if annotations.metadata:
         out.add("metadata", format_metadata(annotations.metadata))
-    if annotations.backend_config and options.backend_config:
+    if annotations.backend_config:
         out.add("backend_config", format_text_or_braces(annotations.backend_config))
 
 
-__all__ = ["PrintOptions", "print_computation", "print_instruction", "print_module"]
+__all__ = ["print_instruction", "print_module"]

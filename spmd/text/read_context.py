@@ -88,13 +88,8 @@ def _control_predecessors(values: AttrValues) -> tuple[tuple[str, int], ...]:
     scanner = values.pop("control-predecessors")
     if scanner is None:
         return ()
-    scanner.expect("{")
-    names: list[tuple[str, int]] = []
-    while not scanner.consume_if("}"):
-        if names:
-            scanner.expect(",")
-        names.append(read_name(scanner, "an instruction's name"))
+    names = tuple(read_name(scanner, "an instruction's name") for _ in scanner.items())
     if not names:
         scanner.fail("expected an instruction's name in control-predecessors", scanner.pos - 1)
     scanner.finish()
-    return tuple(names)
+    return names

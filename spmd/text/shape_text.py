@@ -61,7 +61,7 @@ class ShapeReader:
         """Read the shape at the scanner's position. Raises HloParseError if there is none."""
         if depth > MAX_NESTING:
             scanner.fail(f"shapes are nested deeper than {MAX_NESTING}")
-        if scanner.consume_if("("):
+        if scanner.peek("("):
             return self._tuple(scanner, depth)
         found = scanner.match(_SIMPLE)
         if found is not None:
@@ -84,14 +84,10 @@ class ShapeReader:
         return BufferShape(array)
 
     def _tuple(self, scanner: Scanner, depth: int) -> Shape:
-        start = scanner.pos - 1
-        elements: list[Shape] = []
-        while not scanner.consume_if(")"):
-            if elements:
-                scanner.expect(",")
-            elements.append(self.read(scanner, depth + 1))
+        start = scanner.pos
+        elements = tuple(self.read(scanner, depth + 1) for _ in scanner.items("(", ")"))
         try:
-            return TupleShape(tuple(elements))
+            return TupleShape(elements)
         except ShapeError as error:
             scanner.fail(str(error), start)
 
@@ -116,8 +112,7 @@ def _plain_array(found: re.Match[str]) -> Shape | None:
 
 
 def _general_array(scanner: Scanner) -> Shape:
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     name = scanner.need(_TYPE, "a shape").group()
     dims, dynamic = _dimensions(scanner)
     if name == "token" or name == "opaque":
@@ -134,12 +129,9 @@ def _general_array(scanner: Scanner) -> Shape:
 
 
 def _dimensions(scanner: Scanner) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-    scanner.expect("[")
     dims: list[int] = []
     dynamic: list[bool] = []
-    while not scanner.consume_if("]"):
-        if dims:
-            scanner.expect(",")
+    for _ in scanner.items("[", "]"):
         found = scanner.need(_DIM, "a dimension size")
         if len(dims) == MAX_RANK:
             scanner.fail(f"an array has at most {MAX_RANK} dimensions", found.start())
@@ -157,7 +149,4 @@ def _dimensions(scanner: Scanner) -> tuple[tuple[int, ...], tuple[bool, ...]]:
 
 def parse_shape(text: str) -> Shape:
     """Return the shape that is all of ``text``."""
-    scanner = Scanner.of(text)
-    shape = ShapeReader().read(scanner)
-    scanner.finish()
-    return shape
+    return Scanner.of(text).entire(ShapeReader().read)

@@ -9,30 +9,18 @@ from spmd.hlo.collective_opcodes import COLLECTIVES
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs, CustomCallAttrs
+from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
+from spmd.ops.custom_call import PARTITIONER_CALLS, custom_call_target
 from spmd.ops.send_recv import source_target_pairs
 from spmd.text.sharding.module_meshes import meshes_of
 
 #: Custom calls that only a module that is still to be partitioned holds.
-PARTITIONER_CALLS = frozenset(
-    {
-        "Sharding",
-        "SPMDFullToShardShape",
-        "SPMDShardToFullShape",
-        "ShardBarrierFrom",
-        "ShardBarrierTo",
-        "_SPMDInternalOp_MultiPad",
-        "_SPMDInternalOp_MultiRotate",
-        "_SPMDInternalOp_MultiSlice",
-        "_SPMDInternalOp_RotateRight",
-        "_SPMDInternalOp_Wrap",
-        "xla.sdy.FuncResultSharding",
-        "xla.sdy.GlobalToLocalShape",
-        "xla.sdy.LocalToGlobalShape",
-        "xla.sdy.PropagationBarrier",
-        "xla.sdy.ShardingGroup",
-    }
-)
+LOGICAL_CALLS = PARTITIONER_CALLS | {
+    "ShardBarrierFrom",
+    "ShardBarrierTo",
+    "xla.sdy.PropagationBarrier",
+    "xla.sdy.ShardingGroup",
+}
 _SHARDY_PREFIX = "xla.sdy."
 #: A sharding rule describes an operation; partitioned modules keep it.
 _SHARDING_RULE = "xla.sdy.sharding_rule"
@@ -66,8 +54,7 @@ def _joins_partitions(module: HloModule, instruction: HloInstruction) -> bool:
 
 
 def _asks_for_partitioning(module: HloModule, instruction: HloInstruction) -> bool:
-    attrs = instruction.attrs
-    if isinstance(attrs, CustomCallAttrs) and attrs.target in PARTITIONER_CALLS:
+    if custom_call_target(instruction) in LOGICAL_CALLS:
         return True
     is_external = instruction.parent is module.entry and (
         instruction.opcode is Opcode.PARAMETER or instruction.is_root

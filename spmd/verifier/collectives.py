@@ -10,6 +10,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
+from spmd.ops.checks import set_text
 from spmd.ops.groups import stated_ids
 from spmd.ops.in_place_permute import copies_per_device
 from spmd.ops.inference import describe
@@ -68,7 +69,7 @@ def _group_problems(x: HloInstruction) -> Iterator[str]:
 
 def _listed(groups: Sequence[tuple[int, ...]]) -> str:
     """Return the groups as in text; only the first ones if there are very many."""
-    shown = ["{" + ",".join(map(str, group[:64])) + "}" for group in groups[:16]]
+    shown = [set_text(group[:64]) for group in groups[:16]]
     more = ",..." if len(groups) > 16 or any(len(group) > 64 for group in groups) else ""
     return f"{{{','.join(shown)}{more}}}"
 

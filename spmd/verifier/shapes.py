@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from spmd.errors import VerificationError
+from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.limits import MAX_SIZE
 from spmd.ops import check_instruction
@@ -22,14 +23,19 @@ def instructions_fit_their_definitions(module: HloModule) -> Iterator[str]:
             yield str(error)
 
 
-def layouts_are_permutations(module: HloModule) -> Iterator[str]:
-    """Yield layouts that are no permutations. A shape object shared by several instructions is checked once."""
+def _of_each_shape(module: HloModule) -> Iterator[HloInstruction]:
+    """Yield one instruction for each shape object: several may share one."""
     seen: set[int] = set()
     for instruction in module.all_instructions():
         if id(instruction.shape) not in seen:
             seen.add(id(instruction.shape))
-            for problem in _layout_problems(instruction.shape):
-                yield f"{problem}: {describe(instruction)}"
+            yield instruction
+
+
+def layouts_are_permutations(module: HloModule) -> Iterator[str]:
+    for instruction in _of_each_shape(module):
+        for problem in _layout_problems(instruction.shape):
+            yield f"{problem}: {describe(instruction)}"
     if module.entry_layout is not None:
         for shape in (*module.entry_layout.parameters, module.entry_layout.result):
             for problem in _layout_problems(shape):
@@ -48,17 +54,12 @@ def _layout_problems(shape: Shape) -> Iterator[str]:
 
 
 def arrays_have_a_size(module: HloModule) -> Iterator[str]:
-    """Yield arrays that are too large. A shape object shared by several instructions is checked once. An unbounded
-    dimension has no size, which is no violation.
-    """
-    seen: set[int] = set()
-    for instruction in module.all_instructions():
-        if id(instruction.shape) not in seen:
-            seen.add(id(instruction.shape))
-            for _, leaf in leaves(instruction.shape):
-                array = leaf.array if isinstance(leaf, BufferShape) else leaf
-                if isinstance(array, ArrayShape) and _bytes_of(array) > MAX_SIZE:
-                    yield f"{array} has {_bytes_of(array):,} bytes: {describe(instruction)}"
+    """Yield arrays that are too large. An unbounded dimension has no size, which is no violation."""
+    for instruction in _of_each_shape(module):
+        for _, leaf in leaves(instruction.shape):
+            array = leaf.array if isinstance(leaf, BufferShape) else leaf
+            if isinstance(array, ArrayShape) and _bytes_of(array) > MAX_SIZE:
+                yield f"{array} has {_bytes_of(array):,} bytes: {describe(instruction)}"
 
 
 def _bytes_of(array: ArrayShape) -> int:

@@ -8,25 +8,10 @@ from spmd.errors import ShardingError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.custom_call import PARTITIONER_CALLS, custom_call_target
 from spmd.ops.inference import describe
 from spmd.shape import ArrayShape, Shape, TupleShape, leaves
 from spmd.verifier.rule import Rule
-
-#: Calls that only the partitioner understands.
-PARTITIONER_CALLS = (
-    "Sharding",
-    "SPMDFullToShardShape",
-    "SPMDShardToFullShape",
-    "_SPMDInternalOp_MultiPad",
-    "_SPMDInternalOp_MultiRotate",
-    "_SPMDInternalOp_MultiSlice",
-    "_SPMDInternalOp_RotateRight",
-    "_SPMDInternalOp_Wrap",
-    "xla.sdy.FuncResultSharding",
-    "xla.sdy.GlobalToLocalShape",
-    "xla.sdy.LocalToGlobalShape",
-)
 
 
 def shardings_fit(module: HloModule) -> Iterator[str]:
@@ -96,8 +81,8 @@ def partitioner_calls_are_gone(module: HloModule) -> Iterator[str]:
     if module.stage < Stage.PARTITIONED:
         return
     for x in module.all_instructions():
-        if isinstance(x.attrs, CustomCallAttrs) and x.attrs.target in PARTITIONER_CALLS:
-            yield f"custom-call {x.attrs.target} inside a partitioned module: {describe(x)}"
+        if (target := custom_call_target(x)) in PARTITIONER_CALLS:
+            yield f"custom-call {target} inside a partitioned module: {describe(x)}"
 
 
 STAGE_RULES = (

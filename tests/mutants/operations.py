@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +18,13 @@ from partitioner.ops import (
 )
 from partitioner.partition import candidates, generic
 from partitioner.partition.context import PartitionContext
-from partitioner.partition.reduction_identity import identity_value
 from partitioner.propagation import projection
 from partitioner.propagation.op_sharding_rule import FactorKind
 from partitioner.registry import PARTITIONERS, SHARDING_RULES
 from spmd.device import ReductionKind
 from spmd.hlo import Opcode
 from spmd.ops.attrs import DimensionsAttrs
+from spmd.ops.reduction import identity_value
 from tests.mutants.patching import entry, function, method, mutant
 
 
@@ -95,17 +96,19 @@ def reduce_min_as_max() -> AbstractContextManager[None]:
 @mutant(
     "a convolution over sharded input features is not reduced but taken as it is", "convolution"
 )
-def convolution_not_reduced() -> AbstractContextManager[None]:
+@contextmanager
+def convolution_not_reduced() -> Iterator[None]:
     original = convolution.spatial_rule
 
-    def rule(conv: Any, *, windowed: bool) -> Any:
+    def rule(conv: Any, *, windowed: bool = True) -> Any:
         found = original(conv, windowed=windowed)
         factors = tuple(
             replace(f, kind=FactorKind.PASS_THROUGH, reduction=None) for f in found.factors
         )
         return replace(found, factors=factors)
 
-    return function(original, rule)
+    with function(original, rule), entry(SHARDING_RULES, Opcode.CONVOLUTION, lambda _: rule):
+        yield
 
 
 @mutant("a convolution's batch groups are taken for its feature groups", "convolution")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spmd.builder import Builder
-from spmd.device import ReductionKind, ReplicaGroups
+from spmd.device import IotaTile, ReductionKind, ReplicaGroups
 from spmd.errors import ShapeError
 from spmd.hlo import HloModule
 from spmd.ops.attrs import DotAttrs
@@ -28,12 +28,12 @@ def builder() -> Builder:
 def test_a_program_of_every_kind_verifies(builder: Builder) -> None:
     b = builder
     x, y = b.parameter(0, array(F32, 8, 16)), b.parameter(1, array(F32, 16, 4))
-    groups = ReplicaGroups.of_iota(2, 2)
+    groups = ReplicaGroups(iota=IotaTile.of((2, 2)))
     product = b.dot(x, y, DotAttrs((1,), (0,)))
     total = b.all_reduce(product, groups, ReductionKind.SUM)
     gathered = b.all_gather(total, groups, 0)
     shared = b.reduce_scatter(gathered, groups, 0, ReductionKind.SUM)
-    exchanged = b.all_to_all(shared, ReplicaGroups.of_iota(1, 4), 0)
+    exchanged = b.all_to_all(shared, ReplicaGroups(iota=IotaTile.of((1, 4))), 0)
     moved = b.collective_permute(exchanged, ListedPairs(((0, 1), (1, 0))))
     row = b.dynamic_slice(moved, [b.partition_id(), b.scalar(U32, 0)], (1, 4))
     biggest = b.reduce(row, (0,), ReductionKind.MAX)
@@ -54,7 +54,7 @@ def test_reducers_are_made_once_per_kind_and_type(builder: Builder) -> None:
 
 def test_channels_are_fresh(builder: Builder) -> None:
     x = builder.parameter(0, array(F32, 4))
-    groups = ReplicaGroups.of_iota(1, 4)
+    groups = ReplicaGroups(iota=IotaTile.of((1, 4)))
     channels = [builder.all_reduce(x, groups, ReductionKind.SUM).attrs.channel_id for _ in range(2)]  # type: ignore[attr-defined]
     more = Builder(builder.computation).all_reduce(x, groups, ReductionKind.SUM)
     assert [*channels, more.attrs.channel_id] == [1, 2, 3]  # type: ignore[attr-defined]

@@ -94,7 +94,7 @@ def test_what_ids_mean_is_the_same_of_patterns_and_lists(
     for size in (n for n in range(1, count + 1) if count % n == 0):
         sizes = (count // 2, 2) if count % 2 == 0 else (count,)
         for order in permutations(range(len(sizes))):
-            written = ReplicaGroups.of_iota(count // size, size, sizes, order)
+            written = ReplicaGroups(iota=IotaTile((count // size, size), sizes, order))
             ids = written.expand(count)
             groups = find_participating_groups(written, mode, partitions, replicas)
             assert groups == find_participating_groups(

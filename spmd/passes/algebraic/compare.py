@@ -6,14 +6,12 @@ import operator
 
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import CompareAttrs, Opcode
+from spmd.hlo.opcode import MIRRORED, CompareAttrs, Opcode
 from spmd.ops.attrs import IotaAttrs
 from spmd.ops.opdef import OPS
 from spmd.passes.algebraic.match import element_type, is_splat, splat
 from spmd.passes.algebraic.rules import simplifies
 from spmd.shape import PrimitiveType
-
-_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
 
 
 @simplifies(Opcode.COMPARE)
@@ -45,7 +43,7 @@ def out_of_range(x: HloInstruction, b: Builder) -> HloInstruction | None:
     left, right = x.operands
     answer = _known(left, right, direction)
     if answer is None:
-        answer = _known(right, left, _MIRRORED[direction])
+        answer = _known(right, left, MIRRORED[direction])
     return None if answer is None else b.full(x.array_shape, answer)
 
 
@@ -92,7 +90,7 @@ def compare_of_select(x: HloInstruction, b: Builder) -> HloInstruction | None:
         return None
     for (chosen, other), direction in (
         (x.operands, attrs.direction),
-        (x.operands[::-1], _MIRRORED[attrs.direction]),
+        (x.operands[::-1], MIRRORED[attrs.direction]),
     ):
         if chosen.opcode is not Opcode.SELECT:
             continue
@@ -133,7 +131,7 @@ def _compared_with_zero(x: HloInstruction) -> tuple[HloInstruction, HloInstructi
     attrs = x.attrs_as(CompareAttrs)
     for (value, zero), direction in (
         (x.operands, attrs.direction),
-        (x.operands[::-1], _MIRRORED[attrs.direction]),
+        (x.operands[::-1], MIRRORED[attrs.direction]),
     ):
         if direction in ("GT", "LE") and is_splat(zero, 0):
             return value, zero

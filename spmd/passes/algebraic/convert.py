@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ml_dtypes
 
+from spmd.analysis.value_trace import integer_fits
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -37,16 +38,10 @@ def keeps_every_value(source: PrimitiveType, target: PrimitiveType) -> bool:
     if source is PrimitiveType.PRED:
         return True
     if source.is_integer and target.is_integer:
-        return _integer_fits(source, target)
+        return integer_fits(source, target)
     if source.is_floating and target.is_floating:
         return _float_fits(source, target)
     return False
-
-
-def _integer_fits(source: PrimitiveType, target: PrimitiveType) -> bool:
-    if source.is_signed_integer == target.is_signed_integer:
-        return target.bits >= source.bits
-    return source.is_unsigned_integer and target.bits > source.bits
 
 
 def _float_fits(source: PrimitiveType, target: PrimitiveType) -> bool:

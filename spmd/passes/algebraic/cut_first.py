@@ -13,11 +13,10 @@ import numpy as np
 
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops import definition
 from spmd.ops.attrs import DimensionsAttrs, IotaAttrs, SliceAttrs
-from spmd.passes.algebraic.match import non_unit, used_once
+from spmd.passes.algebraic.match import is_partitioned, non_unit, used_once
 from spmd.passes.algebraic.rules import simplifies
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import PrimitiveType
@@ -27,11 +26,6 @@ FEW = 4
 
 #: Elements from which on an iota is not stored as a constant where a few of its numbers are read.
 LARGE_IOTA = 1 << 16
-
-
-def _is_partitioned(b: Builder) -> bool:
-    module = b.computation.module
-    return module is not None and module.stage >= Stage.PARTITIONED
 
 
 def _is_free(x: HloInstruction) -> bool:
@@ -70,7 +64,7 @@ def _again(
 def slice_of_elementwise(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """slice(f(a, c)) => f(slice(a), slice(c))"""
     inner = x.operand(0)
-    if not _is_partitioned(b) or not _is_pointwise(inner) or not inner.dims:
+    if not is_partitioned(b) or not _is_pointwise(inner) or not inner.dims:
         return None
     if not _is_read_in_part(inner):
         return None
@@ -91,7 +85,7 @@ def _cut(x: HloInstruction, cut: SliceAttrs, b: Builder) -> HloInstruction:
 def slice_of_large_iota(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """slice(iota) => iota * stride + start, if the entire iota is large and the numbers are exact"""
     inner = x.operand(0)
-    if not _is_partitioned(b) or inner.opcode is not Opcode.IOTA:
+    if not is_partitioned(b) or inner.opcode is not Opcode.IOTA:
         return None
     cut, dimension = x.attrs_as(SliceAttrs), inner.attrs_as(IotaAttrs).dimension
     size, element_type = inner.dims[dimension], x.array_shape.element_type
@@ -129,7 +123,7 @@ def _wrapped(number: int, element_type: PrimitiveType) -> object:
 def dynamic_slice_of_elementwise(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """dynamic-slice(f(a, broadcast(c))) => f(dynamic-slice(a), broadcast(c)) if c is a scalar: still one slice"""
     inner = x.operand(0)
-    if not _is_partitioned(b) or not _is_free(inner) or not _is_pointwise(inner) or not inner.dims:
+    if not is_partitioned(b) or not _is_free(inner) or not _is_pointwise(inner) or not inner.dims:
         return None
     cut = {o for o in inner.operands if o.dims and not _is_repeated_scalar(o)}
     if len(cut) != 1:
@@ -152,7 +146,7 @@ def _repeated(x: HloInstruction, dims: tuple[int, ...], b: Builder) -> HloInstru
 def slice_across_parts(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """slice(concatenate(a, c, d)) => concatenate(slice(a), slice(c)): only parts that the slice overlaps are read"""
     inner, cut = x.operand(0), x.attrs_as(SliceAttrs)
-    if not _is_partitioned(b) or inner.opcode is not Opcode.CONCATENATE or not _is_free(inner):
+    if not is_partitioned(b) or inner.opcode is not Opcode.CONCATENATE or not _is_free(inner):
         return None
     if not x.array_shape.num_elements:
         return None
@@ -181,7 +175,7 @@ def slice_of_unit_reshape(x: HloInstruction, b: Builder) -> HloInstruction | Non
     """slice(reshape(a)) => reshape(slice(a)) where the reshape only adds or drops dimensions of size 1"""
     inner, cut = x.operand(0), x.attrs_as(SliceAttrs)
     if (
-        not _is_partitioned(b)
+        not is_partitioned(b)
         or inner.opcode is not Opcode.RESHAPE
         or not x.array_shape.num_elements
     ):

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DimensionsAttrs, PadAttrs
-from spmd.passes.algebraic.match import is_splat, used_once
+from spmd.passes.algebraic.match import is_partitioned, is_splat, used_once
 from spmd.passes.algebraic.rules import simplifies
 
 
@@ -30,11 +29,8 @@ class Segment:
 @simplifies(Opcode.ADD)
 def add_of_disjoint_parts(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """add of two pads (or concatenations with zeros) whose values do not overlap => concatenate"""
-    module = b.computation.module
-    if module is None or module.stage < Stage.PARTITIONED:
-        return None
     left, right = x.operands
-    if not (used_once(left) and used_once(right)) or left is right:
+    if not (is_partitioned(b) and used_once(left) and used_once(right)) or left is right:
         return None
     dimension = _dimension(left)
     if dimension is None or _dimension(right) != dimension:

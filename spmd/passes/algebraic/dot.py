@@ -9,7 +9,6 @@ from spmd.builder import Builder
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.library_calls.arithmetic import as_type
 from spmd.ops.attrs import DimensionsAttrs, DotAttrs
 from spmd.ops.dot import free_dims
 from spmd.passes.algebraic.convert import keeps_every_value
@@ -189,9 +188,9 @@ def dot_along_few(x: HloInstruction, b: Builder) -> HloInstruction | None:
     for operand, dims, own in sides:
         result_dim = dict(zip(dims, (*batch, *own, *ends), strict=True))
         order = [result_dim[d] for d in range(len(dims))]
-        factors.append(b.broadcast(as_type(operand, computed, b), order, (*x.dims, *contracted)))
+        factors.append(b.broadcast(b.as_type(operand, computed), order, (*x.dims, *contracted)))
     product = b.multiply(factors[0], factors[1])
-    return as_type(b.reduce(product, ends, ReductionKind.SUM), kind, b)
+    return b.as_type(b.reduce(product, ends, ReductionKind.SUM), kind)
 
 
 @simplifies(Opcode.DOT)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-
+from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.literal import NDArray
 from spmd.ops.attrs import ConstantAttrs, DimensionsAttrs
@@ -67,6 +67,12 @@ def is_splat(x: HloInstruction, value: float) -> bool:
     return found is not None and bool(found == value)
 
 
+def is_partitioned(b: Builder) -> bool:
+    """Return whether what ``b`` builds belongs to a partitioned module."""
+    module = b.computation.module
+    return module is not None and module.stage >= Stage.PARTITIONED
+
+
 def element_type(x: HloInstruction) -> PrimitiveType:
     return x.array_shape.element_type
 
@@ -74,10 +80,6 @@ def element_type(x: HloInstruction) -> PrimitiveType:
 def used_once(x: HloInstruction) -> bool:
     """Return whether ``x`` has exactly one user (which may read it as several operands) and is not the root."""
     return x.num_users == 1 and not x.is_root
-
-
-def same_bits(a: Scalar, b: Scalar) -> bool:
-    return np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
 def broadcast_dims(x: HloInstruction) -> tuple[int, ...]:

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import PadAttrs, SliceAttrs
-from spmd.passes.algebraic.match import used_once
+from spmd.passes.algebraic.match import is_partitioned, used_once
 from spmd.passes.algebraic.rules import simplifies
 from spmd.passes.rewrite import is_pinned
 
@@ -81,10 +80,7 @@ def padded_range(
 def slice_of_padded(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """slice(pad(a, z)) => slice(a), broadcast(z) or pad(slice(a), z), each as large as the slice"""
     inner, cut = x.operand(0), x.attrs_as(SliceAttrs)
-    module = b.computation.module
-    if inner.opcode is not Opcode.PAD or not x.array_shape.num_elements:
-        return None
-    if module is None or module.stage < Stage.PARTITIONED:
+    if inner.opcode is not Opcode.PAD or not x.array_shape.num_elements or not is_partitioned(b):
         return None
     pad, source = inner.attrs_as(PadAttrs), inner.operand(0)
     ranges: list[PaddedRange] = []
@@ -98,7 +94,7 @@ def slice_of_padded(x: HloInstruction, b: Builder) -> HloInstruction | None:
     if any(one.start == one.limit for one in ranges):
         return b.broadcast_scalar(inner.operand(1), x.dims)
     padded = not all(one.is_unpadded for one in ranges)
-    if padded and not (used_once(inner) and not is_pinned(inner)):
+    if padded and (not used_once(inner) or is_pinned(inner)):
         return None  # the pad is made for others as well, and a slice of it is not copied
     part = b.slice(
         source, [r.start for r in ranges], [r.limit for r in ranges], [r.stride for r in ranges]

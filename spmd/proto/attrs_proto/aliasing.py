@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from spmd.ops.attrs import Aliasing
 from spmd.proto.schema.hlo import HloInstructionProto
 from spmd.proto.schema.xla_data import OutputOperandAliasingProto
-from spmd.shape import ShapeIndex
-
-Aliasing = tuple[tuple[ShapeIndex, int, ShapeIndex], ...]
 
 
 def read_aliasing(proto: HloInstructionProto) -> Aliasing:

@@ -12,6 +12,8 @@ from spmd.hlo.collective_opcodes import (
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ChannelAttrs, CollectiveAttrs, CollectivePermuteAttrs, FeedAttrs
+from spmd.ops.checks import set_text
+from spmd.shape import Shape
 from spmd.source_target_pairs import ListedPairs
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
@@ -65,13 +67,10 @@ def _write_collective(out: AttrWriter, instruction: HloInstruction) -> None:
 
 
 def _read_pairs(scanner: Scanner) -> ListedPairs:
-    scanner.expect("{")
     pairs: list[tuple[int, int]] = []
-    while not scanner.consume_if("}"):
-        if pairs:
-            scanner.expect(",")
+    for _ in scanner.items():
         start = scanner.pos
-        pair = scanner.integers("{", "}")
+        pair = scanner.integers()
         if len(pair) != 2:
             scanner.fail(f"expected {{source,target}}, found {len(pair)} numbers", start)
         pairs.append((pair[0], pair[1]))
@@ -79,17 +78,7 @@ def _read_pairs(scanner: Scanner) -> ListedPairs:
 
 
 def _read_lists(scanner: Scanner) -> tuple[tuple[int, ...], ...]:
-    scanner.expect("{")
-    lists: list[tuple[int, ...]] = []
-    while not scanner.consume_if("}"):
-        if lists:
-            scanner.expect(",")
-        lists.append(scanner.integers("{", "}"))
-    return tuple(lists)
-
-
-def _format_lists(lists: tuple[tuple[int, ...], ...]) -> str:
-    return "{" + ",".join("{" + ",".join(map(str, part)) + "}" for part in lists) + "}"
+    return tuple(scanner.integers() for _ in scanner.items())
 
 
 def _read_permute(values: AttrValues) -> CollectivePermuteAttrs:
@@ -110,9 +99,9 @@ def _read_needed_pairs(values: AttrValues) -> ListedPairs:
 def _write_permute(out: AttrWriter, instruction: HloInstruction) -> None:
     attrs = instruction.attrs_as(CollectivePermuteAttrs)
     out.optional("channel_id", attrs.channel_id)
-    out.add("source_target_pairs", _format_lists(attrs.source_target_pairs.expand()))
+    out.add("source_target_pairs", set_text(map(set_text, attrs.source_target_pairs.expand())))
     if attrs.slice_sizes:
-        out.add("slice_sizes", _format_lists(attrs.slice_sizes))
+        out.add("slice_sizes", set_text(map(set_text, attrs.slice_sizes)))
     out.verbatim(attrs.extra)
 
 
@@ -128,11 +117,7 @@ def _write_channel(out: AttrWriter, instruction: HloInstruction) -> None:
 
 def _read_feed(values: AttrValues) -> FeedAttrs:
     config = values.string("infeed_config") or values.string("outfeed_config")
-    scanner = values.pop("outfeed_shape")
-    if scanner is None:
-        return FeedAttrs(config)
-    shape = ShapeReader().read(scanner)
-    scanner.finish()
+    shape: Shape | None = values.read("outfeed_shape", ShapeReader().read, None)
     return FeedAttrs(config, shape)
 
 

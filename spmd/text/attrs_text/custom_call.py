@@ -37,23 +37,15 @@ _API_VERSIONS = (
 def _read_shapes(scanner: Scanner) -> tuple[Shape, ...]:
     """Read ``{f32[2]{0}, (f32[], f32[])}``."""
     reader = ShapeReader()
-    scanner.expect("{")
-    shapes: list[Shape] = []
-    while not scanner.consume_if("}"):
-        if shapes:
-            scanner.expect(",")
-        shapes.append(reader.read(scanner))
-    return tuple(shapes)
+    return tuple(reader.read(scanner) for _ in scanner.items())
 
 
 def _read_shaped_literal(scanner: Scanner) -> Literal | None:
     """Read ``s32[2]{0} {1, 2}`` or ``( s32[2]{0} {1,2}, pred[] true )``."""
-    if not scanner.consume_if("("):
+    if not scanner.peek("("):
         return read_literal(scanner, ShapeReader().read(scanner))
     elements: list[Literal] = []
-    while not scanner.consume_if(")"):
-        if elements:
-            scanner.expect(",")
+    for _ in scanner.items("(", ")"):
         element = _read_shaped_literal(scanner)
         if element is None:
             scanner.fail("the literal of a custom-call cannot be elided")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConstantAttrs, IotaAttrs, ParameterAttrs
+from spmd.ops.checks import set_text
 from spmd.shape import leaves
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
-from spmd.text.attrs_text.writer import AttrWriter, boolean, braced
+from spmd.text.attrs_text.writer import AttrWriter, boolean
 from spmd.text.lexer import Scanner
 from spmd.text.literal_text import format_literal, read_literal
 
@@ -36,7 +37,7 @@ def _read_replication(values: AttrValues) -> tuple[bool, ...]:
 def _write_parameter(out: AttrWriter, instruction: HloInstruction) -> None:
     replication = instruction.attrs_as(ParameterAttrs).replication
     if replication:
-        out.add("parameter_replication", braced(map(boolean, replication)))
+        out.add("parameter_replication", set_text(map(boolean, replication)))
 
 
 def _read_constant(values: AttrValues) -> ConstantAttrs:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from spmd.ops.attrs import DOT_ALGORITHMS
 from spmd.text.lexer import Scanner
 from spmd.text.sharding.sharding_text import read_sharding
 
 _WORD = re.compile(r"[\w.\-]++")
-_ALGORITHMS = (
-    *("unset", "dot_any_f8_any_f8_f32", "dot_any_f8_any_f8_f32_fast_accum", "dot_f16_f16_f16"),
-    *("dot_f16_f16_f32", "dot_bf16_bf16_bf16", "dot_bf16_bf16_f32", "dot_bf16_bf16_f32_x3"),
-    *("dot_bf16_bf16_f32_x6", "dot_bf16_bf16_f32_x9", "dot_tf32_tf32_f32", "dot_tf32_tf32_f32_x3"),
-    *("dot_f32_f32_f32", "dot_f64_f64_f64"),
-)
 _SIDES = ("entry", "exit")
 
 
@@ -33,7 +28,7 @@ def read_algorithm(scanner: Scanner) -> str:
     """Read the algorithm of a product, in upper or lower case. Returns "" for ``unset``."""
     found = scanner.need(_WORD, "an algorithm")
     word = found.group().lower()
-    if word not in _ALGORITHMS:
+    if word not in ("unset", *DOT_ALGORITHMS):
         scanner.fail(f"unknown algorithm {found.group()!r} of a product", found.start())
     return "" if word == "unset" else word
 
@@ -44,8 +39,7 @@ def _integer(scanner: Scanner) -> str:
 
 def read_domain(scanner: Scanner) -> str:
     """Read ``{kind="sharding", entry={maximal device=0}, exit={replicated}}``, in any order; commas may be left out."""
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     seen: list[str] = []
     scanner.expect("{")
     while not scanner.peek("}"):

@@ -20,11 +20,8 @@ _PADDING = re.compile(
 
 
 def _read_ranges(scanner: Scanner) -> SliceAttrs:
-    scanner.expect("{")
     ranges: list[tuple[int, int, int]] = []
-    while not scanner.consume_if("}"):
-        if ranges:
-            scanner.expect(",")
+    for _ in scanner.items():
         found = scanner.need(_RANGE, "[start:limit:stride]")
         ranges.append((int(found[1]), int(found[2]), int(found[3] or 1)))
     return SliceAttrs(

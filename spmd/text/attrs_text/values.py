@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar, cast
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import Shape
 from spmd.text.attrs_text.opaque_values import OPAQUE_VALUES
-from spmd.text.lexer import STRING, Scanner, Source, unescape
+from spmd.text.lexer import STRING, Scanner, Source
 from spmd.text.names import read_name
 
 T = TypeVar("T")
@@ -84,11 +84,6 @@ class AttrValues:
             self.fail(f"{self.opcode} needs the attribute {name}=")
         return scanner
 
-    def text(self, name: str) -> str | None:
-        """Return the value as written; None if it is absent."""
-        extent = self._extents.pop(name, None)
-        return None if extent is None else self.source.text[extent[0] : extent[1]]
-
     def verbatim(self, *names: str) -> tuple[tuple[str, str], ...]:
         """Return the attributes among ``names`` that are present, as (name, text), read by ``OPAQUE_VALUES``."""
         return tuple(
@@ -100,11 +95,7 @@ class AttrValues:
     def read(self, name: str, reader: Callable[[Scanner], T], default: T) -> T:
         """Return the result of ``reader``, which must read the entire value; ``default`` if the attribute is absent."""
         scanner = self.pop(name)
-        if scanner is None:
-            return default
-        value = reader(scanner)
-        scanner.finish()
-        return value
+        return default if scanner is None else scanner.entire(reader)
 
     def read_known(self, name: str, reader: Callable[[Scanner], T], default: T) -> T:
         """Do as ``read``, and cache the result by the value's text."""
@@ -120,20 +111,17 @@ class AttrValues:
         return cast(T, known)  # what `reader` made of the same text
 
     def need_read(self, name: str, reader: Callable[[Scanner], T]) -> T:
-        scanner = self.need(name)
-        value = reader(scanner)
-        scanner.finish()
-        return value
+        return self.need(name).entire(reader)
 
     # ---- common kinds: the plain spelling is taken from the text, any other is scanned
-    def ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """Read ``{0,1}``."""
+    def ints(self, name: str) -> tuple[int, ...]:
+        """Read ``{0,1}``; () if it is absent."""
         extent = self._extents.get(name)
         if extent is None:
-            return default
+            return ()
         text = self.source.text[extent[0] : extent[1]]
         if _PLAIN_INTS.fullmatch(text) is None:
-            return self.need_read(name, _braced_integers)
+            return self.need_read(name, Scanner.integers)
         del self._extents[name]
         return tuple(map(int, text[1:-1].split(","))) if len(text) > 2 else ()
 
@@ -158,23 +146,21 @@ class AttrValues:
         return self.integer(name, 0)
 
     def flag(self, name: str) -> bool:
-        return self.read_known(name, _boolean, default=False)
+        return self.read_known(name, Scanner.boolean, default=False)
 
     def flags(self, name: str) -> tuple[bool, ...]:
         """Read ``{true,false}``."""
-        return self.read(name, _booleans, ())
+        return self.read(name, Scanner.booleans, ())
 
-    def word(self, name: str, default: str = "") -> str:
-        return self.read(name, _word, default)
+    def word(self, name: str) -> str:
+        return self.read(name, _word, "")
 
-    def need_word(
-        self, name: str, allowed: tuple[str, ...] = (), *, ignore_case: bool = False
-    ) -> str:
-        """Return one of ``allowed``, which are in lower case if case is ignored; any word if ``allowed`` is empty."""
+    def need_word(self, name: str, allowed: tuple[str, ...], *, ignore_case: bool = False) -> str:
+        """Return one of ``allowed``, which are in lower case if case is ignored."""
         scanner = self.need(name)
         found = scanner.need(_WORD, "a word")
         word = found.group().lower() if ignore_case else found.group()
-        if allowed and word not in allowed:
+        if word not in allowed:
             scanner.fail(
                 f"{name} is one of {', '.join(allowed)}, found {found.group()!r}", found.start()
             )
@@ -185,27 +171,17 @@ class AttrValues:
         """Read ``operand_precision={high,default}``, in upper or lower case."""
         return self.read("operand_precision", _precisions, ())
 
-    def string(self, name: str, default: str = "") -> str:
-        return self.read(name, _string, default)
+    def string(self, name: str) -> str:
+        return self.read(name, Scanner.string, "")
 
     # ---- computations
     def callee(self, name: str) -> None:
         """Read the name (or text) of one computation, which is the next of the called computations."""
-        scanner = self.need(name)
-        self.callees.append(_callee(scanner))
-        scanner.finish()
+        self.callees.append(self.need_read(name, _callee))
 
     def callee_list(self, name: str) -> None:
         """Read ``{f, g}``."""
-        scanner = self.need(name)
-        scanner.expect("{")
-        first = True
-        while not scanner.consume_if("}"):
-            if not first:
-                scanner.expect(",")
-            first = False
-            self.callees.append(_callee(scanner))
-        scanner.finish()
+        self.callees += self.need_read(name, _callees)
 
     # ---- errors
     def fail(self, message: str) -> NoReturn:
@@ -226,6 +202,10 @@ def _callee(scanner: Scanner) -> Callee:
     return Callee(name, start, start + len(name))
 
 
+def _callees(scanner: Scanner) -> list[Callee]:
+    return [_callee(scanner) for _ in scanner.items()]
+
+
 def _verbatim(scanner: Scanner) -> str:
     if scanner.peek("{"):
         start, end = scanner.balanced()
@@ -233,37 +213,13 @@ def _verbatim(scanner: Scanner) -> str:
     return scanner.need(_BARE, "a value").group()
 
 
-def _braced_integers(scanner: Scanner) -> tuple[int, ...]:
-    return scanner.integers("{", "}")
-
-
-def _boolean(scanner: Scanner) -> bool:
-    word = scanner.need(_WORD, "true or false")
-    if word.group() not in ("true", "false"):
-        scanner.fail(f"expected true or false, found {word.group()!r}", word.start())
-    return word.group() == "true"
-
-
-def _booleans(scanner: Scanner) -> tuple[bool, ...]:
-    scanner.expect("{")
-    values: list[bool] = []
-    while not scanner.consume_if("}"):
-        if values:
-            scanner.expect(",")
-        values.append(_boolean(scanner))
-    return tuple(values)
-
-
 def _word(scanner: Scanner) -> str:
     return scanner.need(_WORD, "a word").group()
 
 
 def _precisions(scanner: Scanner) -> tuple[str, ...]:
-    scanner.expect("{")
     values: list[str] = []
-    while not scanner.consume_if("}"):
-        if values:
-            scanner.expect(",")
+    for _ in scanner.items():
         found = scanner.need(_WORD, "a precision")
         if found.group().lower() not in _PRECISIONS:
             scanner.fail(
@@ -272,10 +228,6 @@ def _precisions(scanner: Scanner) -> tuple[str, ...]:
             )
         values.append(found.group().lower())
     return tuple(values)
-
-
-def _string(scanner: Scanner) -> str:
-    return unescape(scanner.need(STRING, "a string").group()[1:-1])
 
 
 def read_number(scanner: Scanner) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spmd.hlo.computation import HloComputation
+from spmd.ops.checks import set_text
 from spmd.text.names import written_name
 
 
@@ -26,7 +27,7 @@ class AttrWriter:
             self.add(name, value)
 
     def ints(self, name: str, values: Iterable[int]) -> None:
-        self.add(name, braced(values))
+        self.add(name, set_text(values))
 
     def optional_ints(self, name: str, values: tuple[int, ...]) -> None:
         if values:
@@ -38,7 +39,7 @@ class AttrWriter:
 
     def tokens(self, name: str, values: tuple[str, ...]) -> None:
         if values:
-            self.add(name, braced(values))
+            self.add(name, set_text(values))
 
     def verbatim(self, pairs: Iterable[tuple[str, str]]) -> None:
         for name, text in pairs:
@@ -53,10 +54,6 @@ class AttrWriter:
     def names(self, names: Iterable[str]) -> str:
         """Write names with commas between them."""
         return ", ".join(written_name(name, percent=self.percent) for name in names)
-
-
-def braced(values: Iterable[object]) -> str:
-    return "{" + ",".join(map(str, values)) + "}"
 
 
 def boolean(value: bool) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from spmd.lazy_dataclass import dataclass
 from spmd.limits import MAX_DEVICES, MAX_RANK
-from spmd.text.lexer import STRING, Scanner, unescape
+from spmd.text.lexer import Scanner
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,9 @@ def read_mesh(scanner: Scanner) -> MeshText:
     """Read ``mesh[...]`` and the device list after it, if there is one."""
     start = scanner.pos
     scanner.expect("mesh")
-    scanner.expect("[")
     axes: list[tuple[str, int]] = []
-    while not scanner.consume_if("]"):
-        if axes:
-            scanner.expect(",")
-        name = unescape(scanner.need(STRING, "an axis name").group()[1:-1])
+    for _ in scanner.items("[", "]"):
+        name = scanner.string("an axis name")
         scanner.expect("=")
         axes.append((name, scanner.integer("an axis size")))
     total = math.prod(size for _, size in axes)
@@ -62,7 +59,7 @@ def _device_ids(scanner: Scanner, total: int) -> tuple[int, ...] | None:
         ids = _iota_ids(scanner, total)
         scanner.expect(")")
     else:
-        ids = scanner_integers(scanner, ")")
+        ids = tuple(scanner.integer() for _ in scanner.items("", ")"))
     if len(ids) != total:
         scanner.fail(f"expected {total} device ids, found {len(ids)}", start)
     return ids
@@ -86,21 +83,10 @@ def _iota_ids(scanner: Scanner, total: int) -> tuple[int, ...]:
     return tuple(np.arange(total).reshape(dims).transpose(perm).reshape(-1).tolist())
 
 
-def scanner_integers(scanner: Scanner, closing: str) -> tuple[int, ...]:
-    """Read integers up to ``closing``; the opening bracket is already read."""
-    values: list[int] = []
-    while not scanner.consume_if(closing):
-        if values:
-            scanner.expect(",")
-        values.append(scanner.integer())
-    return tuple(values)
-
-
 def read_axis(scanner: Scanner, mesh: MeshText) -> AxisText:
     """Read ``'x'``, or ``'x':(1)2`` (pre-size 1, size 2)."""
-    scanner.skip_space()
-    start = scanner.pos
-    name = unescape(scanner.need(STRING, "an axis name in quotes").group()[1:-1])
+    start = scanner.skip_space()
+    name = scanner.string("an axis name in quotes")
     size = mesh.size_of(name)
     if size is None:
         scanner.fail(f"the mesh has no axis {name!r}", start)
@@ -117,13 +103,7 @@ def read_axis(scanner: Scanner, mesh: MeshText) -> AxisText:
 
 def read_axes(scanner: Scanner, mesh: MeshText) -> tuple[AxisText, ...]:
     """Read ``{'x', 'y':(1)2}``."""
-    scanner.expect("{")
-    axes: list[AxisText] = []
-    while not scanner.consume_if("}"):
-        if axes:
-            scanner.expect(",")
-        axes.append(read_axis(scanner, mesh))
-    return tuple(axes)
+    return tuple(read_axis(scanner, mesh) for _ in scanner.items())
 
 
 @dataclass(frozen=True, slots=True)

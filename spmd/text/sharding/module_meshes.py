@@ -5,11 +5,7 @@ from __future__ import annotations
 from spmd.errors import HloParseError
 from spmd.hlo.module import HloModule
 from spmd.mesh import Mesh
-from spmd.text.sharding.shardy_text import (
-    parse_meshes,
-    parse_sharding_per_value,
-    parse_tensor_sharding,
-)
+from spmd.text.sharding.shardy_text import parse_meshes, parse_shardings
 
 _DECLARED = "xla.sdy.meshes"
 _SHARDINGS = ("xla.sdy.sharding", "xla.sdy.in_shardings", "xla.sdy.out_shardings")
@@ -45,9 +41,7 @@ def in_place_meshes(module: HloModule) -> dict[str, Mesh]:
     }
     found: dict[str, Mesh] = {}
     for text in sorted(texts):
-        per_value = text.startswith("#sdy.sharding_per_value")
-        shardings = parse_sharding_per_value(text) if per_value else (parse_tensor_sharding(text),)
-        for sharding in shardings:
+        for sharding in parse_shardings(text):
             if isinstance(sharding.mesh, Mesh):
                 found[str(sharding.mesh)] = sharding.mesh
     return found

@@ -58,16 +58,10 @@ def read_named_sharding(scanner: Scanner) -> HloSharding:
 
 def _read_dims(scanner: Scanner, mesh: MeshText) -> tuple[tuple[AxisText, ...], ...]:
     """Read ``[{'x'}, {?}, {'y', ?}]``; ``?`` (an open dimension) is in the text only."""
-    scanner.expect("[")
     dims: list[tuple[AxisText, ...]] = []
-    while not scanner.consume_if("]"):
-        if dims:
-            scanner.expect(",")
-        scanner.expect("{")
+    for _ in scanner.items("[", "]"):
         axes: list[AxisText] = []
-        while not scanner.consume_if("}"):
-            if axes:
-                scanner.expect(",")
+        for _ in scanner.items():
             if scanner.consume_if("?"):
                 scanner.expect("}")
                 break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spmd.device import MeshGroups, ReplicaGroups
+from spmd.ops.checks import set_text
 from spmd.text.lexer import Scanner
 from spmd.text.sharding.mesh_text import read_axes, read_mesh
 from spmd.text.sharding.sharding_text import read_iota_tail
@@ -19,13 +20,7 @@ def read_replica_groups(scanner: Scanner) -> ReplicaGroups:
             scanner.fail(f"expected [groups,members], found {len(dims)} dimensions", start)
         scanner.expect("<=")
         return ReplicaGroups(iota=read_iota_tail(scanner, dims))
-    scanner.expect("{")
-    groups: list[tuple[int, ...]] = []
-    while not scanner.consume_if("}"):
-        if groups:
-            scanner.expect(",")
-        groups.append(scanner.integers("{", "}"))
-    return ReplicaGroups(groups=tuple(groups))
+    return ReplicaGroups(groups=tuple(scanner.integers() for _ in scanner.items()))
 
 
 def _read_mesh_groups(scanner: Scanner) -> ReplicaGroups:
@@ -40,14 +35,5 @@ def format_replica_groups(groups: ReplicaGroups) -> str:
     if groups.iota is not None:
         return str(groups.iota)
     if groups.mesh is not None:
-        return groups.mesh.text or _format_mesh(groups.mesh)
-    return "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in groups.groups) + "}"
-
-
-def _format_mesh(mesh: MeshGroups) -> str:
-    axes = ",".join(f"'{name}'={size}" for name, size in mesh.mesh_axes)
-    ids = "" if mesh.device_ids is None else f", device_ids=({','.join(map(str, mesh.device_ids))})"
-    refs = ",".join(
-        f"'{name}'" + ("" if sub is None else f":({sub[0]}){sub[1]}") for name, sub in mesh.axes
-    )
-    return f"mesh[{axes}]{ids} {{{refs}}}"
+        return groups.mesh.text
+    return set_text(map(set_text, groups.groups))

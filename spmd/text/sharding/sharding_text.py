@@ -25,10 +25,7 @@ _PLAIN_KINDS = {
 
 def parse_sharding(text: str) -> HloSharding:
     """Return the sharding that is all of ``text``, braces included. Raises HloParseError if it is none."""
-    scanner = Scanner.of(text)
-    sharding = read_sharding(scanner)
-    scanner.finish()
-    return sharding
+    return Scanner.of(text).entire(read_sharding)
 
 
 def read_sharding(scanner: Scanner) -> HloSharding:
@@ -41,9 +38,7 @@ def read_sharding(scanner: Scanner) -> HloSharding:
 def _read_tuple(scanner: Scanner) -> HloSharding:
     """Read ``{{replicated}, {devices=..}}``: one entry per leaf; the first brace is already read."""
     elements: list[HloSharding] = []
-    while not scanner.consume_if("}"):
-        if elements:
-            scanner.expect(",")
+    for _ in scanner.items("", "}"):
         scanner.expect("{")
         elements.append(_read_single(scanner))
     return HloSharding.tuple_of(tuple(elements))
@@ -51,8 +46,7 @@ def _read_tuple(scanner: Scanner) -> HloSharding:
 
 def _read_single(scanner: Scanner) -> HloSharding:
     """Read a sharding behind the opening brace, up to and including the closing one."""
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     if _MESH_NEXT.match(scanner.text, start, scanner.end) is not None:
         sharding = read_named_sharding(scanner)
         written = " ".join(scanner.text[start : scanner.pos].split())
@@ -92,14 +86,11 @@ def _read_positional(scanner: Scanner) -> HloSharding:
     kind = _PLAIN_KINDS.get(name)
     if kind is None:
         scanner.fail(f"unknown sharding {name!r}", word.start())
-    if kind is ShardingKind.REPLICATED:
-        return HloSharding.replicated()
-    return HloSharding.manual() if kind is ShardingKind.MANUAL else HloSharding(kind)
+    return HloSharding(kind)
 
 
 def _read_tiled(scanner: Scanner) -> HloSharding:
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     dims = scanner.integers("[", "]")
     if not dims or any(size < 1 for size in dims):
         scanner.fail("expected tile sizes of at least 1", start)
@@ -118,8 +109,7 @@ def _read_tiled(scanner: Scanner) -> HloSharding:
 
 def read_iota_tail(scanner: Scanner, dims: tuple[int, ...]) -> IotaTile:
     """Read ``[4]`` or ``[2,2]T(1,0)`` after ``dims<=``."""
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     reshape = scanner.integers("[", "]")
     perm = tuple(range(len(reshape)))
     if len(reshape) > 1:
@@ -138,8 +128,7 @@ def read_iota_tail(scanner: Scanner, dims: tuple[int, ...]) -> IotaTile:
 
 
 def _listed(scanner: Scanner, dims: tuple[int, ...]) -> TileAssignment:
-    scanner.skip_space()
-    start = scanner.pos
+    start = scanner.skip_space()
     if math.prod(dims) == 1:
         scanner.fail("expected tiles for more than one device; write {maximal device=0}", start)
     ids = [scanner.integer("a device id")]
@@ -156,11 +145,8 @@ def _read_subgroups(scanner: Scanner) -> tuple[SubgroupType, ...]:
     if not scanner.consume_if("last_tile_dims"):
         return ()
     scanner.expect("=")
-    scanner.expect("{")
     kinds: list[SubgroupType] = []
-    while not scanner.consume_if("}"):
-        if kinds:
-            scanner.expect(",")
+    for _ in scanner.items():
         word = scanner.need(_WORD, "a subgroup type")
         if word.group() not in _SUBGROUPS:
             scanner.fail(f"unknown subgroup type {word.group()!r}", word.start())

@@ -24,10 +24,7 @@ def parse_meshes(text: str) -> dict[str, Mesh]:
     """Return the meshes of ``{mesh = #sdy.mesh<["data"=2]>, ...}`` by name. Raises HloParseError for other text."""
     scanner = Scanner.of(text, "xla.sdy.meshes")
     meshes: dict[str, Mesh] = {}
-    scanner.expect("{")
-    while not scanner.consume_if("}"):
-        if meshes:
-            scanner.expect(",")
+    for _ in scanner.items():
         found = scanner.need(_MESH_NAME, "a mesh name")
         name = found.group().strip('"')
         scanner.expect("=")
@@ -54,13 +51,9 @@ def _mesh_key(name: str) -> str:
 def _mesh(scanner: Scanner, name: str) -> Mesh:
     """Read ``<["x"=2, "y"=4], device_ids=[..]>``."""
     scanner.expect("<")
-    scanner.skip_space()
-    start = scanner.pos
-    scanner.expect("[")
+    start = scanner.skip_space()
     axes: list[tuple[str, int]] = []
-    while not scanner.consume_if("]"):
-        if axes:
-            scanner.expect(",")
+    for _ in scanner.items("[", "]"):
         axis = scanner.string()
         scanner.expect("=")
         axes.append((axis, scanner.integer("an axis size")))
@@ -95,9 +88,7 @@ def parse_tensor_sharding(text: str) -> TensorSharding:
     """Parse ``#sdy.sharding<@mesh, [{"x"}, {?}]>``, with or without the prefix."""
     scanner = Scanner.of(text, "xla.sdy.sharding")
     scanner.consume_if("#sdy.sharding")
-    sharding = _tensor_sharding(scanner)
-    scanner.finish()
-    return sharding
+    return scanner.entire(_tensor_sharding)
 
 
 def parse_sharding_per_value(text: str) -> tuple[TensorSharding, ...]:
@@ -105,15 +96,17 @@ def parse_sharding_per_value(text: str) -> tuple[TensorSharding, ...]:
     scanner = Scanner.of(text, "xla.sdy.sharding")
     scanner.consume_if("#sdy.sharding_per_value")
     scanner.expect("<")
-    scanner.expect("[")
-    shardings: list[TensorSharding] = []
-    while not scanner.consume_if("]"):
-        if shardings:
-            scanner.expect(",")
-        shardings.append(_tensor_sharding(scanner))
+    shardings = tuple(_tensor_sharding(scanner) for _ in scanner.items("[", "]"))
     scanner.expect(">")
     scanner.finish()
-    return tuple(shardings)
+    return shardings
+
+
+def parse_shardings(text: str) -> tuple[TensorSharding, ...]:
+    """Parse either form: the sharding of one value, or of each result."""
+    if text.startswith("#sdy.sharding_per_value"):
+        return parse_sharding_per_value(text)
+    return (parse_tensor_sharding(text),)
 
 
 def _tensor_sharding(scanner: Scanner) -> TensorSharding:
@@ -126,7 +119,7 @@ def _tensor_sharding(scanner: Scanner) -> TensorSharding:
         scanner.expect("mesh")
         mesh = _mesh(scanner, "")
     scanner.expect(",")
-    dims = _dimensions(scanner)
+    dims = tuple(_dimension(scanner) for _ in scanner.items("[", "]"))
     lists: dict[str, tuple[AxisRef, ...]] = {}
     while scanner.consume_if(","):
         word = scanner.need(NAME, "replicated or unreduced")
@@ -138,24 +131,11 @@ def _tensor_sharding(scanner: Scanner) -> TensorSharding:
     return TensorSharding(mesh, dims, lists.get("replicated", ()), lists.get("unreduced", ()))
 
 
-def _dimensions(scanner: Scanner) -> tuple[DimensionSharding, ...]:
-    scanner.expect("[")
-    dims: list[DimensionSharding] = []
-    while not scanner.consume_if("]"):
-        if dims:
-            scanner.expect(",")
-        dims.append(_dimension(scanner))
-    return tuple(dims)
-
-
 def _dimension(scanner: Scanner) -> DimensionSharding:
     """Read ``{"x", "y":(1)2, ?}p1``."""
-    scanner.expect("{")
     axes: list[AxisRef] = []
     is_closed = True
-    while not scanner.consume_if("}"):
-        if axes:
-            scanner.expect(",")
+    for _ in scanner.items():
         if scanner.consume_if("?"):
             is_closed = False
             scanner.expect("}")
@@ -183,13 +163,7 @@ def _axis(scanner: Scanner) -> AxisRef:
 
 
 def _axes(scanner: Scanner) -> tuple[AxisRef, ...]:
-    scanner.expect("{")
-    axes: list[AxisRef] = []
-    while not scanner.consume_if("}"):
-        if axes:
-            scanner.expect(",")
-        axes.append(_axis(scanner))
-    return tuple(axes)
+    return tuple(_axis(scanner) for _ in scanner.items())
 
 
 def parse_manual_axes(text: str) -> tuple[str, ...]:

@@ -123,7 +123,7 @@ def _argmax_reducer(w: Writer, dtype: PrimitiveType) -> HloComputation:
     )
     greater = b.compare(x, y, "GT")
     first = b.logical_and(b.compare(x, y, "EQ"), b.compare(i, j, "LT"))
-    keeps = b.logical_or(greater, first)
+    keeps = b.binary(Opcode.OR, greater, first)
     computation.root = b.tuple([b.select(keeps, x, y), b.select(keeps, i, j)])
     return computation
 

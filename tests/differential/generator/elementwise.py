@@ -152,7 +152,7 @@ def integer_division(w: Writer) -> Value | None:
     x = w.pick(lambda v: v.dtype in (S32, U32)) or w.fitting(S32)
     y = w.of(x.dtype, x.dims)
     b = w.builder
-    odd = b.logical_or(y.hlo, b.broadcast_scalar(b.scalar(x.dtype, 1), x.dims))
+    odd = b.binary(Opcode.OR, y.hlo, b.broadcast_scalar(b.scalar(x.dtype, 1), x.dims))
     opcode = w.opcode(Opcode.DIVIDE, Opcode.REMAINDER)
     return w.keep(w.result(b.binary(opcode, x.hlo, odd), math.inf))
 

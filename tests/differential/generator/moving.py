@@ -195,6 +195,6 @@ def barrier(w: Writer) -> Value | None:
     if x is None or y is None:
         return None
     b = w.builder
-    both = b.opt_barrier(b.tuple([x.hlo, y.hlo]))
+    both = b.create(Opcode.OPT_BARRIER, (b.tuple([x.hlo, y.hlo]),))
     w.pool.append(replace(x, hlo=b.get_tuple_element(both, 0)))
     return w.keep(replace(y, hlo=b.copy(b.get_tuple_element(both, 1))))

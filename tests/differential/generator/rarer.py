@@ -142,8 +142,10 @@ def _choose_later(f: Writer) -> HloComputation:
     """By key, then by the larger companion: a total order, so that any grouping agrees."""
     k, v, j, u = (x.hlo for x in f.pool)
     b = f.builder
-    keeps = b.logical_or(
-        b.compare(k, j, "LT"), b.logical_and(b.compare(k, j, "EQ"), b.compare(v, u, "GE"))
+    keeps = b.binary(
+        Opcode.OR,
+        b.compare(k, j, "LT"),
+        b.logical_and(b.compare(k, j, "EQ"), b.compare(v, u, "GE")),
     )
     b.computation.root = b.tuple([b.select(keeps, k, j), b.select(keeps, v, u)])
     return b.computation

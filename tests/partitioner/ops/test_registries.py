@@ -8,10 +8,10 @@ from rule_notation import sizes_agree
 
 import partitioner.ops  # noqa: F401 - fills the registries
 import spmd
-from partitioner.partition.reduction_identity import identity_value
 from partitioner.registry import PARTITIONERS, PROPAGATORS, SHARDING_RULES, rule_of
 from spmd.device import ReductionKind
 from spmd.hlo import Opcode
+from spmd.ops.reduction import identity_value
 from spmd.shape import PrimitiveType
 from tests.differential.op_programs import OPS, Draw
 

@@ -13,6 +13,7 @@ from reshard_definition import all_states
 
 from partitioner.devices.axes import DeviceAxes
 from partitioner.partition.shard_state import ShardState
+from partitioner.reshard import search
 from partitioner.reshard.bound import lower_bound
 from partitioner.reshard.cost import LATENCY_BYTES, plan_cost, plan_wire_bytes, step_cost
 from partitioner.reshard.fallback import fallback_plan
@@ -131,7 +132,7 @@ def test_plans_cost_no_more_than_brute_force(sizes: tuple[int, ...], dims: tuple
         least = brute.costs(source)
         for target in brute.states:
             if all(a in source.partial for a in target.partial):
-                plan = best_plan(brute.axes, brute.shape, source, target, brute.axes.all)
+                plan = search._best_plan(brute.axes, dims, 4, source, target, brute.axes.all)
                 total += 1
                 if plan.cost > least[target] * 1.001:
                     worse.append((plan.cost / least[target], source, target, plan.steps))

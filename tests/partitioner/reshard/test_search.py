@@ -87,17 +87,6 @@ def test_the_order_of_partial_axes_has_no_meaning() -> None:
     assert plan_reshard(axes, shape, state((), partial=(0, 1)), state((), partial=(1, 0))) == ()
 
 
-def test_small_tensors_take_few_collectives_and_large_ones_few_bytes() -> None:
-    """Over 4 x 2 devices: all-reduce at once, or scatter over all 8 after a cut, where every device may help."""
-    axes = DeviceAxes((4, 2))
-    source, target = state((), partial=(0,)), state(())
-    small = plan_reshard(axes, ArrayShape(F32, (64,)), source, target, axes.all)
-    large = plan_reshard(axes, ArrayShape(F32, (1 << 20,)), source, target, axes.all)
-    assert small == (AllReduceStep((0,)),)
-    assert len(large) > 1
-    assert plan_reshard(axes, ArrayShape(F32, (1 << 20,)), source, target) == small
-
-
 def test_costs() -> None:
     axes, shape = DeviceAxes((2, 2)), ArrayShape(F32, (1024, 1024))
     free = reshard_cost(axes, shape, state((), ()), state((0,), (1,)))

@@ -20,7 +20,6 @@ from partitioner.reshard.steps.slice_step import SliceStep
 from spmd.device import ReductionKind
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.source_target_pairs import LinePairs, ListedPairs
-from spmd.text.printer import print_computation
 
 F32 = PrimitiveType.F32
 SUM = ReductionKind.SUM
@@ -32,7 +31,7 @@ def written(
     """The instructions after the parameter, without constants and names: ``shape opcode attributes``."""
     module = emit_program(DeviceAxes(sizes), ArrayShape(F32, dims), source, steps)
     lines = []
-    for line in print_computation(module.entry).splitlines()[1:-1]:
+    for line in str(module).partition("\nENTRY ")[2].partition("\n}")[0].splitlines()[1:]:
         text = line.partition(" = ")[2]
         if " parameter(" not in text and " constant(" not in text:
             lines.append(re.sub(r"\(.*?\)(, )?", " ", text, count=1).strip())

@@ -9,7 +9,7 @@ from spmd.hlo import HloModule
 from spmd.hlo.clone import clone_module
 from spmd.passes.all_passes import SIMPLIFICATION
 from spmd.passes.call_inliner import CallInliner
-from spmd.passes.pipeline import run_passes
+from spmd.passes.pipeline import Pipeline, run_passes
 from spmd.verifier import verify
 from tests.differential.equivalence import compare
 from tests.strategies import generate
@@ -24,7 +24,8 @@ LOGICAL_PASSES = tuple(
 def simplified(module: HloModule) -> HloModule:
     """A simplified copy, verified after each pass."""
     copy = clone_module(module)
-    run_passes(copy, LOGICAL_PASSES, lambda done: verify(copy) if done.changed else None)
+    pipeline = Pipeline("logical", LOGICAL_PASSES, repeated=True)
+    pipeline.run(copy, lambda done: verify(copy) if done.changed else None)
     return copy
 
 

@@ -17,7 +17,7 @@ from spmd.passes.constant_folding import ConstantFolding
 from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.interface import PASSES
 from spmd.passes.options import PassOptionError, parse_passes
-from spmd.passes.pipeline import run_once, run_passes
+from spmd.passes.pipeline import Pipeline, run_passes
 from spmd.passes.zero_sized_hlo_elimination import ZeroSizedHloElimination
 from spmd.text.parser import parse_module
 from spmd.verifier import verify
@@ -324,7 +324,7 @@ def test_a_pass_refuses_a_stage_it_does_not_accept() -> None:
     module = entry("ROOT a = f32[4] parameter(0)")
     module.stage = Stage.SCHEDULED
     with pytest.raises(VerificationError, match="dead-code-elimination accepts"):
-        run_once(module, [DeadCodeElimination()])
+        Pipeline("once", (DeadCodeElimination(),)).run(module)
 
 
 def test_passes_report_and_settle() -> None:
@@ -332,9 +332,8 @@ def test_passes_report_and_settle() -> None:
         "a = f32[4] parameter(0)\nb = f32[4] copy(a)\nc = f32[4] negate(b)\nROOT r = f32[4] negate(c)"
     )
     seen: list[tuple[str, bool]] = []
-    assert run_passes(
-        module, SIMPLIFICATION, lambda done: seen.append((done.step.name, done.changed))
-    )
+    pipeline = Pipeline("simplification", SIMPLIFICATION, repeated=True)
+    assert pipeline.run(module, lambda done: seen.append((done.step.name, done.changed)))
     assert expression(module.entry.root) == "p0"
     assert ("algebraic-simplifier", True) in seen
     assert not any(changed for _, changed in seen[-len(SIMPLIFICATION) :])

@@ -8,7 +8,7 @@ from hlo_expression import expression
 
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule, Opcode
-from spmd.passes.pipeline import run_once
+from spmd.passes.pipeline import Pipeline
 from spmd.passes.update_forwarding import UpdateForwarding
 from spmd.text.parser import parse_module
 
@@ -49,7 +49,7 @@ def run(rest: str) -> tuple[HloModule, bool]:
     """The program after the pass, which must not change what it computes."""
     module = module_of(rest)
     expected = evaluate(module, *arguments())
-    changed = run_once(module, (UpdateForwarding(),))
+    changed = Pipeline("once", (UpdateForwarding(),)).run(module)
     for want, got in zip(expected, evaluate(module, *arguments()), strict=True):
         np.testing.assert_array_equal(got, want)
     return module, changed
@@ -135,7 +135,7 @@ ENTRY e {
     given = [np.arange(n, n + k, dtype=np.float32) for n, k in ((0, 16), (20, 6), (30, 4))]
     shaped = [x.reshape(d) for x, d in zip(given, ((4, 4), (2, 3), (4, 1)), strict=True)]
     expected = evaluate(module, *shaped)
-    assert run_once(module, (UpdateForwarding(),))
+    assert Pipeline("once", (UpdateForwarding(),)).run(module)
     for want, got in zip(expected, evaluate(module, *shaped), strict=True):
         np.testing.assert_array_equal(got, want)
     assert [expression(x) for x in module.entry.root.operands] == [
@@ -190,7 +190,7 @@ def test_updates_of_what_stays_are_looked_through(pinned: str) -> None:
             "ROOT r = (f32[2], f32[3]) tuple(x, y)",
         )
     )
-    assert run_once(module, (UpdateForwarding(),))
+    assert Pipeline("once", (UpdateForwarding(),)).run(module)
     assert [x.operand(0).name for x in module.entry.root.operands] == ["v", "a"]
 
 
@@ -210,7 +210,7 @@ def test_an_array_that_is_put_into_itself() -> None:
     )
     assert changed
     assert expression(module.entry.root).startswith("slice(dynamic-update-slice(")
-    assert run_once(module, (UpdateForwarding(),))
+    assert Pipeline("once", (UpdateForwarding(),)).run(module)
     assert expression(module.entry.root.operand(0)) == V
 
 
@@ -251,6 +251,6 @@ ENTRY e {
   ROOT x = f32[] slice(a), slice={}
 }
 """)
-    assert run_once(module, (UpdateForwarding(),))
+    assert Pipeline("once", (UpdateForwarding(),)).run(module)
     values = np.array(1, np.float32), np.array(2, np.float32)
     assert evaluate(module, *values)[0] == 2

@@ -10,7 +10,7 @@ from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule, Opcode
 from spmd.passes.all_passes import SIMPLIFICATION
 from spmd.passes.options import PassOptionError, parse_passes
-from spmd.passes.pipeline import run_once, run_passes
+from spmd.passes.pipeline import Pipeline, run_passes
 from spmd.passes.while_loop_unroller import WhileLoopUnroller
 from spmd.text.parser import parse_module
 from tests.spmd.passes.triggers.check import check_trigger
@@ -92,17 +92,17 @@ def same_as(module: HloModule, inner: str = COUNTED) -> bool:
 
 def test_nested_loops_are_unrolled_from_within() -> None:
     module = program()
-    assert run_once(module, (WHOLE,))
+    assert Pipeline("once", (WHOLE,)).run(module)
     assert loops(module) == []
     assert len(module.computations) == 1
     assert [x.opcode for x in module.entry.instructions].count(Opcode.SUBTRACT) == 6
     assert same_as(module)
-    assert not run_once(module, (WHOLE,))
+    assert not Pipeline("once", (WHOLE,)).run(module)
 
 
 def test_elements_that_are_read_several_times_or_never_change() -> None:
     module = program()
-    assert run_once(module, (WHOLE,))
+    assert Pipeline("once", (WHOLE,)).run(module)
     run_passes(module, SIMPLIFICATION)
     count, out, same, again, before = module.entry.root.operands
     assert (expression(count), expression(same)) == ("3", "p1")
@@ -114,7 +114,7 @@ def test_elements_that_are_read_several_times_or_never_change() -> None:
 def test_a_loop_of_unknown_length_within_one_that_is_unrolled() -> None:
     """Each trip has its own."""
     module = program(TOLD)
-    assert run_once(module, (WHOLE,))
+    assert Pipeline("once", (WHOLE,)).run(module)
     assert len(loops(module)) == 3
     assert same_as(module, TOLD)
     run_passes(module, SIMPLIFICATION)
@@ -138,7 +138,7 @@ INNER, CONDITION, OUTER = 10, 4, 12
 def test_loops_that_would_become_too_long_stay(most: int, left: list[str]) -> None:
     module = program()
     step = WhileLoopUnroller(factor=0, collectives=False, max_instructions=most)
-    assert run_once(module, (step,)) == (len(left) < 2)
+    assert Pipeline("once", (step,)).run(module) == (len(left) < 2)
     assert loops(module) == left
     assert same_as(module)
 
@@ -150,21 +150,21 @@ def test_loops_within_a_body_are_counted_with_it(factor: int) -> None:
     for limit, changes in ((most - 1, False), (most, True)):
         module = program(TOLD)
         step = WhileLoopUnroller(factor, collectives=False, max_instructions=limit)
-        assert run_once(module, (step,)) == changes
+        assert Pipeline("once", (step,)).run(module) == changes
         assert same_as(module, TOLD)
 
 
 def test_bodies_that_would_become_too_long_stay() -> None:
     """Of loops that stay loops, too: the inner one would be twice as long, the outer one is, with that in it."""
     step = WhileLoopUnroller(factor=2, collectives=False, max_instructions=2 * INNER - 1)
-    assert not run_once(program(), (step,))
+    assert not Pipeline("once", (step,)).run(program())
 
 
 @pytest.mark.parametrize("waits", ["", ", control-predecessors={next}"])
 def test_copies_wait_within_their_trip(waits: str) -> None:
     z = "z = f32[4] reverse(y), dimensions={0}"
     module = parse_module(TEXT.replace("INNER", COUNTED).replace(z, z + waits))
-    assert run_once(module, (WHOLE,))
+    assert Pipeline("once", (WHOLE,)).run(module)
     reversals = list(module.entry.with_opcode(Opcode.REVERSE))
     assert len(reversals) == 3
     waited = [[before.opcode for before in x.control_predecessors] for x in reversals]
@@ -184,11 +184,11 @@ def test_copies_wait_within_their_trip(waits: str) -> None:
 )
 def test_loops_whose_order_or_sharding_would_be_lost_stay(line: str, pinned: str) -> None:
     module = parse_module(TEXT.replace("INNER", TOLD).replace(line, line + pinned))
-    assert not run_once(module, (WHOLE,))
+    assert not Pipeline("once", (WHOLE,)).run(module)
 
 
 def test_loops_without_collectives_stay() -> None:
-    assert not run_once(program(), (WhileLoopUnroller(factor=0),))
+    assert not Pipeline("once", (WhileLoopUnroller(factor=0),)).run(program())
 
 
 @pytest.mark.parametrize(

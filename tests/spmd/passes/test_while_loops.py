@@ -11,7 +11,7 @@ from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.passes.all_passes import SIMPLIFICATION
 from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.interface import HloPass
-from spmd.passes.pipeline import run_once, run_passes
+from spmd.passes.pipeline import Pipeline, run_passes
 from spmd.passes.while_loop_constant_sinking import WhileLoopConstantSinking
 from spmd.passes.while_loop_double_buffer import WhileLoopDoubleBuffer
 from spmd.passes.while_loop_invariant_code_motion import WhileLoopInvariantCodeMotion
@@ -79,7 +79,7 @@ def changed_by(*passes: HloPass, trips: int = 3) -> HloModule:
     """The program after ``passes``, which must change it and nothing that the evaluator sees."""
     module = program(trips)
     expected = evaluate(module, *arguments())
-    assert run_once(module, passes)
+    assert Pipeline("once", passes).run(module)
     verify(module)
     for want, got in zip(expected, evaluate(module, *arguments()), strict=True):
         np.testing.assert_array_equal(want, got)
@@ -140,7 +140,7 @@ def test_loops_of_at_most_one_iteration_vanish(trips: int) -> None:
 def test_everything_together(trips: int) -> None:
     module = program(trips)
     expected = evaluate(module, *arguments())
-    run_passes(module, SIMPLIFICATION, lambda *_: verify(module))
+    Pipeline("simplification", SIMPLIFICATION, repeated=True).run(module, lambda _: verify(module))
     for want, got in zip(expected, evaluate(module, *arguments()), strict=True):
         np.testing.assert_array_equal(want, got)
 
@@ -192,7 +192,7 @@ ENTRY e {
 )
 def test_loops_whose_end_must_wait_are_not_run_twice(waits: str, changes: bool) -> None:
     module = parse_module(STENCIL.replace("WAITS", waits))
-    assert run_once(module, (WhileLoopDoubleBuffer(),)) == changes
+    assert Pipeline("once", (WhileLoopDoubleBuffer(),)).run(module) == changes
     x = np.arange(4, dtype=np.float32)
     (want,) = evaluate(parse_module(STENCIL.replace("WAITS", "")), x)
     (got,) = evaluate(module, x)
@@ -210,7 +210,7 @@ def test_a_loop_whose_result_is_read_whole_keeps_its_type(readers: str) -> None:
     text = TEXT.replace("TRIPS", "3").replace(WHOLE, readers)
     module = parse_module(text if readers else text.replace("loop =", "ROOT loop ="))
     shape, wanted = module.entry.root.shape, evaluate(module, *arguments())
-    assert run_once(module, (WhileLoopInvariantCodeMotion(),))
+    assert Pipeline("once", (WhileLoopInvariantCodeMotion(),)).run(module)
     verify(module)
     assert module.entry.root.shape == shape
     for want, got in zip(wanted, evaluate(module, *arguments()), strict=True):
@@ -227,9 +227,9 @@ EFFECT = """n = s32[] constant(TRIPS)
 )
 def test_a_condition_with_an_effect_is_asked_as_often(step: HloPass, trips: int) -> None:
     text = TEXT.replace("z = f32[4] add(y, k)", "z = f32[4] reverse(x), dimensions={0}")
-    assert run_once(parse_module(text.replace("TRIPS", str(trips))), (step,))
+    assert Pipeline("once", (step,)).run(parse_module(text.replace("TRIPS", str(trips))))
     text = text.replace("n = s32[] constant(TRIPS)", EFFECT).replace("TRIPS", str(trips))
-    assert not run_once(parse_module(text), (step,))
+    assert not Pipeline("once", (step,)).run(parse_module(text))
 
 
 def test_copies_of_a_trip_wait_as_it_does() -> None:
@@ -237,7 +237,7 @@ def test_copies_of_a_trip_wait_as_it_does() -> None:
     turned = "turned = f32[4] reverse(x), dimensions={0}"
     text = STENCIL.replace("WAITS", "")
     module = parse_module(text.replace(turned, turned + ", control-predecessors={s, i, next}"))
-    assert run_once(module, (WhileLoopUnroller(collectives=False),))
+    assert Pipeline("once", (WhileLoopUnroller(collectives=False),)).run(module)
     verify(module)
     first, second = loop_of(module).while_body.with_opcode(Opcode.REVERSE)
     *there, counted = first.control_predecessors

@@ -24,7 +24,6 @@ from spmd.hlo import HloModule
 from spmd.proto.reader import parse_proto
 from spmd.proto.writer import serialize
 from spmd.text.parser import parse_module
-from spmd.text.print_options import PrintOptions
 from spmd.text.printer import print_module
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def _reading_outcome(theirs: XlaModule) -> str:
 
 def _our_text(module: HloModule) -> str:
     """Computations by name: XLA prints them in another post-order than it writes them."""
-    header, *computations = print_module(module, PrintOptions.like_xla_dump()).split("\n\n")
+    header, *computations = print_module(module, as_dump=True).split("\n\n")
     return plain("\n\n".join((header, *sorted(part.strip() for part in computations))))
 
 

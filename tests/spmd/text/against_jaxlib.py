@@ -19,7 +19,6 @@ from pathlib import Path
 
 from spmd.errors import SpmdError
 from spmd.text.parser import parse_module
-from spmd.text.print_options import PrintOptions
 from spmd.text.printer import print_module
 from spmd.verifier import verify
 from tests.spmd.text.jaxlib_worker import Answer, JaxlibReader
@@ -63,13 +62,13 @@ def judge(path: Path, reader: JaxlibReader) -> Verdict:
         verify(module)
     except SpmdError as error:
         verifier = str(error)
-    fault = _printing_fault(print_module(module, PrintOptions.like_xla_dump()), xla, reader)
+    fault = _printing_fault(print_module(module, as_dump=True), xla, reader)
     return Verdict(str(path), "", xla.error, xla.died, verifier, fault)
 
 
 def _printing_fault(printed: str, xla: Answer, reader: JaxlibReader) -> str:
     try:
-        again = print_module(parse_module(printed), PrintOptions.like_xla_dump())
+        again = print_module(parse_module(printed), as_dump=True)
     except SpmdError as error:
         return f"our reader refuses our text: {error}"
     if again != printed:

@@ -9,7 +9,6 @@ import pytest
 from spmd.errors import HloParseError
 from spmd.hlo import Opcode
 from spmd.text.parser import parse_module
-from spmd.text.print_options import PrintOptions
 from spmd.text.printer import print_instruction, print_module
 from spmd.verifier import verify
 
@@ -180,7 +179,7 @@ def test_meaning(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
 def test_xla_says_the_same(case: Case) -> None:
     reader = pytest.importorskip("jaxlib._hlo", reason="XLA's reader comes with the jax extra")
-    ours = print_module(parse_module(case.text), PrintOptions.like_xla_dump())
+    ours = print_module(parse_module(case.text), as_dump=True)
     theirs = [reader.hlo_module_from_text(text).to_string() for text in (case.text, ours)]
     assert theirs[0] == theirs[1]
 

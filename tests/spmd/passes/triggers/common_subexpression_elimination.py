@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spmd.device import ReductionKind, ReplicaGroups
+from spmd.device import IotaTile, ReductionKind, ReplicaGroups
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.ops.reduction import build_reducer
@@ -67,7 +67,11 @@ def _collectives(p: Program) -> Pair:
     """On two channels."""
     x = p.value(p.element_type(NUMBERS), p.dims())
     groups = p.choose(
-        (ReplicaGroups.of_iota(1, 2), ReplicaGroups(((1, 0),)), ReplicaGroups(((0,), (1,))))
+        (
+            ReplicaGroups(iota=IotaTile.of((1, 2))),
+            ReplicaGroups(((1, 0),)),
+            ReplicaGroups(((0,), (1,))),
+        )
     )
     first, second = (p.b.all_reduce(x, groups, ReductionKind.SUM) for _ in range(2))
     return first, second

@@ -34,7 +34,7 @@ def comparator(
     if tie is not None:
         equal = _compare(b, x, y, "EQ", kind)
         rest = b.compare(parameters[2 * tie], parameters[2 * tie + 1], "LT")
-        less = b.logical_or(less, b.logical_and(equal, rest))
+        less = b.binary(Opcode.OR, less, b.logical_and(equal, rest))
     return p.returns(less)
 
 

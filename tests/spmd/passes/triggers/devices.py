@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spmd.device import CollectiveGroupMode, MeshGroups, ReductionKind, ReplicaGroups
+from spmd.device import CollectiveGroupMode, IotaTile, MeshGroups, ReductionKind, ReplicaGroups
 from spmd.hlo import HloInstruction, Opcode
 from spmd.literal import Literal
 from spmd.ops.attrs import CollectiveAttrs
@@ -66,13 +66,15 @@ def equal_groups(p: Program, count: int, sizes: Sequence[int] = ()) -> ReplicaGr
 def along_axis(p: Program, axes: tuple[int, int, int]) -> ReplicaGroups:
     """Ids counted as ``axes`` say, in groups along the middle one, in any of the three forms."""
     before, size, behind = axes
-    groups = ReplicaGroups.of_iota(before * behind, size, axes, (0, 2, 1))
+    groups = ReplicaGroups(iota=IotaTile((before * behind, size), axes, (0, 2, 1)))
     form = p.choose(("list", "iota", "mesh"))
     if form == "list":
         return ReplicaGroups(groups.expand(math.prod(axes)))
     if form == "mesh":
         named = tuple(zip(("x", "y", "z"), axes, strict=True))
-        return ReplicaGroups(mesh=MeshGroups(named, (("y", None),)))
+        written = ",".join(f"'{name}'={size}" for name, size in named)
+        mesh = MeshGroups(named, (("y", None),), None, f"mesh[{written}] {{'y'}}")
+        return ReplicaGroups(mesh=mesh)
     return groups
 
 
