@@ -38,18 +38,9 @@ class TriangularSolve(LibraryCall):
 class TriangularSolveWork(Work):
     """Triangular solve for each matrix of a batch. ``sides`` are read and overwritten."""
 
-    implementation = "library"
     solve: TriangularSolve
     triangles: DeviceView
     sides: DeviceView
-
-    @property
-    def reads(self) -> tuple[DeviceView, ...]:
-        return self.triangles, self.sides
-
-    @property
-    def writes(self) -> tuple[DeviceView, ...]:
-        return (self.sides,)
 
 
 class SolverFunction(Enum):
@@ -116,19 +107,10 @@ class SolverCall(LibraryCall):
 
 @dataclass(frozen=True)
 class SolverWork(Work):
-    """Decomposition of each matrix of a batch by ``call``. All ``arrays`` count as read and written."""
+    """Decomposition of each matrix of a batch by ``call``, which reads and writes ``arrays``."""
 
-    implementation = "library"
     call: SolverCall
     arrays: tuple[DeviceView, ...]
-
-    @property
-    def reads(self) -> tuple[DeviceView, ...]:
-        return self.arrays
-
-    @property
-    def writes(self) -> tuple[DeviceView, ...]:
-        return self.arrays
 
 
 def batch_of(view: DeviceView) -> tuple[int, int, int]:
