@@ -96,11 +96,6 @@ def block(view: StridedView, slices: Sequence[slice]) -> StridedView:
     return view.slice(starts, limits, steps)
 
 
-def repeated(view: StridedView, dims: tuple[int, ...]) -> StridedView:
-    """Return the scalar ``view`` broadcast to ``dims``."""
-    return StridedView(view.element_type, dims, (0,) * len(dims), view.offset)
-
-
 def _operand(number: int, view: StridedView) -> GpuArrayAccess:
     return array_access(ArgumentKind.OPERAND, number, view)
 
@@ -244,7 +239,7 @@ def emit_pad(kernel: PadKernel, arrays: GpuArrays) -> Sources:
         ]
     found: list[KernelSource] = []
     for part in around:
-        filled = _operand(1, repeated(value, part.dims))
+        filled = _operand(1, value.broadcast(part.dims, ()))
         found += copy_source(filled, _result(part), part.dims, arrays.target)
     own, inner_part = block(source, kernel.source), block(target, kernel.target)
     found += copy_source(_operand(0, own), _result(inner_part), inner_part.dims, arrays.target)
