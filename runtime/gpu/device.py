@@ -18,7 +18,7 @@ from runtime.gpu.commands.sequence import plan_commands
 from runtime.gpu.driver import GpuDriver, multiplies_f8
 from runtime.gpu.failures import failures_of
 from runtime.gpu.options import DEFAULT, GpuOptions
-from runtime.gpu.planning import MakePtx, Planner, no_ptx
+from runtime.gpu.planning import MakePtx, Planner
 from runtime.gpu.recorder import GpuRecorder
 from runtime.gpu.report import KernelReport
 from runtime.gpu.tile import DeviceTile
@@ -43,8 +43,8 @@ class LoadedGpuDevice:
         driver: GpuDriver,
         host_kernels: KernelLibrary,
         *,
+        make_ptx: MakePtx,
         collectives: GpuCommunicator | None = None,
-        make_ptx: MakePtx = no_ptx,
         options: GpuOptions = DEFAULT,
         record: bool = False,
         reference_every: int = 0,

@@ -11,15 +11,11 @@ from runtime.gpu.device import LoadedGpuDevice
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.loopback import GpuLoopbackDevices
 from runtime.gpu.options import DEFAULT, GpuOptions
-from runtime.gpu.planning import MakePtx, no_ptx
+from runtime.gpu.planning import MakePtx
 from runtime.gpu.rank import GpuRankDevice
 from runtime.gpu.report import KernelReport
 from runtime.local_devices import LocalDevices
 from spmd.lazy_dataclass import dataclass
-
-
-def _no_ptx(_: GpuDriver) -> MakePtx:
-    return no_ptx
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,7 @@ class GpuEngine:
     """
 
     drivers: Callable[[int], GpuDriver]
-    make_ptx: Callable[[GpuDriver], MakePtx] = _no_ptx
+    make_ptx: Callable[[GpuDriver], MakePtx]
     options: GpuOptions = DEFAULT
     collectives: Callable[[], GpuCommunicator | None] = lambda: None
 

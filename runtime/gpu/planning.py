@@ -25,10 +25,6 @@ Views: TypeAlias = tuple[StridedView, ...]
 MakePtx: TypeAlias = Callable[[Kernel, Views, Views, Views], tuple[KernelSource, ...] | None]
 
 
-def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:
-    """Return None: no kernel has PTX code."""
-
-
 @dataclass(frozen=True)
 class Planner:
     """Planner of the commands of one device.

@@ -15,7 +15,7 @@ from runtime.gpu.work import GemmWork, Work
 from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
 from tests.runtime.fusion.test_stacked_components import program
-from tests.runtime.gpu.doubles.engines import Doubles, devices_of
+from tests.runtime.gpu.doubles.engines import Doubles, devices_of, no_ptx
 from tests.runtime.gpu.doubles.host_driver import HostDriver
 from tests.runtime.gpu.doubles.host_streams import HostStream
 from tests.runtime.gpu.transforms import TRANSFORMS, check_transforms
@@ -140,7 +140,7 @@ def test_ranges_name_steps() -> None:
 
 def test_too_little_memory() -> None:
     executable = compiled(SLICE)
-    executable.engine = GpuEngine(lambda _: HostDriver(free_bytes=1000))
+    executable.engine = GpuEngine(lambda _: HostDriver(free_bytes=1000), lambda _: no_ptx)
     with pytest.raises(
         GpuMemoryError, match=r"takes 1,\d+ bytes of a double of a GPU .*, found 1,000 free"
     ):
@@ -164,7 +164,7 @@ class Refuses(HostDriver):
 
 def test_a_kernel_that_the_device_refuses() -> None:
     executable = compiled(SLICE)
-    executable.engine = GpuEngine(lambda _: Refuses())
+    executable.engine = GpuEngine(lambda _: Refuses(), lambda _: no_ptx)
     with pytest.raises(GpuFailedError, match=r"^y on a double of a GPU: CUDA_ERROR_INVALID_PTX"):
         executable.load_devices()
 
