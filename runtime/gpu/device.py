@@ -11,8 +11,8 @@ from runtime.arrays.slots import DeviceArray, Slots, require_fit, require_world
 from runtime.device_program import DeviceProgram
 from runtime.gpu import commands as _commands  # noqa: F401 - fills the table of rules
 from runtime.gpu.arena import DeviceArena
-from runtime.gpu.binding import Binding
 from runtime.gpu.collective import GpuCommunicator
+from runtime.gpu.command import GpuProgram
 from runtime.gpu.commands.bound import bound
 from runtime.gpu.commands.sequence import plan_commands
 from runtime.gpu.driver import GpuDriver, multiplies_f8
@@ -95,7 +95,7 @@ class LoadedGpuDevice:
         )
         #: Commands of the program, before they are bound to addresses.
         self.plan = plan_commands(program.thunks, planner)
-        self._binding = Binding(
+        self._gpu = GpuProgram(
             driver,
             arena,
             self._streams,
@@ -107,7 +107,7 @@ class LoadedGpuDevice:
             numbers={id(thunk): number for number, thunk in enumerate(traverse(program.thunks))},
             around=None if self.recorder is None else self.recorder.around,
         )
-        self._run = bound(self.plan, self._binding)
+        self._run = bound(self.plan, self._gpu)
         communicator.connect()
         if collectives is not None:
             collectives.connect()
@@ -142,7 +142,7 @@ class LoadedGpuDevice:
         self._slots.consume(arrays)
         self._steps += 1
         every = self._reference_every
-        is_blocking = self._binding.is_blocking = bool(every) and self._steps % every == 0
+        is_blocking = self._gpu.is_blocking = bool(every) and self._steps % every == 0
         if self.recorder is not None:
             self.recorder.begin_step(self._steps, is_blocking)
         self.position[PROGRAM], self.position[STEP] = self._number, self._steps
@@ -151,7 +151,7 @@ class LoadedGpuDevice:
         """Run the commands of the step, and wait until both streams have completed."""
         self._run()
         for stream in self._streams.values():
-            self._binding.wait(stream)
+            self._gpu.wait(stream)
         if self.recorder is not None:
             self.recorder.end_step()
 
@@ -168,7 +168,7 @@ class LoadedGpuDevice:
             self._run()
         compute.record(end)
         for stream in self._streams.values():
-            self._binding.wait(stream)
+            self._gpu.wait(stream)
         return 1e-9 * self._driver.nanoseconds(begin, end) / times
 
     def end(self) -> None:
@@ -183,7 +183,7 @@ class LoadedGpuDevice:
 
     def use_graphs(self, wanted: bool) -> None:
         """Select whether the next steps launch CUDA graphs, or run the commands of the graphs one by one."""
-        self._binding.uses_graphs = wanted
+        self._gpu.uses_graphs = wanted
 
     def name_of(self, thunk: int) -> str:
         """Return the name of thunk number ``thunk``."""
