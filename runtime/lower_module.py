@@ -34,7 +34,7 @@ def lower(
     recorded: heaps of an earlier compilation, which are used again instead of a search.
     """
     assigned = assign_buffers(linearize(module), recorded)
-    thunks = emit_program(assigned, assigned.program.device)
+    thunks = emit_program(assigned)
     program = _device_program(module, assigned, thunks)
     if check:
         from collectives.schedule.checker import check_schedule

@@ -8,7 +8,7 @@ from runtime.codegen.ir.element_operations import has_operation
 from runtime.cpu.kernels.sort.sort import scratch_bytes
 from runtime.emit.reference import emit_with
 from runtime.emit.scalar_program import scalar_program
-from runtime.lowering import LOWERINGS, Lowering, Views
+from runtime.lowering import LOWERINGS, Lowering
 from runtime.program.records.sort import RANK, SortKernel
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import HloInstruction, Opcode
@@ -65,15 +65,11 @@ def sort_scratch_of(kernel: SortKernel | None) -> tuple[ArrayShape, ...]:
     return () if kernel is None else (ArrayShape(PrimitiveType.U8, (scratch_bytes(kernel),)),)
 
 
-def sort_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
-    """Return the shape of the working memory of a sort."""
-    return sort_scratch_of(sort_kernel(instruction))
-
-
-def topk_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
-    """Return the shape of the working memory of a topk."""
-    return sort_scratch_of(topk_kernel(instruction))
-
-
-LOWERINGS.add(Opcode.SORT, Lowering(emit_with(sort_kernel), scratch=sort_scratch))
-LOWERINGS.add(Opcode.TOPK, Lowering(emit_with(topk_kernel), scratch=topk_scratch))
+LOWERINGS.add(
+    Opcode.SORT,
+    Lowering(emit_with(sort_kernel), scratch=lambda call, _: sort_scratch_of(sort_kernel(call))),
+)
+LOWERINGS.add(
+    Opcode.TOPK,
+    Lowering(emit_with(topk_kernel), scratch=lambda call, _: sort_scratch_of(topk_kernel(call))),
+)
