@@ -74,6 +74,11 @@ class ElementGraph:
     leaves: tuple[Leaf, ...]
     program: ScalarProgram
 
+    @property
+    def input_leaves(self) -> list[InputLeaf]:
+        """Leaves that read inputs."""
+        return [leaf for leaf in self.leaves if isinstance(leaf, InputLeaf)]
+
 
 #: An instruction and the path through which its value is seen.
 Wanted: TypeAlias = tuple[HloInstruction, ViewPath]

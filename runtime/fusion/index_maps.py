@@ -208,7 +208,8 @@ def _blocks(left: tuple[int, ...], right: tuple[int, ...]) -> Iterator[tuple[lis
     """
     i = j = 0
     while i < len(left) or j < len(right):
-        ours, theirs = list(_span(left, i, 1)), list(_span(right, j, 1))
+        ours = [i] if i < len(left) else []
+        theirs = [j] if j < len(right) else []
         m, n = (
             math.prod(sizes[d] for d in part) for sizes, part in ((left, ours), (right, theirs))
         )
@@ -224,11 +225,6 @@ def _blocks(left: tuple[int, ...], right: tuple[int, ...]) -> Iterator[tuple[lis
                 n *= right[short[-1]]
         i, j = i + len(ours), j + len(theirs)
         yield ours, theirs
-
-
-def _span(sizes: tuple[int, ...], start: int, count: int) -> range:
-    """Return the ``count`` dimensions from ``start`` on, as far as there are that many."""
-    return range(start, min(start + count, len(sizes)))
 
 
 # ---- choosing among operands

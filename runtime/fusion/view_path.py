@@ -40,7 +40,7 @@ ViewPath: TypeAlias = tuple[ViewOp, ...]
 
 _VIEWS: dict[Opcode, Callable[[ViewOp, StridedView], StridedView | None]] = {
     Opcode.BROADCAST: lambda op, view: view.broadcast(op.dims, _dimensions(op)),
-    Opcode.DYNAMIC_SLICE: lambda op, view: _slice_at_zero(op, view),
+    Opcode.DYNAMIC_SLICE: lambda op, view: _first(view, op.dims),
     Opcode.RESHAPE: lambda op, view: view.reshape(op.dims),
     Opcode.REVERSE: lambda op, view: view.reverse(_dimensions(op)),
     Opcode.SLICE: lambda op, view: _slice(op, view),
@@ -166,11 +166,6 @@ def _slice(op: ViewOp, view: StridedView) -> StridedView:
     """Return ``view`` seen through a slice."""
     assert isinstance(op.attrs, SliceAttrs)
     return view.slice(op.attrs.starts, op.attrs.limits, op.attrs.strides)
-
-
-def _slice_at_zero(op: ViewOp, view: StridedView) -> StridedView:
-    """Return ``view`` seen through a dynamic-slice whose starts are 0."""
-    return _first(view, op.dims)
 
 
 def _first(view: StridedView, dims: tuple[int, ...]) -> StridedView:
