@@ -16,7 +16,7 @@ from runtime.lower_module import lower
 from runtime.saved_archive import SavedExecutableError
 from spmd.hlo import HloModule, Stage
 from spmd.proto.reader import parse_proto
-from spmd.shape import ArrayShape, Shape, as_array, leaves
+from spmd.shape import ArrayShape, Shape, array_shapes, as_array
 from spmd.sharding import ShardingKind
 from spmd.text.shape_text import parse_shape
 from spmd.text.sharding.sharding_text import parse_sharding
@@ -105,7 +105,7 @@ def _array_specs(
     header: dict[str, Any], key: str, tiles: Sequence[Shape], module: HloModule, where: str
 ) -> tuple[ArraySpec, ...]:
     """Read one array spec per array leaf of ``tiles``. Raises an error if a tile's size contradicts its sharding."""
-    shapes = [s for one in tiles for _, s in leaves(one) if isinstance(s, ArrayShape)]
+    shapes = array_shapes(*tiles)
     entries = header.get(key)
     if not isinstance(entries, list) or len(entries) != len(shapes):
         raise SavedExecutableError(f"{where}: {key} must be a list of {len(shapes)} arrays")
