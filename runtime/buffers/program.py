@@ -109,13 +109,7 @@ class Read:
 
     def until(self, value: Value) -> int:
         """Return the position until which the read keeps ``value`` live: the end of loops inside the value's region."""
-        position = self.position
-        region: Region | None = self.region
-        while region is not None and region is not value.region:
-            if region.loop_end is not None:
-                position = max(position, region.loop_end)
-            region = region.parent
-        return position
+        return self.until_within(value.region)
 
     def until_within(self, *loop: Region) -> int:
         """Return ``until`` for a value that each trip of the loop with the regions ``loop`` writes anew.
