@@ -154,13 +154,6 @@ def executable_of(
 
 
 # ---- executables of archives
-
-
-if TYPE_CHECKING:
-    from spmd.hlo import HloModule
-
-
-# ---- executables of archives
 #
 # An archive is not trusted (saved_archive.py): its module is verified and lowered again (saved_module.py). The program
 # that lies beside the module is used if the caller trusts the file. A caller may also have one from another place, such
@@ -202,11 +195,12 @@ def load_archive(
         from runtime.saved_module import lower_saved
 
         made = lower_saved(read(), archive.header, where, check=check)
-    if archive.header.get("overlap") is not None:
+    overlap = archive.header.get("overlap")
+    if overlap is not None:
         # Few programs have it, and reports alone read it, but it names what the module has.
-        from runtime.saved_module import read_saved_overlap
+        from runtime.saved_overlap import read_overlap
 
-        made.overlap = read_saved_overlap(archive.header["overlap"], made.module, where)
+        made.overlap = read_overlap(overlap, made.module, f"{where}: overlap")
     return made
 
 
