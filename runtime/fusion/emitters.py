@@ -69,9 +69,7 @@ def _region_of(
         fused = fused.to_apply
     for parameter in fused.parameters:
         array_shape(parameter)
-    root = fused.root
-    roots = root.operands if root.opcode is Opcode.TUPLE else (root,)
-    return roots, {p: i for i, p in enumerate(fused.parameters)}
+    return fused.root.elements, {p: i for i, p in enumerate(fused.parameters)}
 
 
 def emitted_region(
