@@ -9,8 +9,9 @@ from runtime.cpu.kernels.sort.sort import scratch_bytes
 from runtime.emit.reference import emit_with
 from runtime.emit.scalar_program import scalar_program
 from runtime.lowering import LOWERINGS, Lowering
+from runtime.program.records.loop import one_operation
 from runtime.program.records.sort import RANK, SortKernel
-from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.opcode import CompareAttrs
 from spmd.ops.attrs import SortAttrs, TopKAttrs
@@ -51,7 +52,7 @@ def top_kernel(shape: ArrayShape, count: int, *, largest: bool) -> SortKernel | 
     signature = ElementSignature(Opcode.COMPARE, (kind, kind), PrimitiveType.PRED, order)
     if count == 0 or not has_operation(signature) or not _is_countable(shape.dims):
         return None
-    comparator = ScalarProgram((kind, kind), (ScalarOp(signature, (0, 1)),), (2,))
+    comparator = one_operation(signature)
     return SortKernel(comparator, shape.rank - 1, shape.dims[-1], count, with_indices=True)
 
 
