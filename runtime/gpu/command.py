@@ -17,7 +17,6 @@ from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuBlock, GpuDriver, GpuStream
 from runtime.gpu.transfers.host_mirror import Mirror
 from runtime.gpu.views import DeviceView
-from runtime.program.kernel import KernelLibrary
 from runtime.program.strides import StridedView
 from runtime.program.thunks import CollectiveStartThunk, Thunk
 from runtime.timeline.events import Stream
@@ -35,7 +34,6 @@ class GpuProgram:
     ``driver``: driver of the GPU.
     ``communicator``: communicator between hosts, for collectives that ``collectives`` does not support.
     ``collectives``: communicator between GPUs, or None if all collectives go through the host.
-    ``host_kernels``: CPU kernels, for kernels that have neither PTX code nor a library call.
     ``host``: channel to the host: the infeeds and outfeeds of the current run, and Python callbacks.
     ``is_blocking``: True if the current step waits for each collective directly after its start, so nothing overlaps.
     ``uses_graphs``: True if graph commands are captured and replayed as CUDA graphs; otherwise their commands run one
@@ -52,7 +50,6 @@ class GpuProgram:
         streams: dict[Stream, GpuStream],
         communicator: Communicator,
         collectives: GpuCommunicator | None,
-        host_kernels: KernelLibrary,
         host: HostChannel,
         *,
         ranges: bool,
@@ -67,7 +64,7 @@ class GpuProgram:
         """
         self.driver, self._arena, self._streams = driver, arena, streams
         self.communicator, self.collectives = communicator, collectives
-        self.host_kernels, self.host = host_kernels, host
+        self.host = host
         self._ranges, self._recorded, self._numbers = ranges, around, numbers
         self.is_blocking = False
         self.uses_graphs = True

@@ -23,7 +23,6 @@ from runtime.gpu.recorder import GpuRecorder
 from runtime.gpu.report import KernelReport
 from runtime.gpu.tile import DeviceTile
 from runtime.gpu.transfers.staging import Staging
-from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks import traverse
 from runtime.timeline.events import Stream
 from spmd.literal import NDArray
@@ -41,7 +40,6 @@ class LoadedGpuDevice:
         program: DeviceProgram,
         communicator: Communicator,
         driver: GpuDriver,
-        host_kernels: KernelLibrary,
         *,
         make_ptx: MakePtx,
         collectives: GpuCommunicator | None = None,
@@ -52,7 +50,7 @@ class LoadedGpuDevice:
     ) -> None:
         """Load the program. All ranks must load it at the same time.
 
-        driver: the GPU. host_kernels: CPU kernels for what the GPU does not compute.
+        driver: the GPU.
         collectives: communicator between GPUs; None: collectives go through the hosts' ``communicator``.
         make_ptx: compiler of kernels to PTX.
         record: record thunk timestamps, which disables CUDA graphs, since events inside a graph give no times.
@@ -101,7 +99,6 @@ class LoadedGpuDevice:
             self._streams,
             communicator,
             collectives,
-            host_kernels,
             program.host,
             ranges=options.ranges,
             numbers={id(thunk): number for number, thunk in enumerate(traverse(program.thunks))},

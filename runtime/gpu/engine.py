@@ -36,7 +36,6 @@ class GpuEngine:
         """Load the program for all its devices in this process."""
         return GpuLoopbackDevices(
             executable.program,
-            executable.kernels,
             self.drivers,
             self.make_ptx,
             executable.timeout_seconds,
@@ -61,7 +60,6 @@ class GpuEngine:
                 executable.program,
                 communicator,
                 driver,
-                executable.kernels,
                 collectives=self.collectives(),
                 make_ptx=self.make_ptx(driver),
                 options=self.options,

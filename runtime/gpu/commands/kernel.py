@@ -23,7 +23,7 @@ from runtime.gpu.libraries.sequence import LibrarySequence, library_sequence
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, PtxWork
-from runtime.program.kernel import Kernel, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, Kernel, KernelArrays
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
 from runtime.program.thunks import CopyThunk, KernelThunk, Thunk
@@ -76,7 +76,7 @@ class HostedCommand(KernelCommand):
     def bind(self, device: GpuProgram) -> Action:
         arrays = self.on_device(device)
         mirror = device.mirror(arrays.operands, arrays.results, arrays.scratch)
-        action = device.host_kernels.bind(
+        action = CPU_KERNELS.bind(
             self.kernel,
             KernelArrays(
                 tuple(map(mirror.array, arrays.operands)),
