@@ -10,10 +10,10 @@ import numpy as np
 
 from collectives.communicator.interface import Communicator
 from collectives.communicator.liveness.status_table import THUNK
+from collectives.communicator.nccl.communicator import NcclCommunicator
 from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView
 from runtime.gpu.arena import DeviceArena
-from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuBlock, GpuDriver, GpuStream
 from runtime.gpu.transfers.host_mirror import Mirror
 from runtime.gpu.views import DeviceView
@@ -49,7 +49,7 @@ class GpuProgram:
         arena: DeviceArena,
         streams: dict[Stream, GpuStream],
         communicator: Communicator,
-        collectives: GpuCommunicator | None,
+        collectives: NcclCommunicator | None,
         host: HostChannel,
         *,
         ranges: bool,

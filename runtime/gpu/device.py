@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from collectives.communicator.interface import Communicator
 from collectives.communicator.liveness.status_table import NO_THUNK, PROGRAM, STEP, THUNK
+from collectives.communicator.nccl.communicator import NcclCommunicator
 from runtime.arrays.slots import DeviceArray, Slots, require_fit, require_world
 from runtime.device_program import DeviceProgram
 from runtime.gpu import commands as _commands  # noqa: F401 - fills the table of rules
 from runtime.gpu.arena import DeviceArena
-from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.command import GpuProgram
 from runtime.gpu.commands.bound import bound
 from runtime.gpu.commands.sequence import plan_commands
@@ -42,7 +42,7 @@ class LoadedGpuDevice:
         driver: GpuDriver,
         *,
         make_ptx: MakePtx,
-        collectives: GpuCommunicator | None = None,
+        collectives: NcclCommunicator | None = None,
         options: GpuOptions = DEFAULT,
         record: bool = False,
         reference_every: int = 0,

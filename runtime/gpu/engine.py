@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collectives.communicator.interface import Communicator
+from collectives.communicator.nccl.communicator import NcclCommunicator
 from runtime.executable import Executable
-from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.device import LoadedGpuDevice
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.loopback import GpuLoopbackDevices
@@ -30,7 +30,7 @@ class GpuEngine:
     drivers: Callable[[int], GpuDriver]
     make_ptx: Callable[[GpuDriver], MakePtx]
     options: GpuOptions = DEFAULT
-    collectives: Callable[[], GpuCommunicator | None] = lambda: None
+    collectives: Callable[[], NcclCommunicator | None] = lambda: None
 
     def load_local(self, executable: Executable) -> LocalDevices:
         """Load the program for all its devices in this process."""

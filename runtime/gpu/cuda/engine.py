@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from collectives.communicator.nccl.communicator import NcclCommunicator
 from runtime.gpu.availability import require_gpu
-from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.libraries.tuning import Tuning
@@ -16,7 +16,7 @@ from runtime.gpu.ptx import ptx_maker
 
 def cuda_engine_on(
     index: int,
-    collectives: Callable[[], GpuCommunicator | None],
+    collectives: Callable[[], NcclCommunicator | None],
     options: GpuOptions = DEFAULT,
 ) -> GpuEngine:
     """Return the engine of one rank of a job, which uses GPU number ``index`` among those that this process sees.
