@@ -175,7 +175,4 @@ def _first(view: StridedView, dims: tuple[int, ...]) -> StridedView:
 
 def _inverse(permutation: tuple[int, ...]) -> tuple[int, ...]:
     """Return the inverse of ``permutation``."""
-    inverse = [0] * len(permutation)
-    for i, d in enumerate(permutation):
-        inverse[d] = i
-    return tuple(inverse)
+    return tuple(map(permutation.index, range(len(permutation))))
