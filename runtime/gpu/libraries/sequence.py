@@ -7,7 +7,7 @@ into the workspace and results out of it. All sequences of a device share the wo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from runtime.gpu.arena import ALIGNMENT
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource
@@ -176,18 +176,8 @@ class SequenceBuilder:
 SequenceEmitter: TypeAlias = Callable[[Any, SequenceBuilder], bool]
 _EMITTERS: Registry[type[Kernel], SequenceEmitter] = Registry("library sequence")
 
-F = TypeVar("F", bound=SequenceEmitter)
-
-
-def in_sequence(*kinds: type[Kernel]) -> Callable[[F], F]:
-    """Return a decorator that registers a function as the emitter of sequences for the kernel classes ``kinds``."""
-
-    def decorator(emitter: F) -> F:
-        for kind in kinds:
-            _EMITTERS.add(kind, emitter)
-        return emitter
-
-    return decorator
+#: Decorator that registers a function as the emitter of sequences for kernel classes.
+in_sequence = _EMITTERS.register
 
 
 def library_sequence(
