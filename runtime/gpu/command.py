@@ -199,6 +199,15 @@ class Command(ABC):
         ...
 
 
+@dataclass(frozen=True)
+class HostCommand(Command):
+    """Command for which the host waits for the device, or acts."""
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+
 def on_host(device: GpuProgram, mirror: Mirror, action: Action) -> Action:
     """Return an action that downloads the operands of ``mirror``, runs ``action`` on the host, and uploads the results.
 

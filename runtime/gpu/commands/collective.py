@@ -12,7 +12,7 @@ from typing import ClassVar
 from collectives.communicator.actions.device_actions import DeviceArray
 from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.types import ArrayView
-from runtime.gpu.command import Action, Command, GpuProgram
+from runtime.gpu.command import Action, Command, GpuProgram, HostCommand
 from runtime.gpu.driver import GpuEvent, GpuStream
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.transfers.staged_collective import StagedCollective
@@ -59,14 +59,10 @@ def _placed(view: DeviceView) -> DeviceArray:
 
 
 @dataclass(frozen=True)
-class HostedStartCommand(StartCommand):
+class HostedStartCommand(StartCommand, HostCommand):
     """Start of a collective through the host: downloads the operands, waits, and starts a collective between hosts."""
 
     through_host: ClassVar[bool] = True
-
-    @property
-    def decides(self) -> bool:
-        return True
 
     def bind(self, device: GpuProgram) -> Action:
         collective = self.op.of_rank(device.communicator.rank)
@@ -76,12 +72,8 @@ class HostedStartCommand(StartCommand):
 
 
 @dataclass(frozen=True)
-class BlockingCommand(Command):
+class BlockingCommand(HostCommand):
     """Wait for the collective of the same thunk, directly after its start. It acts only in blocking steps."""
-
-    @property
-    def decides(self) -> bool:
-        return True
 
     def bind(self, device: GpuProgram) -> Action:
         pending = device.pending_collectives[self.name]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from runtime.buffers.types import ArrayView
 from runtime.gpu.codegen.launch import KernelSource
-from runtime.gpu.command import Action, Command, GpuProgram, on_host
+from runtime.gpu.command import Action, Command, GpuProgram, HostCommand, on_host
 from runtime.gpu.commands.kernel_command import KernelCommand
 from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
 from runtime.gpu.libraries import (  # noqa: F401 - they register their sequences
@@ -64,14 +64,10 @@ class LibraryCommand(KernelCommand):
 
 
 @dataclass(frozen=True)
-class HostedCommand(KernelCommand):
+class HostedCommand(KernelCommand, HostCommand):
     """Kernel computed by the host's CPU kernels on copies of the arrays, which is slow."""
 
     implementation = "hosted"
-
-    @property
-    def decides(self) -> bool:
-        return True
 
     def bind(self, device: GpuProgram) -> Action:
         arrays = self.on_device(device)
