@@ -191,7 +191,7 @@ def _outcome(driver: GpuDriver, trial: Trial, busy_bytes: int) -> str:
     run = Run(driver, trial)
     alone = run.alone()
     wanted = run.results()
-    times = f"{alone:10.1f} us, host {run.host(busy_bytes):8.1f} us, {'waits' if trial.call.waits else 'goes on'}"
+    times = f"{alone:10.1f} us, host {run.host(busy_bytes):8.1f} us"
     marked = "marked" if trial.call.can_be_captured else "not marked"
     try:
         graph = run.in_a_graph()

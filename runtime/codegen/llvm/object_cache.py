@@ -92,9 +92,9 @@ class ObjectCache:
     def claim(self, key: str) -> bool:
         """Claim the entry ``key`` for the caller.
 
-        Returns True if no other process is making the entry: the caller must then make and ``release`` it. Two processes
-        may withdraw the claim of a stopped one at the same time: then the second withdraws the claim of the first, and
-        both make the entry.
+        Returns True if no other process is making the entry: the caller must then make and ``release`` it. Two
+        processes may withdraw the claim of a stopped one at the same time: then the second withdraws the claim of the
+        first, and both make the entry.
         """
         try:
             if self._create_claim(key):

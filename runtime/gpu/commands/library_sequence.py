@@ -30,7 +30,7 @@ class LibrarySequenceCommand(KernelCommand):
         memory = _SequenceMemory(self.on_device(device), workspace)
         works = [_work(self.name, stage, memory) for stage in self.sequence.stages]
         calls = [device.driver.load(work) for work in works if not _copies_nothing(work)]
-        stream, waits = device.stream(Stream.COMPUTE), self.sequence.waits
+        stream, waits = device.stream(Stream.COMPUTE), self.decides
 
         def run() -> None:
             if waits:

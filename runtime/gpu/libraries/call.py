@@ -22,13 +22,7 @@ class LibraryCall(ABC):
     @property
     @abstractmethod
     def can_be_captured(self) -> bool:
-        """True if a CUDA graph may contain the call."""
-        ...
-
-    @property
-    @abstractmethod
-    def waits(self) -> bool:
-        """True if the library function may block the host until the stream is idle."""
+        """True if a CUDA graph may contain the call; otherwise it may block the host until the stream is idle."""
         ...
 
 
@@ -38,7 +32,6 @@ class KernelCall(LibraryCall):
 
     kernel: Kernel
     can_be_captured = True
-    waits = False
 
     def on(self, name: str, arrays: tuple[DeviceView, ...]) -> Work:
         *operands, result = arrays

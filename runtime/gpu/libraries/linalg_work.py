@@ -27,7 +27,6 @@ class TriangularSolve(LibraryCall):
     op: str
     unit: bool
     can_be_captured = True
-    waits = False
 
     def on(self, name: str, arrays: tuple[DeviceView, ...]) -> TriangularSolveWork:
         triangles, sides = arrays
@@ -84,10 +83,6 @@ class SolverCall(LibraryCall):
         cuSOLVER documents no captures; a captured call gave the same results with version 12.0 on an H200.
         """
         return self.function not in _ITERATIVE
-
-    @property
-    def waits(self) -> bool:
-        return self.function in _ITERATIVE
 
     def is_batched_by_cublas(self, count: int, rows: int, columns: int) -> bool:
         """Return whether one call of cuBLAS computes ``function`` for ``count`` matrices of ``rows`` by ``columns``.

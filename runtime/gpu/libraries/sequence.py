@@ -68,17 +68,9 @@ class LibrarySequence:
 
     @property
     def can_be_captured(self) -> bool:
-        """True if a CUDA graph may contain all calls of the sequence."""
-        return all(call.can_be_captured for call in self._calls)
-
-    @property
-    def waits(self) -> bool:
-        """True if a call of the sequence may block the host until the stream is idle."""
-        return any(call.waits for call in self._calls)
-
-    @property
-    def _calls(self) -> list[LibraryCall]:
-        return [stage.call for stage in self.stages if isinstance(stage, CallStage)]
+        """True if a CUDA graph may contain all calls; otherwise one may block the host until the stream is idle."""
+        calls = [stage.call for stage in self.stages if isinstance(stage, CallStage)]
+        return all(call.can_be_captured for call in calls)
 
 
 class SequenceBuilder:
