@@ -28,7 +28,6 @@ from runtime.program.program_builder import ProgramBuilder
 from runtime.program.records.dot import DotKernel
 from runtime.program.scalar_program import ScalarProgram
 from spmd.hlo import Opcode
-from spmd.shape import PrimitiveType
 
 ENTRY = "spmd_dot"
 #: Threads of a block, and blocks per multiprocessor.
