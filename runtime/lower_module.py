@@ -12,7 +12,6 @@ from runtime.cpu import kernels as _kernels  # noqa: F401 - the kernel library f
 from runtime.device_program import DeviceProgram, ScheduledModule
 from runtime.emit.program import emit_program
 from runtime.executable import Executable
-from runtime.program.kernel import CPU_KERNELS
 from runtime.program.strides import StridedView
 from runtime.program.thunks import ThunkSequence
 from spmd.hlo import HloModule
@@ -41,7 +40,7 @@ def lower(
         check_schedule(module)
         check_buffers(module, program)
     source = ScheduledModule(lambda: module)
-    return Executable(source, program, inputs, outputs, CPU_KERNELS)
+    return Executable(source, program, inputs, outputs)
 
 
 def _device_program(

@@ -22,7 +22,6 @@ from runtime.codegen.llvm.object_cache import key_of
 from runtime.cpu import kernels as _kernels  # noqa: F401 - the kernel library finds its binders there
 from runtime.device_program import DeviceProgram, ScheduledModule
 from runtime.executable import Executable
-from runtime.program.kernel import CPU_KERNELS
 from runtime.program.thunks import ThunkSequence
 from runtime.saved_archive import Archive, SavedExecutableError, read_archive
 from runtime.saved_records import NotARecordError, read_records, write_records
@@ -150,7 +149,7 @@ def executable_of(
     except (ValueError, RecursionError, SavedExecutableError) as error:
         raise SavedExecutableError(f"{where}: not a saved program: {error}") from error
     source = ScheduledModule(read_module, dict(saved.aliases))
-    return Executable(source, program, saved.inputs, saved.outputs, CPU_KERNELS)
+    return Executable(source, program, saved.inputs, saved.outputs)
 
 
 # ---- executables of archives
