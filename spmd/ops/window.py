@@ -45,5 +45,5 @@ class Window:
 
     @property
     def has_holes(self) -> bool:
-        """Whether the window has base dilation, so that there are holes between the elements of its input."""
+        """True if the window has base dilation, so that there are holes between the elements of its input."""
         return any(dim.base_dilation > 1 for dim in self.dims)
