@@ -36,7 +36,7 @@ LINES = 32
 
 @dataclass(frozen=True, slots=True)
 class ProductFusion:
-    """Plan of a product fusion. ``epilogue`` reads the product as its input ``product``, at its own index.
+    """Plan of a product fusion. ``epilogue`` reads the product as its last input, at its own index.
 
     The product is that of ``factors``. ``product_result`` is the number of the fusion's result that is the product
     itself, or None if it is not a result. ``dims`` are the product's sizes: first ``batch`` batch dimensions, then
@@ -47,7 +47,6 @@ class ProductFusion:
 
     factors: Factors
     epilogue: LoopFusion | RowFusionPlan
-    product: int
     product_result: int | None
     dims: tuple[int, ...]
     batch: int
@@ -106,7 +105,6 @@ def product_fusion(
     return ProductFusion(
         factors,
         epilogue,
-        number,
         roots.index(product) if product in roots else None,
         dims,
         batch,
