@@ -15,13 +15,9 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class Work:
-    """Unit of work that ``GpuDriver.load`` binds.
-
-    name: name of the thunk. can_be_captured: a CUDA graph may contain the work.
-    """
+    """Unit of work that ``GpuDriver.load`` binds. can_be_captured: a CUDA graph may contain the work."""
 
     can_be_captured: ClassVar[bool] = True
-    name: str
 
 
 @dataclass(frozen=True)

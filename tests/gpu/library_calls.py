@@ -89,7 +89,7 @@ class Run:
         for number, (kind, dims) in enumerate(trial.arrays):
             values = _factors(kind, dims) if number else _matrices(kind, dims, trial.call)
             self._add(values, kind, dims)
-        self._call = driver.load(trial.call.on("call", tuple(self._views)))
+        self._call = driver.load(trial.call.on(tuple(self._views)))
 
     def _add(self, values: np.ndarray, kind: PrimitiveType, dims: Dims) -> None:
         given, used = (self.driver.allocate(values.nbytes) for _ in range(2))

@@ -40,7 +40,7 @@ class PtxCommand(KernelCommand):
 
     def bind(self, device: GpuProgram) -> Action:
         arrays = self.on_device(device)
-        enqueue = device.driver.load(PtxWork(self.name, self.kernel, self.launches, arrays))
+        enqueue = device.driver.load(PtxWork(self.kernel, self.launches, arrays))
         stream = device.stream(Stream.COMPUTE)
         return lambda: enqueue(stream)
 
@@ -57,7 +57,7 @@ class LibraryCommand(KernelCommand):
         return not self.can_be_captured
 
     def bind(self, device: GpuProgram) -> Action:
-        work = library_work(self.name, self.kernel, self.on_device(device))
+        work = library_work(self.kernel, self.on_device(device))
         assert work is not None, "planned with it"
         enqueue, stream = device.driver.load(work), device.stream(Stream.COMPUTE)
         return lambda: enqueue(stream)
@@ -112,7 +112,7 @@ def _kernel_command(
     launches = planner.make_ptx(kernel, *map(planner.anchored, arrays))
     if launches is not None:
         yield PtxCommand(thunk, kernel, operands, results, scratch, launches)
-    elif not _in_f8(kernel) and (work := library_work(thunk.name, kernel, views)) is not None:
+    elif not _in_f8(kernel) and (work := library_work(kernel, views)) is not None:
         yield LibraryCommand(thunk, kernel, operands, results, scratch, work.can_be_captured)
     elif (sequence := _in_sequence(kernel, planner, operands, results)) is not None:
         yield LibrarySequenceCommand(thunk, kernel, operands, results, (), sequence)

@@ -15,8 +15,8 @@ class LibraryCall(ABC):
     """Call of a library function: all its arguments except the arrays."""
 
     @abstractmethod
-    def on(self, name: str, arrays: tuple[DeviceView, ...]) -> Work:
-        """Return the work that runs the call on ``arrays``. ``name`` is the name of the thunk."""
+    def on(self, arrays: tuple[DeviceView, ...]) -> Work:
+        """Return the work that runs the call on ``arrays``."""
         ...
 
     @property
@@ -33,8 +33,8 @@ class KernelCall(LibraryCall):
     kernel: Kernel
     can_be_captured = True
 
-    def on(self, name: str, arrays: tuple[DeviceView, ...]) -> Work:
+    def on(self, arrays: tuple[DeviceView, ...]) -> Work:
         *operands, result = arrays
-        work = library_work(name, self.kernel, KernelArraysOnDevice(tuple(operands), (result,)))
+        work = library_work(self.kernel, KernelArraysOnDevice(tuple(operands), (result,)))
         assert work is not None, "planned with it"
         return work

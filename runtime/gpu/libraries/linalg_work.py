@@ -28,9 +28,9 @@ class TriangularSolve(LibraryCall):
     unit: bool
     can_be_captured = True
 
-    def on(self, name: str, arrays: tuple[DeviceView, ...]) -> TriangularSolveWork:
+    def on(self, arrays: tuple[DeviceView, ...]) -> TriangularSolveWork:
         triangles, sides = arrays
-        return TriangularSolveWork(name, self, triangles, sides)
+        return TriangularSolveWork(self, triangles, sides)
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class SolverCall(LibraryCall):
             return rows == columns
         return self.function is SolverFunction.GEQRF
 
-    def on(self, name: str, arrays: tuple[DeviceView, ...]) -> SolverWork:
-        return SolverWork(name, self, arrays)
+    def on(self, arrays: tuple[DeviceView, ...]) -> SolverWork:
+        return SolverWork(self, arrays)
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ class HostDriver:
             self.gpu.refuse_beside_captures("loading a module")
         run = self._loaded(work)
         reads, writes = (list(map(bytes_of, arrays)) for arrays in reads_and_writes(work))
-        return lambda stream: self._put(stream, work.name, run, reads, writes)
+        return lambda stream: self._put(stream, type(work).__name__, run, reads, writes)
 
     def _loaded(self, work: Work) -> Callable[[], None]:
         if isinstance(work, HorizontalWork):
