@@ -50,8 +50,9 @@ class Region:
 class Value:
     """Dense array that an op writes, or a parameter or constant.
 
-    start: position at which it is written. memory_space: that of the layout of its instruction. constant: data of a constant. parameter: number of a parameter leaf. order: dimension order in
-    memory, slowest first; None if it is row-major. reads: all reads of the value. size: bytes.
+    start: position at which it is written. memory_space: that of the layout of its instruction. constant: data of a
+    constant. parameter: number of a parameter leaf. order: dimension order in memory, slowest first; None if it is
+    row-major. reads: all reads of the value. size: bytes.
     """
 
     name: str
