@@ -331,6 +331,10 @@ class Int(Value):
         """Return the smaller number, both unsigned, by LLVM's intrinsic."""
         return self._extreme("umin", other)
 
+    def umax(self, other: IntLike) -> Int:
+        """Return the larger number, both unsigned, by LLVM's intrinsic."""
+        return self._extreme("umax", other)
+
     def one_bits(self) -> Int:
         return self._made(f"call {self.type} @llvm.ctpop.{self.type}({self.type} {self.name})")
 
