@@ -102,6 +102,11 @@ def test_steps_allocate_nothing() -> None:
     assert doubles.drivers[0].allocations == before
 
 
+def works(launched: list[str]) -> list[str]:
+    """Kernels and library calls among what was launched."""
+    return [name for name in launched if name.endswith("Work")]
+
+
 def test_graphs_can_be_switched_off_between_steps() -> None:
     doubles = Doubles(ptx=True)
     executable = doubles.on(compiled(SLICE))
@@ -114,7 +119,7 @@ def test_graphs_can_be_switched_off_between_steps() -> None:
         before = len(launched)
         results = executable.run(state)
         # Launching a graph is no launch of these.
-        assert len({"y", "z", "r"}.intersection(launched[before:])) == kernels
+        assert len(works(launched[before:])) == kernels
         assert_same(executable.get(results), want)
 
 
@@ -127,7 +132,7 @@ def test_steps_in_a_row_do_the_work_of_so_many() -> None:
     executable.run(state)
     before = len(launched)
     assert device.seconds_in_a_row(4) >= 0
-    assert [launched[before:].count(name) for name in ("y", "z", "r")] == [4, 4, 4]
+    assert len(works(launched[before:])) == 4 * len(works(launched[:before])) == 12
     assert_same(executable.get(executable.run(state)), evaluate(module_of(SLICE), *inputs))
 
 
