@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.partitioning.transpose_report import stored_bytes
 from benchmarks.timing.described import described
 from benchmarks.timing.kernel_bytes import kernel_bytes
 from benchmarks.timing.turns import geometric_mean
@@ -110,7 +109,7 @@ def _of_thunk(thunk: Thunk, instructions: dict[str, HloInstruction], times: int)
 
 
 def _touched(place: ArrayView) -> int:
-    return stored_bytes(place.view)
+    return place.view.stored_bytes
 
 
 # ---- the report

@@ -104,14 +104,6 @@ def reorders(source: StridedView, target: StridedView) -> bool:
     return by_source != sorted(moved, key=lambda d: -abs(target.strides[d]))
 
 
-def stored_bytes(view: StridedView) -> int:
-    """Of the elements it shows, each counted once however often it is repeated."""
-    count = 1
-    for size, stride in zip(view.dims, view.strides, strict=True):
-        count *= size if stride else 1
-    return count * view.element_type.byte_size
-
-
 # ---- ours
 _PACKING = (DotKernel, SlicedProductKernel, PanelConvolutionKernel, PhaseConvolutionKernel)
 
@@ -135,7 +127,7 @@ def _thunk_moves(thunk: Thunk, times: int, trips: dict[str, int]) -> Iterator[Mo
             view = place.view
             written = next((r for r in results if r.dims == view.dims), _row_major(view))
             if view.dims and reorders(view, written):
-                yield Move(thunk.name, True, stored_bytes(view), times)
+                yield Move(thunk.name, True, view.stored_bytes, times)
     inside = times * trips.get(thunk.name, 1) if isinstance(thunk, WhileThunk) else times
     for inner in thunk.nested():
         yield from _thunk_moves(inner, inside, trips)
@@ -143,7 +135,7 @@ def _thunk_moves(thunk: Thunk, times: int, trips: dict[str, int]) -> Iterator[Mo
 
 def _is_fill(source: StridedView) -> bool:
     """One value everywhere: XLA's text has a broadcast for it, no copy."""
-    return source.num_elements > 1 and stored_bytes(source) == source.element_type.byte_size
+    return source.num_elements > 1 and source.stored_bytes == source.element_type.byte_size
 
 
 def _places(thunk: Thunk, role: Role) -> Iterator[ArrayView]:

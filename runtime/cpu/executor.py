@@ -61,13 +61,17 @@ class LoadedDevice:
         #: Flag of blocking steps, which native code reads; None if no step is blocking.
         self.blocking = np.zeros((), np.bool_) if reference_every else None
         self.explain = explain
+        #: Position of the device in its program, into which each row writes the number of its thunk.
         self.position = communicator.position
         self._names = [thunk.name for thunk in traverse(program.thunks)]
         self._numbers = {id(thunk): number for number, thunk in enumerate(traverse(program.thunks))}
         self._number = communicator.register_program(self)
         self._steps = 0
+        #: Points at which the device polls collectives in flight.
         self.progress = ProgressPoints(overlaps=reference_every != 1)
         self._seconds: dict[int, float] = {}  # predicted seconds by the number of the thunk
+        #: Bound collectives by the name of their start thunk. If a computation is called several times, the entry is of
+        #: the call loaded last: thunks are loaded in schedule order, so a done thunk waits for this one.
         self.bound_collectives: dict[str, BoundCollective] = {}
         self.memory = DeviceMemory(program.assignment.allocations, communicator)
         self._fill_constants()

@@ -7,10 +7,10 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
-from collectives.communicator.group import Group
 from collectives.communicator.loopback.communicator import LoopbackWorld
+from collectives.communicator.loopback.rendezvous import RendezvousCollective
+from collectives.communicator.native_collective import NativeCollective
 from runtime.arrays.slots import DeviceArray
 from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.executor import LoadedDevice
@@ -81,8 +81,15 @@ class LoopbackDevices:
             device.end()
 
     def _team_of(self, threads: int) -> ThreadTeam:
-        """Return a team of ``threads`` workers, which run all devices."""
-        workers = workers_of(self.world, self._tables, threads)
+        """Return a team of ``threads`` workers, each of which runs consecutive devices.
+
+        These are mostly members of the same groups, so that few collectives involve several workers.
+        """
+        ends = [len(self._tables) * i // threads for i in range(threads + 1)]
+        workers = [
+            Worker(self._tables[first:end], _WaitCheck(self.world, self._tables), rounds=_MAX_POLLS)
+            for first, end in itertools.pairwise(ends)
+        ]
         return ThreadTeam(workers, partial(abort_worker, self.world), self.world.cores)
 
     @property
@@ -94,35 +101,9 @@ class LoopbackDevices:
         return is_little and device.is_native and not device.table.has_shares
 
 
-def workers_of(world: LoopbackWorld, tables: Sequence[Table], count: int) -> list[Worker]:
-    """Divide the devices ``tables`` among ``count`` workers, each of which runs consecutive devices.
-
-    Consecutive devices are mostly members of the same groups, so that few collectives involve several workers.
-    """
-    ends = [len(tables) * i // count for i in range(count + 1)]
-    return [
-        Worker(tables[first:end], _WaitCheck(world, tables), rounds=_MAX_POLLS)
-        for first, end in itertools.pairwise(ends)
-    ]
-
-
 def abort_worker(world: LoopbackWorld, worker: Worker, error: BaseException) -> None:
     """Abort the world with ``error``, as the failure of the device that ``worker`` is running."""
     world.abort(worker.current.rank, error)
-
-
-class _Awaited(Protocol):
-    """Bound collective, native or in Python, as ``_WaitCheck`` uses it."""
-
-    name: str
-
-    @property
-    def group(self) -> Group: ...
-
-    @property
-    def run(self) -> object: ...
-
-    def missing(self) -> list[int]: ...
 
 
 class _WaitCheck:
@@ -157,7 +138,6 @@ class _WaitCheck:
         return False
 
 
-def _awaited(row: SegmentRow) -> _Awaited:
+def _awaited(row: SegmentRow) -> NativeCollective | RendezvousCollective:
     target = row.target
-    found: _Awaited = target.bound if isinstance(target, PythonWait) else target  # type: ignore[assignment]
-    return found
+    return target.bound if isinstance(target, PythonWait) else target  # type: ignore[return-value]

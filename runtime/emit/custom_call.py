@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from runtime.cpu.kernels.linalg.factorizations import scratch_shapes
-from runtime.cpu.libraries.lapack import LETTERS, lapack_function, potrf_function
+from runtime.cpu.libraries.blas import LETTERS
+from runtime.cpu.libraries.lapack import lapack_function
 from runtime.emit.linear_algebra import dense_triangles, triangular_solve_kernel
 from runtime.emit.reference import emit_kernel
 from runtime.emit.sort import sort_scratch_of, top_kernel
@@ -41,7 +42,7 @@ def _potrf(call: HloInstruction) -> Kernel | None:
 
     Its results are the factor, with the other triangle copied from the operand, and info.
     """
-    if potrf_function(call.operand(0).array_shape.element_type) is None:
+    if lapack_function("potrf", call.operand(0).array_shape.element_type) is None:
         return None
     return CholeskyKernel(flags_of(call)["uplo"] == "L", clears=False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.cpu.libraries.lapack import potrf_function, trsm_function
+from runtime.cpu.libraries.lapack import lapack_function, trsm_function
 from runtime.emit.reference import emit_with
 from runtime.lowering import LOWERINGS, Lowering, Order, Views
 from runtime.program.kernel import Kernel
@@ -13,7 +13,7 @@ from spmd.ops.attrs import CholeskyAttrs, TriangularSolveAttrs
 
 def cholesky_kernel(instruction: HloInstruction) -> Kernel | None:
     """Return the kernel of a cholesky, or None if LAPACK is missing or does not support the type."""
-    if potrf_function(instruction.operand(0).array_shape.element_type) is None:
+    if lapack_function("potrf", instruction.operand(0).array_shape.element_type) is None:
         return None
     return CholeskyKernel(instruction.attrs_as(CholeskyAttrs).lower, clears=True)
 

@@ -166,7 +166,7 @@ class LayoutModel:
         if x.opcode in _BOUNDARIES:
             return self._copied(x, lambda i, view: self._is_misplaced(x, i, view))
         if x.opcode in REPACKED:
-            return {} if self.is_view(x) else {0: COPY * stored_bytes(self.view(x.operand(0)))}
+            return {} if self.is_view(x) else {0: COPY * self.view(x.operand(0)).stored_bytes}
         if self.is_view(x):
             return {}
         if x.opcode in (Opcode.DOT, Opcode.CONVOLUTION):
@@ -191,13 +191,13 @@ class LayoutModel:
         return not element.is_invariant and not view.transpose(element.order).is_dense
 
     def _copied(self, x: HloInstruction, is_needed: Callable[[int, StridedView], bool]) -> Costs:
-        return {i: COPY * stored_bytes(view) for i, view in self._arrays(x) if is_needed(i, view)}
+        return {i: COPY * view.stored_bytes for i, view in self._arrays(x) if is_needed(i, view)}
 
     def _at_root(self, x: HloInstruction) -> Costs:
         """Return the cost of a copy of ``x`` if it is the root: an array that a computation returns is row-major."""
         if not x.is_root or not isinstance(x.shape, ArrayShape) or self.view(x).is_dense:
             return {}
-        return {RESULT: COPY * stored_bytes(self.view(x))}
+        return {RESULT: COPY * self.view(x).stored_bytes}
 
     def _read(self, x: HloInstruction) -> Costs:
         """Return the costs of the operands that are read in another order than the result is written."""
@@ -206,7 +206,7 @@ class LayoutModel:
             if self.read_order(x, i) == restricted(self.written_order(x, i), self.read_order(x, i)):
                 continue
             is_base = x.opcode is Opcode.DYNAMIC_UPDATE_SLICE and i == 0
-            found[i] = (COPY if is_base else READ) * stored_bytes(view)
+            found[i] = (COPY if is_base else READ) * view.stored_bytes
         return found
 
     def read_order(self, x: HloInstruction, operand: int) -> Order:
@@ -288,14 +288,6 @@ class LayoutModel:
         for x in instructions:
             self._views.pop(x, None)
             self._costs.pop(x, None)
-
-
-def stored_bytes(view: StridedView) -> int:
-    """Return the bytes of the elements of ``view``. An element that is repeated by stride 0 counts once."""
-    count = 1
-    for size, stride in zip(view.dims, view.strides, strict=True):
-        count *= size if stride else 1
-    return count * view.element_type.byte_size
 
 
 def _is_scalar_everywhere(x: HloInstruction) -> bool:

@@ -59,6 +59,13 @@ class StridedView:
         return self.num_elements * self.element_type.byte_size
 
     @property
+    def stored_bytes(self) -> int:
+        """Bytes of the elements, of which one that a broadcast repeats counts once."""
+        pairs = zip(self.dims, self.strides, strict=True)
+        stored = math.prod(size if stride else min(size, 1) for size, stride in pairs)
+        return stored * self.element_type.byte_size
+
+    @property
     def is_packed(self) -> bool:
         """True if the view is row-major without gaps, at any offset."""
         if self.num_elements == 0:

@@ -95,11 +95,13 @@ class NativeCollectiveEngine:
         return _compiled("messages_ir", (START_MESSAGES, AWAIT_MESSAGES), Passes.CALL)
 
     @cached_property
-    def _start(self) -> Any:
+    def start(self) -> Any:
+        """Return the function that starts a run, given the address of a header."""
         return self._code.function("spmd_start", ctypes.c_int64, ctypes.c_void_p)
 
     @cached_property
-    def _advance(self) -> Any:
+    def advance(self) -> Any:
+        """Return the function that advances a run, given the address of a header and a number of polls."""
         word, pointer = ctypes.c_int64, ctypes.c_void_p
         return self._code.function("spmd_advance", word, pointer, word)
 
@@ -123,15 +125,6 @@ class NativeCollectiveEngine:
 
         with self._lock:
             return NativeBarrier(addresses, barrier_library())
-
-    def start_of(self, header: Int64Array) -> Callable[[], int]:
-        start: Callable[[], int] = partial(self._start, ctypes.c_void_p(header.ctypes.data))
-        return start
-
-    def advancing(self, header: Int64Array, spins: int) -> Callable[[], int]:
-        address, spin_limit = ctypes.c_void_p(header.ctypes.data), ctypes.c_int64(spins)
-        advance: Callable[[], int] = partial(self._advance, address, spin_limit)
-        return advance
 
     def function_of(self, action: CollectiveAction) -> int:
         """Return the address of the native function that runs ``action``, and wait until it is compiled."""
@@ -214,6 +207,7 @@ class NativeCollectiveProgram:
         self._header = HeaderRecord(
             count, count, -signals, signals, this, following, 0, 0
         ).to_array()
+        self._argument = ctypes.c_void_p(self._header.ctypes.data)
         self._engine = engine
 
     @cached_property
@@ -223,7 +217,7 @@ class NativeCollectiveProgram:
         Like that of ``advancing``, it enters native code without Python in between.
         """
         self._link()
-        return self._engine.start_of(self._header)
+        return partial(self._engine.start, self._argument)
 
     @cached_property
     def address(self) -> int:
@@ -242,7 +236,7 @@ class NativeCollectiveProgram:
         return int(self._header[2])
 
     def advancing(self, spins: int) -> Callable[[], int]:
-        return self._engine.advancing(self._header, spins)
+        return partial(self._engine.advance, self._argument, ctypes.c_int64(spins))
 
     def missing(self) -> list[int]:
         position, count, before = (int(word) for word in self._header[:3])

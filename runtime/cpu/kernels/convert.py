@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.loop.loop import bind_native_elementwise
+from runtime.cpu.kernels.native_call import in_order
 from runtime.program.kernel import Action, KernelArrays
 from runtime.program.records.loop import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature
@@ -35,3 +37,22 @@ def converting(source: NDArray, target: NDArray) -> Action:
         return partial(np.copyto, target, source, casting="unsafe")
     arrays = KernelArrays((np.broadcast_to(source, target.shape),), (target,))
     return bind_native_elementwise(NativeElementwiseKernel(signature), arrays)
+
+
+def computed_in(
+    kind: PrimitiveType,
+    arrays: KernelArrays,
+    scratch: Sequence[NDArray],
+    bind: Callable[..., Action],
+) -> Action:
+    """Return the action of ``bind``(operands.., results..) in type ``kind``, between conversions of other arrays.
+
+    Arrays of other types are converted through ``scratch``, which has an array for each of them, operands first.
+    """
+    spare, count = list(scratch), len(arrays.operands)
+    given = (*arrays.operands, *arrays.results)
+    own = [array if array.dtype == kind.numpy else spare.pop(0) for array in given]
+    pairs = [*zip(given, own, strict=True)]
+    before = [converting(array, mine) for array, mine in pairs[:count] if mine is not array]
+    after = [converting(mine, array) for array, mine in pairs[count:] if mine is not array]
+    return in_order(*before, bind(*own), *after)

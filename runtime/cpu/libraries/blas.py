@@ -43,7 +43,8 @@ class BlasFunction:
     alive: tuple[object, ...] = field(default=(), compare=False)
 
 
-_LETTERS = {
+#: Letters of the element types in the names of functions.
+LETTERS = {
     PrimitiveType.F32: "s",
     PrimitiveType.F64: "d",
     PrimitiveType.C64: "c",
@@ -96,7 +97,7 @@ def gemm_function(
     If the processor has a tile unit, the returned f32 product uses the unit for sizes at which it is faster and calls
     BLAS for others. sizes: m, n and k, if they are known; BLAS's function is returned if the unit is slower for them.
     """
-    blas = _blas_function(kind, "gemm")
+    blas = typed_function(kind, "cblas_{}gemm")
     if blas is None or kind is not PrimitiveType.F32 or not has_tile_unit():
         return blas
     from runtime.cpu.kernels.gemm import tuning  # other processors need it only for new code
@@ -110,7 +111,7 @@ def begin_gemm() -> None:
 
     The call does not wait for the code.
     """
-    blas = _blas_function(PrimitiveType.F32, "gemm")
+    blas = typed_function(PrimitiveType.F32, "cblas_{}gemm")
     if blas is not None and has_tile_unit():
         _tile_gemm_library(blas)
 
@@ -136,22 +137,21 @@ def _tile_gemm_library(blas: BlasFunction) -> NativeLibrary:
 
 def gemv_function(kind: PrimitiveType) -> BlasFunction | None:
     """Return the product of a matrix and a vector (CBLAS gemv) of type ``kind``; None if the library has none."""
-    return _blas_function(kind, "gemv")
+    return typed_function(kind, "cblas_{}gemv")
 
 
 @cache
-def _blas_function(kind: PrimitiveType, name: str) -> BlasFunction | None:
-    """Return CBLAS's function ``name``, without its type letter, for ``kind``; None if the library has none."""
-    library = numpy_library()
-    letter = _LETTERS.get(kind)
-    if library is None or letter is None:
+def typed_function(kind: PrimitiveType, name: str) -> BlasFunction | None:
+    """Return the library's function ``name``, in which the letter of ``kind`` replaces {}; None if it has none.
+
+    The function with 64-bit integers is preferred to the one with 32-bit integers.
+    """
+    if kind not in LETTERS:
         return None
-    for symbol, bits in (
-        (f"scipy_cblas_{letter}{name}64_", 64),
-        (f"scipy_cblas_{letter}{name}", 32),
-    ):
-        if hasattr(library, symbol):
-            address = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
+    for suffix, bits in (("64_", 64), ("", 32)):
+        function = library_function((f"scipy_{name.format(LETTERS[kind])}{suffix}",))
+        if function is not None:
+            address = ctypes.cast(function, ctypes.c_void_p).value
             assert address is not None
             return BlasFunction(address, bits)
     return None

@@ -30,7 +30,7 @@ from runtime.program.thunks import KernelThunk
 from spmd.cost.elements import element_seconds
 from spmd.hlo import Opcode
 from spmd.lazy_dataclass import dataclass
-from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionParts
+from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, ConvolutionParts
 from spmd.machine.description import MachineDescription
 from spmd.ops.window import Window
 
@@ -163,10 +163,14 @@ def convolution_work(
     parts = parts_of(sizes, plan_on(kernel, machine))
     seconds = machine.convolution_seconds(kernel.element_type, parts)
     known = machine.convolution_class(kernel.element_type, parts.algorithm)
+    return work_of_class(thunk, seconds, known)
+
+
+def work_of_class(thunk: KernelThunk, seconds: float, known: ConvolutionClass | None) -> Work:
+    """Return the work of a convolution of class ``known``, which takes ``seconds`` with arrays in the cache."""
     slowdown = 1.0 if known is None else known.uncached_slowdown
-    accesses = tuple(
-        Access(array, stored_bytes(array), slowdown) for array in (*thunk.operands, result)
-    )
+    arrays = (*thunk.operands, *thunk.results)
+    accesses = tuple(Access(array, stored_bytes(array), slowdown) for array in arrays)
     touched_bytes = sum(access.size for access in accesses)
     return Work(accesses, seconds, loops=0.0, timed_bytes=min(TIMED_BYTES, touched_bytes))
 

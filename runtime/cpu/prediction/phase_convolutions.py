@@ -11,15 +11,9 @@ from runtime.cpu.prediction.convolutions import (
     convolution_work,
     parts_of,
     plan_on,
+    work_of_class,
 )
-from runtime.cpu.prediction.work import (
-    TIMED_BYTES,
-    WORK,
-    Access,
-    Work,
-    all_touched,
-    stored_bytes,
-)
+from runtime.cpu.prediction.work import WORK, Work, all_touched
 from runtime.program.records.convolution import (
     GradientTiles,
     GroupConvolutionKernel,
@@ -52,12 +46,7 @@ def phase_work(
         algorithms.append(parts.algorithm)
     moved = 2.0 * kind.byte_size * copied_elements(kernel, thunk)
     known = machine.convolution_class(kind, algorithms[0]) if algorithms else None
-    slowdown = 1.0 if known is None else known.uncached_slowdown
-    arrays = (*thunk.operands, *thunk.results)
-    accesses = tuple(Access(array, stored_bytes(array), slowdown) for array in arrays)
-    touched_bytes = sum(access.size for access in accesses)
-    compute = seconds + moved * machine.byte_seconds(moved)
-    return Work(accesses, compute, loops=0.0, timed_bytes=min(TIMED_BYTES, touched_bytes))
+    return work_of_class(thunk, seconds + moved * machine.byte_seconds(moved), known)
 
 
 def _spatial(thunk: KernelThunk) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from runtime.cpu.prediction.loops import loop_access, merged, program_busy
@@ -33,18 +34,15 @@ def row_work(kernel: RowKernel, thunk: KernelThunk, machine: MachineDescription)
 def _begins(kernel: RowKernel) -> float:
     """Return how often an innermost loop begins: once per row and pass, or once per run of adjacent rows."""
     fusion = kernel.fusion
-    rows = _count(fusion, fusion.counted)
+    rows = _rows(fusion)
     if kernel.along_rows:
         return rows * len(fusion.passes)
     side_by_side = max(fusion.dims[max(fusion.counted)], 1)
     return rows * fusion.row_length / side_by_side
 
 
-def _count(fusion: RowFusion, dimensions: Sequence[int]) -> float:
-    count = 1.0
-    for d in dimensions:
-        count *= fusion.dims[d]
-    return count
+def _rows(fusion: RowFusion) -> float:
+    return math.prod(float(fusion.dims[d]) for d in fusion.counted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class _Pass:
 
     def busy(self, machine: MachineDescription) -> Busy:
         fusion, each = self.fusion, self.each
-        rows = _count(fusion, fusion.counted)
+        rows = _rows(fusion)
         inside, outside = program_busy(
             each.elements, self._varies(each.elements, self.leaves.elements), machine
         )

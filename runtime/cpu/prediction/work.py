@@ -101,10 +101,7 @@ def touched(arrays: Iterable[ArrayView]) -> Iterable[Access]:
 
 def stored_bytes(array: ArrayView) -> float:
     """Return the bytes of the elements of ``array`` that are stored, without repetitions by broadcasts."""
-    size = float(array.view.element_type.byte_size)
-    for dim, stride in zip(array.view.dims, array.view.strides, strict=True):
-        size *= dim if stride else min(dim, 1)
-    return size
+    return float(array.view.stored_bytes)
 
 
 #: Opcodes that use the processor's divider if their result is a float.

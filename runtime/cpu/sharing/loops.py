@@ -9,7 +9,7 @@ from runtime.cpu.sharing.pieces import CUTS, Piece, bytes_apart, longest, scratc
 from runtime.program.blocks import Span, loop_part, rows_part
 from runtime.program.kernel import KernelArrays
 from runtime.program.records.copy import CopyKernel
-from runtime.program.records.loop import LoopKernel, NativeElementwiseKernel, PiecesKernel
+from runtime.program.records.loop import LoopKernel, NativeElementwiseKernel
 from runtime.program.records.rows import RowKernel
 from runtime.program.strides import StridedView
 
@@ -20,7 +20,10 @@ LINE = 64
 
 @CUTS.register(LoopKernel)
 def cut_loop(kernel: LoopKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Cut along the dimension that ``longest`` selects. Each piece has the arrays of ``kernel``."""
+    """Cut along the dimension that ``longest`` selects. Each piece has the arrays of ``kernel``.
+
+    A PiecesKernel has no such function, because a later loop may read elements that an earlier one has written.
+    """
     views = kernel.results
     d = longest(kernel.dims, bytes_apart([view.strides for view in views]), count)
     if d is None:
@@ -28,17 +31,14 @@ def cut_loop(kernel: LoopKernel, arrays: KernelArrays, count: int) -> Sequence[P
     return [(loop_part(kernel, d, span), arrays) for span in _cut(kernel.dims, d, views, count)]
 
 
-@CUTS.register(PiecesKernel)
-def cut_pieces(kernel: PiecesKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Return no pieces, because a later loop of the kernel may read elements that an earlier loop has written."""
-    return ()
-
-
 @CUTS.register(RowKernel)
 def cut_rows(kernel: RowKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
     """Cut along one of the dimensions that number the rows. Each piece has its own scratch."""
     fusion = kernel.fusion
-    views = [_spread(view, kernel) for view in fusion.results]
+    views = [
+        replace(view, dims=fusion.dims, strides=fusion.spread(view.strides))
+        for view in fusion.results
+    ]
     strides = bytes_apart([view.strides for view in views])
     rows = tuple(size if d in fusion.counted else 1 for d, size in enumerate(fusion.dims))
     d = longest(rows, strides, count)
@@ -50,41 +50,17 @@ def cut_rows(kernel: RowKernel, arrays: KernelArrays, count: int) -> Sequence[Pi
     ]
 
 
-@CUTS.register(CopyKernel)
-def cut_copy(kernel: CopyKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Cut along a dimension of the target. Returns no pieces if the source has another shape, as in a broadcast."""
-    (source,), (target,) = arrays.operands, arrays.results
-    d = longest(target.shape, bytes_apart([target.strides]), count)
-    if d is None or source.shape != target.shape:
-        return ()
-    multiple = LINE if target.strides[d] == target.itemsize else 1
-    return [
-        (kernel, KernelArrays((span.of(source, d),), (span.of(target, d),)))
-        for span in spans(target.shape[d], count, multiple)
-    ]
-
-
 def _cut(dims: Sequence[int], d: int, written: Sequence[StridedView], count: int) -> Sequence[Span]:
     """Cut dimension ``d`` into spans, at multiples of LINE if one of the views ``written`` is contiguous along it."""
     packed = any(view.strides[d] == view.element_type.byte_size for view in written)
     return spans(dims[d], count, LINE if packed else 1)
 
 
-def _spread(view: StridedView, kernel: RowKernel) -> StridedView:
-    """Return ``view`` over all dimensions of the fusion. A view over the rows alone gets stride 0 within a row."""
-    fusion = kernel.fusion
-    if len(view.dims) == len(fusion.dims):
-        return view
-    steps = dict(zip(fusion.counted, view.strides, strict=True))
-    strides = tuple(steps.get(d, 0) for d in range(len(fusion.dims)))
-    return replace(view, dims=fusion.dims, strides=strides)
-
-
-@CUTS.register(NativeElementwiseKernel)
-def cut_elementwise(
-    kernel: NativeElementwiseKernel, arrays: KernelArrays, count: int
+@CUTS.register(CopyKernel, NativeElementwiseKernel)
+def cut_elements(
+    kernel: CopyKernel | NativeElementwiseKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
-    """Cut along a dimension of the result. Returns no pieces if an operand has another shape."""
+    """Cut along a dimension of the result. Returns no pieces if an operand has another shape, as in a broadcast."""
     (result,) = arrays.results
     d = longest(result.shape, bytes_apart([result.strides]), count)
     if d is None or any(operand.shape != result.shape for operand in arrays.operands):

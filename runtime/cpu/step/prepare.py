@@ -46,9 +46,9 @@ from spmd.literal import NDArray
 from spmd.registry import Registry
 
 if TYPE_CHECKING:
-    from runtime.cpu.step.loaded_program import LoadedProgram
+    from runtime.cpu.executor import LoadedDevice
 
-Rule: TypeAlias = "Callable[[Thunk, LoadedProgram], Action | Segment]"
+Rule: TypeAlias = "Callable[[Thunk, LoadedDevice], Action | Segment]"
 #: Binding rules by the name of the thunk's class.
 RULES: Registry[str, Rule] = Registry("CPU rule")
 RULES.import_at_need(
@@ -61,17 +61,17 @@ R = TypeVar("R", bound=Action | Segment)
 
 def prepares(
     kind: type[T],
-) -> Callable[[Callable[[T, LoadedProgram], R]], Callable[[T, LoadedProgram], R]]:
+) -> Callable[[Callable[[T, LoadedDevice], R]], Callable[[T, LoadedDevice], R]]:
     """Return a decorator that registers a function as the rule for thunks of class ``kind``."""
 
-    def decorator(rule: Callable[[T, LoadedProgram], R]) -> Callable[[T, LoadedProgram], R]:
+    def decorator(rule: Callable[[T, LoadedDevice], R]) -> Callable[[T, LoadedDevice], R]:
         RULES.add(kind.__name__, cast("Rule", rule))
         return rule
 
     return decorator
 
 
-def prepare(thunk: Thunk, program: LoadedProgram) -> Action | Segment:
+def prepare(thunk: Thunk, program: LoadedDevice) -> Action | Segment:
     """Bind ``thunk`` to the memory of ``program``'s device. Raises TypeError if its class has no rule."""
     rule = RULES.get(type(thunk).__name__)
     if rule is None:
@@ -116,11 +116,11 @@ def pieces_worth(seconds: float, threads: int) -> int:
 
 
 @prepares(ThunkSequence)
-def prepare_sequence(thunk: ThunkSequence, program: LoadedProgram) -> Segment:
+def prepare_sequence(thunk: ThunkSequence, program: LoadedDevice) -> Segment:
     return joined(_stamped(thunk, _segments(thunk, program), program))
 
 
-def _segments(sequence: ThunkSequence, program: LoadedProgram) -> Iterator[Segment]:
+def _segments(sequence: ThunkSequence, program: LoadedDevice) -> Iterator[Segment]:
     """Yield the segments of the thunks of ``sequence``, with names for errors, timestamps and blocking waits."""
     for thunk in sequence.thunks:
         number = program.number_of(thunk)
@@ -133,9 +133,7 @@ def _segments(sequence: ThunkSequence, program: LoadedProgram) -> Iterator[Segme
             yield _wait_if_blocking(thunk, program, program.blocking).inside(within)
 
 
-def _stamped(
-    thunk: Thunk, segments: Iterable[Segment], program: LoadedProgram
-) -> Iterator[Segment]:
+def _stamped(thunk: Thunk, segments: Iterable[Segment], program: LoadedDevice) -> Iterator[Segment]:
     """Yield ``segments``, which execute ``thunk``, and around them timestamps if a timeline is recorded."""
     recorder, number = program.recorder, program.number_of(thunk)
     if recorder is not None and thunk.is_composite:
@@ -146,7 +144,7 @@ def _stamped(
 
 
 @prepares(WhileThunk)
-def prepare_while(thunk: WhileThunk, program: LoadedProgram) -> Segment:
+def prepare_while(thunk: WhileThunk, program: LoadedDevice) -> Segment:
     """Return the rows of a loop.
 
     The rows are the condition, a jump behind the loop unless the predicate holds, the body, a poll of collectives, and
@@ -161,15 +159,15 @@ def prepare_while(thunk: WhileThunk, program: LoadedProgram) -> Segment:
     body = prepare_sequence(thunk.body, program)
     look = progress.look(number) if progress.are_needed else Segment()
     progress.since = over
-    trips = None
+    plan = None
     if program.recorder is None:
-        from runtime.cpu.kernels.loop.scalar_loop import scalar_loop
+        from runtime.program.thunks.scalar_loop import plan_scalar_loop
 
-        trips = scalar_loop(
-            thunk.condition.thunks, thunk.body.thunks, thunk.predicate, program.array
-        )
-    if trips is not None:
-        (call,) = trips.calls
+        plan = plan_scalar_loop(thunk)
+    if plan is not None:
+        from runtime.cpu.kernels.loop.scalar_loop import bind_scalar_loop
+
+        (call,) = bind_scalar_loop(plan, program.array).calls
         some = SegmentRow(number, call, call.record)
         leave = SegmentRow.unless(number, address, len(look.rows) + 2)
         again = SegmentRow.jump(number, -2 - len(look.rows))
@@ -182,7 +180,7 @@ def prepare_while(thunk: WhileThunk, program: LoadedProgram) -> Segment:
 
 
 @prepares(ConditionalThunk)
-def prepare_conditional(thunk: ConditionalThunk, program: LoadedProgram) -> Segment:
+def prepare_conditional(thunk: ConditionalThunk, program: LoadedDevice) -> Segment:
     """Return the rows of a conditional.
 
     Each branch except the last consists of a jump behind the branch unless the selector chooses it, the rows of the
@@ -213,7 +211,7 @@ def prepare_conditional(thunk: ConditionalThunk, program: LoadedProgram) -> Segm
 
 
 @prepares(KernelThunk)
-def prepare_kernel(thunk: KernelThunk, program: LoadedProgram) -> Action | Segment:
+def prepare_kernel(thunk: KernelThunk, program: LoadedDevice) -> Action | Segment:
     arrays = KernelArrays(
         tuple(map(program.array, thunk.operands)),
         tuple(map(program.array, thunk.results)),
@@ -223,13 +221,13 @@ def prepare_kernel(thunk: KernelThunk, program: LoadedProgram) -> Action | Segme
 
 
 @prepares(CopyThunk)
-def prepare_copy(thunk: CopyThunk, program: LoadedProgram) -> Action | Segment:
+def prepare_copy(thunk: CopyThunk, program: LoadedDevice) -> Action | Segment:
     arrays = KernelArrays((program.array(thunk.source),), (program.array(thunk.target),))
     return _bound_kernel(thunk, program, CopyKernel(), arrays)
 
 
 def _bound_kernel(
-    thunk: Thunk, program: LoadedProgram, kernel: Kernel, arrays: KernelArrays
+    thunk: Thunk, program: LoadedDevice, kernel: Kernel, arrays: KernelArrays
 ) -> Action | Segment:
     """Bind ``kernel``, cut into pieces for several threads or for polling collectives in flight.
 
@@ -248,9 +246,7 @@ def _bound_kernel(
     return either(number, program.blocking, segment_of(number, uncut), own)
 
 
-def _bound(
-    program: LoadedProgram, kernel: Kernel, arrays: KernelArrays, cutting: Cutting
-) -> Action:
+def _bound(program: LoadedDevice, kernel: Kernel, arrays: KernelArrays, cutting: Cutting) -> Action:
     if cutting.is_uncut:
         return program.kernels.bind(kernel, arrays)
     from runtime.cpu.sharing.cut_kernels import bind_shared  # at need: few devices have spare cores
@@ -259,16 +255,16 @@ def _bound(
 
 
 @prepares(PartitionIdThunk)
-def prepare_partition_id(thunk: PartitionIdThunk, program: LoadedProgram) -> Action:
+def prepare_partition_id(thunk: PartitionIdThunk, program: LoadedDevice) -> Action:
     return _filling(program, thunk.result, program.communicator.rank % program.num_partitions)
 
 
 @prepares(ReplicaIdThunk)
-def prepare_replica_id(thunk: ReplicaIdThunk, program: LoadedProgram) -> Action:
+def prepare_replica_id(thunk: ReplicaIdThunk, program: LoadedDevice) -> Action:
     return _filling(program, thunk.result, program.communicator.rank // program.num_partitions)
 
 
-def _filling(program: LoadedProgram, result: ArrayView, number: int) -> Action:
+def _filling(program: LoadedDevice, result: ArrayView, number: int) -> Action:
     """Return the action that stores ``number`` in the scalar ``result``."""
     array = program.array(result)
     return copying(np.array(number, array.dtype), array)
@@ -279,7 +275,7 @@ def _filling(program: LoadedProgram, result: ArrayView, number: int) -> Action:
 
 @prepares(CollectiveStartThunk)
 def prepare_collective_start(
-    thunk: CollectiveStartThunk, program: LoadedProgram
+    thunk: CollectiveStartThunk, program: LoadedDevice
 ) -> Action | Segment:
     communicator = program.communicator
     bound = communicator.bind(
@@ -297,13 +293,13 @@ def prepare_collective_start(
 
 
 @prepares(CollectiveDoneThunk)
-def prepare_collective_done(thunk: CollectiveDoneThunk, program: LoadedProgram) -> Segment:
+def prepare_collective_done(thunk: CollectiveDoneThunk, program: LoadedDevice) -> Segment:
     program.progress.finish(thunk.start)
     return _wait_for(program.bound_collectives[thunk.start], thunk, program)
 
 
 def _wait_if_blocking(
-    start: CollectiveStartThunk, program: LoadedProgram, blocking: NDArray
+    start: CollectiveStartThunk, program: LoadedDevice, blocking: NDArray
 ) -> Segment:
     """Return rows that wait for the collective right after ``start``, in steps in which ``blocking`` is true."""
     number = program.number_of(start)
@@ -313,7 +309,7 @@ def _wait_if_blocking(
     return either(number, blocking, wait, Segment())
 
 
-def _wait_for(bound: BoundCollective, thunk: Thunk, program: LoadedProgram) -> Segment:
+def _wait_for(bound: BoundCollective, thunk: Thunk, program: LoadedDevice) -> Segment:
     """Return rows of ``thunk`` that wait for ``bound``. They may run more than once for one start."""
     number = program.number_of(thunk)
     if not isinstance(bound, NativeCollective):

@@ -72,7 +72,7 @@ class Recorder:
     def course(self, thunk: Thunk, collective: NativeCollective) -> tuple[TimestampCallback, ...]:
         """Return the callables that record when ``collective``, for which ``thunk`` waits, met its peers and ended."""
         return tuple(
-            self._callback(thunk, moment, Word(collective, word))
+            self._callback(thunk, moment, collective, word)
             for moment, word in ((Moment.MET, MET), (Moment.LANDED, LANDED))
         )
 
@@ -94,39 +94,38 @@ class Recorder:
         self._steps[-1].parts.append(np.array([[mark, at]], np.int64))
 
     def _callback(
-        self, thunk: Thunk, moment: Moment, known: Word | None = None
+        self,
+        thunk: Thunk,
+        moment: Moment,
+        collective: NativeCollective | None = None,
+        word: int = 0,
     ) -> TimestampCallback:
-        return TimestampCallback(self, mark_of(self._numbers[id(thunk)], moment), known)
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """Word of the header of a collective's program in which native code stores a time (shared_memory_ir.py)."""
-
-    collective: NativeCollective
-    word: int
-
-    @property
-    def address(self) -> int:
-        """Return the address of the word. Raises RunError before the collective is connected."""
-        return self.collective.address + 8 * self.word
+        mark = mark_of(self._numbers[id(thunk)], moment)
+        return TimestampCallback(self, mark, collective, word)
 
 
 @dataclass(frozen=True)
 class TimestampCallback:
-    """Callable that records the event ``mark`` at the time in the word ``known``, or at the present time."""
+    """Callable that records the event ``mark`` at the present time or, if ``collective`` is given, at a known time.
+
+    Native code stores the known time in word number ``word`` of the header of the collective's program.
+    """
 
     recorder: Recorder
     mark: int
-    known: Word | None = None
+    collective: NativeCollective | None = None
+    word: int = 0
 
     @property
     def address(self) -> int:
-        """Return the address of the known time, which native code reads, or 0 for the present time."""
-        return 0 if self.known is None else self.known.address
+        """Return the address of the known time, which native code reads, or 0 for the present time.
+
+        Raises RunError before the collective is connected.
+        """
+        return 0 if self.collective is None else self.collective.address + 8 * self.word
 
     def __call__(self) -> None:
         at = time.perf_counter_ns()
-        if self.known is not None:
-            at = ctypes.c_int64.from_address(self.known.address).value
+        if self.collective is not None:
+            at = ctypes.c_int64.from_address(self.address).value
         self.recorder.record(self.mark, at)

@@ -7,15 +7,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from collectives.communicator.interface import BoundCollective
+from collectives.communicator.native_collective import NativeCollective
 from runtime.codegen.record import Address, Record, Word, record
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall, SharedAction
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
+
+if TYPE_CHECKING:
+    from runtime.cpu.step.recorder import TimestampCallback
 
 #: Indices of a share's words. Counters that all threads update are in other cache lines than the constant words.
 CLAIMED, BACK, DONE, COUNT, PIECES = 0, 1, 8, 16, 17
@@ -27,25 +31,30 @@ PIECE_WORDS, CALL_WORDS = 2, 2
 
 
 class Share:
-    """A share (work_sharing_ir.py) in memory, at ``address``."""
+    """A share (work_sharing_ir.py), laid out in memory at the first use of ``address``."""
 
     def __init__(self, pieces: Sequence[Sequence[NativeCall]]) -> None:
-        """Lay out ``pieces``, each a list of calls, in memory. It waits until the code of the calls is compiled."""
-        calls = [[(c.function, c.record) for c in piece] for piece in pieces]
-        self._calls = np.array(
-            [word for piece in calls for call in piece for word in call], np.int64
-        )
-        size = PIECES + PIECE_WORDS * len(pieces)
-        self._data = np.zeros(size + _LINE_WORDS, np.int64)
-        start = -self._data.ctypes.data % (8 * _LINE_WORDS) // 8
-        aligned = self._data[start : start + size]
-        aligned[COUNT] = aligned[CLAIMED] = len(pieces)
-        at = self._calls.ctypes.data
+        """Create the share of ``pieces``, each a list of calls."""
+        self._pieces = pieces
+        self._memory: tuple[NDArray, ...] = ()
+
+    @cached_property
+    def address(self) -> int:
+        """Return the address of the share, after waiting until the code of the calls is compiled."""
+        calls = [[(c.function, c.record) for c in piece] for piece in self._pieces]
+        records = np.array([word for piece in calls for call in piece for word in call], np.int64)
+        size = PIECES + PIECE_WORDS * len(calls)
+        data = np.zeros(size + _LINE_WORDS, np.int64)
+        start = -data.ctypes.data % (8 * _LINE_WORDS) // 8
+        aligned = data[start : start + size]
+        aligned[COUNT] = aligned[CLAIMED] = len(calls)
+        at = records.ctypes.data
         for number, piece in enumerate(calls):
             index = PIECES + PIECE_WORDS * number
             aligned[index : index + PIECE_WORDS] = len(piece), at
             at += 8 * CALL_WORDS * len(piece)
-        self.address = int(aligned.ctypes.data)
+        self._memory = records, data
+        return int(aligned.ctypes.data)
 
 
 FUNCTION = "spmd_segment"
@@ -79,44 +88,6 @@ class Stop(IntEnum):
     PYTHON = 2  # Python must run the row.
     INTERRUPTED = 3  # Signals must be delivered; the caller calls again.
     FAILED = 4  # The collective of the row has failed with STATUS.
-
-
-class HasProgram(Protocol):
-    """A collective whose program native code runs."""
-
-    @property
-    def address(self) -> int:
-        """Return the address of the header of the collective's program. The collective must be connected."""
-        ...
-
-
-class HasTime(Protocol):
-    """Source of a timestamp."""
-
-    @property
-    def address(self) -> int:
-        """Return the address of the nanoseconds to record, or 0 for the present time."""
-        ...
-
-    def __call__(self) -> None:
-        """Record the timestamp in Python because the log is full."""
-        ...
-
-
-class LazyShare:
-    """Share that is laid out at the first use of ``address``, which waits until the code of its pieces is compiled."""
-
-    def __init__(self, pieces: Sequence[Sequence[NativeCall]]) -> None:
-        self._pieces = pieces
-
-    @cached_property
-    def _share(self) -> Share:
-        return Share(self._pieces)
-
-    @property
-    def address(self) -> int:
-        """Return the address of the share."""
-        return self._share.address
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +128,17 @@ class SegmentRow:
         return SegmentRow(number, PYTHON, 0, target=target)
 
     @staticmethod
-    def start(number: int, collective: HasProgram) -> SegmentRow:
+    def start(number: int, collective: NativeCollective) -> SegmentRow:
         """Return a row that starts ``collective``."""
         return SegmentRow(number, START, 0, target=collective)
 
     @staticmethod
-    def wait(number: int, collective: HasProgram) -> SegmentRow:
+    def wait(number: int, collective: NativeCollective) -> SegmentRow:
         """Return a row that waits for ``collective``."""
         return SegmentRow(number, AWAIT, 0, target=collective)
 
     @staticmethod
-    def stamp(number: int, mark: int, stamp: HasTime) -> SegmentRow:
+    def stamp(number: int, mark: int, stamp: TimestampCallback) -> SegmentRow:
         """Return a row that records ``mark`` and the time of ``stamp`` in the log.
 
         Python calls ``stamp`` instead if the log is full.
@@ -177,7 +148,7 @@ class SegmentRow:
     @staticmethod
     def share(number: int, pieces: Sequence[Sequence[NativeCall]]) -> SegmentRow:
         """Return a row of independent ``pieces``, each a list of calls, which the threads of the device share."""
-        return SegmentRow(number, SHARED, 0, target=LazyShare(pieces))
+        return SegmentRow(number, SHARED, 0, target=Share(pieces))
 
     @staticmethod
     def progress(number: int) -> SegmentRow:
@@ -260,14 +231,7 @@ class PythonWait:
         self.bound.wait()
 
 
-class TimestampRecorder(HasTime, Protocol):
-    """Recorder of an event of a thunk (runtime/timeline/timestamps.py)."""
-
-    @property
-    def mark(self) -> int: ...
-
-
-def recording(number: int, recorder: TimestampRecorder) -> Segment:
+def recording(number: int, recorder: TimestampCallback) -> Segment:
     """Return a row of thunk ``number`` that records the event of ``recorder``."""
     return Segment((SegmentRow.stamp(number, recorder.mark, recorder),), (recorder,))
 

@@ -131,24 +131,18 @@ class _Accesses:
 
     def input(self, leaf: RowLeaf) -> int | RowInput:
         if isinstance(leaf, Numbers | OperandElements):
-            return self.number(self.spread(leaf_access(leaf, self.arrays.operands)))
+            return self.number(leaf_access(leaf, self.arrays.operands))
         assert leaf.source is not Source.OPERAND
         return leaf
 
     def result(self, number: int) -> int:
         view = self.fusion.results[number]
         access = view_access(ArgumentKind.RESULT, number, self.arrays.results[number], view)
-        return self.number(self.spread(access))
-
-    def spread(self, access: GpuArrayAccess) -> GpuArrayAccess:
-        """Return ``access`` with strides along all dimensions. An access along ``counted`` only gets strides 0."""
-        if len(access.strides) == len(self.fusion.dims):
-            return access
-        steps = dict(zip(self.fusion.counted, access.strides, strict=True))
-        return replace(access, strides=tuple(steps.get(d, 0) for d in range(len(self.fusion.dims))))
+        return self.number(access)
 
     def number(self, access: GpuArrayAccess) -> int:
-        """Return the number of ``access``, which is added if it is new."""
+        """Return the number of ``access``, with strides along all dimensions, which is added if it is new."""
+        access = replace(access, strides=self.fusion.spread(access.strides))
         if access not in self.accesses:
             self.accesses.append(access)
         return self.accesses.index(access)

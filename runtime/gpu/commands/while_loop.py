@@ -95,7 +95,7 @@ def plan_while(thunk: WhileThunk, planner: Planner) -> Iterator[Command]:
     A loop on scalars runs on the host, unless its trip count is known and at most MOST_ON_DEVICE. Other loops run on
     the device, with a known trip count or with a download of the predicate before each trip.
     """
-    scalars = plan_scalar_loop(thunk.condition.thunks, thunk.body.thunks, thunk.predicate)
+    scalars = plan_scalar_loop(thunk)
     if scalars is not None and (thunk.trips is None or thunk.trips > MOST_ON_DEVICE):
         yield HostedLoopCommand(thunk, scalars)
         return

@@ -96,6 +96,13 @@ class RowFusion:
         """Number of elements of a row."""
         return math.prod(self.dims[d] for d in self.axes)
 
+    def spread(self, strides: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the strides over all dimensions of a view that is over all, or over those that number the rows."""
+        if len(strides) == len(self.dims):
+            return strides
+        steps = dict(zip(self.counted, strides, strict=True))
+        return tuple(steps.get(d, 0) for d in range(len(self.dims)))
+
     @property
     def scratch(self) -> tuple[ArrayShape, ...]:
         """Shapes of the scratch arrays: one row of each cached value."""

@@ -15,7 +15,7 @@ from runtime.program.records.loop import (
 from runtime.program.records.scalar_loop import ScalarLoop, Statement
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView
-from runtime.program.thunks import CopyThunk, KernelThunk, Thunk
+from runtime.program.thunks import CopyThunk, KernelThunk, Thunk, WhileThunk
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
@@ -79,21 +79,20 @@ class ScalarLoopPlan:
     elements: tuple[ArrayView, ...]
 
 
-def plan_scalar_loop(
-    condition: Sequence[Thunk], body: Sequence[Thunk], predicate: ArrayView
-) -> ScalarLoopPlan | None:
-    """Return the plan of a while loop whose thunks all compute single elements, or None if it is no such loop.
+def plan_scalar_loop(loop: WhileThunk) -> ScalarLoopPlan | None:
+    """Return the plan of ``loop`` if its thunks all compute single elements, or None.
 
-    It is also None if the loop has more than MOST_THUNKS thunks, or if elements overlap in a way that requires the
-    order of memory accesses.
+    There is no plan either if the loop has more than MOST_THUNKS thunks, or if elements overlap in a way that requires
+    the order of memory accesses.
     """
+    condition, body = loop.condition.thunks, loop.body.thunks
     if len(condition) + len(body) > MOST_THUNKS:
         return None
     steps = [_step(thunk) for thunk in (*condition, *body)]
     known = [step for step in steps if step is not None]
     if len(known) < len(steps):
         return None
-    asked = _Element.of(predicate)
+    asked = _Element.of(loop.predicate)
     tests, changes = known[: len(condition)], known[len(condition) :]
     elements = list(dict.fromkeys([asked, *(p for s in known for p in (*s.reads, *s.writes))]))
     if not _are_registers(elements, [*tests, _Statement.reading(asked), *changes]):
@@ -109,8 +108,8 @@ def plan_scalar_loop(
     )
     kinds = tuple(element.kind for element in elements)
     count = len(condition)
-    loop = ScalarLoop(kinds, statements[:count], statements[count:], numbers[asked])
-    return ScalarLoopPlan(loop, tuple(element.as_scalar() for element in elements))
+    scalar_loop = ScalarLoop(kinds, statements[:count], statements[count:], numbers[asked])
+    return ScalarLoopPlan(scalar_loop, tuple(element.as_scalar() for element in elements))
 
 
 def _are_registers(elements: Sequence[_Element], trip: Sequence[_Statement]) -> bool:

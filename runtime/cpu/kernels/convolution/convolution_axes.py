@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.ops.window import Window, WindowDimension
@@ -185,3 +187,13 @@ def coordinate_tables(
             table.append(index * stride - lowest if inside else -1)
         tables.append(tuple(table))
     return tuple(tables), start
+
+
+def expanded(
+    window: Window, x: NDArray, w: NDArray, out: NDArray, rank: int
+) -> tuple[Window, NDArray, NDArray, NDArray]:
+    """Return the window, x, w and out with ``rank`` spatial dimensions. Additional ones come first and have size 1."""
+    missing = range(rank - window.rank)
+    x, out = (np.expand_dims(array, tuple(2 + d for d in missing)) for array in (x, out))
+    w = np.expand_dims(w, tuple(1 + d for d in missing))
+    return Window((*[WindowDimension()] * len(missing), *window.dims)), x, w, out

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from runtime.cpu.kernels.convert import converting
+from runtime.cpu.kernels.convert import computed_in
 from runtime.cpu.kernels.convolution import tuning
-from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables
+from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables, expanded
 from runtime.cpu.kernels.convolution.ir.grouped_ir import (
     FUNCTION,
     VECTOR_BYTES,
     GroupRecord,
     group_code,
 )
-from runtime.cpu.kernels.native_call import in_order, native_call
+from runtime.cpu.kernels.native_call import native_call
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.convolution import GroupConvolutionKernel
 from spmd.literal import NDArray
@@ -23,31 +21,21 @@ from spmd.ops.window import Window, WindowDimension
 @CPU_KERNELS.binds(GroupConvolutionKernel)
 def bind_group_convolution(kernel: GroupConvolutionKernel, arrays: KernelArrays) -> Action:
     """Bind the convolution as one native call, between conversions of arrays of other types through scratch."""
-    spare = list(arrays.scratch)
-    given = (*arrays.operands, *arrays.results)
-    x, w, out = [
-        array if array.dtype == kernel.element_type.numpy else spare.pop(0) for array in given
-    ]
-    record = _record(kernel.window, x, w, out).to_array()
-    vectors = min(-(-len(x) * x.itemsize // VECTOR_BYTES), tuning.GROUP_VECTORS)
-    code = group_code(kernel.element_type, vectors)
-    convolve = native_call(code, FUNCTION, record, (x, w, out))
-    before = [
-        converting(array, own)
-        for own, array in zip((x, w), arrays.operands, strict=True)
-        if own is not array
-    ]
-    after = [converting(out, arrays.results[0])] if out is not arrays.results[0] else []
-    return in_order(*before, convolve, *after)
+
+    def convolve(x: NDArray, w: NDArray, out: NDArray) -> Action:
+        record = _record(kernel.window, x, w, out).to_array()
+        vectors = min(-(-len(x) * x.itemsize // VECTOR_BYTES), tuning.GROUP_VECTORS)
+        code = group_code(kernel.element_type, vectors)
+        return native_call(code, FUNCTION, record, (x, w, out))
+
+    return computed_in(kernel.element_type, arrays, arrays.scratch, convolve)
 
 
 def _record(window: Window, x: NDArray, w: NDArray, out: NDArray) -> GroupRecord:
     """Return the record of the convolution, after adding spatial dimensions of size 1 up to two."""
-    missing = tuple(range(2, 4 - window.rank))
-    x, out = np.expand_dims(x, missing), np.expand_dims(out, missing)
-    w = np.expand_dims(w, tuple(d - 1 for d in missing))
-    dims = (*[WindowDimension()] * len(missing), *window.dims)
-    tables, start = coordinate_tables(Window(dims), x, out.shape[2:-1], w.shape[1:-2])
+    window, x, w, out = expanded(window, x, w, out, 2)
+    dims = window.dims
+    tables, start = coordinate_tables(window, x, out.shape[2:-1], w.shape[1:-2])
     first, dilation = zip(*map(_first_and_dilation, dims), strict=True)
     return GroupRecord(
         x=x.ctypes.data + start,

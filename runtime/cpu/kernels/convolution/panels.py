@@ -7,11 +7,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from runtime.codegen.record import word_index
-from runtime.cpu.kernels.convert import converting
-from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables
+from runtime.cpu.kernels.convert import computed_in
+from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables, expanded
 from runtime.cpu.kernels.convolution.ir.panel_ir import (
     COLUMN_MAJOR,
     FUNCTION,
@@ -35,7 +33,7 @@ from runtime.cpu.kernels.convolution.tile_image import image_record
 from runtime.cpu.kernels.convolution.tile_image_geometry import geometry
 from runtime.cpu.kernels.convolution.vectors import vector_action
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
-from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call
+from runtime.cpu.kernels.native_call import NativeAction, native_call
 from runtime.cpu.libraries.blas import gemm_function
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.convolution import (
@@ -65,24 +63,15 @@ def plan_here(
 def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays) -> Action:
     """Bind the convolution by ``plan_here``, between conversions of arrays of other types through scratch."""
     panel, *spare = arrays.scratch
-    given = (*arrays.operands, *arrays.results)
-    x, w, out = [
-        array if array.dtype == kernel.element_type.numpy else spare.pop(0) for array in given
-    ]
     plan = plan_here(kernel)
-    if isinstance(plan, VectorPlan):
-        convolve = vector_action(plan, kernel.window, (x, w, out), panel)
-    else:
-        convolve = _by_panels(kernel, x, w, out, panel)
-        if plan is not None:
-            convolve = _by_tiles(kernel, plan, (x, w, out), panel, convolve)
-    before = [
-        converting(array, own)
-        for own, array in zip((x, w), arrays.operands, strict=True)
-        if own is not array
-    ]
-    after = [converting(out, arrays.results[0])] if out is not arrays.results[0] else []
-    return in_order(*before, convolve, *after)
+
+    def convolve(x: NDArray, w: NDArray, out: NDArray) -> Action:
+        if isinstance(plan, VectorPlan):
+            return vector_action(plan, kernel.window, (x, w, out), panel)
+        by_panels = _by_panels(kernel, x, w, out, panel)
+        return by_panels if plan is None else _by_tiles(kernel, plan, (x, w, out), panel, by_panels)
+
+    return computed_in(kernel.element_type, arrays, spare, convolve)
 
 
 def _by_panels(
@@ -106,12 +95,7 @@ def _by_tiles(
     """Bind the convolution on the tile unit, with panels as the fallback for numbers out of the unit's range."""
     x, w, out = arrays
     (call,) = by_panels.calls
-    missing = tuple(range(2, 4 - kernel.window.rank))
-    planar = (
-        np.expand_dims(x, missing),
-        np.expand_dims(w, tuple(d - 1 for d in missing)),
-        np.expand_dims(out, missing),
-    )
+    planar = expanded(kernel.window, x, w, out, 2)[1:]
     record: ImageRecord | GradientRecord
     tables: Sequence[NDArray] = ()
     if isinstance(tiles, ImageTiles):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from runtime.cpu.kernels.convert import converting
+from runtime.cpu.kernels.convert import computed_in
 from runtime.cpu.kernels.convolution.thin import ThinPart, convolving_thinly
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
@@ -36,23 +36,15 @@ def bind_phase_convolution(kernel: PhaseConvolutionKernel, arrays: KernelArrays)
     """
     if is_unphased(kernel):
         return CPU_KERNELS.bind(kernel.undivided, arrays)
-    spare = list(arrays.scratch)
-    scratch = spare.pop(0) if kernel.panel_elements else None
-    given = (*arrays.operands, *arrays.results)
-    x, w, out = [
-        array if array.dtype == kernel.element_type.numpy else spare.pop(0) for array in given
-    ]
-    zero = np.zeros((), out.dtype)
-    return in_order(
-        *(
-            converting(array, own)
-            for own, array in zip((x, w), arrays.operands, strict=True)
-            if own is not array
-        ),
-        *(copying(zero, out[:, :, *part]) for part in kernel.zeros),
-        *_phase_actions(kernel, x, w, out, scratch),
-        *((converting(out, arrays.results[0]),) if out is not arrays.results[0] else ()),
-    )
+    packed = int(kernel.panel_elements > 0)
+    scratch = arrays.scratch[0] if packed else None
+
+    def convolve(x: NDArray, w: NDArray, out: NDArray) -> Action:
+        zero = np.zeros((), out.dtype)
+        zeros = (copying(zero, out[:, :, *part]) for part in kernel.zeros)
+        return in_order(*zeros, *_phase_actions(kernel, x, w, out, scratch))
+
+    return computed_in(kernel.element_type, arrays, arrays.scratch[packed:], convolve)
 
 
 def _phase_actions(

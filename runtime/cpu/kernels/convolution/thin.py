@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables
+from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables, expanded
 from runtime.cpu.kernels.convolution.ir.panel_ir import SPATIAL
 from runtime.cpu.kernels.convolution.ir.thin_ir import (
     FUNCTION,
@@ -41,9 +41,8 @@ def convolving_thinly(x: NDArray, parts: Sequence[ThinPart]) -> NativeAction:
 
     Channels must be contiguous in x. The parts may be the phases of one convolution.
     """
-    missing = SPATIAL - parts[0].window.rank
-    x = np.expand_dims(x, tuple(range(2, 2 + missing)))
-    parts = [_expanded(part, missing) for part in parts]
+    every = [expanded(part.window, x, part.w, part.out, SPATIAL) for part in parts]
+    x, parts = every[0][1], [ThinPart(window, w, out) for window, _, w, out in every]
     zeros = np.zeros(x.shape[-1], x.dtype)
     records = [_of_phase(x, part, zeros) for part in parts]
     out = parts[0].out
@@ -65,15 +64,6 @@ def convolving_thinly(x: NDArray, parts: Sequence[ThinPart]) -> NativeAction:
     code = thin_code(PrimitiveType.from_numpy(x.dtype), out.shape[-1])
     arrays = [array for part in parts for array in (part.w, part.out)]
     return native_call(code, FUNCTION, record, (x, zeros, *records, *arrays))
-
-
-def _expanded(part: ThinPart, missing: int) -> ThinPart:
-    """Return ``part`` with ``missing`` more spatial dimensions of size 1."""
-    return ThinPart(
-        Window((*[WindowDimension()] * missing, *part.window.dims)),
-        np.expand_dims(part.w, tuple(range(1, 1 + missing))),
-        np.expand_dims(part.out, tuple(range(2, 2 + missing))),
-    )
 
 
 def _of_phase(x: NDArray, part: ThinPart, zeros: NDArray) -> NDArray:

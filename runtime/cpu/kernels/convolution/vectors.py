@@ -6,9 +6,9 @@ import itertools
 import math
 from dataclasses import replace
 
-import numpy as np
-
 from runtime.cpu.kernels.convolution import tuning
+from runtime.cpu.kernels.convolution.convolution_axes import expanded
+from runtime.cpu.kernels.convolution.ir.panel_ir import SPATIAL
 from runtime.cpu.kernels.convolution.ir.vector_ir import FUNCTION, VectorRecord, vector_code
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
     ITEM,
@@ -26,8 +26,6 @@ from spmd.shape import PrimitiveType
 
 #: Number of f32 elements of a cache line, to which parts of scratch are padded, and of a 64-bit word.
 _LINE, _WORD = 16, 2
-#: Number of spatial dimensions of the code; missing ones have size 1.
-SPATIAL = 3
 
 
 def vector_plan(
@@ -97,12 +95,8 @@ def vector_action(
     plan: VectorPlan, window: Window, arrays: tuple[NDArray, NDArray, NDArray], scratch: NDArray
 ) -> NativeAction:
     """Bind the convolution of x and w into out, the three ``arrays``, by ``plan``."""
-    missing = SPATIAL - window.rank
-    x, w, out = arrays
-    x, out = (np.expand_dims(each, tuple(range(2, 2 + missing))) for each in (x, out))
-    w = np.expand_dims(w, tuple(range(1, 1 + missing)))
-    dims = (*[WindowDimension()] * missing, *window.dims)
-    shape = _Shape(dims, x, w, out)
+    window, x, w, out = expanded(window, *arrays, SPATIAL)
+    shape = _Shape(window.dims, x, w, out)
     make = shape.by_rows if plan.left is LeftLayout.ROWS else shape.by_depth
     fields = make(plan, scratch)
     record = fields.to_array()

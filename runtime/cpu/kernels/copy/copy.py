@@ -13,7 +13,8 @@ from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Address, Record, Word, record, word_index
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, native_call
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
-from runtime.program.records.copy import CopyKernel
+from runtime.program.records.copy import CopyKernel, UninitializedKernel
+from runtime.program.strides import merged_dims
 from spmd.literal import NDArray
 
 FUNCTION = "spmd_copy"
@@ -117,6 +118,12 @@ def bind_copy(_: CopyKernel, arrays: KernelArrays) -> Action:
     return copying(source, target)
 
 
+@CPU_KERNELS.binds(UninitializedKernel)
+def bind_uninitialized(_: UninitializedKernel, __: KernelArrays) -> Action:
+    """Return an action that does nothing."""
+    return NOTHING
+
+
 def copying(source: NDArray, target: NDArray) -> Action:
     """Return an action that copies ``source``, broadcast to the shape of ``target``, to ``target``.
 
@@ -152,17 +159,10 @@ def merged_by_target(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
 
     Dimensions of size 1 are dropped.
     """
-    merged: list[_Dimension] = []
-    ordered = sorted(
-        (dimension for dimension in dimensions if dimension[0] > 1),
-        key=lambda dimension: (-abs(dimension[2]), -abs(dimension[1])),
-    )
-    for size, *strides in ordered:
-        if merged and list(merged[-1][1:]) == [size * stride for stride in strides]:
-            merged[-1] = (merged[-1][0] * size, strides[0], strides[1])
-        else:
-            merged.append((size, strides[0], strides[1]))
-    return merged
+    ordered = sorted(dimensions, key=lambda dimension: (-abs(dimension[2]), -abs(dimension[1])))
+    strides = [[dimension[number] for dimension in ordered] for number in (1, 2)]
+    sizes, (source, target) = merged_dims([size for size, _, _ in ordered], strides)
+    return [*zip(sizes, source, target, strict=True)]
 
 
 def _innermost(

@@ -35,16 +35,6 @@ class Lines:
         return self.base.at(self.stride * number)
 
 
-@dataclass(frozen=True, slots=True)
-class Area:
-    """Indices (i, j) with i_first <= i < i_end and j_first <= j < j_end."""
-
-    i_first: IntLike
-    i_end: IntLike
-    j_first: IntLike
-    j_end: IntLike
-
-
 def transpose_ir(width: int) -> str:
     """Return the IR of ``transpose_code``."""
     module = Module()
@@ -70,8 +60,10 @@ def add_transpose(module: Module, width: int, linkage: str = "") -> None:
     n = min(16, 32 // width)
     block = 2 * n
     i_tiled, j_tiled = i_count & -block, j_count & -block
-    by_rows(f, source, target, Area(i_tiled, i_count, 0, j_count), width)
-    by_columns(f, source, target, Area(0, i_tiled, j_tiled, j_count), width)
+    # The remaining rows i with all columns, then the remaining columns j of the tiled rows.
+    edge = f"edge{width}"
+    f.call("void", edge, s, width, s_stride, t, t_stride, width, 0, j_count, i_tiled, i_count)
+    f.call("void", edge, s, s_stride, width, t, width, t_stride, 0, i_tiled, j_tiled, j_count)
     with f.when(i_tiled.differs(0) & j_tiled.differs(0)), f.repeat(0) as squares:
         (p,) = squares.values
         p_end = (p + _SQUARE).umin(i_tiled)
@@ -123,19 +115,3 @@ def add_edge(module: Module, width: int) -> None:
             element = s_row.at(b * s_b).load(f"i{8 * width}", align=1)
             t_row.at(b * t_b).store(element, align=1)
     f.finish()
-
-
-def by_rows(f: FunctionWriter, source: Lines, target: Lines, area: Area, width: int) -> None:
-    """Move an area that has few indices i."""
-    one = f.constant(width)
-    moved = (source.base, one, source.stride, target.base, target.stride, one)
-    bounds = map(f.constant, (area.j_first, area.j_end, area.i_first, area.i_end))
-    f.call("void", f"edge{width}", *moved, *bounds)
-
-
-def by_columns(f: FunctionWriter, source: Lines, target: Lines, area: Area, width: int) -> None:
-    """Move an area that has few indices j."""
-    one = f.constant(width)
-    moved = (source.base, source.stride, one, target.base, one, target.stride)
-    bounds = map(f.constant, (area.i_first, area.i_end, area.j_first, area.j_end))
-    f.call("void", f"edge{width}", *moved, *bounds)

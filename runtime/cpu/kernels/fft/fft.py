@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from runtime.cpu.kernels.fft.fft_batches import batched_lines, uses_batches
+from runtime.cpu.kernels.fft.fft_batches import batched_lines, line_dims, uses_batches
 from runtime.cpu.kernels.fft.ufunc_call_ir import (
     FUNCTION,
     LINES_WORD,
@@ -16,7 +16,6 @@ from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call,
 from runtime.cpu.libraries.pocketfft import line_loop
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.fft import FftKernel
-from runtime.program.strides import merged_dims
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -64,12 +63,7 @@ def _single_lines(transform: str, source: NDArray, target: NDArray, axis: int) -
     loop = line_loop(transform, length, kind)
     assert loop is not None, "it was asked for before"
     factor = np.array(1 / length if transform.startswith("I") else 1, source.real.dtype)
-    other_dims = [d for d in range(source.ndim) if d != axis]
-    sizes, strides = merged_dims(
-        [source.shape[d] for d in other_dims],
-        [[x.strides[d] for d in other_dims] for x in (source, target)],
-    )
-    *outer, (lines, step, target_step) = [*zip(sizes, *strides, strict=True)] or [(1, 0, 0)]
+    *outer, (lines, step, target_step) = line_dims(source, target, axis)
     # Lines in place must have equal strides, which those of a dimension of one element need not be.
     step = step if lines > 1 else target_step
     along = (source if source.shape[axis] > 1 else target).strides[axis]

@@ -96,6 +96,16 @@ def _side(x: NDArray, axis: int, line_step: int) -> _Side:
     return _Side(x, line_step, x.shape[axis] // 2, 2 * step, step)
 
 
+def line_dims(source: NDArray, target: NDArray, axis: int) -> list[tuple[int, int, int]]:
+    """Return the merged dimensions that number lines along ``axis``: size, stride in source and stride in target."""
+    others = [d for d in range(source.ndim) if d != axis]
+    sizes, (steps, target_steps) = merged_dims(
+        [source.shape[d] for d in others],
+        [[x.strides[d] for d in others] for x in (source, target)],
+    )
+    return [*zip(sizes, steps, target_steps, strict=True)] or [(1, 0, 0)]
+
+
 def batched_lines(
     transform: str, source: NDArray, target: NDArray, axis: int, buffer: NDArray
 ) -> NativeAction:
@@ -103,12 +113,7 @@ def batched_lines(
 
     Source and target may be the same memory, and neither is empty.
     """
-    other_dims = [d for d in range(source.ndim) if d != axis]
-    sizes, strides = merged_dims(
-        [source.shape[d] for d in other_dims],
-        [[x.strides[d] for d in other_dims] for x in (source, target)],
-    )
-    dims = [*zip(sizes, *strides, strict=True)] or [(1, 0, 0)]
+    dims = line_dims(source, target, axis)
     # Adjacent lines make the best batches, then the dimension with most lines.
     chosen = max(range(len(dims)), key=lambda d: (dims[d][1] == source.itemsize, dims[d][0]))
     lines, step, target_step = dims.pop(chosen)

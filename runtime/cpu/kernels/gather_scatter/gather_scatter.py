@@ -15,6 +15,7 @@ from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows, ScatterKernel
 from runtime.program.scalar_program import Reducer, ScalarProgram
+from runtime.program.strides import merged_dims
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -212,12 +213,8 @@ def _bind(
 
 def _merged(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
     """Merge adjacent dimensions as far as strides allow, and drop those of size 1."""
-    merged: list[_Dimension] = []
-    for size, *strides in dimensions:
-        if size == 1:
-            continue
-        if merged and merged[-1][1:] == tuple(size * stride for stride in strides):
-            merged[-1] = (merged[-1][0] * size, *strides)
-        else:
-            merged.append((size, *strides))
-    return merged
+    if not dimensions:
+        return []
+    dims, *strides = zip(*dimensions, strict=True)
+    sizes, merged_strides = merged_dims(dims, strides)
+    return [*zip(sizes, *merged_strides, strict=True)]

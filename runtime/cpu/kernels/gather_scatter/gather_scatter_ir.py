@@ -139,18 +139,14 @@ class _Indexed:
             with self.f.cursor_loop(first.size, self.cursors(here, first)) as (_, inner):
                 self.elements(rest, inner)
             return
-        self.run(first, here)
-
-    def run(self, dimension: _Dimension, here: _Here) -> None:
-        """Write the loop over a window's last dimension."""
-        with self.f.vector_loop(dimension.size) as k:
+        with self.f.vector_loop(first.size) as k:
             if self.variant.packed:
                 at = {
                     array: here[array].element(kind, k)
                     for array, kind in ((_ARRAY, self.array_type), (_SLICES, self.slices_type))
                 }
             else:
-                at = self.moved(here, dimension, k)
+                at = self.moved(here, first, k)
             self.element(at[_ARRAY], at[_SLICES])
 
     def element(self, array: Pointer, slices: Pointer) -> None:

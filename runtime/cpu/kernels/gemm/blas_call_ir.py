@@ -31,7 +31,27 @@ def gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
 
     ``product`` is the register block of a small product, or, if BLAS computes it, the width of BLAS's integers in bits.
     """
-    return _gemm_ir(kind, product)
+    if isinstance(product, RegisterBlock):
+        return small_gemm_ir(kind, product)
+    i = f"i{product}"
+    f = FunctionWriter(GEMM, GemmRecord)
+    rec, (one, zero) = f.record, (blas_factor(f, kind, text) for text in ("1.0", "0.0"))
+    t = one.type
+    types = f"i32, i32, i32, {i}, {i}, {i}, {t}, ptr, {i}, ptr, {i}, {t}, ptr, {i}"
+    f.declare(f"declare void @blas({types})")
+    flags = [x.resized("i32") for x in (rec.transpose_lhs, rec.transpose_rhs)]
+    m, n, k = (x.resized(i) for x in (rec.m, rec.n, rec.k))
+    lhs, rhs, result = (
+        (address, ld.resized(i))
+        for address, ld in (
+            (rec.lhs, rec.lda),
+            (rec.rhs, rec.ldb),
+            (rec.result, rec.ldc),
+        )
+    )
+    major = f.constant(ROW_MAJOR, "i32")
+    f.call("void", "blas", major, *flags, m, n, k, one, *lhs, *rhs, zero, *result)
+    return f.end() + "\n"
 
 
 def transposing_gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
@@ -49,14 +69,14 @@ def transposing_gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> st
     record.element("ptr", RHS_WORD).store(transposed)
     f.call("void", COPY, copy)
     f.call("void", GEMM, record)
-    return _gemm_ir(kind, product) + f.end()
+    return gemm_ir(kind, product) + f.end()
 
 
 def gemv_ir(kind: PrimitiveType, index_bits: int) -> str:
     """Return IR with ``GEMV``, which calls BLAS with integers of ``index_bits`` bits."""
     i = f"i{index_bits}"
     f = FunctionWriter(GEMV, GemvRecord)
-    rec, (one, zero) = f.record, (_factor(f, kind, text) for text in ("1.0", "0.0"))
+    rec, (one, zero) = f.record, (blas_factor(f, kind, text) for text in ("1.0", "0.0"))
     t = one.type
     f.declare(f"declare void @blas(i32, i32, {i}, {i}, {t}, ptr, {i}, ptr, {i}, {t}, ptr, {i})")
     rows, columns, lda = (x.resized(i) for x in (rec.rows, rec.columns, rec.lda))
@@ -67,7 +87,7 @@ def gemv_ir(kind: PrimitiveType, index_bits: int) -> str:
     return f.end()
 
 
-def _factor(f: FunctionWriter, kind: PrimitiveType, real: str) -> Value:
+def blas_factor(f: FunctionWriter, kind: PrimitiveType, real: str) -> Value:
     """Return the factor ``real`` as BLAS takes it: the number, or its address if ``kind`` is complex."""
     if not kind.is_complex:
         return Value(f, wide_type(kind), real)
@@ -76,28 +96,3 @@ def _factor(f: FunctionWriter, kind: PrimitiveType, real: str) -> Value:
     for n, text in enumerate((real, "0.0")):
         number.element(part, n).store(Value(f, part, text))
     return number
-
-
-def _gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
-    """Return IR with ``GEMM`` for ``product`` (see ``gemm_ir``)."""
-    if isinstance(product, RegisterBlock):
-        return small_gemm_ir(kind, product)
-    i = f"i{product}"
-    f = FunctionWriter(GEMM, GemmRecord)
-    rec, (one, zero) = f.record, (_factor(f, kind, text) for text in ("1.0", "0.0"))
-    t = one.type
-    types = f"i32, i32, i32, {i}, {i}, {i}, {t}, ptr, {i}, ptr, {i}, {t}, ptr, {i}"
-    f.declare(f"declare void @blas({types})")
-    flags = [x.resized("i32") for x in (rec.transpose_lhs, rec.transpose_rhs)]
-    m, n, k = (x.resized(i) for x in (rec.m, rec.n, rec.k))
-    lhs, rhs, result = (
-        (address, ld.resized(i))
-        for address, ld in (
-            (rec.lhs, rec.lda),
-            (rec.rhs, rec.ldb),
-            (rec.result, rec.ldc),
-        )
-    )
-    major = f.constant(ROW_MAJOR, "i32")
-    f.call("void", "blas", major, *flags, m, n, k, one, *lhs, *rhs, zero, *result)
-    return f.end() + "\n"

@@ -9,11 +9,9 @@ import numpy as np
 
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.gemm.native_dot import blas_product, over_batch
-from runtime.cpu.kernels.native_call import NOTHING, NativeAction, RelocatableCall
+from runtime.cpu.kernels.native_call import NOTHING, NativeAction, RelocatableCall, in_order
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.dot import DotKernel
-from spmd.lazy_dataclass import dataclass
-from spmd.literal import NDArray
 
 
 @CPU_KERNELS.binds(DotKernel)
@@ -73,47 +71,21 @@ def by_numpy(kernel: DotKernel, arrays: KernelArrays) -> Action:
     (out,) = arrays.results
     if kernel.is_direct:
         return partial(np.matmul, lhs, rhs, out)
-    products = [
-        _Product(kernel, lhs[index], rhs[index], out[index], arrays.scratch)
-        for index in np.ndindex(*kernel.batch)
-    ]
+    from runtime.cpu.kernels.convert import converting  # few programs need it
 
-    def run() -> None:
-        for product in products:
-            product.run()
-
-    return run
-
-
-@dataclass(frozen=True)
-class _Product:
-    """One matrix product of a batch by NumPy, with conversions in ``scratch`` (see DotKernel)."""
-
-    kernel: DotKernel
-    lhs: NDArray
-    rhs: NDArray
-    out: NDArray
-    scratch: tuple[NDArray, ...]
-
-    def run(self) -> None:
-        """Compute the product, a block of rows at a time."""
-        kernel = self.kernel
-        spare = list(self.scratch)
-        left = spare.pop(0) if kernel.lhs is not kernel.compute else None
-        rhs = self.rhs
-        if kernel.rhs is not kernel.compute:
-            rhs = spare.pop(0)
-            np.copyto(rhs, self.rhs, casting="unsafe")
-        total = spare.pop(0) if kernel.result is not kernel.compute else None
+    kinds, spare = (kernel.lhs, kernel.rhs, kernel.result), list(arrays.scratch)
+    left, right, total = (spare.pop(0) if kind is not kernel.compute else None for kind in kinds)
+    actions: list[Action] = []
+    for index in np.ndindex(*kernel.batch):
+        if right is not None:
+            actions.append(converting(rhs[index], right))
         for start in range(0, kernel.m, kernel.block_rows):
-            rows = slice(start, min(start + kernel.block_rows, kernel.m))
-            count = rows.stop - start
-            block = self.lhs[rows]
+            rows, to = (x[index][start : start + kernel.block_rows] for x in (lhs, out))
+            here = rows if left is None else left[: len(rows)]
+            there = to if total is None else total[: len(rows)]
             if left is not None:
-                np.copyto(left[:count], block, casting="unsafe")
-                block = left[:count]
-            if total is None:
-                np.matmul(block, rhs, out=self.out[rows])
-            else:
-                np.matmul(block, rhs, out=total[:count])
-                np.copyto(self.out[rows], total[:count], casting="unsafe")
+                actions.append(converting(rows, here))
+            actions.append(partial(np.matmul, here, rhs[index] if right is None else right, there))
+            if total is not None:
+                actions.append(converting(there, to))
+    return in_order(*actions)

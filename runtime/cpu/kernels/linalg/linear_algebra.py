@@ -33,7 +33,7 @@ from runtime.cpu.kernels.linalg.small_systems_ir import (
 )
 from runtime.cpu.kernels.linalg.small_systems_ir import SOLVE as SMALL_SOLVE
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
-from runtime.cpu.libraries.lapack import potrf_function, trsm_function
+from runtime.cpu.libraries.lapack import lapack_function, trsm_function
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.linalg import CholeskyKernel, TriangularSolveKernel
 from spmd.literal import NDArray
@@ -48,7 +48,7 @@ def bind_cholesky(kernel: CholeskyKernel, arrays: KernelArrays) -> Action:
     if factors.size == 0:
         return in_order(*(copying(np.zeros((), np.int32), info) for info in infos))
     kind = PrimitiveType.from_numpy(factors.dtype)
-    potrf = potrf_function(kind)
+    potrf = lapack_function("potrf", kind)
     assert potrf is not None, "it was asked for before"
     size = factors.shape[-1]
     small = is_small(kind, size)

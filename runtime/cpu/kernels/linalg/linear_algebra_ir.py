@@ -200,9 +200,11 @@ def solve_code(variant: SolveVariant, trsm: BlasFunction) -> NativeLibrary:
 
 def solve_ir(variant: SolveVariant, index_bits: int) -> str:
     """Return the IR of ``solve_code``. The sizes of BLAS have ``index_bits`` bits."""
+    from runtime.cpu.kernels.gemm.blas_call_ir import blas_factor  # few programs need it
+
     f, index = FunctionWriter(SOLVE, SolveRecord), f"i{index_bits}"
     rec = f.record
-    alpha = _one(f, variant.kind)
+    alpha = blas_factor(f, variant.kind, "1.0")
     types = f"i32, i32, i32, i32, i32, {index}, {index}, {alpha.type}, ptr, {index}, ptr, {index}"
     f.declare(f"declare void @trsm({types})")
     triangles, sides, count = rec.triangles, rec.sides, rec.count
@@ -218,14 +220,3 @@ def solve_ir(variant: SolveVariant, index_bits: int) -> str:
         given = [f.constant(flag, "i32") for flag in flags]
         f.call("void", "trsm", *given, m, n, alpha, here[0], k, here[1], n)
     return f.end()
-
-
-def _one(f: FunctionWriter, kind: PrimitiveType) -> Value:
-    """Return 1 as BLAS takes it: a number, or the address of a complex number."""
-    part = PARTS.get(kind)
-    if part is None:
-        return Value(f, stored_type(kind), "1.0")
-    pair = f"[2 x {part.name}]"
-    one = f.variable(pair, align=8)
-    one.store(Value(f, pair, f"[{part.name} 1.0, {part.name} 0.0]"))
-    return one

@@ -72,12 +72,7 @@ class SmallSolveRecord(Record):
 @cache
 def small_solve_code(variant: SmallSolveVariant) -> NativeLibrary:
     """Return the library of ``SOLVE``, which takes the address of a SmallSolveRecord."""
-    return host_jit().compile(small_solve_ir(variant), (SOLVE,))
-
-
-def small_solve_ir(variant: SmallSolveVariant) -> str:
-    """Return the IR of ``small_solve_code``."""
-    return _Solve(variant).text()
+    return host_jit().compile(_Solve(variant).text(), (SOLVE,))
 
 
 class _Solve:

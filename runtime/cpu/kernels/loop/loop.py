@@ -259,22 +259,14 @@ def bind_loop(
     if 0 in dims:
         return NOTHING
     ranged = tuple((each.dimension, each.start) for each in ranges)
-    tracks = tuple(map(_track, accesses))
+    # Plans are cached by what does not depend on addresses.
+    tracks = tuple(ArrayAccess(0, each.strides, each.item, each.counts) for each in accesses)
     plan = _plan(program, tuple(dims), tracks, starts_variant(starts, accesses), ranged)
     firsts = [access.start for access in accesses]
     shifts = starts_record(starts, accesses)
     walked = [RangeRecord(each.limit, each.first, each.end) for each in ranges]
     record = LoopRecord(firsts, plan.sizes, plan.strides, shifts, walked)
     return native_call(plan.code, FUNCTION, record.to_array(), arrays)
-
-
-@dataclass(frozen=True, slots=True)
-class _Track:
-    """ArrayAccess without its address and its shifts, as the key of a cached plan."""
-
-    strides: tuple[int, ...]
-    item: int
-    counts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,10 +281,6 @@ class _LoopNest:
     strides: Sequence[Sequence[int]]
 
 
-def _track(access: ArrayAccess) -> _Track:
-    return _Track(access.strides, access.item, access.counts)
-
-
 #: Largest number of cached plans. A program has a few hundred.
 _MOST_PLANS = 4096
 
@@ -301,7 +289,7 @@ _MOST_PLANS = 4096
 def _plan(
     program: ScalarProgram,
     dims: tuple[int, ...],
-    tracks: tuple[_Track, ...],
+    tracks: tuple[ArrayAccess, ...],
     starts: StartsVariant,
     ranged: tuple[tuple[int | None, int], ...],
 ) -> _LoopNest:
@@ -315,7 +303,7 @@ def _plan(
         sizes, strides = [1], [[0]] * len(tracks)
     crossed = crossed_accesses(sizes, strides, tracks)
     steps = [
-        InnerStride.PACKED if across else _step(own[-1], track, sizes)
+        InnerStride.PACKED if across or sizes == [1] else InnerStride.of(own[-1], track.item)
         for own, track, across in zip(strides, tracks, crossed, strict=True)
     ]
     apart = [
@@ -339,7 +327,7 @@ def _plan(
 
 
 def crossed_accesses(
-    sizes: Sequence[int], strides: Sequence[Sequence[int]], accesses: Sequence[ArrayAccess | _Track]
+    sizes: Sequence[int], strides: Sequence[Sequence[int]], accesses: Sequence[ArrayAccess]
 ) -> list[bool]:
     """Return for each array whether it is transposed tile by tile in the loop of merged dimensions ``sizes``.
 
@@ -355,12 +343,6 @@ def crossed_accesses(
         and own[-1] not in (0, access.item)
         for own, access in zip(strides, accesses, strict=True)
     ]
-
-
-def _step(stride: int, access: _Track, sizes: Sequence[int]) -> InnerStride:
-    if sizes == [1]:
-        return InnerStride.PACKED
-    return InnerStride.of(stride, access.item)
 
 
 # ---- single elementwise operations

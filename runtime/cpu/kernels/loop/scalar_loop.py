@@ -10,8 +10,7 @@ from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
 from runtime.codegen.record import Address, Record, record
 from runtime.cpu.kernels.native_call import NativeAction, native_call
 from runtime.program.records.scalar_loop import ScalarLoop
-from runtime.program.thunks import Thunk
-from runtime.program.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
+from runtime.program.thunks.scalar_loop import ScalarLoopPlan
 from spmd.literal import NDArray
 
 FUNCTION = "spmd_scalar_loop"
@@ -32,21 +31,6 @@ def scalar_loop_code(loop: ScalarLoop) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for ``loop``, which takes the address of a ScalarLoopRecord."""
     ir = DeferredIr("runtime.cpu.kernels.loop.scalar_loop_ir", "scalar_loop_ir", (loop,))
     return host_jit().compile(ir, (FUNCTION,))
-
-
-def scalar_loop(
-    condition: Sequence[Thunk],
-    body: Sequence[Thunk],
-    predicate: ArrayView,
-    array: Callable[[ArrayView], NDArray],
-) -> NativeAction | None:
-    """Return the native call of a while loop, or None if a thunk computes more than single elements.
-
-    ``condition`` and ``body`` are the thunks of the loop's computations, and ``predicate`` is the view that the
-    condition writes. ``array`` returns the memory of a view. See ``bind_scalar_loop`` for the number of trips.
-    """
-    plan = plan_scalar_loop(condition, body, predicate)
-    return None if plan is None else bind_scalar_loop(plan, array)
 
 
 def bind_scalar_loop(plan: ScalarLoopPlan, array: Callable[[ArrayView], NDArray]) -> NativeAction:

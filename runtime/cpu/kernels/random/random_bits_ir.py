@@ -42,12 +42,7 @@ class RandomBitsRecord(Record):
 @cache
 def random_bits_code(variant: RandomBitsVariant) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a RandomBitsRecord."""
-    return host_jit().compile(random_bits_ir(variant), (FUNCTION,))
-
-
-def random_bits_ir(variant: RandomBitsVariant) -> str:
-    """Return the IR of ``random_bits_code``."""
-    return _RandomBits(variant).text()
+    return host_jit().compile(_RandomBits(variant).text(), (FUNCTION,))
 
 
 class _RandomBits:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import Int, IntLike, Value
+from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
@@ -74,13 +74,7 @@ class ReduceRecord(Record):
 @cache
 def reduce_code(variant: ReduceVariant) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a ReduceRecord."""
-    return host_jit().compile(reduce_ir(variant), (FUNCTION,))
-
-
-def reduce_ir(variant: ReduceVariant) -> str:
-    """Return the IR of ``reduce_code``."""
-    module = Module(*program_ir(variant.program, "combine"))
-    return ReduceWriter(variant, module).text()
+    return host_jit().compile(_Reduce(variant).text(), (FUNCTION,))
 
 
 #: Cursor of each array, by its number: first operands, then results.
@@ -88,10 +82,10 @@ _Here: TypeAlias = dict[int, Pointer]
 _Strides: TypeAlias = dict[int, Int]
 
 
-class ReduceWriter:
+class _Reduce:
     """Writer of the function. ``here`` maps the numbers of arrays, operands first and then results, to cursors."""
 
-    def __init__(self, variant: ReduceVariant, module: Module) -> None:
+    def __init__(self, variant: ReduceVariant) -> None:
         self.variant = variant
         program = variant.program
         self.types = [stored_type(program.kind_of(r)) for r in program.results]
@@ -99,7 +93,7 @@ class ReduceWriter:
         self.f = FunctionWriter(
             FUNCTION,
             ReduceRecord,
-            module=module,
+            module=Module(*program_ir(program, "combine")),
             retained=variant.retained,
             reduced=variant.reduced,
             arrays=self.count,
@@ -169,19 +163,16 @@ class ReduceWriter:
 
     def accumulate(self, here: _Here, strides: _Strides, count: IntLike) -> None:
         """Write the code that accumulates the next element of each of ``count`` rows."""
-        with self.f.vector_loop(count) as k:
-            totals = [self.total(i, k).load(self.types[i]) for i in range(self.count)]
-            elements = [self.element(i, here, strides, k) for i in range(self.count)]
-            for i, total in enumerate(self.combined(totals, elements)):
+        f, struct = self.f, struct_type(self.variant.program)
+        with f.vector_loop(count) as k:
+            totals = [self.total(i, k).load(kind) for i, kind in enumerate(self.types)]
+            elements = [
+                self.element_address(i, here, strides, k).load(kind)
+                for i, kind in enumerate(self.types)
+            ]
+            combined = f.results(struct, self.count, "combine", *totals, *elements)
+            for i, total in enumerate(combined):
                 self.total(i, k).store(total)
-
-    def element(self, i: int, here: _Here, strides: _Strides, k: Int) -> Value:
-        element: Value = self.element_address(i, here, strides, k).load(self.types[i])
-        return element
-
-    def combined(self, totals: Sequence[Value], elements: Sequence[Value]) -> list[Value]:
-        struct = struct_type(self.variant.program)
-        return self.f.results(struct, self.count, "combine", *totals, *elements)
 
     def element_address(self, i: int, here: _Here, strides: _Strides, k: Int) -> Pointer:
         """Return the address of the element of row ``k`` of the block, in array number ``i``."""

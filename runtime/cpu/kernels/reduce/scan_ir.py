@@ -74,12 +74,7 @@ class ScanRecord(Record):
 @cache
 def scan_code(variant: ScanVariant) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a ScanRecord."""
-    return host_jit().compile(scan_ir(variant), (FUNCTION,))
-
-
-def scan_ir(variant: ScanVariant) -> str:
-    """Return the IR of ``scan_code``."""
-    return _Scan(variant).text()
+    return host_jit().compile(_Scan(variant).text(), (FUNCTION,))
 
 
 def _lanes(kind: PrimitiveType) -> int:

@@ -69,12 +69,7 @@ class SelectRecord(Record):
 @cache
 def select_and_scatter_code(variant: SelectVariant) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a SelectRecord."""
-    return host_jit().compile(select_and_scatter_ir(variant), (FUNCTION,))
-
-
-def select_and_scatter_ir(variant: SelectVariant) -> str:
-    """Return the IR of ``select_and_scatter_code``."""
-    return _Select(variant).text()
+    return host_jit().compile(_Select(variant).text(), (FUNCTION,))
 
 
 _OPERAND, _SOURCE, _RESULT = range(3)

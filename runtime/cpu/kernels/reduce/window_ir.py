@@ -83,12 +83,7 @@ class WindowRecord(Record):
 @cache
 def window_code(variant: WindowVariant) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for ``variant``, which takes the address of a WindowRecord."""
-    return host_jit().compile(window_ir(variant), (FUNCTION,))
-
-
-def window_ir(variant: WindowVariant) -> str:
-    """Return the IR of ``window_code``."""
-    return _Window(variant).text()
+    return host_jit().compile(_Window(variant).text(), (FUNCTION,))
 
 
 class _Window:

@@ -24,7 +24,6 @@ from runtime.program.records.loop import Numbers, OperandElements
 from runtime.program.records.rows import (
     PassLeaves,
     RowFusion,
-    RowInput,
     RowKernel,
     RowLeaf,
     RowPass,
@@ -32,7 +31,6 @@ from runtime.program.records.rows import (
 )
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import (
-    StridedView,
     dense_strides,
     in_streaming_order,
     long_one_last,
@@ -55,25 +53,23 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
         accesses.pass_variant(each, leaves)
         for each, leaves in zip(fusion.passes, kernel.leaves, strict=True)
     )
+    found = [access for access, _ in accesses.numbers]
     counted, reduced = list(fusion.counted), list(fusion.axes)
     if kernel.along_rows:
         order = in_streaming_order(
             [fusion.dims[d] for d in reduced],
-            [
-                ArrayAccess(w.start, tuple(w.strides[d] for d in reduced), w.item)
-                for w in accesses.found
-            ],
-            len(accesses.found),
+            [ArrayAccess(w.start, tuple(w.strides[d] for d in reduced), w.item) for w in found],
+            len(found),
         )
         reduced = [reduced[n] for n in order]
-    counted_sizes, counted_strides = _merged(fusion, accesses.found, counted)
+    counted_sizes, counted_strides = _merged(fusion, found, counted)
     if not kernel.along_rows:  # the order within a sum does not change
         if not counted_sizes:  # a piece of one row
             counted_sizes, counted_strides = [1], [[0] for _ in counted_strides]
         order = long_one_last(counted_sizes, counted_strides)
         counted_sizes = [counted_sizes[n] for n in order]
         counted_strides = [[own[n] for n in order] for own in counted_strides]
-    reduced_sizes, reduced_strides = _merged(fusion, accesses.found, reduced)
+    reduced_sizes, reduced_strides = _merged(fusion, found, reduced)
     inner = reduced_strides if kernel.along_rows else counted_strides
     innermost = (reduced_sizes if kernel.along_rows else counted_sizes)[-1]
     variant = RowVariant(
@@ -82,16 +78,16 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
         len(reduced_sizes),
         tuple(
             ArrayVariant(kind, InnerStride.of(strides[-1], access.item), access.counts)
-            for kind, strides, access in zip(accesses.kinds, inner, accesses.found, strict=True)
+            for (access, kind), strides in zip(accesses.numbers, inner, strict=True)
         ),
         passes,
         tuple((reduction.kind, reduction.element_type) for reduction in fusion.reductions),
         fusion.row_values,
-        starts_variant(starts, accesses.found),
+        starts_variant(starts, found),
     )
     strides = [[*a, *b] for a, b in zip(counted_strides, reduced_strides, strict=True)]
-    firsts, sizes = [w.start for w in accesses.found], [*counted_sizes, *reduced_sizes]
-    record = NestRecord(firsts, sizes, strides, starts_record(starts, accesses.found))
+    firsts, sizes = [w.start for w in found], [*counted_sizes, *reduced_sizes]
+    record = NestRecord(firsts, sizes, strides, starts_record(starts, found))
     every = (*arrays.operands, *arrays.results, *arrays.scratch)
     return native_call(row_code(variant), FUNCTION, record.to_array(), every)
 
@@ -108,27 +104,24 @@ def _merged(
 class _Accesses:
     """Accesses of all passes to arrays, each over all dimensions of the fusion.
 
-    ``found`` lists distinct accesses, and ``kinds`` their element types. A Ref to an array is its number in these
-    lists.
+    ``numbers`` has the distinct accesses with their element types. A Ref to an array is its number.
     """
 
     fusion: RowFusion
     arrays: KernelArrays
-    found: list[ArrayAccess] = field(default_factory=list)
-    kinds: list[PrimitiveType] = field(default_factory=list)
+    numbers: dict[tuple[ArrayAccess, PrimitiveType], int] = field(default_factory=dict)
 
     def pass_variant(self, each: RowPass, leaves: PassLeaves) -> RowPassVariant:
         """Return the variant of a pass with ``leaves``, after adding the accesses of the pass."""
-        scratch_rows = [RowInput(Source.CACHED, n) for n in each.cached]
         reductions = tuple(Ref(Storage.REDUCTION, n) for n in each.reductions)
         elements = (
             *reductions,
-            *(self.input(leaf) for leaf in scratch_rows),
-            *(self.result(n) for n in each.results),
+            *map(self.scratch_row, each.cached),
+            *map(self.result, each.results),
         )
         rows = (
             *(Ref(Storage.ROW, n) for n in each.row_values),
-            *(self.result(n) for n in each.row_results),
+            *map(self.result, each.row_results),
         )
         return RowPassVariant(
             self.part(each.elements, leaves.elements, elements),
@@ -145,8 +138,7 @@ class _Accesses:
         """Return the reference to a leaf."""
         if isinstance(leaf, Numbers | OperandElements):
             kind = PrimitiveType.S64 if isinstance(leaf, Numbers) else leaf.view.element_type
-            access = leaf_access(leaf, self.arrays.operands)
-            return self.array(replace(access, strides=self.spread(leaf.view)), kind)
+            return self.array(leaf_access(leaf, self.arrays.operands), kind)
         if leaf.source is Source.CACHED:
             return self.scratch_row(leaf.number)
         return Ref(
@@ -156,8 +148,7 @@ class _Accesses:
     def result(self, number: int) -> Ref:
         """Return the reference to result ``number`` of the fusion."""
         view = self.fusion.results[number]
-        access = access_of(view, self.arrays.results[number])
-        return self.array(replace(access, strides=self.spread(view)), view.element_type)
+        return self.array(access_of(view, self.arrays.results[number]), view.element_type)
 
     def scratch_row(self, number: int) -> Ref:
         """Return the reference to a cached row in scratch memory, which each row of the fusion overwrites."""
@@ -169,21 +160,11 @@ class _Accesses:
             ArrayAccess(self.arrays.scratch[number].ctypes.data, strides, kind.byte_size), kind
         )
 
-    def spread(self, view: StridedView) -> tuple[int, ...]:
-        """Return the strides over all dimensions of a view that is over all dimensions or over the rows only."""
-        if len(view.dims) == len(self.fusion.dims):
-            return view.strides
-        steps = dict(zip(self.fusion.counted, view.strides, strict=True))
-        return tuple(steps.get(d, 0) for d in range(len(self.fusion.dims)))
-
     def array(self, access: ArrayAccess, kind: PrimitiveType) -> Ref:
-        """Return the reference to ``access``, after adding it unless there is an equal one."""
-        for number, (other, other_kind) in enumerate(zip(self.found, self.kinds, strict=True)):
-            if (access, kind) == (other, other_kind):
-                return Ref(Storage.ARRAY, number)
-        self.found.append(access)
-        self.kinds.append(kind)
-        return Ref(Storage.ARRAY, len(self.found) - 1)
+        """Return the reference to ``access``, with strides over all dimensions, which is added if it is new."""
+        access = replace(access, strides=self.fusion.spread(access.strides))
+        number = self.numbers.setdefault((access, kind), len(self.numbers))
+        return Ref(Storage.ARRAY, number)
 
 
 # ---- variants of code

@@ -8,10 +8,11 @@ import threading
 import numpy as np
 import pytest
 
-import runtime.cpu.kernels.loop.scalar_loop as loops
+import runtime.program.thunks.scalar_loop as loops
 from runtime.cpu.kernels.loop.scalar_loop import TRIPS
-from runtime.cpu.kernels.native_call import NativeAction
 from runtime.executable import Executable
+from runtime.program.thunks import WhileThunk
+from runtime.program.thunks.scalar_loop import ScalarLoopPlan
 from tests.runtime.programs import compiled
 
 #: A counter, a product, and the two of a pair that change places.
@@ -52,16 +53,16 @@ NOT_SCALAR = COUNTING.replace("f32[]", "f32[2]").replace(
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[NativeAction | None]:
+def made(monkeypatch: pytest.MonkeyPatch) -> list[ScalarLoopPlan | None]:
     """What became of each loop that was loaded."""
-    found: list[NativeAction | None] = []
-    original = loops.scalar_loop
+    found: list[ScalarLoopPlan | None] = []
+    original = loops.plan_scalar_loop
 
-    def spying(*arguments: object) -> NativeAction | None:
-        found.append(original(*arguments))  # type: ignore[arg-type]
+    def spying(loop: WhileThunk) -> ScalarLoopPlan | None:
+        found.append(original(loop))
         return found[-1]
 
-    monkeypatch.setattr(loops, "scalar_loop", spying)
+    monkeypatch.setattr(loops, "plan_scalar_loop", spying)
     return found
 
 
@@ -75,25 +76,25 @@ def step(executable: Executable, trips: int, x: np.ndarray) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("trips", [0, 1, 2, TRIPS - 1, TRIPS, TRIPS + 1, 2 * TRIPS, 2 * TRIPS + 7])
-def test_trips_are_counted_across_calls(trips: int, made: list[NativeAction | None]) -> None:
+def test_trips_are_counted_across_calls(trips: int, made: list[ScalarLoopPlan | None]) -> None:
     i, x, a, b, n = run(COUNTING, trips, np.float32(2))
     want = np.float32(2)
     for _ in range(trips):
         want *= np.float32(0.999)
     assert (i, x, n) == (trips, want, trips)
     assert (a, b) == ((3, -4) if trips % 2 == 0 else (-4, 3))
-    (action,) = made
-    assert isinstance(action, NativeAction)
+    (plan,) = made
+    assert plan is not None
 
 
-def test_arrays_are_left_to_rows(made: list[NativeAction | None]) -> None:
+def test_arrays_are_left_to_rows(made: list[ScalarLoopPlan | None]) -> None:
     i, x, a, _, _ = run(NOT_SCALAR, 5, np.ones(2, np.float32))
     assert (i, a) == (5, -4)
     np.testing.assert_allclose(x, 0.999**5, rtol=1e-6)
     assert made == [None]
 
 
-def test_elements_at_computed_places_are_left_to_rows(made: list[NativeAction | None]) -> None:
+def test_elements_at_computed_places_are_left_to_rows(made: list[ScalarLoopPlan | None]) -> None:
     """A loop in registers reads each element from where it always is."""
     text = """HloModule picking
 condition {

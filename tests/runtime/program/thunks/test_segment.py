@@ -13,9 +13,9 @@ import pytest
 from collectives.communicator.liveness.status_table import THUNK, private_position
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
+from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
 from runtime.cpu.step.device_table import Table
-from runtime.cpu.step.loaded_program import LoadedProgram
 from runtime.cpu.step.prepare import prepare, prepares
 from runtime.cpu.step.segment import Action, ProgressPoints, segment_of
 from runtime.cpu.step.segment_ir import JUMPS
@@ -117,7 +117,7 @@ class Logs(Thunk):
 
 
 @prepares(Logs)
-def prepare_logs(thunk: Logs, program: LoadedProgram) -> Action:
+def prepare_logs(thunk: Logs, program: LoadedDevice) -> Action:
     device: Any = program
     counter, flag = np.zeros(1, np.int64), np.zeros(1, np.bool_)
     target = device.selector if thunk.limit else flag
@@ -135,7 +135,7 @@ class Fails(Logs):
 
 
 @prepares(Fails)
-def prepare_fails(thunk: Fails, program: LoadedProgram) -> Action:
+def prepare_fails(thunk: Fails, program: LoadedDevice) -> Action:
     def act() -> None:
         raise ValueError("planted")
 
