@@ -8,11 +8,11 @@ from dataclasses import replace
 from runtime.arrays.sharded_arrays import ArraySpec, global_shape, with_devices
 from runtime.device_program import require_memory
 from runtime.executable import Executable
-from runtime.lower_module import array_shapes, lower
+from runtime.lower_module import lower
 from runtime.schedule.memory_fit import fit_memory
 from runtime.schedule.memory_scheduler import schedule_for_memory
 from spmd.hlo import HloInstruction, HloModule, Stage
-from spmd.shape import ArrayShape, Shape, leaves
+from spmd.shape import ArrayShape, Shape, array_shapes, leaves
 from spmd.sharding import HloSharding
 
 
@@ -49,7 +49,7 @@ def build_executable(
     if module.stage < Stage.SCHEDULED:
         schedule_module(module, memory_limit)
     inputs, outputs = array_specs(module, logical)
-    marks = [()] * len(outputs) if result is None else [s.dynamic for s in array_shapes([result])]
+    marks = [()] * len(outputs) if result is None else [s.dynamic for s in array_shapes(result)]
     inputs = tuple(_with_bounds(one, ()) for one in inputs)
     outputs = tuple(map(_with_bounds, outputs, marks))
     executable = lower(module, inputs, outputs, check=check)
@@ -88,7 +88,7 @@ def _leaf_shardings(instructions: Iterable[HloInstruction]) -> Iterator[HloShard
 def _array_specs(
     instructions: tuple[HloInstruction, ...], logical: Iterable[Shape] | None, partitions: int
 ) -> tuple[ArraySpec, ...]:
-    shards = array_shapes(i.shape for i in instructions)
+    shards = array_shapes(*(i.shape for i in instructions))
     shardings = tuple(
         sharding and with_devices(sharding, shape.rank, partitions)
         for shape, sharding in zip(shards, _leaf_shardings(instructions), strict=True)
@@ -96,7 +96,7 @@ def _array_specs(
     if logical is None:
         shapes = tuple(map(global_shape, shards, shardings))
     else:
-        shapes = array_shapes(logical)
+        shapes = array_shapes(*logical)
     return tuple(
         ArraySpec(shape.without_layout(), sharding)
         for shape, sharding in zip(shapes, shardings, strict=True)

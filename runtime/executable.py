@@ -29,7 +29,6 @@ from runtime.cpu.libraries.blas import set_blas_threads
 from runtime.cpu.loopback import LoopbackDevices
 from runtime.device_program import DeviceProgram, ScheduledModule
 from runtime.interpreter import settings_for_compiling
-from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks import KernelThunk, traverse
 from spmd.errors import RunError
 from spmd.lazy_dataclass import dataclass
@@ -64,7 +63,6 @@ class Executable:
     program: DeviceProgram
     inputs: tuple[ArraySpec, ...]
     outputs: tuple[ArraySpec, ...]
-    kernels: KernelLibrary
     compile_seconds: dict[str, float] = field(default_factory=dict)
     timeout_seconds: float = 300.0
     record: bool = False
@@ -158,7 +156,6 @@ class Executable:
         return LoadedDevice(
             self.program,
             communicator,
-            self.kernels,
             record=self.record,
             reference_every=self.reference_every,
             explain=explain,
@@ -174,7 +171,6 @@ class Executable:
             return self.engine.load_local(self)
         return LoopbackDevices(
             self.program,
-            self.kernels,
             self.timeout_seconds,
             record=self.record,
             reference_every=self.reference_every,

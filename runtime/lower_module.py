@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from runtime import emit as _emit  # noqa: F401 - the table of lowerings finds its rules there
 from runtime.arrays.sharded_arrays import ArraySpec
 from runtime.buffers.assign import AssignedProgram, assign_buffers
@@ -14,11 +12,10 @@ from runtime.cpu import kernels as _kernels  # noqa: F401 - the kernel library f
 from runtime.device_program import DeviceProgram, ScheduledModule
 from runtime.emit.program import emit_program
 from runtime.executable import Executable
-from runtime.program.kernel import CPU_KERNELS
 from runtime.program.strides import StridedView
 from runtime.program.thunks import ThunkSequence
 from spmd.hlo import HloModule
-from spmd.shape import ArrayShape, Shape, leaves
+from spmd.shape import array_shapes
 
 
 def lower(
@@ -34,7 +31,7 @@ def lower(
     recorded: heaps of an earlier compilation, which are used again instead of a search.
     """
     assigned = assign_buffers(linearize(module), recorded)
-    thunks = emit_program(assigned, assigned.program.device)
+    thunks = emit_program(assigned)
     program = _device_program(module, assigned, thunks)
     if check:
         from collectives.schedule.checker import check_schedule
@@ -43,29 +40,23 @@ def lower(
         check_schedule(module)
         check_buffers(module, program)
     source = ScheduledModule(lambda: module)
-    return Executable(source, program, inputs, outputs, CPU_KERNELS)
+    return Executable(source, program, inputs, outputs)
 
 
 def _device_program(
     module: HloModule, assigned: AssignedProgram, thunks: ThunkSequence
 ) -> DeviceProgram:
-    results = array_shapes([module.entry.root.shape])
+    results = array_shapes(module.entry.root.shape)
     return DeviceProgram(
         module.name,
         thunks,
         assigned.assignment,
         assigned.constants,
-        array_shapes(p.shape for p in module.entry.parameters),
+        array_shapes(*(p.shape for p in module.entry.parameters)),
         tuple(
             ArrayView(slice_, StridedView.dense(shape))
             for slice_, shape in zip(assigned.outputs, results, strict=True)
         ),
         module.num_partitions,
         module.replica_count,
-    )
-
-
-def array_shapes(shapes: Iterable[Shape]) -> tuple[ArrayShape, ...]:
-    return tuple(
-        leaf for shape in shapes for _, leaf in leaves(shape) if isinstance(leaf, ArrayShape)
     )

@@ -59,11 +59,7 @@ def no_scratch(_: HloInstruction, __: Views) -> tuple[ArrayShape, ...]:
     return ()
 
 
-def no_equal_results(_: HloInstruction, __: Device) -> tuple[Group, ...]:
-    return ()
-
-
-def no_part(_: HloInstruction, __: Device) -> tuple[Group, ...]:
+def no_groups(_: HloInstruction, __: Device) -> tuple[Group, ...]:
     return ()
 
 
@@ -88,8 +84,8 @@ class Lowering:
     layouts: Callable[[HloInstruction, Views], dict[int, Order]] = any_layout
     writes: Callable[[HloInstruction, Order], bool] = row_major_alone
     scratch: Callable[[HloInstruction, Views], tuple[ArrayShape, ...]] = no_scratch
-    equal_results: Callable[[HloInstruction, Device], tuple[Group, ...]] = no_equal_results
-    own_part: Callable[[HloInstruction, Device], tuple[Group, ...]] = no_part
+    equal_results: Callable[[HloInstruction, Device], tuple[Group, ...]] = no_groups
+    own_part: Callable[[HloInstruction, Device], tuple[Group, ...]] = no_groups
 
 
 LOWERINGS: Registry[Opcode, Lowering] = Registry("lowering")

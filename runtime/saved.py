@@ -12,7 +12,7 @@ from typing import Any
 from runtime.arrays.sharded_arrays import ArraySpec
 from runtime.buffers.heap.recorded_heaps import RecordedHeaps
 from runtime.executable import Executable
-from runtime.saved_archive import FORMAT, VERSION, SavedExecutableError, archive_bytes
+from runtime.saved_archive import FORMAT, VERSION, archive_bytes
 from runtime.saved_overlap import overlap_json, read_overlap
 from runtime.saved_program import program_bytes
 from spmd.proto.writer import serialize_hlo_proto
@@ -24,8 +24,9 @@ def save_bytes(executable: Executable, code: bytes = b"") -> bytes:
     code: machine code that is put beside it (saved_archive.py).
     Raises SavedExecutableError if the scheduler's expectations exceed the bounds that ``read_overlap`` accepts.
     """
-    overlap = overlap_json(executable.overlap)
-    read_overlap(overlap, executable.module, "overlap", SavedExecutableError)
+    overlap = None if executable.overlap is None else overlap_json(executable.overlap)
+    if overlap is not None:
+        read_overlap(overlap, executable.module, "overlap")
     header = {
         "format": FORMAT,
         "version": VERSION,

@@ -6,7 +6,7 @@ Neither is trusted: the module and the offsets of values are verified.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runtime.arrays.sharded_arrays import ArraySpec, have_sizes
 from runtime.buffers.heap.recorded_heaps import RecordedHeap, RecordedHeaps
@@ -16,14 +16,11 @@ from runtime.lower_module import lower
 from runtime.saved_archive import SavedExecutableError
 from spmd.hlo import HloModule, Stage
 from spmd.proto.reader import parse_proto
-from spmd.shape import ArrayShape, Shape, as_array, leaves
+from spmd.shape import ArrayShape, Shape, array_shapes, as_array
 from spmd.sharding import ShardingKind
 from spmd.text.shape_text import parse_shape
 from spmd.text.sharding.sharding_text import parse_sharding
 from spmd.verifier.verifier import verify
-
-if TYPE_CHECKING:
-    from collectives.schedule.scheduled_overlap import ScheduledOverlap
 
 
 def read_module(stored: bytes, where: str) -> HloModule:
@@ -48,15 +45,6 @@ def lower_saved(
     _require_sizes(outputs, where)
     recorded = _recorded_heaps(header.get("memory"), where)
     return lower(module, inputs, outputs, check=check, recorded=recorded)
-
-
-def read_saved_overlap(found: Any, module: HloModule, where: str) -> ScheduledOverlap | None:
-    """Return the scheduler's expectations of collectives, which most executables do without."""
-    if found is None:
-        return None
-    from runtime.saved_overlap import read_overlap
-
-    return read_overlap(found, module, f"{where}: overlap", SavedExecutableError)
 
 
 def _recorded_heaps(memory: Any, where: str) -> RecordedHeaps:
@@ -105,7 +93,7 @@ def _array_specs(
     header: dict[str, Any], key: str, tiles: Sequence[Shape], module: HloModule, where: str
 ) -> tuple[ArraySpec, ...]:
     """Read one array spec per array leaf of ``tiles``. Raises an error if a tile's size contradicts its sharding."""
-    shapes = [s for one in tiles for _, s in leaves(one) if isinstance(s, ArrayShape)]
+    shapes = array_shapes(*tiles)
     entries = header.get(key)
     if not isinstance(entries, list) or len(entries) != len(shapes):
         raise SavedExecutableError(f"{where}: {key} must be a list of {len(shapes)} arrays")

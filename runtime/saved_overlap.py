@@ -6,7 +6,7 @@ from typing import Any
 
 from collectives.schedule.phases import is_blocking, is_start
 from collectives.schedule.scheduled_overlap import ScheduledCollective, ScheduledOverlap
-from spmd.errors import SpmdError
+from runtime.saved_archive import SavedExecutableError
 from spmd.hlo import HloModule
 from spmd.json_fields import JsonFields
 from spmd.machine.bounds import COUNT
@@ -16,10 +16,8 @@ from spmd.machine.exchange_fields import exchange_fields, read_exchange
 _SECONDS = (0.0, 1e9)
 
 
-def overlap_json(overlap: ScheduledOverlap | None) -> dict[str, Any] | None:
+def overlap_json(overlap: ScheduledOverlap) -> dict[str, Any]:
     """Return the JSON value that ``read_overlap`` reads. The writer must check that ``read_overlap`` accepts it."""
-    if overlap is None:
-        return None
     return {
         "machine": overlap.machine,
         "exchanges": [exchange_fields(one) for one in overlap.exchanges],
@@ -33,27 +31,23 @@ def overlap_json(overlap: ScheduledOverlap | None) -> dict[str, Any] | None:
     }
 
 
-def read_overlap(
-    found: object, module: HloModule, where: str, error: type[SpmdError]
-) -> ScheduledOverlap | None:
-    """Read the scheduler's expectations. Raises ``error``, naming ``where``, if they are not valid.
+def read_overlap(found: object, module: HloModule, where: str) -> ScheduledOverlap:
+    """Read the scheduler's expectations. Raises SavedExecutableError, naming ``where``, if they are not valid.
 
     Each collective that is named must be one of ``module``, and none may be named twice.
     """
-    if found is None:
-        return None
-    fields = JsonFields(found, where, error)
+    fields = JsonFields(found, where, SavedExecutableError)
     rows = fields.pop("collectives")
     names = {x.name for x in module.all_instructions() if is_start(x) or is_blocking(x)}
     wanted = f"a list of at most {len(names)}, of the module's collectives each once"
     if not isinstance(rows, list) or len(rows) > len(names):
-        raise error(f"{where}: collectives must be {wanted}")
+        raise SavedExecutableError(f"{where}: collectives must be {wanted}")
     collectives = tuple(
-        _collective(row, f"{where}: collectives[{n}]", error) for n, row in enumerate(rows)
+        _collective(row, f"{where}: collectives[{n}]") for n, row in enumerate(rows)
     )
     listed = [one.name for one in collectives]
     if len(set(listed)) < len(listed) or not names.issuperset(listed):
-        raise error(f"{where}: collectives must be {wanted}")
+        raise SavedExecutableError(f"{where}: collectives must be {wanted}")
     overlap = ScheduledOverlap(
         machine=fields.text("machine"),
         exchanges=fields.items("exchanges", read_exchange),
@@ -66,10 +60,10 @@ def read_overlap(
     return overlap
 
 
-def _collective(row: object, where: str, error: type[SpmdError]) -> ScheduledCollective:
+def _collective(row: object, where: str) -> ScheduledCollective:
     if not isinstance(row, list) or len(row) != 1 + len(_NUMBERS) or not isinstance(row[0], str):
-        raise error(f"{where} must be a name and {len(_NUMBERS)} numbers")
-    fields = JsonFields(dict(zip(_NUMBERS, row[1:], strict=True)), where, error)
+        raise SavedExecutableError(f"{where} must be a name and {len(_NUMBERS)} numbers")
+    fields = JsonFields(dict(zip(_NUMBERS, row[1:], strict=True)), where, SavedExecutableError)
     return ScheduledCollective(row[0], *(fields.number(name, _SECONDS) for name in _NUMBERS))
 
 

@@ -22,7 +22,6 @@ from runtime.codegen.llvm.object_cache import key_of
 from runtime.cpu import kernels as _kernels  # noqa: F401 - the kernel library finds its binders there
 from runtime.device_program import DeviceProgram, ScheduledModule
 from runtime.executable import Executable
-from runtime.program.kernel import CPU_KERNELS
 from runtime.program.thunks import ThunkSequence
 from runtime.saved_archive import Archive, SavedExecutableError, read_archive
 from runtime.saved_records import NotARecordError, read_records, write_records
@@ -150,14 +149,7 @@ def executable_of(
     except (ValueError, RecursionError, SavedExecutableError) as error:
         raise SavedExecutableError(f"{where}: not a saved program: {error}") from error
     source = ScheduledModule(read_module, dict(saved.aliases))
-    return Executable(source, program, saved.inputs, saved.outputs, CPU_KERNELS)
-
-
-# ---- executables of archives
-
-
-if TYPE_CHECKING:
-    from spmd.hlo import HloModule
+    return Executable(source, program, saved.inputs, saved.outputs)
 
 
 # ---- executables of archives
@@ -202,11 +194,12 @@ def load_archive(
         from runtime.saved_module import lower_saved
 
         made = lower_saved(read(), archive.header, where, check=check)
-    if archive.header.get("overlap") is not None:
+    overlap = archive.header.get("overlap")
+    if overlap is not None:
         # Few programs have it, and reports alone read it, but it names what the module has.
-        from runtime.saved_module import read_saved_overlap
+        from runtime.saved_overlap import read_overlap
 
-        made.overlap = read_saved_overlap(archive.header["overlap"], made.module, where)
+        made.overlap = read_overlap(overlap, made.module, f"{where}: overlap")
     return made
 
 

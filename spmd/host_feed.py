@@ -10,7 +10,7 @@ import numpy as np
 from spmd.errors import RunError
 from spmd.hlo.opcode import Opcode
 from spmd.literal import NDArray
-from spmd.shape import ArrayShape, Shape, TupleShape, as_tuple, leaves
+from spmd.shape import Shape, TupleShape, array_shapes, as_tuple
 
 if TYPE_CHECKING:
     from spmd.hlo.instruction import HloInstruction
@@ -78,13 +78,9 @@ def item_of(shape: Shape, arrays: Iterator[NDArray]) -> Item:
     return next(arrays)
 
 
-def array_leaves(shape: Shape) -> tuple[ArrayShape, ...]:
-    return tuple(leaf for _, leaf in leaves(shape) if isinstance(leaf, ArrayShape))
-
-
 def require_fit(arrays: Sequence[NDArray], shape: Shape, name: str) -> None:
     """Raise RunError unless ``arrays`` are the leaves of a value of ``shape``."""
-    wanted = array_leaves(shape)
+    wanted = array_shapes(shape)
     if len(arrays) != len(wanted):
         raise RunError(f"{name} takes {len(wanted)} arrays at a time, is fed {len(arrays)}")
     for array, leaf in zip(arrays, wanted, strict=True):

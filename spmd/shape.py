@@ -393,3 +393,8 @@ def array_leaves(shape: Shape) -> Iterator[tuple[ShapeIndex, ArrayShape]]:
     for index, leaf in leaves(shape):
         if not isinstance(leaf, TokenShape):
             yield index, as_array(leaf)
+
+
+def array_shapes(*shapes: Shape) -> tuple[ArrayShape, ...]:
+    """Return the arrays of ``shapes``, without tokens and other leaves."""
+    return tuple(leaf for one in shapes for _, leaf in leaves(one) if isinstance(leaf, ArrayShape))

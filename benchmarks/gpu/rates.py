@@ -146,7 +146,7 @@ def products(bench: Bench, shrink: int) -> list[dict[str, Any]]:
                 assert kernel is not None
                 lhs, rhs = (bench.array(d, kind, zeros=data == "zeros") for d in ((m, k), (k, n)))
                 on = KernelArraysOnDevice((lhs, rhs), (bench.array((m, n), kind, zeros=True),))
-                work = library_work("product", kernel, on)
+                work = library_work(kernel, on)
                 assert work is not None
                 flops = 2.0 * m * n * k
                 row = {"type": name, "m": m, "n": n, "k": k, "data": data}

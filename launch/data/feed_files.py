@@ -24,9 +24,9 @@ from runtime.arrays.host_feed import FeedSite, HostFeeds, Infeed, Outfeed
 from runtime.executable import Executable
 from spmd.errors import SpmdError
 from spmd.hlo.opcode import Opcode
-from spmd.host_feed import HostFeed, Item, array_leaves, fed_shape, flat_item
+from spmd.host_feed import HostFeed, Item, fed_shape, flat_item
 from spmd.lazy_dataclass import dataclass
-from spmd.shape import ArrayShape
+from spmd.shape import ArrayShape, array_shapes
 
 if TYPE_CHECKING:
     from spmd.hlo import HloInstruction, HloModule
@@ -102,7 +102,7 @@ class _UnpartitionedFeed:
         self.given: list[Item] = []
 
     def take(self, infeed: HloInstruction, _: int) -> list[Array]:
-        shapes = array_leaves(fed_shape(infeed))
+        shapes = array_shapes(fed_shape(infeed))
         if self._file is None:
             raise FeedOptionError(_missing([infeed.name]))
         arrays = self._file.read_leaves(infeed.name, shapes, shapes)

@@ -42,7 +42,6 @@ class RankExecutable(Executable):
             executable.program,
             executable.inputs,
             executable.outputs,
-            executable.kernels,
             executable.compile_seconds,
             executable.timeout_seconds,
             executable.record,

@@ -28,7 +28,7 @@ from spmd.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
-    from runtime.gpu.collective import GpuCommunicator
+    from collectives.communicator.nccl.communicator import NcclCommunicator
 
 GRAPHS_VARIABLE = "SPMD_GPU_GRAPHS"
 """``off``: every kernel is launched by itself, no CUDA graphs."""
@@ -121,11 +121,10 @@ def engine_of_ranks(world: MpiCommunicator) -> Engine:
     return cuda_engine_on(own.index, collectives, gpu_options())
 
 
-def _nccl(world: MpiCommunicator, transport: GpuTransport) -> GpuCommunicator:
+def _nccl(world: MpiCommunicator, transport: GpuTransport) -> NcclCommunicator:
     from collectives.communicator.nccl.api import load_nccl
     from collectives.communicator.nccl.communicator import NcclCommunicator
     from collectives.communicator.nccl.cuda_memory import CudaMemory
-    from runtime.gpu.collective import NcclCollectives
 
     made = NcclCommunicator(
         world,
@@ -136,7 +135,7 @@ def _nccl(world: MpiCommunicator, transport: GpuTransport) -> GpuCommunicator:
         give_up=functools.partial(_give_up, world),
     )
     atexit.register(made.leave)
-    return NcclCollectives(made)
+    return made
 
 
 def _give_up(world: MpiCommunicator, message: str) -> None:

@@ -15,7 +15,7 @@ from partitioner.propagation.driver import ValueSharding
 from partitioner.propagation.propagation_flags import Allowed, output_flags, parameter_flags
 from partitioner.propagation.value_graph import ValueGraph, ValueShardings
 from spmd.errors import ShardingError, UnsupportedError
-from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.hlo import HloInstruction, HloModule
 from spmd.shape import leaves
 from spmd.sharding import HloSharding, SubgroupType
 
@@ -85,8 +85,7 @@ class EntryBinding:
         """Bind each output to the root's sharding, unless a Shardy result sharding already binds it."""
         root = self.module.entry.root
         constraints = self.graph.reader.of_instruction(root)
-        values = root.operands if root.opcode is Opcode.TUPLE else (root,)
-        producers = [value for value in values for _ in leaves(value.shape)]
+        producers = [value for value in root.elements for _ in leaves(value.shape)]
         flags = output_flags(self.module)
         outputs: list[ValueSharding | None] = []
         for producer, sharding, constraint, allowed in zip(

@@ -141,5 +141,4 @@ def _inlined(
             called_computations=[context.copy_callee(c) for c in x.called_computations],
             annotations=without_shardings(x.annotations),
         )
-    root = computation.root
-    return [made[x] for x in root.operands] if root.opcode is Opcode.TUPLE else [made[root]]
+    return [made[x] for x in computation.root.elements]

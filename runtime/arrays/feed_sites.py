@@ -8,9 +8,10 @@ from runtime.arrays.host_feed import FeedSite, HostFeeds, joined
 from runtime.arrays.sharded_arrays import ArraySpec, global_shape
 from spmd.analysis.outfeed_shape import global_shape_text
 from spmd.hlo.instruction import HloInstruction
-from spmd.host_feed import Item, array_leaves, fed_shape
+from spmd.host_feed import Item, fed_shape
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
+from spmd.shape import array_shapes
 from spmd.sharding import HloSharding, ShardingKind
 from spmd.text.shape_text import parse_shape
 
@@ -22,14 +23,14 @@ def feed_site(instruction: HloInstruction, num_partitions: int) -> FeedSite:
     tiles of its shape.
     """
     shape = fed_shape(instruction)
-    tiles = array_leaves(shape)
+    tiles = array_shapes(shape)
     stated = instruction.sharding
     shardings: Sequence[HloSharding | None] = (None,) * len(tiles)
     if stated is not None:
         shardings = (stated.elements if stated.is_tuple else (stated,) * len(tiles))[: len(tiles)]
     said = global_shape_text(instruction)
     if said is not None:
-        wholes = array_leaves(parse_shape(said))
+        wholes = array_shapes(parse_shape(said))
     else:
         wholes = tuple(map(global_shape, tiles, shardings))
     only = {

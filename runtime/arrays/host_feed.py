@@ -22,11 +22,11 @@ import numpy as np
 
 from runtime.arrays.sharded_arrays import ArraySpec, copy_shard, gather
 from spmd.errors import RunError
-from spmd.host_feed import Item, array_leaves, item_of, next_item
+from spmd.host_feed import Item, item_of, next_item
 from spmd.host_feed import require_fit as require_tiles
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
-from spmd.shape import ArrayShape, Shape, as_array
+from spmd.shape import ArrayShape, Shape, array_shapes, as_array
 
 if TYPE_CHECKING:
     from spmd.hlo.host_functions import Callback
@@ -52,7 +52,7 @@ class FeedSite:
     @property
     def tiles(self) -> tuple[ArrayShape, ...]:
         """Return the shapes of the array leaves on one device."""
-        return array_leaves(self.shape)
+        return array_shapes(self.shape)
 
 
 @runtime_checkable

@@ -344,9 +344,9 @@ def _share_in_place(colocation: Colocation, op: ScheduledOp) -> None:
 
     The operand must have the size of the result and be dead after ``op``.
     """
+    if type(op) is not ScheduledOp:
+        return
     for number, result in enumerate(op.results):
-        if type(op) is not ScheduledOp:
-            return
         target = colocation.groups[result]
         if target.kind is GroupKind.PARAMETER or len(target.values) > 1 or not result.size:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import attrgetter
 
+from runtime.buffers.heap.arena import Interval, load
 from runtime.buffers.types import AllocationKind, BufferAllocation, BufferAssignment, NamedSlice
 
 #: Largest number of values that are listed at the peak.
@@ -79,7 +80,8 @@ def _live_ranges(assignment: BufferAssignment) -> Iterator[str]:
     yield from (f"    {value.name}:{value.start}-{value.end}" for value in values)
     # Values in the host's memory take no device memory.
     values = [v for v in values if assignment.allocations[v.slice.allocation].is_on_device]
-    peak = _peak(values)
+    spans = [Interval(value.start, value.end, value.slice.size) for value in values]
+    peak = int(load(spans).argmax())  # values that share a slice are all counted
     alive = sorted(
         (value for value in values if value.start <= peak <= value.end),
         key=lambda value: (-value.slice.size, value.start),
@@ -88,17 +90,3 @@ def _live_ranges(assignment: BufferAssignment) -> Iterator[str]:
     yield from (f"    {value.name}: {value.slice.size} bytes" for value in alive[:_MOST_AT_PEAK])
     if len(alive) > _MOST_AT_PEAK:
         yield f"    ... and {len(alive) - _MOST_AT_PEAK} more"
-
-
-def _peak(values: list[NamedSlice]) -> int:
-    """Return the first position at which most bytes are live. Values that share a slice are all counted."""
-    changes: dict[int, int] = {}
-    for value in values:
-        changes[value.start] = changes.get(value.start, 0) + value.slice.size
-        changes[value.end + 1] = changes.get(value.end + 1, 0) - value.slice.size
-    live, most, at = 0, 0, 0
-    for position in sorted(changes):
-        live += changes[position]
-        if live > most:
-            most, at = live, position
-    return at

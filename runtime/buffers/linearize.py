@@ -29,7 +29,7 @@ def linearize(module: HloModule) -> Program:
         raise VerificationError(
             f"{module.name} is {module.stage.name}, buffers are assigned to SCHEDULED modules"
         )
-    linearizer = Linearizer(module)
+    linearizer = Linearizer()
     entry = linearizer.open_region(module.entry.name, None)
     parameters: list[Value] = []
     arguments: list[Tree] = []

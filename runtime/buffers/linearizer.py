@@ -22,7 +22,7 @@ from runtime.buffers.program import (
 from runtime.buffers.view_ops import VIEW_RULES
 from runtime.lowering import LOWERINGS, result_order
 from spmd.errors import UnsupportedError
-from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ParameterAttrs
 from spmd.registry import Registry
@@ -43,12 +43,11 @@ _REASONS = {Opcode.SEND: _PAIRED, Opcode.RECV: _PAIRED}
 
 @dataclass
 class Linearizer:
-    """State of one traversal of ``module``.
+    """State of one traversal of a module.
 
     values: all values so far. starts: ops of the start instructions so far. position: next unused position.
     """
 
-    module: HloModule
     values: list[Value] = field(default_factory=list)
     starts: dict[HloInstruction, ScheduledOp] = field(default_factory=dict)
     position: int = 0
@@ -63,7 +62,7 @@ class Linearizer:
         self, name: str, shape: ArrayShape, region: Region, start: int, memory_space: int
     ) -> Value:
         """Create a value that is written at position ``start`` in ``region``."""
-        value = Value(len(self.values), name, shape.without_layout(), region, start, memory_space)
+        value = Value(name, shape.without_layout(), region, start, memory_space)
         self.values.append(value)
         return value
 
@@ -80,8 +79,9 @@ class Linearizer:
 
     # ---- regions
     def open_region(self, name: str, parent: Region | None) -> Region:
-        """Create a region in ``parent`` that begins at the next position."""
-        return Region(name, parent, self.next_position())
+        """Create a region in ``parent``. It begins at the next position, which no op has."""
+        self.next_position()
+        return Region(name, parent)
 
     def close_region(self, region: Region) -> None:
         """End ``region`` at the next position."""

@@ -24,13 +24,12 @@ from spmd.shape import ArrayShape, ShapeIndex
 class Region:
     """Sequence of ops: the entry, the condition or body of a loop, or a branch.
 
-    start, end: positions of the region's begin and end, at which no op runs. loop_end: position after the loop whose
-    condition or body the region is, else None; values from outside that the loop reads are live until there.
+    end: position of the region's end, at which no op runs; neither does one at its begin. loop_end: position after the
+    loop whose condition or body the region is, else None; values from outside that the loop reads are live until there.
     """
 
     name: str
     parent: Region | None
-    start: int
     end: int = -1
     loop_end: int | None = None
     ops: list[ScheduledOp] = field(default_factory=list, repr=False)
@@ -51,12 +50,11 @@ class Region:
 class Value:
     """Dense array that an op writes, or a parameter or constant.
 
-    number: index among the program's values. start: position at which it is written. memory_space: that of the layout
-    of its instruction. constant: data of a constant. parameter: number of a parameter leaf. order: dimension order in
-    memory, slowest first; None if it is row-major. reads: all reads of the value. size: bytes.
+    start: position at which it is written. memory_space: that of the layout of its instruction. constant: data of a
+    constant. parameter: number of a parameter leaf. order: dimension order in memory, slowest first; None if it is
+    row-major. reads: all reads of the value. size: bytes.
     """
 
-    number: int
     name: str
     shape: ArrayShape
     region: Region
@@ -109,13 +107,7 @@ class Read:
 
     def until(self, value: Value) -> int:
         """Return the position until which the read keeps ``value`` live: the end of loops inside the value's region."""
-        position = self.position
-        region: Region | None = self.region
-        while region is not None and region is not value.region:
-            if region.loop_end is not None:
-                position = max(position, region.loop_end)
-            region = region.parent
-        return position
+        return self.until_within(value.region)
 
     def until_within(self, *loop: Region) -> int:
         """Return ``until`` for a value that each trip of the loop with the regions ``loop`` writes anew.

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from runtime.program.strides import StridedView
+from runtime.program.view_rules import REARRANGING
 from spmd.hlo import HloInstruction, Opcode
-from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
 from spmd.registry import Registry
 from spmd.shape import PrimitiveType
 
@@ -56,35 +56,10 @@ def bitcast_convert(instruction: HloInstruction, view: StridedView) -> StridedVi
     return StridedView(kind, shape.dims, view.strides[:-1], view.offset)
 
 
-@VIEW_RULES.register(Opcode.BROADCAST)
-def broadcast(instruction: HloInstruction, view: StridedView) -> StridedView:
-    """Return ``view`` with stride 0 along the added dimensions."""
-    return view.broadcast(instruction.dims, instruction.attrs_as(DimensionsAttrs).dimensions)
-
-
-@VIEW_RULES.register(Opcode.TRANSPOSE)
-def transpose(instruction: HloInstruction, view: StridedView) -> StridedView:
-    """Return ``view`` with its dimensions permuted."""
-    return view.transpose(instruction.attrs_as(DimensionsAttrs).dimensions)
-
-
-@VIEW_RULES.register(Opcode.REVERSE)
-def reverse(instruction: HloInstruction, view: StridedView) -> StridedView:
-    """Return ``view`` with negative strides along the reversed dimensions."""
-    return view.reverse(instruction.attrs_as(DimensionsAttrs).dimensions)
-
-
-@VIEW_RULES.register(Opcode.SLICE)
-def slice_(instruction: HloInstruction, view: StridedView) -> StridedView:
-    """Return the slice of ``view``."""
-    attrs = instruction.attrs_as(SliceAttrs)
-    return view.slice(attrs.starts, attrs.limits, attrs.strides)
-
-
-@VIEW_RULES.register(Opcode.RESHAPE)
-def reshape(instruction: HloInstruction, view: StridedView) -> StridedView | None:
-    """Return ``view`` with other dimensions; None if strides cannot express it."""
-    return view.reshape(instruction.dims)
+@VIEW_RULES.register(*REARRANGING)
+def rearranged(instruction: HloInstruction, view: StridedView) -> StridedView | None:
+    """Return the view of an operation that only rearranges elements; None if strides cannot express it."""
+    return REARRANGING[instruction.opcode](instruction.dims, instruction.attrs, view)
 
 
 @VIEW_RULES.register(Opcode.BITCAST)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from runtime.cpu.step.segment import ProgressPoints, SegmentRow
 from runtime.cpu.step.thread_team import ThreadTeam
 from runtime.cpu.step.worker import Worker
 from runtime.device_program import DeviceProgram
-from runtime.program.kernel import KernelLibrary
+from runtime.program.kernel import CPU_KERNELS, KernelLibrary
 from runtime.program.thunks import Thunk, traverse
 from spmd.literal import NDArray
 
@@ -32,11 +32,13 @@ if TYPE_CHECKING:
 class LoadedDevice:
     """A program that is loaded on one device and can run any number of steps. It is not thread-safe."""
 
+    #: Library that binds kernels to the device's memory.
+    kernels: ClassVar[KernelLibrary] = CPU_KERNELS
+
     def __init__(
         self,
         program: DeviceProgram,
         communicator: Communicator,
-        kernels: KernelLibrary,
         *,
         record: bool = False,
         reference_every: int = 0,
@@ -54,7 +56,6 @@ class LoadedDevice:
         require_world(program, communicator.size)
         self.program = program
         self.communicator = communicator
-        self.kernels = kernels
         self.recorder = _recorder(program.thunks) if record else None
         self._reference_every = reference_every
         #: Flag of blocking steps, which native code reads; None if no step is blocking.

@@ -20,7 +20,6 @@ from runtime.cpu.step.segment import PythonWait, SegmentRow
 from runtime.cpu.step.thread_team import GrowingTeam, ThreadTeam
 from runtime.cpu.step.worker import Worker
 from runtime.device_program import DeviceProgram
-from runtime.program.kernel import KernelLibrary
 
 _MAX_POLLS = 10_000
 """Most rounds of polls without progress, some 350 us, before a worker yields its core. Each worker has its own core.
@@ -39,7 +38,6 @@ class LoopbackDevices:
     def __init__(
         self,
         program: DeviceProgram,
-        kernels: KernelLibrary,
         timeout_seconds: float = 300.0,
         *,
         record: bool = False,
@@ -56,7 +54,6 @@ class LoopbackDevices:
             LoadedDevice(
                 program,
                 self.world.communicator(rank),
-                kernels,
                 record=record,
                 reference_every=reference_every,
             )

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
 
 from collectives.communicator.kinds.all_kinds import KIND_NAMED
 from collectives.communicator.kinds.collective_permute import CollectivePermute, permute_group
 from collectives.communicator.kinds.op import CollectiveOp
+from runtime.buffers.types import Groups
 from runtime.lowering import (
     LOWERINGS,
     Device,
     Lowering,
     OpArrays,
     Views,
-    no_part,
+    no_groups,
     nothing_in_place,
 )
 from runtime.program.thunks import (
@@ -30,8 +30,6 @@ from spmd.hlo.collective_opcodes import KIND
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.groups import device_groups, device_pairs
 from spmd.ops.reduction import reduction_kind
-
-Groups: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 def collective_op(instruction: HloInstruction, device: Device) -> CollectiveOp:
@@ -144,6 +142,6 @@ for _opcode in dict.fromkeys((*KIND, *_STARTS)):
             in_place=_IN_PLACE.get(_opcode, nothing_in_place),
             layouts=dense_operands,
             equal_results=equal_results,
-            own_part=own_part if _opcode in _WITH_PARTS else no_part,
+            own_part=own_part if _opcode in _WITH_PARTS else no_groups,
         ),
     )

@@ -27,29 +27,23 @@ _NOT_HERE = frozenset(
 )
 
 
-def signature_of(instruction: HloInstruction) -> ElementSignature:
-    """Return the opcode of an elementwise instruction, with its element types and attributes."""
-    return ElementSignature(
+def emit_elementwise(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of an elementwise instruction: a loop, or a call of the reference evaluator."""
+    signature = ElementSignature(
         instruction.opcode,
         tuple(operand.array_shape.element_type for operand in instruction.operands),
         instruction.array_shape.element_type,
         instruction.attrs,
     )
-
-
-def filling(array: ArrayView, dims: tuple[int, ...]) -> ArrayView:
-    """Return ``array``, broadcast to ``dims`` if it is a scalar, as operands of select and clamp may be."""
-    if array.view.dims == dims:
-        return array
-    return ArrayView(array.slice, array.view.broadcast(dims, ()))
-
-
-def emit_elementwise(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
-    """Return the thunk of an elementwise instruction: a loop, or a call of the reference evaluator."""
-    signature = signature_of(instruction)
     if not has_operation(signature):
         return emit_reference(instruction, arrays, device)
-    operands = tuple(filling(array, instruction.dims) for array in arrays.operands)
+    # Operands of select and clamp may be scalars.
+    operands = tuple(
+        array
+        if array.view.dims == instruction.dims
+        else ArrayView(array.slice, array.view.broadcast(instruction.dims, ()))
+        for array in arrays.operands
+    )
     kernel = NativeElementwiseKernel(signature)
     return KernelThunk(instruction.name, kernel, operands, arrays.results)
 

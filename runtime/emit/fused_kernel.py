@@ -97,8 +97,8 @@ def operand_leaves(plan: LoopFusion | RowFusionPlan) -> Iterator[InputLeaf]:
         else [graph for each in plan.graphs for graph in (each.elements, each.inits, each.rows)]
     )
     for graph in (*graphs, *plan.starts):
-        for leaf in graph.leaves:
-            if isinstance(leaf, InputLeaf) and _is_operand(plan, leaf):
+        for leaf in graph.input_leaves:
+            if _is_operand(plan, leaf):
                 yield leaf
 
 

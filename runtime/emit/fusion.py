@@ -52,18 +52,12 @@ def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
         if through(leaf.path, views[leaf.number]) is None
     }
     if isinstance(plan, LoopFusion):
-        results = fused_results(fusion)
+        results = fusion.to_apply.root.elements
         unread.update(
             number for n, number in plan.updates if views[number].reshape(results[n].dims) is None
         )
     row_major = {number: tuple(range(len(views[number].dims))) for number in sorted(unread)}
     return {**orders, **row_major}
-
-
-def fused_results(fusion: HloInstruction) -> tuple[HloInstruction, ...]:
-    """Return the instructions of the fused computation whose values are the results of ``fusion``, in order."""
-    root = fusion.to_apply.root
-    return root.operands if root.opcode is Opcode.TUPLE else (root,)
 
 
 def in_place(fusion: HloInstruction) -> tuple[tuple[int, int], ...]:

@@ -18,7 +18,6 @@ from runtime.program.records.rows import RowKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
-from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
 
@@ -84,11 +83,13 @@ def emit_product(
     """Return the thunk of a product with an epilogue."""
     product = fused_product(fusion)
     product_array = _somewhere(product.array_shape)
-    factors, inputs, alone = _placed(fusion, plan.factors, arrays, product_array, device)
+    factors, inputs, product_kernel, _ = _placed(
+        fusion, plan.factors, arrays, product_array, device
+    )
     epilogue = kernel_of(plan.epilogue, (*arrays.operands, product_array))
     assert isinstance(epilogue, LoopKernel | RowKernel)
     kernel = ProductEpilogueKernel(
-        alone.kernel,
+        product_kernel,
         factors,
         epilogue,
         plan.product_result,
@@ -105,25 +106,19 @@ def emit_sliced(
     fusion: HloInstruction, plan: SlicedProduct, arrays: OpArrays, device: Device
 ) -> Thunk:
     """Return the thunk of a product of slices without an epilogue."""
-    factors, inputs, alone = _placed(fusion, plan.factors, arrays, arrays.results[0], device)
-    kernel = SlicedProductKernel(alone.kernel, factors)
-    return KernelThunk(fusion.name, kernel, inputs, alone.results, arrays.scratch)
-
-
-@dataclass(frozen=True, slots=True)
-class _Alone:
-    """Kernel of the dot without its epilogue, and the result of the dot as matrices."""
-
-    kernel: DotKernel
-    results: tuple[ArrayView, ...]
+    factors, inputs, product_kernel, results = _placed(
+        fusion, plan.factors, arrays, arrays.results[0], device
+    )
+    kernel = SlicedProductKernel(product_kernel, factors)
+    return KernelThunk(fusion.name, kernel, inputs, results, arrays.scratch)
 
 
 def _placed(
     fusion: HloInstruction, factors: Factors, arrays: OpArrays, result: ArrayView, device: Device
-) -> tuple[FactorOperands, tuple[ArrayView, ...], _Alone]:
-    """Return (factors, operands of the fusion, dot without its epilogue).
+) -> tuple[FactorOperands, tuple[ArrayView, ...], DotKernel, tuple[ArrayView, ...]]:
+    """Return (factors, operands of the fusion, kernel of the dot without its epilogue, results of that kernel).
 
-    The two operands of the fusion that are factors are returned as matrices. result: array of the product.
+    The factors among the operands, and the results, are returned as matrices. result: array of the product.
     """
     views = tuple(array.view for array in arrays.operands)
     numbers = tuple(factor.number for factor in factors.both)
@@ -140,7 +135,7 @@ def _placed(
     for n, matrix in zip(numbers, alone.operands, strict=True):
         inputs[n] = matrix  # other readers of the operand use only the address of its first element
     factor_operands = FactorOperands(factors.lhs.number, factors.rhs.number, (lhs, rhs), starts)
-    return factor_operands, tuple(inputs), _Alone(alone.kernel, alone.results)
+    return factor_operands, tuple(inputs), alone.kernel, alone.results
 
 
 def _somewhere(shape: ArrayShape) -> ArrayView:

@@ -18,7 +18,7 @@ from runtime.buffers.program import (
     ValueView,
 )
 from runtime.buffers.types import ArrayView
-from runtime.lowering import LOWERINGS, Device, OpArrays
+from runtime.lowering import LOWERINGS, OpArrays
 from runtime.program.strides import StridedView
 from runtime.program.thunks import (
     CollectiveDoneThunk,
@@ -33,9 +33,9 @@ from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
 
-def emit_program(assigned: AssignedProgram, device: Device) -> ThunkSequence:
+def emit_program(assigned: AssignedProgram) -> ThunkSequence:
     """Return the thunks of the entry computation in schedule order, including the copies that colocation added."""
-    emitter = _Emitter(assigned, device)
+    emitter = _Emitter(assigned)
     for copy in assigned.copies:
         emitter.copies[copy.position].append(copy)
     return emitter.region(assigned.program.entry)
@@ -49,7 +49,6 @@ class _Emitter:
     """
 
     assigned: AssignedProgram
-    device: Device
     copies: dict[int, list[Copy]] = field(default_factory=lambda: defaultdict(list))
 
     def region(self, region: Region) -> ThunkSequence:
@@ -105,7 +104,8 @@ class _Emitter:
             tuple(map(self.array_of, op.results)),
             tuple(map(self.array_of, op.scratch)),
         )
-        return [LOWERINGS[op.instruction.opcode].emit(op.instruction, arrays, self.device)]
+        emit = LOWERINGS[op.instruction.opcode].emit
+        return [emit(op.instruction, arrays, self.assigned.program.device)]
 
     def loop(self, op: ScheduledWhile) -> Thunk:
         """Return the thunk of a while loop."""

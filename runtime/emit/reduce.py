@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from runtime.emit.fused_kernel import kernel_of
-from runtime.emit.reference import emit_reference
+from runtime.emit.reference import emit_kernel
 from runtime.emit.scalar_program import scalar_program
 from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.plan_cache import cached_plan_alone
 from runtime.fusion.row_fusion import RowFusionPlan
 from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays
+from runtime.program.kernel import Kernel
 from runtime.program.records.reduce import ProgramReduceKernel
-from runtime.program.thunks import KernelThunk, Thunk
+from runtime.program.thunks import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs
 
@@ -31,29 +32,16 @@ def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | 
     return ProgramReduceKernel(program, axes)
 
 
-def native_reduce(instruction: HloInstruction) -> LoopFusion | RowFusionPlan | None:
-    """Return the plan of a reduce as a fusion of one instruction, or None if no fusion emitter supports it."""
-    found = cached_plan_alone(instruction)
-    if found is None:
-        return None
-    assert isinstance(found.plan, LoopFusion | RowFusionPlan)
-    return found.plan
-
-
 def emit_reduce(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     """Return the thunk of a reduce: a fusion kernel, a ProgramReduceKernel, or a call of the reference evaluator."""
-    plan = native_reduce(instruction)
-    if plan is not None:
-        return KernelThunk(
-            instruction.name,
-            kernel_of(plan, arrays.operands),
-            arrays.operands,
-            arrays.results,
-        )
-    kernel = program_reduce_kernel(instruction)
-    if kernel is None:
-        return emit_reference(instruction, arrays, device)
-    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results)
+    found = cached_plan_alone(instruction)
+    kernel: Kernel | None
+    if found is None:
+        kernel = program_reduce_kernel(instruction)
+    else:
+        assert isinstance(found.plan, LoopFusion | RowFusionPlan)
+        kernel = kernel_of(found.plan, arrays.operands)
+    return emit_kernel(kernel, instruction, arrays, device)
 
 
 LOWERINGS.add(Opcode.REDUCE, Lowering(emit_reduce))

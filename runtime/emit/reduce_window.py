@@ -17,7 +17,6 @@ from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.opcode import CompareAttrs
 from spmd.ops.attrs import WindowAttrs
 from spmd.ops.reduction import reduction_kind
-from spmd.ops.window import Window
 from spmd.shape import ArrayShape
 
 
@@ -60,11 +59,6 @@ def _direction(select: HloComputation) -> str | None:
     return _MIRRORED[attrs.direction] if mirrored else None
 
 
-def _is_dilated(window: Window) -> bool:
-    """Return whether ``window`` has base dilation."""
-    return any(dim.base_dilation > 1 for dim in window.dims)
-
-
 def select_and_scatter_kernel(instruction: HloInstruction) -> SelectAndScatterKernel | None:
     """Return the kernel of a select-and-scatter, or None if the reference evaluator must compute it.
 
@@ -82,7 +76,7 @@ def select_and_scatter_kernel(instruction: HloInstruction) -> SelectAndScatterKe
         or reduction is None
         or not known
         or not can_reduce(kind.numpy, reduction)
-        or _is_dilated(window)
+        or window.has_holes
         or math.prod(operand.dims) * math.prod(instruction.operand(1).dims) == 0
     ):
         return None

@@ -24,8 +24,6 @@ def scalar_program(computation: HloComputation) -> ScalarProgram | None:
     parameters = tuple(_kind(parameter) for parameter in computation.parameters)
     registers: dict[HloInstruction, int] = {}
     steps: list[ScalarStep] = []
-    root = computation.root
-    roots = root.operands if root.opcode is Opcode.TUPLE else (root,)
     for instruction in computation.instructions:
         if instruction.opcode is Opcode.PARAMETER:
             registers[instruction] = instruction.attrs_as(ParameterAttrs).number
@@ -39,7 +37,7 @@ def scalar_program(computation: HloComputation) -> ScalarProgram | None:
         registers[instruction] = len(parameters) + len(steps)
         steps.append(step)
     kinds = [kind for kind in parameters if kind is not None]
-    results = [registers.get(through_annotations(result)) for result in roots]
+    results = [registers.get(through_annotations(result)) for result in computation.root.elements]
     known = [register for register in results if register is not None]
     if len(kinds) < len(parameters) or len(known) < len(results):
         return None

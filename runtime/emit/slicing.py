@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays
-from runtime.program.kernel import Kernel
+from runtime.emit.reference import emit_with
+from runtime.lowering import LOWERINGS, Lowering
 from runtime.program.records.copy import (
     ConcatenateKernel,
     DynamicSliceKernel,
     DynamicUpdateSliceKernel,
     PadKernel,
 )
-from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs
 
 
-def _thunk(instruction: HloInstruction, kernel: Kernel, arrays: OpArrays) -> Thunk:
-    """Return the thunk of ``kernel``, which computes ``instruction``."""
-    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results)
+def dynamic_slice_kernel(instruction: HloInstruction) -> DynamicSliceKernel:
+    """Return the kernel of a dynamic-slice."""
+    return DynamicSliceKernel(instruction.attrs_as(DynamicSliceAttrs).sizes)
 
 
-def emit_dynamic_slice(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
-    """Return the thunk of a dynamic-slice."""
-    sizes = instruction.attrs_as(DynamicSliceAttrs).sizes
-    return _thunk(instruction, DynamicSliceKernel(sizes), arrays)
-
-
-def emit_dynamic_update_slice(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
-    """Return the thunk of a dynamic-update-slice."""
-    return _thunk(instruction, DynamicUpdateSliceKernel(), arrays)
-
-
-def emit_concatenate(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
-    """Return the thunk of a concatenate."""
+def concatenate_kernel(instruction: HloInstruction) -> ConcatenateKernel:
+    """Return the kernel of a concatenate."""
     (dimension,) = instruction.attrs_as(DimensionsAttrs).dimensions
-    return _thunk(instruction, ConcatenateKernel(dimension), arrays)
+    return ConcatenateKernel(dimension)
 
 
-def emit_pad(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
-    """Return the thunk of a pad. Elements that negative padding removes are not copied."""
+def pad_kernel(instruction: HloInstruction) -> PadKernel:
+    """Return the kernel of a pad. Elements that negative padding removes are not copied."""
     attrs = instruction.attrs_as(PadAttrs)
     sizes, result = instruction.operand(0).dims, instruction.dims
     source, target = [], []
@@ -54,11 +42,13 @@ def emit_pad(instruction: HloInstruction, arrays: OpArrays, _: Device) -> Thunk:
         target.append(
             slice(begin, begin + (last - first - 1) * step + 1 if last > first else begin, step)
         )
-    kernel = PadKernel(tuple(source), tuple(target))
-    return _thunk(instruction, kernel, arrays)
+    return PadKernel(tuple(source), tuple(target))
 
 
-LOWERINGS.add(Opcode.DYNAMIC_SLICE, Lowering(emit_dynamic_slice))
-LOWERINGS.add(Opcode.DYNAMIC_UPDATE_SLICE, Lowering(emit_dynamic_update_slice, lambda _: ((0, 0),)))
-LOWERINGS.add(Opcode.CONCATENATE, Lowering(emit_concatenate))
-LOWERINGS.add(Opcode.PAD, Lowering(emit_pad))
+LOWERINGS.add(Opcode.DYNAMIC_SLICE, Lowering(emit_with(dynamic_slice_kernel)))
+LOWERINGS.add(
+    Opcode.DYNAMIC_UPDATE_SLICE,
+    Lowering(emit_with(lambda _: DynamicUpdateSliceKernel()), lambda _: ((0, 0),)),
+)
+LOWERINGS.add(Opcode.CONCATENATE, Lowering(emit_with(concatenate_kernel)))
+LOWERINGS.add(Opcode.PAD, Lowering(emit_with(pad_kernel)))

@@ -8,9 +8,10 @@ from runtime.codegen.ir.element_operations import has_operation
 from runtime.cpu.kernels.sort.sort import scratch_bytes
 from runtime.emit.reference import emit_with
 from runtime.emit.scalar_program import scalar_program
-from runtime.lowering import LOWERINGS, Lowering, Views
+from runtime.lowering import LOWERINGS, Lowering
+from runtime.program.records.loop import one_operation
 from runtime.program.records.sort import RANK, SortKernel
-from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.opcode import CompareAttrs
 from spmd.ops.attrs import SortAttrs, TopKAttrs
@@ -51,7 +52,7 @@ def top_kernel(shape: ArrayShape, count: int, *, largest: bool) -> SortKernel | 
     signature = ElementSignature(Opcode.COMPARE, (kind, kind), PrimitiveType.PRED, order)
     if count == 0 or not has_operation(signature) or not _is_countable(shape.dims):
         return None
-    comparator = ScalarProgram((kind, kind), (ScalarOp(signature, (0, 1)),), (2,))
+    comparator = one_operation(signature)
     return SortKernel(comparator, shape.rank - 1, shape.dims[-1], count, with_indices=True)
 
 
@@ -65,15 +66,11 @@ def sort_scratch_of(kernel: SortKernel | None) -> tuple[ArrayShape, ...]:
     return () if kernel is None else (ArrayShape(PrimitiveType.U8, (scratch_bytes(kernel),)),)
 
 
-def sort_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
-    """Return the shape of the working memory of a sort."""
-    return sort_scratch_of(sort_kernel(instruction))
-
-
-def topk_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
-    """Return the shape of the working memory of a topk."""
-    return sort_scratch_of(topk_kernel(instruction))
-
-
-LOWERINGS.add(Opcode.SORT, Lowering(emit_with(sort_kernel), scratch=sort_scratch))
-LOWERINGS.add(Opcode.TOPK, Lowering(emit_with(topk_kernel), scratch=topk_scratch))
+LOWERINGS.add(
+    Opcode.SORT,
+    Lowering(emit_with(sort_kernel), scratch=lambda call, _: sort_scratch_of(sort_kernel(call))),
+)
+LOWERINGS.add(
+    Opcode.TOPK,
+    Lowering(emit_with(topk_kernel), scratch=lambda call, _: sort_scratch_of(topk_kernel(call))),
+)

@@ -6,6 +6,8 @@ Fusion consults them so that a kernel with several results does not make one col
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
 
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.collective_opcodes import KIND
@@ -61,7 +63,4 @@ class CollectiveSides:
 
 def _union(sets: Iterable[int]) -> int:
     """Return the union of ``sets``."""
-    found = 0
-    for one in sets:
-        found |= one
-    return found
+    return reduce(or_, sets, 0)

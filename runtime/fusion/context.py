@@ -96,10 +96,9 @@ def _broadcast_results(module: HloModule) -> list[HloInstruction]:
     They are not views but arrays that must be written, preferably by the kernel that computes the value.
     """
     root = module.entry.root
-    results = root.operands if root.opcode is Opcode.TUPLE else (root,)
     return [
         x
-        for x in results
+        for x in root.elements
         if x.opcode is Opcode.BROADCAST
         and x.num_users == (x is not root)
         and x.operand(0).opcode not in _SOURCES

@@ -74,6 +74,11 @@ class ElementGraph:
     leaves: tuple[Leaf, ...]
     program: ScalarProgram
 
+    @property
+    def input_leaves(self) -> list[InputLeaf]:
+        """Leaves that read inputs."""
+        return [leaf for leaf in self.leaves if isinstance(leaf, InputLeaf)]
+
 
 #: An instruction and the path through which its value is seen.
 Wanted: TypeAlias = tuple[HloInstruction, ViewPath]
@@ -109,6 +114,12 @@ class Starts:
         if any(array_shape(start).element_type is PrimitiveType.U64 for start in starts):
             raise NoEmitterError(f"{x.name} starts at an index of u64")
         return tuple(map(self.number, starts))
+
+    def view_op(self, x: HloInstruction) -> ViewOp | None:
+        """Return the view operation of ``x``, which may be a dynamic slice; None if it computes or copies."""
+        if x.opcode is Opcode.DYNAMIC_SLICE:
+            return ViewOp(x.opcode, x.dims, starts=self.numbers(x, x.operands[1:]))
+        return view_op(x)
 
     def graphs(self, inputs: Mapping[HloInstruction, int]) -> tuple[ElementGraph, ...]:
         """Return the graphs that compute the start scalars, once per kernel, from elements of ``inputs``.
@@ -199,11 +210,7 @@ def shown_operand(instruction: HloInstruction, path: ViewPath, starts: Starts) -
     """
     if renames(instruction):
         return instruction.operand(0), path
-    if instruction.opcode is Opcode.DYNAMIC_SLICE:
-        numbers = starts.numbers(instruction, instruction.operands[1:])
-        op: ViewOp | None = ViewOp(instruction.opcode, instruction.dims, starts=numbers)
-    else:
-        op = view_op(instruction)
+    op = starts.view_op(instruction)
     return None if op is None else (instruction.operand(0), (op, *path))
 
 

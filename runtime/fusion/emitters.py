@@ -44,22 +44,13 @@ def emitter_of(fused: HloInstruction | HloComputation) -> str | None:
     "loop" is one loop over the index space of all results, each of which may combine a few elements. "reduce" computes
     reductions along the same dimensions of one index space, and values per row from their results. "row" also computes
     values at all indices from the reductions, as in softmax. "product" is a matrix product whose epilogue is one of
-    these three, or whose operands are slices. The result is None if there is no emitter; ``why_not`` then gives the
-    reason.
+    these three, or whose operands are slices. The result is None if there is no emitter; ``emitted`` then raises
+    the reason.
     """
     try:
         return emitted(fused).emitter
     except NoEmitterError:
         return None
-
-
-def why_not(fused: HloInstruction | HloComputation) -> str:
-    """Return the reason, a sentence, for which ``emitter_of`` returns None; if it does not, an empty string."""
-    try:
-        emitted(fused)
-    except NoEmitterError as reason:
-        return str(reason)
-    return ""
 
 
 def emitted(fused: HloInstruction | HloComputation) -> Emitted:
@@ -78,9 +69,7 @@ def _region_of(
         fused = fused.to_apply
     for parameter in fused.parameters:
         array_shape(parameter)
-    root = fused.root
-    roots = root.operands if root.opcode is Opcode.TUPLE else (root,)
-    return roots, {p: i for i, p in enumerate(fused.parameters)}
+    return fused.root.elements, {p: i for i, p in enumerate(fused.parameters)}
 
 
 def emitted_region(

@@ -42,11 +42,6 @@ class Kernel:
         """Return whether ``root`` may be written over the memory of the input ``read``, if that is dead afterwards."""
         return (self.roots.index(root), self.inputs.index(read)) in self.kind.overwrites
 
-    @property
-    def name(self) -> str:
-        """Return the name of the last root."""
-        return self.roots[-1].name
-
 
 @dataclass(frozen=True, slots=True)
 class Join:

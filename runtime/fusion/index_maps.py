@@ -11,10 +11,11 @@ and the element is computed once. The cost depends on the loop variables of an e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import field, replace
 from typing import TypeAlias
 
+from spmd.analysis.common_factors import common_factors
 from spmd.hlo import HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DimensionsAttrs, PadAttrs, SliceAttrs
@@ -156,20 +157,19 @@ def reshaped(at: IndexMap, target: tuple[int, ...], source: tuple[int, ...]) -> 
     """
     parts = [part for pair in zip(at, target, strict=True) for part in pair[0].parts or (pair,)]
     sizes = tuple(size for _, size in parts)
-    found: list[Index] = []
-    for ours, theirs in _blocks(sizes, source):
-        merged = _merged([parts[d] for d in ours if sizes[d] != 1])
-        narrow = [d for d in theirs if source[d] != 1]
+    found = [_ZERO] * len(source)
+    if 0 in source:
+        return tuple(found)  # there are no elements
+    for ours, theirs in common_factors(sizes, source):
+        merged = _merged([parts[d] for d in ours])
         below = math.prod(source[d] for d in theirs)
         for d in theirs:
-            below //= max(source[d], 1)
-            if source[d] == 1:
-                found.append(_ZERO)
-            elif len(narrow) == 1:
-                found.append(merged)
+            below //= source[d]
+            if len(theirs) == 1:
+                found[d] = merged
             else:
                 part = _made("divide", (merged,), below, source[d], below * source[d])
-                found.append(replace(part, undivided=(merged,)))
+                found[d] = replace(part, undivided=(merged,))
     return tuple(found)
 
 
@@ -199,36 +199,6 @@ def _is_divided(undivided: Index, parts: list[tuple[Index, int]], count: int) ->
 
 
 _ZERO = Index(("zero",), frozenset())
-
-
-def _blocks(left: tuple[int, ...], right: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield the finest pairs of runs of dimensions of ``left`` and ``right`` that hold equally many elements, in order.
-
-    Both must have the same number of elements.
-    """
-    i = j = 0
-    while i < len(left) or j < len(right):
-        ours, theirs = list(_span(left, i, 1)), list(_span(right, j, 1))
-        m, n = (
-            math.prod(sizes[d] for d in part) for sizes, part in ((left, ours), (right, theirs))
-        )
-        while m != n:
-            short, start = (ours, i) if (m < n and i + len(ours) < len(left)) else (theirs, j)
-            sizes = left if short is ours else right
-            if start + len(short) >= len(sizes):
-                break  # a dimension has size zero, so there are no elements
-            short.append(start + len(short))
-            if short is ours:
-                m *= left[short[-1]]
-            else:
-                n *= right[short[-1]]
-        i, j = i + len(ours), j + len(theirs)
-        yield ours, theirs
-
-
-def _span(sizes: tuple[int, ...], start: int, count: int) -> range:
-    """Return the ``count`` dimensions from ``start`` on, as far as there are that many."""
-    return range(start, min(start + count, len(sizes)))
 
 
 # ---- choosing among operands

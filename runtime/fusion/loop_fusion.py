@@ -8,14 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from runtime.fusion.element_graph import (
-    ElementGraph,
-    InputLeaf,
-    Starts,
-    Wanted,
-    element_graph,
-    post_order,
-)
+from runtime.fusion.element_graph import ElementGraph, Starts, Wanted, element_graph, post_order
 from runtime.fusion.element_operations import array_shape
 from runtime.fusion.loop_parts import Cutting, LoopPart, PartsRead
 from runtime.fusion.piecewise import is_piecewise
@@ -25,6 +18,7 @@ from runtime.fusion.results import (
     ResultView,
     matching_result,
     result_candidates,
+    same_size,
     written_map,
 )
 from runtime.fusion.view_path import access_map
@@ -199,17 +193,14 @@ class _Loop:
         if not all(result.keeps_order for result in self.results):
             return
         shapes = {number: (x, array_shape(x)) for x, number in self.inputs.items()}
-        before = {x.number for each in starts for x in each.leaves if isinstance(x, InputLeaf)}
-        leaves = [x for piece in pieces for x in piece.graph.leaves if isinstance(x, InputLeaf)]
+        before = {x.number for each in starts for x in each.input_leaves}
+        leaves = [x for piece in pieces for x in piece.graph.input_leaves]
         numbers = dict.fromkeys(leaf.number for leaf in leaves if leaf.number not in before)
         for i, result in enumerate(self.results):
             written = array_shape(result.root)
             for number in numbers:
                 x, shape = shapes[number]
-                if (shape.byte_size, shape.num_elements) != (
-                    written.byte_size,
-                    written.num_elements,
-                ):
+                if not same_size(shape, written):
                     continue
                 reads = (
                     [
@@ -256,9 +247,8 @@ def _require_unread(
     updates: Sequence[tuple[int, int]], pieces: Sequence[LoopPiece], starts: Sequence[ElementGraph]
 ) -> None:
     """Raise NoEmitterError if the loop reads an input of ``updates``, since it may overwrite that input at any time."""
-    graphs = [piece.graph for piece in pieces]
-    leaves = [leaf for graph in (*graphs, *starts) for leaf in graph.leaves]
-    read = {leaf.number for leaf in leaves if isinstance(leaf, InputLeaf)}
+    graphs = [*(piece.graph for piece in pieces), *starts]
+    read = {leaf.number for graph in graphs for leaf in graph.input_leaves}
     if any(number in read for _, number in updates):
         raise NoEmitterError("a block is changed of what is read")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TypeAlias
 
 from runtime.fusion.element_graph import (
     MAX_LEAVES,
@@ -25,6 +24,7 @@ from runtime.fusion.element_graph import (
 from runtime.fusion.piecewise import CutError, is_piecewise, piece_read
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import AccessMap, ViewOp, ViewPath, through
+from runtime.program.blocks import Box, full_box
 from runtime.program.strides import Range
 from spmd.hlo import HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
@@ -32,9 +32,6 @@ from spmd.ops.attrs import SliceAttrs
 
 #: Largest number of pieces of a loop. Code is generated for each piece.
 MAX_PIECES = 16
-
-#: First index and end along each dimension.
-Box: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(eq=False, slots=True)
@@ -68,7 +65,7 @@ class LoopPart:
     @staticmethod
     def full(dims: tuple[int, ...]) -> LoopPart:
         """Return the entire index space of sizes ``dims``."""
-        return LoopPart(dims, tuple([(0, size) for size in dims]))
+        return LoopPart(dims, full_box(dims))
 
     def pieces(self) -> Iterator[LoopPart]:
         """Yield the uncut parts of this part that may contain indices."""

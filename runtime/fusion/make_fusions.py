@@ -86,8 +86,8 @@ def _fused_kernel(kernel: Kernel) -> FusedKernel:
     return FusedKernel(kernel.roots, kernel.inputs, kernel.position, final)
 
 
-def make_fusions(plan: FusionPlan, fuel: Fuel) -> int:
-    """Make one fusion for each kernel of ``plan`` while fuel lasts. Returns the number of fusions.
+def make_fusions(plan: FusionPlan, fuel: Fuel) -> None:
+    """Make one fusion for each kernel of ``plan`` while fuel lasts.
 
     Every single fusion is valid: an instruction that several kernels compute stays until no instruction reads it. All
     fused computations are written before the first replacement, because they copy instructions that the replacements
@@ -112,7 +112,6 @@ def make_fusions(plan: FusionPlan, fuel: Fuel) -> int:
         # have to run earlier.
         computation.set_order(sorted(computation.instructions, key=position_of.__getitem__))
         computation.set_order(computation.post_order())
-    return len(kernels)
 
 
 def _written(computation: HloComputation, kernel: FusedKernel) -> HloComputation:

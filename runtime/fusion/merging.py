@@ -21,16 +21,16 @@ MAX_TRIED = 8
 SMALL_BYTES = 64 << 10
 
 
-def merge_kernels(graph: FusionGraph, profile: LiveProfile, *, horizontal: bool) -> int:
-    """Merge kernels where that saves time, and return by how many their number decreased.
+def merge_kernels(graph: FusionGraph, profile: LiveProfile, *, horizontal: bool) -> None:
+    """Merge kernels where that saves time.
 
     Producers are merged with readers, then kernels that share an input, and then, if ``horizontal``, small kernels.
     """
     merger = _Merger(graph, profile)
-    merged = merger.pass_over(merger.producers) + merger.pass_over(merger.siblings)
+    merger.pass_over(merger.producers)
+    merger.pass_over(merger.siblings)
     if horizontal:
-        merged += merger.small_ones()
-    return merged
+        merger.small_ones()
 
 
 @dataclass
@@ -40,17 +40,14 @@ class _Merger:
     graph: FusionGraph
     profile: LiveProfile
 
-    def pass_over(self, partners: Callable[[Kernel], Iterator[Kernel]]) -> int:
-        """Merge each kernel with its first possible partner, and repeat with the result. Returns the merge count."""
-        merged = 0
+    def pass_over(self, partners: Callable[[Kernel], Iterator[Kernel]]) -> None:
+        """Merge each kernel with its first possible partner, and repeat with the result."""
         done: set[Kernel] = set()
         for kernel in self.graph.kernels:
             current: Kernel | None = kernel if self.is_there(kernel) else None
             while current is not None and current not in done:
                 done.add(current)
                 current = self.first_merged(current, partners(current))
-                merged += current is not None
-        return merged
 
     def first_merged(self, kernel: Kernel, partners: Iterator[Kernel]) -> Kernel | None:
         """Return ``kernel`` merged with the first possible partner, or None."""
@@ -79,12 +76,8 @@ class _Merger:
             :MAX_TRIED
         ]
 
-    def small_ones(self) -> int:
-        """Merge kernels of equal dimensions whose dispatch costs more than their work, such as an optimizer's updates.
-
-        Returns the number of merges.
-        """
-        merged = 0
+    def small_ones(self) -> None:
+        """Merge kernels of equal dimensions whose dispatch costs more than their work, as those of an optimizer."""
         open_ones: dict[tuple[int, ...], Kernel] = {}
         for kernel in self.graph.kernels:
             if kernel.cost.bytes > SMALL_BYTES or not self.is_there(kernel):
@@ -92,9 +85,7 @@ class _Merger:
             dims = written_block(kernel.roots[0]).dims
             before = open_ones.get(dims)
             made = None if before is None else self.merge(before, kernel)
-            merged += made is not None
             open_ones[dims] = kernel if made is None else made
-        return merged
 
     def is_there(self, kernel: Kernel) -> bool:
         """Return whether ``kernel`` is still in the graph."""

@@ -31,15 +31,15 @@ class _Candidate:
     unknown: list[Kernel]
 
 
-def fuse_producers(graph: FusionGraph, profile: LiveProfile, *, duplicate: bool = True) -> int:
-    """Fuse producers into their readers and return the number of fused producers.
+def fuse_producers(graph: FusionGraph, profile: LiveProfile, *, duplicate: bool) -> None:
+    """Fuse producers into their readers.
 
     A producer of several readers is fused only if ``duplicate``. A heap holds the candidates by an upper bound on the
     time that they save. The exact cost of a candidate is computed only when it reaches the top of the heap, since most
     candidates change before; it is then pushed again. Candidates are also pushed again when one of their kernels
     changes, and stale heap entries are skipped. A graph of n kernels of bounded degree therefore takes O(n log n) time.
     """
-    return _Queue(graph, profile, MAX_READERS if duplicate else 1).run()
+    _Queue(graph, profile, MAX_READERS if duplicate else 1).run()
 
 
 def fuse_regions(graph: FusionGraph, profile: LiveProfile) -> None:
@@ -101,11 +101,10 @@ class _Queue:
     refused: set[tuple[Kernel, Kernel]] = field(default_factory=set)
     _next: int = 0
 
-    def run(self) -> int:
-        """Fuse until no candidate saves time. Returns the number of fused producers."""
+    def run(self) -> None:
+        """Fuse until no candidate saves time."""
         for kernel in self.graph.kernels:
             self.consider(kernel)
-        fused = 0
         while self.heap:
             _, _, number = heapq.heappop(self.heap)
             candidate = self.current.pop(number, None)
@@ -115,8 +114,7 @@ class _Queue:
                 self.graph.joined(candidate.producer, candidate.unknown[0])
                 self.consider(candidate.producer)
             else:
-                fused += self.fuse(candidate)
-        return fused
+                self.fuse(candidate)
 
     def consider(self, producer: Kernel) -> None:
         """Replace the candidate of ``producer`` by a new one if that may save time; otherwise remove it."""
@@ -160,15 +158,15 @@ class _Queue:
             return []
         return readers
 
-    def fuse(self, candidate: _Candidate) -> bool:
-        """Carry out ``candidate`` if every new kernel has an emitter and memory allows it. Returns whether it did."""
+    def fuse(self, candidate: _Candidate) -> None:
+        """Carry out ``candidate`` if every new kernel has an emitter and memory allows it."""
         producer = candidate.producer
         made = []
         for reader in candidate.readers:
             spec = self.graph.joined(producer, reader)
             if spec is None or spec.kind.emitter is None:
                 self.refused.add((producer, reader))
-                return False
+                return
             made.append(spec)
         old = (producer, *candidate.readers)
         fused = [
@@ -176,7 +174,7 @@ class _Queue:
             for reader, spec in zip(candidate.readers, made, strict=True)
         ]
         if not self.profile.allows(old, fused):
-            return False
+            return
         touched = self.neighbours(old)
         for kernel in old:
             self.forget(kernel)
@@ -186,7 +184,6 @@ class _Queue:
                 self.consider(kernel)
         for kernel in fused:
             self.consider(kernel)
-        return True
 
     def neighbours(self, kernels: Iterable[Kernel]) -> list[Kernel]:
         """Return the kernels that produce inputs of ``kernels``, whose candidates a fusion of these changes."""

@@ -22,6 +22,7 @@ from runtime.fusion.view_path import (
 from runtime.program.strides import Shift, StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
+from spmd.shape import ArrayShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,11 @@ class Result:
     def keeps_order(self) -> bool:
         """Return whether element n of the base is element n of the root, for all n."""
         return all(op.keeps_order for op, _ in self.peeled)
+
+
+def same_size(one: ArrayShape, other: ArrayShape) -> bool:
+    """Return whether two arrays have equally many elements and equally many bytes."""
+    return (one.num_elements, one.byte_size) == (other.num_elements, other.byte_size)
 
 
 def result_candidates(

@@ -14,25 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from runtime.fusion.element_graph import (
-    ElementGraph,
-    InputLeaf,
-    Starts,
-    Wanted,
-    element_graph,
-    post_order,
-)
+from runtime.fusion.element_graph import ElementGraph, Starts, Wanted, element_graph, post_order
 from runtime.fusion.element_operations import array_shape
 from runtime.fusion.refusal import NoEmitterError
-from runtime.fusion.results import Result, matching_result, result_candidates
+from runtime.fusion.results import Result, matching_result, result_candidates, same_size
 from runtime.fusion.row_region import RowRegion, row_region
-from runtime.fusion.view_path import AccessMap, ViewOp, ViewPath, access_map, repeated
+from runtime.fusion.view_path import AccessMap, access_map, repeated
 from runtime.program.records.rows import Reduction, RowFusion, RowInput, RowPass, Source
 from runtime.program.strides import StridedView, dense_strides
 from spmd.hlo import HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.reduction import reduction_kind
-from spmd.shape import ArrayShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +142,8 @@ class _Assembly:
         """
         region = self.region
         elsewhere = [graph for each in graphs for graph in (each.inits, each.rows)]
-        moved = {leaf.number for graph in (*elsewhere, *starts) for leaf in _inputs(graph)}
-        reads = [leaf for each in graphs for leaf in _inputs(each.elements)]
+        moved = {leaf.number for graph in (*elsewhere, *starts) for leaf in graph.input_leaves}
+        reads = [leaf for each in graphs for leaf in each.elements.input_leaves]
         moved |= {leaf.number for leaf in reads if not all(op.keeps_order for op in leaf.path)}
         steady = [n for n in dict.fromkeys(leaf.number for leaf in reads) if n not in moved]
         shapes = {number: array_shape(x) for x, number in region.operands.items()}
@@ -162,7 +154,7 @@ class _Assembly:
             if set(region.reduces) - set(post_order([root], region.operands)):
                 continue
             for number in steady:
-                if number in shapes and _same_size(shapes[number], shape):
+                if number in shapes and same_size(shapes[number], shape):
                     yield n, number
 
     def result_view(self, result: Result) -> StridedView:
@@ -187,7 +179,7 @@ class _Assembly:
         elements: list[Wanted] = [(x.operand(0), ()) for x in reduces]
         elements += [(x, ()) for x in cached]
         elements += [self.wanted_result(n, region.dims) for n in results]
-        rows = [(x, _path_to(x, region.rows)) for x in row_values]
+        rows = [(x, Result(x, x).path(region.rows)) for x in row_values]
         rows += [self.wanted_result(n, region.rows) for n in row_results]
         inits: list[Wanted] = [(x.operand(1), (repeated(region.rows),)) for x in reduces]
         graphs = PassGraphs(
@@ -248,23 +240,8 @@ class _Assembly:
             tuple(0 if n == 1 else s for n, s in zip(sizes, strides, strict=True)), 0
         )
         instructions = {number: x for x, number in inputs.items()}
-        for leaf in graph.leaves:
-            if isinstance(leaf, InputLeaf) and leaf.number in instructions:
+        for leaf in graph.input_leaves:
+            if leaf.number in instructions:
                 x = instructions[leaf.number]
                 if access_map(leaf.path, array_shape(x).dims) != wanted:
                     raise NoEmitterError(f"{x.name} is needed for other rows than its own")
-
-
-def _inputs(graph: ElementGraph) -> list[InputLeaf]:
-    """Return the leaves of ``graph`` that read inputs."""
-    return [leaf for leaf in graph.leaves if isinstance(leaf, InputLeaf)]
-
-
-def _same_size(one: ArrayShape, other: ArrayShape) -> bool:
-    """Return whether two arrays have equally many elements and equally many bytes."""
-    return (one.num_elements, one.byte_size) == (other.num_elements, other.byte_size)
-
-
-def _path_to(x: HloInstruction, sizes: tuple[int, ...]) -> ViewPath:
-    """Return the path from ``x`` to the index space ``sizes`` of equally many elements."""
-    return () if array_shape(x).dims == sizes else (ViewOp(Opcode.RESHAPE, sizes),)

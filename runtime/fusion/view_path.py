@@ -11,9 +11,10 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from runtime.program.strides import Shift, StridedView
+from runtime.program.view_rules import REARRANGING, dimensions_of
 from spmd.hlo import NO_ATTRS, Attrs, HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
-from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
+from spmd.ops.attrs import DimensionsAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 
 
@@ -38,19 +39,11 @@ class ViewOp:
 #: View operations in the order of application: the first applies to the array, the last has the index space's sizes.
 ViewPath: TypeAlias = tuple[ViewOp, ...]
 
-_VIEWS: dict[Opcode, Callable[[ViewOp, StridedView], StridedView | None]] = {
-    Opcode.BROADCAST: lambda op, view: view.broadcast(op.dims, _dimensions(op)),
-    Opcode.DYNAMIC_SLICE: lambda op, view: _slice_at_zero(op, view),
-    Opcode.RESHAPE: lambda op, view: view.reshape(op.dims),
-    Opcode.REVERSE: lambda op, view: view.reverse(_dimensions(op)),
-    Opcode.SLICE: lambda op, view: _slice(op, view),
-    Opcode.TRANSPOSE: lambda op, view: view.transpose(_dimensions(op)),
-}
 _INVERSES: dict[Opcode, Callable[[ViewOp, StridedView, tuple[int, ...]], StridedView | None]] = {
     Opcode.DYNAMIC_UPDATE_SLICE: lambda _, view, dims: _first(view, dims),
     Opcode.RESHAPE: lambda _, view, dims: view.reshape(dims),
-    Opcode.REVERSE: lambda op, view, _: view.reverse(_dimensions(op)),
-    Opcode.TRANSPOSE: lambda op, view, _: view.transpose(_inverse(_dimensions(op))),
+    Opcode.REVERSE: lambda op, view, _: view.reverse(dimensions_of(op.attrs)),
+    Opcode.TRANSPOSE: lambda op, view, _: view.transpose(_inverse(dimensions_of(op.attrs))),
 }
 
 
@@ -61,9 +54,9 @@ def view_op(instruction: HloInstruction) -> ViewOp | None:
         return ViewOp(Opcode.RESHAPE, instruction.dims)
     if opcode is Opcode.RESHAPE:
         return ViewOp(opcode, instruction.dims)
-    if opcode is Opcode.DYNAMIC_SLICE:
+    if opcode not in REARRANGING:
         return None
-    return ViewOp(opcode, instruction.dims, instruction.attrs) if opcode in _VIEWS else None
+    return ViewOp(opcode, instruction.dims, instruction.attrs)
 
 
 def _is_reshape(bitcast: HloInstruction) -> bool:
@@ -112,7 +105,10 @@ def through(path: ViewPath, view: StridedView) -> StridedView | None:
     for op in path:
         if seen is None:
             return None
-        seen = _VIEWS[op.opcode](op, seen)
+        if op.opcode is Opcode.DYNAMIC_SLICE:
+            seen = _first(seen, op.dims)
+        else:
+            seen = REARRANGING[op.opcode](op.dims, op.attrs, seen)
     return seen
 
 
@@ -156,23 +152,6 @@ def moving_strides(view: StridedView) -> tuple[int, ...]:
     return tuple([0 if n == 1 else s for n, s in zip(view.dims, view.strides, strict=True)])
 
 
-def _dimensions(op: ViewOp) -> tuple[int, ...]:
-    """Return the dimensions of a broadcast, transpose or reverse."""
-    assert isinstance(op.attrs, DimensionsAttrs)
-    return op.attrs.dimensions
-
-
-def _slice(op: ViewOp, view: StridedView) -> StridedView:
-    """Return ``view`` seen through a slice."""
-    assert isinstance(op.attrs, SliceAttrs)
-    return view.slice(op.attrs.starts, op.attrs.limits, op.attrs.strides)
-
-
-def _slice_at_zero(op: ViewOp, view: StridedView) -> StridedView:
-    """Return ``view`` seen through a dynamic-slice whose starts are 0."""
-    return _first(view, op.dims)
-
-
 def _first(view: StridedView, dims: tuple[int, ...]) -> StridedView:
     """Return the view of the block of sizes ``dims`` at index 0."""
     return view.slice((0,) * len(dims), dims, (1,) * len(dims))
@@ -180,7 +159,4 @@ def _first(view: StridedView, dims: tuple[int, ...]) -> StridedView:
 
 def _inverse(permutation: tuple[int, ...]) -> tuple[int, ...]:
     """Return the inverse of ``permutation``."""
-    inverse = [0] * len(permutation)
-    for i, d in enumerate(permutation):
-        inverse[d] = i
-    return tuple(inverse)
+    return tuple(map(permutation.index, range(len(permutation))))

@@ -165,7 +165,7 @@ class _Unrolling:
         if not all(x.opcode in _IN_PLACE or is_elementwise(x.opcode) for x in body):
             return None
         kernel.set_order(kernel.post_order())
-        if all(x.opcode is Opcode.CONSTANT for x in _results(kernel)):
+        if all(x.opcode is Opcode.CONSTANT for x in kernel.root.elements):
             return kernel
         try:
             plan = emitted(kernel)
@@ -209,15 +209,9 @@ def _write_state(initial: Sequence[HloInstruction], builder: Builder) -> list[Hl
     return inputs
 
 
-def _results(fused: HloComputation) -> tuple[HloInstruction, ...]:
-    """Return the results of a fused computation."""
-    root = fused.root
-    return root.operands if root.opcode is Opcode.TUPLE else (root,)
-
-
 def _constants(fused: HloComputation) -> list[HloInstruction]:
     """Return copies of the results, in no computation yet, if all are constants; otherwise an empty list."""
-    results = _results(fused)
+    results = fused.root.elements
     if not all(x.opcode is Opcode.CONSTANT for x in results):
         return []
     return [x.clone(x.shape, ()) for x in results]

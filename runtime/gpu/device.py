@@ -7,23 +7,22 @@ from dataclasses import replace
 
 from collectives.communicator.interface import Communicator
 from collectives.communicator.liveness.status_table import NO_THUNK, PROGRAM, STEP, THUNK
+from collectives.communicator.nccl.communicator import NcclCommunicator
 from runtime.arrays.slots import DeviceArray, Slots, require_fit, require_world
 from runtime.device_program import DeviceProgram
 from runtime.gpu import commands as _commands  # noqa: F401 - fills the table of rules
 from runtime.gpu.arena import DeviceArena
-from runtime.gpu.binding import Binding
-from runtime.gpu.collective import GpuCommunicator
+from runtime.gpu.command import GpuProgram
 from runtime.gpu.commands.bound import bound
 from runtime.gpu.commands.sequence import plan_commands
 from runtime.gpu.driver import GpuDriver, multiplies_f8
 from runtime.gpu.failures import failures_of
 from runtime.gpu.options import DEFAULT, GpuOptions
-from runtime.gpu.planning import MakePtx, Planner, no_ptx
+from runtime.gpu.planning import MakePtx, Planner
 from runtime.gpu.recorder import GpuRecorder
 from runtime.gpu.report import KernelReport
 from runtime.gpu.tile import DeviceTile
 from runtime.gpu.transfers.staging import Staging
-from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks import traverse
 from runtime.timeline.events import Stream
 from spmd.literal import NDArray
@@ -41,10 +40,9 @@ class LoadedGpuDevice:
         program: DeviceProgram,
         communicator: Communicator,
         driver: GpuDriver,
-        host_kernels: KernelLibrary,
         *,
-        collectives: GpuCommunicator | None = None,
-        make_ptx: MakePtx = no_ptx,
+        make_ptx: MakePtx,
+        collectives: NcclCommunicator | None = None,
         options: GpuOptions = DEFAULT,
         record: bool = False,
         reference_every: int = 0,
@@ -52,7 +50,7 @@ class LoadedGpuDevice:
     ) -> None:
         """Load the program. All ranks must load it at the same time.
 
-        driver: the GPU. host_kernels: CPU kernels for what the GPU does not compute.
+        driver: the GPU.
         collectives: communicator between GPUs; None: collectives go through the hosts' ``communicator``.
         make_ptx: compiler of kernels to PTX.
         record: record thunk timestamps, which disables CUDA graphs, since events inside a graph give no times.
@@ -95,19 +93,18 @@ class LoadedGpuDevice:
         )
         #: Commands of the program, before they are bound to addresses.
         self.plan = plan_commands(program.thunks, planner)
-        self._binding = Binding(
+        self._gpu = GpuProgram(
             driver,
             arena,
             self._streams,
             communicator,
             collectives,
-            host_kernels,
             program.host,
             ranges=options.ranges,
             numbers={id(thunk): number for number, thunk in enumerate(traverse(program.thunks))},
             around=None if self.recorder is None else self.recorder.around,
         )
-        self._run = bound(self.plan, self._binding)
+        self._run = bound(self.plan, self._gpu)
         communicator.connect()
         if collectives is not None:
             collectives.connect()
@@ -142,7 +139,7 @@ class LoadedGpuDevice:
         self._slots.consume(arrays)
         self._steps += 1
         every = self._reference_every
-        is_blocking = self._binding.is_blocking = bool(every) and self._steps % every == 0
+        is_blocking = self._gpu.is_blocking = bool(every) and self._steps % every == 0
         if self.recorder is not None:
             self.recorder.begin_step(self._steps, is_blocking)
         self.position[PROGRAM], self.position[STEP] = self._number, self._steps
@@ -151,7 +148,7 @@ class LoadedGpuDevice:
         """Run the commands of the step, and wait until both streams have completed."""
         self._run()
         for stream in self._streams.values():
-            self._binding.wait(stream)
+            self._gpu.wait(stream)
         if self.recorder is not None:
             self.recorder.end_step()
 
@@ -168,7 +165,7 @@ class LoadedGpuDevice:
             self._run()
         compute.record(end)
         for stream in self._streams.values():
-            self._binding.wait(stream)
+            self._gpu.wait(stream)
         return 1e-9 * self._driver.nanoseconds(begin, end) / times
 
     def end(self) -> None:
@@ -183,7 +180,7 @@ class LoadedGpuDevice:
 
     def use_graphs(self, wanted: bool) -> None:
         """Select whether the next steps launch CUDA graphs, or run the commands of the graphs one by one."""
-        self._binding.uses_graphs = wanted
+        self._gpu.uses_graphs = wanted
 
     def name_of(self, thunk: int) -> str:
         """Return the name of thunk number ``thunk``."""

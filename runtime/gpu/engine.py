@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collectives.communicator.interface import Communicator
+from collectives.communicator.nccl.communicator import NcclCommunicator
 from runtime.executable import Executable
-from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.device import LoadedGpuDevice
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.loopback import GpuLoopbackDevices
 from runtime.gpu.options import DEFAULT, GpuOptions
-from runtime.gpu.planning import MakePtx, no_ptx
+from runtime.gpu.planning import MakePtx
 from runtime.gpu.rank import GpuRankDevice
 from runtime.gpu.report import KernelReport
 from runtime.local_devices import LocalDevices
 from spmd.lazy_dataclass import dataclass
-
-
-def _no_ptx(_: GpuDriver) -> MakePtx:
-    return no_ptx
 
 
 @dataclass(frozen=True)
@@ -32,15 +28,14 @@ class GpuEngine:
     """
 
     drivers: Callable[[int], GpuDriver]
-    make_ptx: Callable[[GpuDriver], MakePtx] = _no_ptx
+    make_ptx: Callable[[GpuDriver], MakePtx]
     options: GpuOptions = DEFAULT
-    collectives: Callable[[], GpuCommunicator | None] = lambda: None
+    collectives: Callable[[], NcclCommunicator | None] = lambda: None
 
     def load_local(self, executable: Executable) -> LocalDevices:
         """Load the program for all its devices in this process."""
         return GpuLoopbackDevices(
             executable.program,
-            executable.kernels,
             self.drivers,
             self.make_ptx,
             executable.timeout_seconds,
@@ -65,7 +60,6 @@ class GpuEngine:
                 executable.program,
                 communicator,
                 driver,
-                executable.kernels,
                 collectives=self.collectives(),
                 make_ptx=self.make_ptx(driver),
                 options=self.options,

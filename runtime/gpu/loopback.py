@@ -17,7 +17,6 @@ from runtime.gpu.device import LoadedGpuDevice
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import MakePtx
-from runtime.program.kernel import KernelLibrary
 
 
 class GpuLoopbackDevices:
@@ -26,7 +25,6 @@ class GpuLoopbackDevices:
     def __init__(
         self,
         program: DeviceProgram,
-        host_kernels: KernelLibrary,
         drivers: Callable[[int], GpuDriver],
         make_ptx: Callable[[GpuDriver], MakePtx],
         timeout_seconds: float = 300.0,
@@ -49,7 +47,6 @@ class GpuLoopbackDevices:
                     program,
                     self.world.communicator(rank),
                     driver,
-                    host_kernels,
                     make_ptx=make_ptx(driver),
                     options=options,
                     record=record,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import TypeAlias, TypeVar, cast
 
+from collectives.communicator.nccl.communicator import NcclCommunicator
 from runtime.buffers.types import ArrayView
 from runtime.gpu.codegen.launch import KernelSource, anchored
-from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.command import Command
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.program.kernel import Kernel
@@ -25,10 +25,6 @@ Views: TypeAlias = tuple[StridedView, ...]
 MakePtx: TypeAlias = Callable[[Kernel, Views, Views, Views], tuple[KernelSource, ...] | None]
 
 
-def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:
-    """Return None: no kernel has PTX code."""
-
-
 @dataclass(frozen=True)
 class Planner:
     """Planner of the commands of one device.
@@ -41,7 +37,7 @@ class Planner:
     rank: int
     num_partitions: int
     make_ptx: MakePtx
-    collectives: GpuCommunicator | None = None
+    collectives: NcclCommunicator | None = None
     options: GpuOptions = DEFAULT
     has_blocking_steps: bool = False
     multiprocessors: int = 132
@@ -63,8 +59,8 @@ class Planner:
         The planner of the corresponding done reads that record, so this must be called first.
         """
         if self.collectives is not None:
-            kinds = [array.view.element_type for array in start.operands]
-            if self.collectives.cannot(start.op.of_rank(self.rank), kinds) is None:
+            dtypes = [array.view.element_type.numpy for array in start.operands]
+            if self.collectives.cannot(start.op.of_rank(self.rank), dtypes) is None:
                 return False
         self.by_host.add(start.name)
         return True

@@ -20,10 +20,6 @@ class Span:
         """Number of bytes."""
         return self.end - self.start
 
-    def overlaps(self, other: Span) -> bool:
-        """Return whether both spans have a byte in common."""
-        return self.start < other.end and other.start < self.end
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:

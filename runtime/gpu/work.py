@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PlacedLaunch, anchored, placed
@@ -14,23 +14,10 @@ from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)
-class Work(ABC):
-    """Unit of work that ``GpuDriver.load`` binds.
+class Work:
+    """Unit of work that ``GpuDriver.load`` binds. can_be_captured: a CUDA graph may contain the work."""
 
-    name: name of the thunk. implementation: its name in reports. can_be_captured: a CUDA graph may contain the work.
-    """
-
-    implementation: ClassVar[str]
     can_be_captured: ClassVar[bool] = True
-    name: str
-
-    @property
-    @abstractmethod
-    def reads(self) -> tuple[DeviceView, ...]: ...
-
-    @property
-    @abstractmethod
-    def writes(self) -> tuple[DeviceView, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -46,7 +33,6 @@ class KernelArraysOnDevice:
 class PtxWork(Work):
     """Kernel computed by the PTX ``launches``, which run in order."""
 
-    implementation = "ptx"
     kernel: Kernel
     launches: tuple[KernelSource, ...]
     arrays: KernelArraysOnDevice
@@ -54,21 +40,7 @@ class PtxWork(Work):
     @property
     def placed(self) -> tuple[PlacedLaunch, ...]:
         """Launches with the addresses of their arrays."""
-        arrays = self.arrays
-        pointers = {
-            ArgumentKind.OPERAND: _pointers(arrays.operands),
-            ArgumentKind.RESULT: _pointers(arrays.results),
-            ArgumentKind.SCRATCH: _pointers(arrays.scratch),
-        }
-        return placed(self.launches, pointers)
-
-    @property
-    def reads(self) -> tuple[DeviceView, ...]:
-        return self.arrays.operands
-
-    @property
-    def writes(self) -> tuple[DeviceView, ...]:
-        return (*self.arrays.scratch, *self.arrays.results)
+        return _placed(self.launches, (self.arrays,))
 
 
 @dataclass(frozen=True)
@@ -78,47 +50,23 @@ class HorizontalWork(Work):
     The arrays of ``launch`` are the concatenated arrays of all parts.
     """
 
-    implementation = "ptx"
     parts: tuple[PtxWork, ...]
     launch: KernelSource
 
     @property
     def placed(self) -> tuple[PlacedLaunch, ...]:
         """The launch with the addresses of the arrays of all parts."""
-        arrays = [part.arrays for part in self.parts]
-        pointers = {
-            ArgumentKind.OPERAND: [p for own in arrays for p in _pointers(own.operands)],
-            ArgumentKind.RESULT: [p for own in arrays for p in _pointers(own.results)],
-            ArgumentKind.SCRATCH: [p for own in arrays for p in _pointers(own.scratch)],
-        }
-        return placed((self.launch,), pointers)
-
-    @property
-    def reads(self) -> tuple[DeviceView, ...]:
-        return tuple(view for part in self.parts for view in part.reads)
-
-    @property
-    def writes(self) -> tuple[DeviceView, ...]:
-        return tuple(view for part in self.parts for view in part.writes)
+        return _placed((self.launch,), [part.arrays for part in self.parts])
 
 
 @dataclass(frozen=True)
 class GemmWork(Work):
     """Matrix product by calls of cuBLAS, which run in order."""
 
-    implementation = "library"
     calls: tuple[GemmCall, ...]
     lhs: DeviceView
     rhs: DeviceView
     result: DeviceView
-
-    @property
-    def reads(self) -> tuple[DeviceView, ...]:
-        return self.lhs, self.rhs
-
-    @property
-    def writes(self) -> tuple[DeviceView, ...]:
-        return (self.result,)
 
 
 @dataclass(frozen=True)
@@ -128,45 +76,22 @@ class ConvolutionWork(Work):
     All three arrays are dense in the layout of ``convolution``, from their first elements on.
     """
 
-    implementation = "library"
     convolution: LibraryConvolution
     first: DeviceView
     second: DeviceView
     result: DeviceView
 
-    @property
-    def reads(self) -> tuple[DeviceView, ...]:
-        return self.first, self.second
-
-    @property
-    def writes(self) -> tuple[DeviceView, ...]:
-        return (self.result,)
-
 
 @dataclass(frozen=True)
-class _FromOneToOne(Work):
-    """Work that reads one array and writes one."""
+class CopyWork(Work):
+    """Copy of ``source`` to ``target``, element by element. They have equal sizes and types, but any strides."""
 
-    implementation = "library"
     source: DeviceView
     target: DeviceView
 
-    @property
-    def reads(self) -> tuple[DeviceView, ...]:
-        return (self.source,)
-
-    @property
-    def writes(self) -> tuple[DeviceView, ...]:
-        return (self.target,)
-
 
 @dataclass(frozen=True)
-class CopyWork(_FromOneToOne):
-    """Copy of ``source`` to ``target``, element by element. They have equal sizes and types, but any strides."""
-
-
-@dataclass(frozen=True)
-class FftWork(_FromOneToOne):
+class FftWork(Work):
     """Discrete Fourier transform of ``source`` over its last ``rank`` dimensions, written to ``target``.
 
     type: FFT, IFFT, RFFT or IRFFT. Inverse transforms divide by the number of points. length: number of points along
@@ -174,10 +99,26 @@ class FftWork(_FromOneToOne):
     """
 
     can_be_captured: ClassVar[bool] = False  # libraries allocate from a pool for it
+    source: DeviceView
+    target: DeviceView
     type: str
     rank: int
     length: int
 
 
-def _pointers(views: tuple[DeviceView, ...]) -> list[int]:
-    return [anchored(view.address, view.view)[0] for view in views]
+def _placed(
+    launches: tuple[KernelSource, ...], calls: Sequence[KernelArraysOnDevice]
+) -> tuple[PlacedLaunch, ...]:
+    """Return ``launches`` with the addresses of their arrays, which are those of all ``calls``, one after another."""
+
+    def pointers(arrays: Iterable[tuple[DeviceView, ...]]) -> list[int]:
+        return [anchored(view.address, view.view)[0] for own in arrays for view in own]
+
+    return placed(
+        launches,
+        {
+            ArgumentKind.OPERAND: pointers(call.operands for call in calls),
+            ArgumentKind.RESULT: pointers(call.results for call in calls),
+            ArgumentKind.SCRATCH: pointers(call.scratch for call in calls),
+        },
+    )

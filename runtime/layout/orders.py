@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from runtime.lowering import Order
 from runtime.program.strides import StridedView
+from spmd.analysis.common_factors import common_factors
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.shape import ArrayShape, Layout
@@ -76,43 +77,16 @@ def before(view: HloInstruction, order: Order) -> Order | None:
 
 def _before_reshape(old: Order, new: Order, order: Order) -> Order | None:
     """Return ``before`` of a reshape from the sizes ``old`` to the sizes ``new``."""
-    runs = _runs(old, new)
-    if runs is None:
+    if 0 in old or 0 in new:
         return None
-    run_of = {d: run for run in runs for d in run[1]}
+    run_of = {d: run for run in common_factors(old, new) for d in run[1]}
     wanted = [d for d in order if d in run_of]
     result: list[int] = []
     at = 0
     while at < len(wanted):
         dims_before, dims_after = run_of[wanted[at]]
-        if tuple(wanted[at : at + len(dims_after)]) != dims_after:
+        if wanted[at : at + len(dims_after)] != dims_after:
             return None
         result.extend(dims_before)
         at += len(dims_after)
     return tuple(result)
-
-
-def _runs(old: Order, new: Order) -> list[tuple[Order, Order]] | None:
-    """Return the shortest pairs of consecutive dimensions, before and after a reshape, that hold the same elements.
-
-    Dimensions of size 1 are left out. Returns None if the arrays are empty.
-    """
-    if 0 in old or 0 in new:
-        return None
-    first = [d for d, n in enumerate(old) if n != 1]
-    second = [d for d, n in enumerate(new) if n != 1]
-    runs: list[tuple[Order, Order]] = []
-    i = j = 0
-    while i < len(first) and j < len(second):
-        left, right = i + 1, j + 1
-        count, other = old[first[i]], new[second[j]]
-        while count != other:
-            if count < other:
-                count *= old[first[left]]
-                left += 1
-            else:
-                other *= new[second[right]]
-                right += 1
-        runs.append((tuple(first[i:left]), tuple(second[j:right])))
-        i, j = left, right
-    return runs

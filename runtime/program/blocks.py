@@ -37,6 +37,11 @@ class Span:
 Box: TypeAlias = tuple[tuple[int, int], ...]
 
 
+def full_box(dims: Sequence[int]) -> Box:
+    """Return the box of all indices of an array of sizes ``dims``."""
+    return tuple([(0, size) for size in dims])
+
+
 def blocks_of(region: Box, block: Sequence[int]) -> Iterator[Box]:
     """Yield the blocks of sizes ``block`` that cover ``region``, in row-major order.
 

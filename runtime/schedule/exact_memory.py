@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from runtime.buffers.assign import assign_buffers
-from runtime.buffers.colocation import GroupKind, colocate
+from runtime.buffers.colocation import Group, GroupKind, colocate
+from runtime.buffers.heap.arena import lower_bound
 from runtime.buffers.heap.heap import fits
 from runtime.buffers.linearize import linearize
 from runtime.buffers.program import Program
@@ -34,13 +33,11 @@ def needs_no_more(program: Program, bound: int) -> bool:
 
     Values are packed only until the answer is known.
     """
-    groups = [g for g in colocate(program).all_groups() if g.memory_space != HOST_MEMORY]
-    fixed = [g for g in groups if g.kind in (GroupKind.PARAMETER, GroupKind.CONSTANT)]
-    in_heaps = [g for g in groups if g.kind not in (GroupKind.PARAMETER, GroupKind.CONSTANT)]
+    fixed, in_heaps = _on_device(program)
     if any(group.memory_space for group in in_heaps):
         return program_bytes(program) <= bound
     # One heap is assumed: heaps that replica groups share leave the sum of heaps about as small (shared_results.py).
-    return fits(intervals(in_heaps), bound - sum(group.size for group in fixed))
+    return fits(intervals(in_heaps), bound - fixed)
 
 
 def least_device_bytes(module: HloModule) -> int:
@@ -55,14 +52,13 @@ def program_bytes(program: Program) -> int:
 
 def least_bytes(program: Program) -> int:
     """Return ``least_device_bytes`` of a linearized program."""
-    change = np.zeros(program.end + 2, np.int64)
-    always = 0
-    for group in colocate(program).all_groups():
-        if group.memory_space == HOST_MEMORY:
-            continue
-        if group.kind in (GroupKind.PARAMETER, GroupKind.CONSTANT):
-            always += group.size
-            continue
-        change[group.start] += group.size
-        change[group.end + 1] -= group.size
-    return always + int(np.cumsum(change).max())
+    fixed, in_heaps = _on_device(program)
+    return fixed + lower_bound(intervals(in_heaps))
+
+
+def _on_device(program: Program) -> tuple[int, list[Group]]:
+    """Return the bytes of parameters and constants in the device's memory, and the groups in its heaps."""
+    groups = [g for g in colocate(program).all_groups() if g.memory_space != HOST_MEMORY]
+    given = (GroupKind.PARAMETER, GroupKind.CONSTANT)
+    fixed = sum(group.size for group in groups if group.kind in given)
+    return fixed, [group for group in groups if group.kind not in given]

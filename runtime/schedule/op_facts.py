@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import field
 
 from runtime.buffers.program import Program, ScheduledCopy, ScheduledOp, all_ops
@@ -39,17 +38,14 @@ class OpFacts:
                 facts.written[instruction] = None
             facts._note(instruction, copied.pop(instruction, 0) + sum(s.size for s in op.scratch))
         # Copies at the end of a loop or of the program come after the op of their instruction.
-        facts._note_all(copied.items())
+        for instruction, size in copied.items():
+            facts._note(instruction, size)
         return facts
 
     def _note(self, instruction: HloInstruction, size: int) -> None:
         """Record ``size`` if it is the largest of ``instruction``, whose computation may be called several times."""
         if size > self.extra.get(instruction, 0):
             self.extra[instruction] = size
-
-    def _note_all(self, sizes: Iterable[tuple[HloInstruction, int]]) -> None:
-        for instruction, size in sizes:
-            self._note(instruction, size)
 
     def is_view(self, instruction: HloInstruction) -> bool:
         """Return whether the result of ``instruction`` is a view of its operand's memory."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from runtime.schedule.memory_model import MemoryModel
 from spmd.hlo import HloInstruction
 
 Order: TypeAlias = list[HloInstruction]
-#: Predecessors of each instruction.
+#: Instructions next to each instruction: its predecessors, or its successors.
 Before: TypeAlias = dict[HloInstruction, list[HloInstruction]]
 
 
@@ -44,7 +44,7 @@ def depth_first(model: MemoryModel, before: Before) -> Order:
 
 
 def post_order(
-    starts: Sequence[HloInstruction], before: Callable[[HloInstruction], list[HloInstruction]]
+    starts: Sequence[HloInstruction], before: Callable[[HloInstruction], Sequence[HloInstruction]]
 ) -> Order:
     """Return the instructions that are reached from ``starts``, depth first, with predecessors before successors."""
     done: dict[HloInstruction, None] = {}
@@ -67,48 +67,24 @@ def list_schedule(model: MemoryModel, before: Before, tie_order: Order) -> Order
 
     Among instructions that free equally many bytes, it takes the earliest in ``tie_order``.
     """
-    rank = {i: n for n, i in enumerate(tie_order)}
-    missing = {instruction: len(before[instruction]) for instruction in rank}
-    after: dict[HloInstruction, list[HloInstruction]] = {instruction: [] for instruction in rank}
-    for instruction in rank:
+    after: Before = {instruction: [] for instruction in tie_order}
+    for instruction in tie_order:
         for earlier in before[instruction]:
             after[earlier].append(instruction)
     left = dict(model.readers)
-    readers: dict[HloInstruction, list[HloInstruction]] = {}
-    for instruction, sources in model.reads.items():
-        for source in sources:
-            readers.setdefault(source, []).append(instruction)
-    by_rank = list(rank)
+    readers = _readers(model)
 
     def gain(instruction: HloInstruction) -> int:
         freed = sum(model.size[s] for s in model.reads[instruction] if left[s] == 1)
         return freed - model.size[instruction]
 
-    heap = [(-gain(i), rank[i]) for i in by_rank if missing[i] == 0]
-    heapq.heapify(heap)
-    order: Order = []
-    scheduled: dict[HloInstruction, None] = {}
-    while heap:
-        negative_gain, number = heapq.heappop(heap)
-        instruction = by_rank[number]
-        if instruction in scheduled:
-            continue
-        if gain(instruction) != -negative_gain:
-            heapq.heappush(heap, (-gain(instruction), number))
-            continue
-        scheduled[instruction] = None
-        order.append(instruction)
+    def take(instruction: HloInstruction) -> Iterator[HloInstruction]:
         for source in model.reads[instruction]:
             left[source] -= 1
             if left[source] == 1:
-                for reader in readers[source]:
-                    if reader not in scheduled and missing[reader] == 0:
-                        heapq.heappush(heap, (-gain(reader), rank[reader]))
-        for user in after[instruction]:
-            missing[user] -= 1
-            if missing[user] == 0:
-                heapq.heappush(heap, (-gain(user), rank[user]))
-    return order
+                yield from readers[source]
+
+    return _by_gain(tie_order, after, gain, take)
 
 
 def backward_list_schedule(model: MemoryModel, before: Before, tie_order: Order) -> Order:
@@ -118,48 +94,67 @@ def backward_list_schedule(model: MemoryModel, before: Before, tie_order: Order)
     direction an instruction ends the live range of its result and begins those of its operands. Among equals it takes
     the latest in ``tie_order``.
     """
-    by_rank = list(tie_order)
-    rank = {i: n for n, i in enumerate(tie_order)}
-    missing = dict.fromkeys(tie_order, 0)
-    for instruction in tie_order:
-        for earlier in before[instruction]:
-            missing[earlier] += 1
-    readers: dict[HloInstruction, list[HloInstruction]] = {}
-    for instruction, sources in model.reads.items():
-        for source in sources:
-            readers.setdefault(source, []).append(instruction)
     alive = dict.fromkeys(model.sources[model.computation.root])
+    readers = _readers(model)
 
     def gain(instruction: HloInstruction) -> int:
         begun = sum(model.size[s] for s in model.reads[instruction] if s not in alive)
         return model.size[instruction] - begun
 
-    heap = [(-gain(i), -rank[i]) for i in by_rank if missing[i] == 0]
+    def take(instruction: HloInstruction) -> Iterator[HloInstruction]:
+        for source in model.reads[instruction]:
+            if source not in alive:
+                alive[source] = None
+                yield from readers[source]
+
+    return _by_gain(tie_order[::-1], before, gain, take)[::-1]
+
+
+def _readers(model: MemoryModel) -> dict[HloInstruction, list[HloInstruction]]:
+    """Return the instructions that read each value."""
+    readers: dict[HloInstruction, list[HloInstruction]] = {}
+    for instruction, sources in model.reads.items():
+        for source in sources:
+            readers.setdefault(source, []).append(instruction)
+    return readers
+
+
+def _by_gain(
+    tie_order: Order,
+    next_ones: Before,
+    gain: Callable[[HloInstruction], int],
+    take: Callable[[HloInstruction], Iterator[HloInstruction]],
+) -> Order:
+    """Return the order that always takes the ready instruction of largest ``gain``, the earliest in ``tie_order``.
+
+    next_ones: the instructions that are ready only after each instruction. take: function that records that an
+    instruction has been taken, and yields those whose gain has grown by that.
+    """
+    rank = {instruction: n for n, instruction in enumerate(tie_order)}
+    missing = dict.fromkeys(tie_order, 0)
+    for instruction in tie_order:
+        for other in next_ones[instruction]:
+            missing[other] += 1
+    heap = [(-gain(i), rank[i]) for i in tie_order if missing[i] == 0]
     heapq.heapify(heap)
-    order: Order = []
-    scheduled: dict[HloInstruction, None] = {}
+    order: dict[HloInstruction, None] = {}
     while heap:
         negative_gain, number = heapq.heappop(heap)
-        instruction = by_rank[-number]
-        if instruction in scheduled:
+        instruction = tie_order[number]
+        if instruction in order:
             continue
         if gain(instruction) != -negative_gain:
             heapq.heappush(heap, (-gain(instruction), number))
             continue
-        scheduled[instruction] = None
-        order.append(instruction)
-        for source in model.reads[instruction]:
-            if source in alive:
-                continue
-            alive[source] = None
-            for reader in readers[source]:
-                if reader not in scheduled and missing[reader] == 0:
-                    heapq.heappush(heap, (-gain(reader), -rank[reader]))
-        for earlier in before[instruction]:
-            missing[earlier] -= 1
-            if missing[earlier] == 0:
-                heapq.heappush(heap, (-gain(earlier), -rank[earlier]))
-    return order[::-1]
+        order[instruction] = None
+        for other in take(instruction):
+            if other not in order and missing[other] == 0:
+                heapq.heappush(heap, (-gain(other), rank[other]))
+        for other in next_ones[instruction]:
+            missing[other] -= 1
+            if missing[other] == 0:
+                heapq.heappush(heap, (-gain(other), rank[other]))
+    return list(order)
 
 
 def postponed(model: MemoryModel, before: Before, order: Order) -> Order:

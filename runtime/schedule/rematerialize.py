@@ -87,11 +87,6 @@ class Rematerializer:
         """Simulate the present order again. It must be called if callees may have changed."""
         self._live_on(self.make_model())
 
-    @property
-    def model(self) -> MemoryModel:
-        """Return the memory model, which every edit updates."""
-        return self._live_ranges.model
-
     def _live_on(self, model: MemoryModel) -> None:
         """Compute live ranges and peak of the computation's present order with ``model``."""
         self._live_ranges = LiveRanges(model, self.computation.instructions)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from runtime.schedule.live_ranges import LiveRanges
 from runtime.schedule.orders import post_order
-from runtime.schedule.split_region import Region
+from runtime.schedule.split_region import Region, predecessors
 from spmd.builder import Builder
 from spmd.hlo import HloComputation, HloInstruction
 from spmd.passes.pieces import operand_part, piece_of
@@ -166,8 +166,4 @@ class SplitEdit:
         for position in (first, min(positions, default=len(self._live_ranges.order))):
             head = [i for i in self._live_ranges.order[:position] if i not in self._gone]
             tail = [i for i in self._live_ranges.order[position:] if i not in self._gone]
-            yield post_order((*head, *self.made, *tail), _before)
-
-
-def _before(instruction: HloInstruction) -> list[HloInstruction]:
-    return [*instruction.operands, *instruction.control_predecessors]
+            yield post_order((*head, *self.made, *tail), predecessors)

@@ -245,14 +245,14 @@ class _Growth:
         span = self.live_ranges.order[min(positions) : max(positions) + 1]
         behind: set[HloInstruction] = set()
         for instruction in span:
-            if instruction in self.along or any(one in behind for one in _before(instruction)):
+            if instruction in self.along or not behind.isdisjoint(predecessors(instruction)):
                 behind.add(instruction)
         ahead: set[HloInstruction] = set()
         first = None
         for instruction in reversed(span):
             is_member = instruction in self.along
             if is_member or instruction in ahead:
-                ahead.update(_before(instruction))
+                ahead.update(predecessors(instruction))
             if not is_member and instruction in ahead and instruction in behind:
                 first = instruction
         return first
@@ -304,7 +304,8 @@ class _Growth:
         return RecomputeCost(0.0, traffic)
 
 
-def _before(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
+def predecessors(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
+    """Return the operands and the control predecessors of ``instruction``."""
     return (*instruction.operands, *instruction.control_predecessors)
 
 

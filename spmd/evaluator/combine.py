@@ -11,7 +11,6 @@ from spmd.evaluator.numerics import narrow, widen
 from spmd.evaluator.pointwise import UFUNCS, apply_scalar
 from spmd.evaluator.value import NDArray
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.opcode import Opcode
 from spmd.ops.reduction import reduction_kind, through_annotations
 
 
@@ -48,8 +47,7 @@ def _combine_known(kind: ReductionKind, target: NDArray, indices: NDArray, updat
 
 def _keeps_updates(combiner: HloComputation) -> bool:
     """Return whether the combiner returns the updates (its last parameters): a plain assignment."""
-    root = through_annotations(combiner.root)
-    roots = root.operands if root.opcode is Opcode.TUPLE else (root,)
+    roots = through_annotations(combiner.root).elements
     updates = combiner.parameters[len(combiner.parameters) // 2 :]
     return [through_annotations(r) for r in roots] == list(updates)
 

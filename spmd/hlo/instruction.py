@@ -142,6 +142,11 @@ class HloInstruction:
     def num_operands(self) -> int:
         return len(self._operands)
 
+    @property
+    def elements(self) -> tuple[HloInstruction, ...]:
+        """The operands if this is a tuple instruction, and otherwise this instruction alone."""
+        return self.operands if self.opcode is Opcode.TUPLE else (self,)
+
     def _append_operand(self, operand: HloInstruction) -> None:
         self._operands.append(operand)
         operand._users[self] = None

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from spmd.device import ReductionKind
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.reduction import operation_kind, through_annotations
 
@@ -29,8 +28,7 @@ class Combining:
 
 def combinings(reducer: HloComputation) -> list[Combining] | None:
     """Return one entry per result of (totals, elements) -> totals; None if any result has another form."""
-    root = through_annotations(reducer.root)
-    roots = root.operands if root.opcode is Opcode.TUPLE else (root,)
+    roots = through_annotations(reducer.root).elements
     if reducer.num_parameters != 2 * len(roots):
         return None
     totals = reducer.parameters[: len(roots)]

@@ -42,3 +42,8 @@ class Window:
     @property
     def rank(self) -> int:
         return len(self.dims)
+
+    @property
+    def has_holes(self) -> bool:
+        """True if the window has base dilation, so that there are holes between the elements of its input."""
+        return any(dim.base_dilation > 1 for dim in self.dims)

@@ -89,7 +89,7 @@ class Run:
         for number, (kind, dims) in enumerate(trial.arrays):
             values = _factors(kind, dims) if number else _matrices(kind, dims, trial.call)
             self._add(values, kind, dims)
-        self._call = driver.load(trial.call.on("call", tuple(self._views)))
+        self._call = driver.load(trial.call.on(tuple(self._views)))
 
     def _add(self, values: np.ndarray, kind: PrimitiveType, dims: Dims) -> None:
         given, used = (self.driver.allocate(values.nbytes) for _ in range(2))
@@ -191,7 +191,7 @@ def _outcome(driver: GpuDriver, trial: Trial, busy_bytes: int) -> str:
     run = Run(driver, trial)
     alone = run.alone()
     wanted = run.results()
-    times = f"{alone:10.1f} us, host {run.host(busy_bytes):8.1f} us, {'waits' if trial.call.waits else 'goes on'}"
+    times = f"{alone:10.1f} us, host {run.host(busy_bytes):8.1f} us"
     marked = "marked" if trial.call.can_be_captured else "not marked"
     try:
         graph = run.in_a_graph()

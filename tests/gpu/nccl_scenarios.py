@@ -11,11 +11,11 @@ import traceback
 
 from collective_scenarios import SCENARIOS
 
+from collectives.communicator.nccl.communicator import NcclCommunicator
 from launch.ranks.rank_environment import world_of_environment
 from launch.ranks.shutdown import run_rank
 from launch.ranks.world import open_world
 from launch.target.engine_choice import engine_of_ranks, gpu_of_rank
-from runtime.gpu.collective import NcclCollectives
 from runtime.gpu.engine import GpuEngine
 from tests.runtime.gpu.on_gpu import OnGpu
 
@@ -36,8 +36,8 @@ def run(world) -> int:  # type: ignore[no-untyped-def]
     assert isinstance(engine, GpuEngine)
     driver = engine.drivers(world.rank)
     collectives = engine.collectives()
-    assert isinstance(collectives, NcclCollectives), "the ranks do not meet through NCCL"
-    comm = OnGpu(collectives.world, driver)
+    assert isinstance(collectives, NcclCommunicator), "the ranks do not meet through NCCL"
+    comm = OnGpu(collectives, driver)
     failed = {}
     for name in sorted(set(SCENARIOS) - NOT_HERE):
         try:

@@ -101,7 +101,7 @@ def test_more_than_there_is(driver: GpuDriver) -> None:
 def test_strided_copies(arrays: Arrays, kind: PrimitiveType, order: tuple[int, ...]) -> None:
     source, host = arrays.make((5, 6, 7), kind, order, gap=1)
     target, _ = arrays.make((5, 6, 7), kind, (0, 1, 2))
-    arrays.run(CopyWork("copy", source, target))
+    arrays.run(CopyWork(source, target))
     np.testing.assert_array_equal(arrays.read(target), host)
 
 
@@ -118,7 +118,7 @@ def _run_ptx(arrays: Arrays, driver: GpuDriver, kernel: Kernel, on: KernelArrays
     launches = ptx_maker(driver)(kernel, *views)
     if launches is None:
         pytest.skip(f"{type(kernel).__name__} has no form in PTX")
-    arrays.run(PtxWork("kernel", kernel, launches, on))
+    arrays.run(PtxWork(kernel, launches, on))
 
 
 ORDERS = [(0, 1, 2), (0, 2, 1), (1, 0, 2)]
@@ -157,7 +157,7 @@ def test_products_by_pointers(arrays: Arrays, kind: PrimitiveType) -> None:
     lhs, x = arrays.make((2, 3, 32, 64), kind, (0, 2, 1, 3))
     rhs, y = arrays.make((2, 3, 64, 16), kind, (0, 2, 1, 3))
     out, _ = arrays.make((2, 3, 32, 16), kind, (0, 1, 2, 3))
-    work = library_work("dot", kernel, KernelArraysOnDevice((lhs, rhs), (out,)))
+    work = library_work(kernel, KernelArraysOnDevice((lhs, rhs), (out,)))
     assert isinstance(work, GemmWork)
     assert [call.count for call in work.calls] == [6]
     assert work.calls[0].offsets
@@ -184,7 +184,7 @@ def test_products_by_measured_algorithms(
             lhs, x = arrays.make((2, 768, 512), kind, orders[0])
             rhs, y = arrays.make((2, 512, 1280), kind, orders[1])
             out, _ = arrays.make((2, 768, 1280), kind, orders[2])
-            work = library_work("dot", kernel, KernelArraysOnDevice((lhs, rhs), (out,)))
+            work = library_work(kernel, KernelArraysOnDevice((lhs, rhs), (out,)))
             assert work is not None
             arrays.run(work)
             got = arrays.read(out).astype(np.float64)
@@ -215,7 +215,7 @@ def _check_product(
     lhs, x = arrays.make((3, 32, 48), kind, orders[0])
     rhs, y = arrays.make((3, 48, 16), kind, orders[1])
     out, _ = arrays.make((3, 32, 16), result, orders[2])
-    work = library_work("dot", kernel, KernelArraysOnDevice((lhs, rhs), (out,)))
+    work = library_work(kernel, KernelArraysOnDevice((lhs, rhs), (out,)))
     assert work is not None
     arrays.run(work)
     wide = np.complex128 if np.dtype(x.dtype).kind == "c" else np.float64
@@ -247,7 +247,7 @@ def test_graphs(driver: GpuDriver, arrays: Arrays) -> None:
     source, host = arrays.make((1000,), F32, (0,))
     target, _ = arrays.make((1000,), F32, (0,))
     stream = arrays.stream
-    enqueue = driver.load(CopyWork("copy", source, target))
+    enqueue = driver.load(CopyWork(source, target))
     before = arrays.read(target).copy()
     stream.begin_capture()
     enqueue(stream)

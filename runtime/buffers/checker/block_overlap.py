@@ -15,10 +15,8 @@ def overlaps_but_for_a_block(fusion: HloInstruction) -> frozenset[tuple[int, int
     Only updates that are results may read the operand. The fusion's kernel copies the operand to results that have
     other memory before it writes any block.
     """
-    root = fusion.to_apply.root
-    results = root.operands if root.opcode is Opcode.TUPLE else (root,)
     parameters = fusion.to_apply.parameters
-    updates = [_update(result) for result in results]
+    updates = [_update(result) for result in fusion.to_apply.root.elements]
     pairs = set()
     for i, update in enumerate(updates):
         if update is None:
@@ -47,9 +45,8 @@ def is_written_block(x: HloInstruction, update: HloInstruction, fused: HloComput
     """
     if update.opcode is not Opcode.DYNAMIC_UPDATE_SLICE or update.operands.count(x) != 1:
         return False
-    root = fused.root
-    results = root.operands if root.opcode is Opcode.TUPLE else (root,)
-    return x is update.operand(1) and any(_update(result) is update for result in results)
+    is_result = any(_update(result) is update for result in fused.root.elements)
+    return x is update.operand(1) and is_result
 
 
 def _update(result: HloInstruction) -> HloInstruction | None:

@@ -110,7 +110,7 @@ def _is_steady(
     """
     if not isinstance(parameter.shape, ArrayShape):
         return False
-    roots = fused.root.operands if fused.root.opcode is Opcode.TUPLE else (fused.root,)
+    roots = fused.root.elements
     if parameter.shape.num_elements == 1 and all(x.array_shape.num_elements == 1 for x in roots):
         return True
     locations = {parameter: {Location.of(parameter.dims)}}

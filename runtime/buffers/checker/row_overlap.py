@@ -19,7 +19,7 @@ from spmd.shape import ArrayShape
 def overlaps_by_rows(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
     """Return the pairs (result, operand) of a fusion that may overlap if their elements coincide."""
     fused = fusion.to_apply
-    roots = fused.root.operands if fused.root.opcode is Opcode.TUPLE else (fused.root,)
+    roots = fused.root.elements
     needed = _above(fused, fused.root)
     reduces = [x for x in needed if x.opcode is Opcode.REDUCE]
     if len({(x.operand(0).dims, _axes(x)) for x in reduces}) != 1:

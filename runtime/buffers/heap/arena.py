@@ -50,50 +50,40 @@ class Arena:
         """Return the end in bytes of the highest interval."""
         return int(self._placed[: self._count, 1].max(initial=0))
 
-    def allocate(self, interval: Interval, fit: Fit = Fit.BEST) -> int | None:
-        """Place ``interval`` in a gap among the intervals that are live at the same time.
+    def allocate(self, interval: Interval) -> int | None:
+        """Place ``interval`` in the smallest gap among the intervals that are live at the same time.
 
         Returns its offset in bytes, or None if no gap below the limit is large enough.
         """
-        offsets = self.allocate_all(items_of([interval]), fit)
+        offsets = self.allocate_all(items_of([interval]), Fit.BEST)
         return None if offsets is None else int(offsets[0])
 
-    def allocate_all(self, items: NDArray, fit: Fit = Fit.BEST) -> NDArray | None:
-        """Place n intervals, given by ``items_of``, in turn.
+    def allocate_all(self, items: NDArray, fit: Fit) -> NDArray | None:
+        """Place n intervals, given by ``items_of``, in turn. Among equal gaps each takes the lowest.
 
         Returns their offsets, int64[n], or None if one does not fit below the limit; the intervals before it then stay
         placed. Raises ValueError if there are more intervals than the capacity.
         """
         if self._count + len(items) > len(self._placed):
             raise ValueError(f"an arena for {len(self._placed)} intervals is given more")
-        offsets = _allocate(self._placed, self._count, items, fit, self.limit)
-        self._count += len(offsets)
-        return offsets if len(offsets) == len(items) else None
+        offsets = np.empty(len(items), np.int64)
+        done = placement()(
+            self._placed.ctypes.data,
+            self._count,
+            items.ctypes.data,
+            len(items),
+            fit is Fit.FIRST,
+            NO_LIMIT if self.limit is None else self.limit,
+            offsets.ctypes.data,
+        )
+        self._count += done
+        return offsets if done == len(items) else None
 
 
 def items_of(intervals: Sequence[Interval]) -> NDArray:
     """Return the intervals as int64[n, 4] (start, end, size, alignment), for the native placement."""
     rows = [(one.start, one.end, one.size, alignment_of(one.size)) for one in intervals]
     return np.array(rows, np.int64).reshape(len(rows), ITEM_COLUMNS)
-
-
-def _allocate(placed: NDArray, count: int, items: NDArray, fit: Fit, limit: int | None) -> NDArray:
-    """Place ``items`` in turn until one does not fit, and return the offsets of the placed ones.
-
-    Among equal gaps an item takes the lowest. placed: rows of the ``count`` intervals that are placed already, lowest
-    first, to which the rows of the items are added.
-    """
-    offsets = np.empty(len(items), np.int64)
-    done = placement()(
-        placed.ctypes.data,
-        count,
-        items.ctypes.data,
-        len(items),
-        fit is Fit.FIRST,
-        NO_LIMIT if limit is None else limit,
-        offsets.ctypes.data,
-    )
-    return offsets[:done]
 
 
 def load(intervals: Sequence[Interval]) -> NDArray:

@@ -5,8 +5,8 @@ to stop:
 
 1. Greedy packing: intervals are placed one after another in the smallest or in the lowest gap, in each of the orders of
    ``placement_orders.py``, until a packing takes no more than the maximum of live bytes.
-2. If the best of these packings exceeds the bound by more than 2 %, *promotion*: intervals that end above the bound were
-   placed too late, when the low gaps were taken. They are moved to the front of the order, and all intervals are
+2. If the best of these packings exceeds the bound by more than 2 %, *promotion*: intervals that end above the bound
+   were placed too late, when the low gaps were taken. They are moved to the front of the order, and all intervals are
    placed again, repeatedly. Which order improves soon is not known in advance, so all greedy orders take turns.
 
 The smallest packing that is found is used. The effort depends only on the number of intervals, never on time, so that

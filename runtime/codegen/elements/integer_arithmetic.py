@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from runtime.codegen.elements.builder import Bool, Int
 from runtime.codegen.elements.registry import BODIES, body_of
 from runtime.codegen.elements.storage import wide_type
@@ -163,32 +161,7 @@ def power(x: Int, y: Int, kind: PrimitiveType) -> Int:
     return (negative & ~unit).select(x.constant(0), total)
 
 
-def absolute(x: Int, kind: PrimitiveType) -> Int:
-    return x.compared("slt", 0).select(0 - x, x) if kind.is_signed_integer else x
-
-
-def sign(x: Int, kind: PrimitiveType) -> Int:
-    positive = x.compared("ne", 0).select(x.constant(1), 0)
-    return (
-        x.compared("slt", 0).select(x.constant(-1), positive)
-        if kind.is_signed_integer
-        else positive
-    )
-
-
-_FUNCTIONS: dict[Opcode, Callable[..., Int]] = {
-    Opcode.POWER: power,
-    Opcode.ABS: absolute,
-    Opcode.SIGN: sign,
-}
-
-
-def integer_function(signature: ElementSignature) -> str | None:
+@BODIES.register(Opcode.POWER)
+def integer_power(signature: ElementSignature) -> str | None:
     kind = signature.result
-    if not kind.is_integer:
-        return None
-    function = _FUNCTIONS[signature.opcode]
-    return body_of(signature, lambda *xs: function(*xs, kind))
-
-
-BODIES.add(Opcode.POWER, integer_function)
+    return body_of(signature, lambda x, y: power(x, y, kind)) if kind.is_integer else None

@@ -92,29 +92,26 @@ class ObjectCache:
     def claim(self, key: str) -> bool:
         """Claim the entry ``key`` for the caller.
 
-        Returns True if no other process is making the entry: the caller must then make and ``release`` it.
+        Returns True if no other process is making the entry: the caller must then make and ``release`` it. Two
+        processes may withdraw the claim of a stopped one at the same time: then the second withdraws the claim of the
+        first, and both make the entry.
         """
         try:
-            self._files.create(f"{key}{_CLAIM}")
-        except FileExistsError:
+            if self._create_claim(key):
+                return True
             if self._is_claimed(key):
                 return False
             self.release(key)  # claim of a stopped process
-            return self._renewed(key)
+            return self._create_claim(key)
         except OSError:
             return True  # the folder cannot be shared
-        return True
 
-    def _renewed(self, key: str) -> bool:
-        """Claim ``key`` again, after an expired claim was withdrawn. Two processes may withdraw it at the same time:
-        then the second withdraws the claim of the first, and both make the entry.
-        """
+    def _create_claim(self, key: str) -> bool:
+        """Create the file of the claim to ``key``. Returns False if there is one."""
         try:
             self._files.create(f"{key}{_CLAIM}")
         except FileExistsError:
             return False
-        except OSError:
-            return True
         return True
 
     def release(self, key: str) -> None:

@@ -10,17 +10,17 @@ from runtime.lowering import LOWERINGS, Device, OpArrays
 from runtime.program.strides import StridedView
 from runtime.program.thunks import Thunk
 from spmd.hlo import HloInstruction
-from spmd.shape import ArrayShape, leaves
+from spmd.shape import array_shapes
 
 
 def thunk_alone(instruction: HloInstruction, device: Device) -> Thunk:
     """Return the thunk of ``instruction``, which must have a lowering and call no computation that runs by itself."""
     lowering = LOWERINGS[instruction.opcode]
-    operands = [shape for x in instruction.operands for shape in _arrays(x)]
+    operands = array_shapes(*(x.shape for x in instruction.operands))
     views = [StridedView.dense(shape) for shape in operands]
     for leaf, order in lowering.layouts(instruction, tuple(views)).items():
         views[leaf] = StridedView.dense_in_order(operands[leaf], order)
-    results = [StridedView.dense(shape) for shape in _arrays(instruction)]
+    results = [StridedView.dense(shape) for shape in array_shapes(instruction.shape)]
     scratch = [StridedView.dense(s) for s in lowering.scratch(instruction, tuple(views))]
     array_views = [_array_view(n, view) for n, view in enumerate((*views, *results, *scratch))]
     first, last = len(views), len(views) + len(results)
@@ -28,10 +28,6 @@ def thunk_alone(instruction: HloInstruction, device: Device) -> Thunk:
         tuple(array_views[:first]), tuple(array_views[first:last]), tuple(array_views[last:])
     )
     return lowering.emit(instruction, arrays, device)
-
-
-def _arrays(x: HloInstruction) -> list[ArrayShape]:
-    return [shape for _, shape in leaves(x.shape) if isinstance(shape, ArrayShape)]
 
 
 def _array_view(allocation: int, view: StridedView) -> ArrayView:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.convolution.choose import choose_kernel, product_type
-from runtime.emit.convolution.phase_geometry import has_holes
 from runtime.emit.convolution.phases import in_phases, is_thin
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Views
@@ -120,7 +119,7 @@ def _kernel(
     undivided = choose_kernel(canonical)
     if undivided is None:
         return None
-    if not is_thin(canonical, undivided) and not has_holes(canonical.window):
+    if not is_thin(canonical, undivided) and not canonical.window.has_holes:
         return undivided
     return in_phases(canonical, undivided, choose_kernel) or undivided
 

@@ -28,11 +28,6 @@ class AxisPhases:
     zeros: tuple[tuple[int, int], ...]
 
 
-def has_holes(window: Window) -> bool:
-    """Return whether ``window`` has base dilation."""
-    return any(dim.base_dilation > 1 for dim in window.dims)
-
-
 def axis_phases(dim: WindowDimension, size: int, outputs: int) -> AxisPhases:
     """Return the phases along one dimension of a convolution of ``size`` input elements to ``outputs`` results."""
     if dim.base_dilation == 1:

@@ -19,9 +19,9 @@ from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusedKernel
-from runtime.fusion.products.product_fusion import ProductFusion, full_box
+from runtime.fusion.products.product_fusion import ProductFusion
 from runtime.fusion.refusal import NoEmitterError
-from runtime.program.blocks import blocks_of
+from runtime.program.blocks import blocks_of, full_box
 from runtime.program.dot_matrices import product_types
 from spmd.analysis.structure import StructuralKeys, instruction_key
 from spmd.hlo import HloInstruction, Opcode

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from runtime.fusion.element_graph import ElementGraph, Starts
 from runtime.fusion.element_operations import array_shape
 from runtime.fusion.refusal import NoEmitterError
-from runtime.fusion.view_path import ViewOp, ViewPath, through, view_op
+from runtime.fusion.view_path import ViewPath, through
 from runtime.program.dot_matrices import unread_operands
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
@@ -79,11 +79,7 @@ def _factor(
     """Return the factor of the operand ``x``, and the input that it is a view of."""
     path: ViewPath = ()
     while x not in inputs:
-        if x.opcode is Opcode.DYNAMIC_SLICE:
-            numbers = starts.numbers(x, x.operands[1:])
-            op: ViewOp | None = ViewOp(x.opcode, x.dims, starts=numbers)
-        else:
-            op = view_op(x)
+        op = starts.view_op(x)
         if op is None or op.opcode not in SEEN_THROUGH:
             raise NoEmitterError(f"an operand of {product.name} is computed in the same kernel")
         path = (op, *path)

@@ -8,7 +8,7 @@ scratch memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from runtime.fusion.element_graph import ElementGraph, InputLeaf, post_order
 from runtime.fusion.element_operations import array_shape
@@ -17,7 +17,6 @@ from runtime.fusion.products.factors import Factors, factors_of
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusionPlan, has_reductions, row_fusion
 from runtime.fusion.view_path import access_map
-from runtime.program.blocks import Box
 from spmd.hlo import HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DotAttrs
@@ -37,7 +36,7 @@ LINES = 32
 
 @dataclass(frozen=True, slots=True)
 class ProductFusion:
-    """Plan of a product fusion. ``epilogue`` reads the product as its input ``product``, at its own index.
+    """Plan of a product fusion. ``epilogue`` reads the product as its last input, at its own index.
 
     The product is that of ``factors``. ``product_result`` is the number of the fusion's result that is the product
     itself, or None if it is not a result. ``dims`` are the product's sizes: first ``batch`` batch dimensions, then
@@ -48,7 +47,6 @@ class ProductFusion:
 
     factors: Factors
     epilogue: LoopFusion | RowFusionPlan
-    product: int
     product_result: int | None
     dims: tuple[int, ...]
     batch: int
@@ -107,7 +105,6 @@ def product_fusion(
     return ProductFusion(
         factors,
         epilogue,
-        number,
         roots.index(product) if product in roots else None,
         dims,
         batch,
@@ -115,11 +112,6 @@ def product_fusion(
         block,
         tuple((root_numbers[result], n) for result, n in epilogue.overwrites if n not in taken),
     )
-
-
-def full_box(dims: Sequence[int]) -> Box:
-    """Return the box of all indices of an array of sizes ``dims``."""
-    return tuple((0, size) for size in dims)
 
 
 def _is_made_by_blas(product: HloInstruction) -> bool:
@@ -201,15 +193,13 @@ def _require_same_indices(
         dims, inside, elsewhere = piece.dims, [piece.graph], []
     shape = array_shape(product)
     here = access_map((), shape.dims)
-    reads = [leaf for graph in inside for leaf in _reads(graph, number)]
-    others = [leaf for graph in (*elsewhere, *epilogue.starts) for leaf in _reads(graph, number)]
+    reads = _reads(inside, number)
+    others = _reads((*elsewhere, *epilogue.starts), number)
     same = all(access_map(leaf.path, shape.dims) == here for leaf in reads)
     if dims != shape.dims or others or not same:
         raise NoEmitterError(f"{product.name} is read at other indices than it has")
 
 
-def _reads(graph: ElementGraph, number: int) -> Iterator[InputLeaf]:
-    """Yield the leaves of ``graph`` that read input ``number``."""
-    for leaf in graph.leaves:
-        if isinstance(leaf, InputLeaf) and leaf.number == number:
-            yield leaf
+def _reads(graphs: Iterable[ElementGraph], number: int) -> list[InputLeaf]:
+    """Return the leaves of ``graphs`` that read input ``number``."""
+    return [leaf for graph in graphs for leaf in graph.input_leaves if leaf.number == number]

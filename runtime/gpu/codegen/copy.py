@@ -10,6 +10,7 @@ from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxArgument, PtxTarget
 from runtime.gpu.codegen.loop import loop_source, pieces_sources
 from runtime.gpu.codegen.loop_nest import Nest, nest_of
+from runtime.program.program_builder import ProgramBuilder
 from runtime.program.records.copy import (
     ConcatenateKernel,
     CopyKernel,
@@ -18,13 +19,7 @@ from runtime.program.records.copy import (
     PadKernel,
 )
 from runtime.program.records.loop import OperandElements, StartsStage, UpdateKernel
-from runtime.program.scalar_program import (
-    ElementSignature,
-    ScalarConstant,
-    ScalarOp,
-    ScalarProgram,
-    ScalarStep,
-)
+from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import Shift, StridedView
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -96,11 +91,6 @@ def block(view: StridedView, slices: Sequence[slice]) -> StridedView:
     return view.slice(starts, limits, steps)
 
 
-def repeated(view: StridedView, dims: tuple[int, ...]) -> StridedView:
-    """Return the scalar ``view`` broadcast to ``dims``."""
-    return StridedView(view.element_type, dims, (0,) * len(dims), view.offset)
-
-
 def _operand(number: int, view: StridedView) -> GpuArrayAccess:
     return array_access(ArgumentKind.OPERAND, number, view)
 
@@ -156,27 +146,18 @@ def emit_update(kernel: UpdateKernel, arrays: GpuArrays) -> Sources:
 def _index_stage(operands: Sequence[StridedView], first: int) -> StartsStage:
     """Return a stage that converts the scalars ``operands[first:]`` to s64. Values of u64 are clamped to 2^63 - 1."""
     kinds = tuple(view.element_type for view in operands[first:])
-    steps: list[ScalarStep] = []
+    program = ProgramBuilder(*kinds)
     results = []
-
-    def step(made: ScalarStep) -> int:
-        steps.append(made)
-        return len(kinds) + len(steps) - 1
-
     for n, kind in enumerate(kinds):
         register = n
         if kind is PrimitiveType.U64:
-            most = step(ScalarConstant(kind, (1 << 63) - 1))
-            least = ElementSignature(Opcode.MINIMUM, (kind, kind), kind)
-            register = step(ScalarOp(least, (register, most)))
-        if kind is not PrimitiveType.S64:
-            widen = ElementSignature(Opcode.CONVERT, (kind,), PrimitiveType.S64)
-            register = step(ScalarOp(widen, (register,)))
-        results.append(register)
+            most = program.constant(kind, (1 << 63) - 1)
+            register = program.op(Opcode.MINIMUM, kind, n, most)
+        results.append(program.converted(register, PrimitiveType.S64))
     leaves = tuple(
         OperandElements(first + n, StridedView(kind, (), ())) for n, kind in enumerate(kinds)
     )
-    return StartsStage(ScalarProgram(kinds, tuple(steps), tuple(results)), leaves)
+    return StartsStage(program.giving(*results), leaves)
 
 
 def _shifts(source_view: StridedView, sizes: Sequence[int]) -> tuple[Shift, ...]:
@@ -244,7 +225,7 @@ def emit_pad(kernel: PadKernel, arrays: GpuArrays) -> Sources:
         ]
     found: list[KernelSource] = []
     for part in around:
-        filled = _operand(1, repeated(value, part.dims))
+        filled = _operand(1, value.broadcast(part.dims, ()))
         found += copy_source(filled, _result(part), part.dims, arrays.target)
     own, inner_part = block(source, kernel.source), block(target, kernel.target)
     found += copy_source(_operand(0, own), _result(inner_part), inner_part.dims, arrays.target)

@@ -24,10 +24,10 @@ from runtime.gpu.codegen.array_access import (
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource
 from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.program.program_builder import ProgramBuilder
 from runtime.program.records.dot import DotKernel
-from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram, ScalarStep
+from runtime.program.scalar_program import ScalarProgram
 from spmd.hlo import Opcode
-from spmd.shape import PrimitiveType
 
 ENTRY = "spmd_dot"
 #: Threads of a block, and blocks per multiprocessor.
@@ -184,24 +184,13 @@ class _Product:
 def _multiply_add(kernel: DotKernel) -> ScalarProgram:
     """Return the program (a, b, total) -> total + a * b, computed in the type of the sums."""
     compute = kernel.compute
-    steps: list[ScalarStep] = []
-
-    def step(opcode: Opcode, *operands: tuple[int, PrimitiveType]) -> tuple[int, PrimitiveType]:
-        registers, kinds = zip(*operands, strict=True)
-        steps.append(ScalarOp(ElementSignature(opcode, kinds, compute), registers))
-        return 2 + len(steps), compute
-
-    factors = [
-        (n, kind) if kind is compute else step(Opcode.CONVERT, (n, kind))
-        for n, kind in enumerate((kernel.lhs, kernel.rhs))
-    ]
-    total, _ = step(Opcode.ADD, (2, compute), step(Opcode.MULTIPLY, *factors))
-    return ScalarProgram((kernel.lhs, kernel.rhs, compute), tuple(steps), (total,))
+    program = ProgramBuilder(kernel.lhs, kernel.rhs, compute)
+    factors = [program.converted(n, compute) for n in range(2)]
+    product = program.op(Opcode.MULTIPLY, compute, *factors)
+    return program.giving(program.op(Opcode.ADD, compute, 2, product))
 
 
 def _converted(kernel: DotKernel) -> ScalarProgram:
     """Return the program that converts a sum to the type of the result."""
-    if kernel.compute is kernel.result:
-        return ScalarProgram((kernel.result,), (), (0,))
-    convert = ElementSignature(Opcode.CONVERT, (kernel.compute,), kernel.result)
-    return ScalarProgram((kernel.compute,), (ScalarOp(convert, (0,)),), (1,))
+    program = ProgramBuilder(kernel.compute)
+    return program.giving(program.converted(0, kernel.result))

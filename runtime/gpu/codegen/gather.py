@@ -27,9 +27,7 @@ from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows
 from runtime.program.strides import merged_dims
 from spmd.lazy_dataclass import dataclass
-from spmd.shape import PrimitiveType
 
-P = PrimitiveType
 #: Threads of a block, and blocks per multiprocessor.
 THREADS, BLOCKS = 128, 16
 #: Most bytes that one load or store instruction moves.
@@ -140,11 +138,6 @@ class WindowWriter:
         self.array, self.slices, self.indices = (
             begun(writer, access) for access in (windows.array, windows.slices, windows.indices)
         )
-
-    def first(self, threads: int) -> tuple[str, str]:
-        """Emit the numbers of this thread's block and of this thread in it, and return them as indices."""
-        writer = self.writer
-        return writer.to_index(writer.block_number()), writer.to_index(writer.thread())
 
     def starts(self, batch: Sequence[str]) -> list[str]:
         """Emit the load of the index vector of window ``batch`` and return its components as i64."""

@@ -240,10 +240,7 @@ class _Reduce:
                 writer.exchanged(kind, 8 * access.item, x, mask)
                 for kind, access, x in zip(self.kinds, self.accesses, totals, strict=True)
             ]
-            low, high = [], []
-            for kind, x, y in zip(self.kinds, totals, others, strict=True):
-                low.append(writer.value(f"select i1 {upper}, {kind} {y}, {kind} {x}"))
-                high.append(writer.value(f"select i1 {upper}, {kind} {x}, {kind} {y}"))
+            low, high = self.chosen(upper, others, totals), self.chosen(upper, totals, others)
             totals = self.combined(low, high)
             mask *= 2
         return self.over_warps(totals) if self.lanes > WARP else totals

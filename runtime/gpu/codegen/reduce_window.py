@@ -23,7 +23,7 @@ from runtime.gpu.codegen.array_access import (
     begun,
     index_type,
 )
-from runtime.gpu.codegen.copy import copy_source, repeated
+from runtime.gpu.codegen.copy import copy_source
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource
 from runtime.gpu.codegen.thread_writer import PtxWriter
@@ -47,7 +47,7 @@ def emit_reduce_window(kernel: ReduceWindowKernel, arrays: GpuArrays) -> Sources
     if covered > LONG and result.num_elements * covered > MOST_COVERED:
         return None
     if source.num_elements == 0 or covered == 0:
-        start = array_access(ArgumentKind.OPERAND, 1, repeated(init, result.dims))
+        start = array_access(ArgumentKind.OPERAND, 1, init.broadcast(result.dims, ()))
         return copy_source(
             start, array_access(ArgumentKind.RESULT, 0, result), result.dims, arrays.target
         )

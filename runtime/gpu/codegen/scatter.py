@@ -144,7 +144,7 @@ class _Scatter(WindowWriter):
         writer = self.writer
         t, value = writer.index, writer.value
         self.begin()
-        block, thread = self.first(THREADS)
+        block, thread = (writer.to_index(emit()) for emit in (writer.block_number, writer.thread))
         share = value(f"udiv {t} {block}, {self.across}")
         part = value(f"urem {t} {block}, {self.across}")
         before = value(f"mul nuw nsw {t} {part}, {THREADS}")

@@ -3,7 +3,7 @@
 Importing this package registers the rules in ``RULES`` (runtime/gpu/planning.py).
 """
 
-from runtime.gpu.commands import (
+from runtime.gpu.commands import (  # noqa: F401 - they register their rules
     callback,
     collective,
     conditional,
@@ -13,14 +13,3 @@ from runtime.gpu.commands import (
     sequence,
     while_loop,
 )
-
-__all__ = [
-    "callback",
-    "collective",
-    "conditional",
-    "device_id",
-    "feed",
-    "kernel",
-    "sequence",
-    "while_loop",
-]

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runtime.gpu.command import Action, Command, GpuProgram, on_host
+from runtime.gpu.command import Action, Command, GpuProgram, HostCommand, on_host
 from runtime.gpu.planning import Planner, plans
 from runtime.program.thunks.callback import CallbackThunk
 from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)
-class CallbackCommand(Command):
+class CallbackCommand(HostCommand):
     """Call of a Python function on host copies of the arrays."""
 
     callback: CallbackThunk
-
-    @property
-    def decides(self) -> bool:
-        return True
 
     def bind(self, device: GpuProgram) -> Action:
         operands = tuple(map(device.view, self.callback.operands))

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from collectives.communicator.actions.device_actions import DeviceArray
 from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.types import ArrayView
-from runtime.gpu.command import Action, Command, GpuProgram
+from runtime.gpu.command import Action, Command, GpuProgram, HostCommand
 from runtime.gpu.driver import GpuEvent, GpuStream
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.transfers.staged_collective import StagedCollective
+from runtime.gpu.views import DeviceView
 from runtime.program.thunks import CollectiveDoneThunk, CollectiveStartThunk
 from runtime.timeline.events import Stream
 from spmd.lazy_dataclass import dataclass
@@ -34,8 +36,8 @@ class StartCommand(Command):
         bound = device.collectives.bind(
             self.op.of_rank(device.communicator.rank),
             self.name,
-            [device.view(array) for array in self.operands],
-            [device.view(array) for array in self.results],
+            [_placed(device.view(array)) for array in self.operands],
+            [_placed(device.view(array)) for array in self.results],
         )
         compute, communication = device.stream(Stream.COMPUTE), device.stream(Stream.COMMUNICATION)
         ready, over = device.driver.event(), device.driver.event()
@@ -51,15 +53,16 @@ class StartCommand(Command):
         return run
 
 
+def _placed(view: DeviceView) -> DeviceArray:
+    """Return ``view``, which is dense and row-major, as NCCL's collectives take it."""
+    return DeviceArray(view.first, view.view.element_type.numpy, view.view.dims)
+
+
 @dataclass(frozen=True)
-class HostedStartCommand(StartCommand):
+class HostedStartCommand(StartCommand, HostCommand):
     """Start of a collective through the host: downloads the operands, waits, and starts a collective between hosts."""
 
     through_host: ClassVar[bool] = True
-
-    @property
-    def decides(self) -> bool:
-        return True
 
     def bind(self, device: GpuProgram) -> Action:
         collective = self.op.of_rank(device.communicator.rank)
@@ -69,12 +72,8 @@ class HostedStartCommand(StartCommand):
 
 
 @dataclass(frozen=True)
-class BlockingCommand(Command):
+class BlockingCommand(HostCommand):
     """Wait for the collective of the same thunk, directly after its start. It acts only in blocking steps."""
-
-    @property
-    def decides(self) -> bool:
-        return True
 
     def bind(self, device: GpuProgram) -> Action:
         pending = device.pending_collectives[self.name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from runtime.buffers.types import ArrayView
-from runtime.gpu.command import Action, Command, GpuProgram
+from runtime.gpu.command import Action, Command, GpuProgram, HostCommand
 from runtime.gpu.commands.bound import bound
 from runtime.gpu.commands.sequence import plan_commands
 from runtime.gpu.planning import Planner, plans
@@ -16,7 +16,7 @@ from spmd.shape import PrimitiveType
 
 
 @dataclass(frozen=True)
-class ConditionalCommand(Command):
+class ConditionalCommand(HostCommand):
     """HLO conditional with its branches as commands.
 
     A pred selector that is true selects branch 0, otherwise branch 1. An s32 selector is the index of the branch; an
@@ -25,10 +25,6 @@ class ConditionalCommand(Command):
 
     selector: ArrayView
     branches: tuple[tuple[Command, ...], ...]
-
-    @property
-    def decides(self) -> bool:
-        return True
 
     def nested(self) -> Iterator[Command]:
         for branch in self.branches:

@@ -21,7 +21,7 @@ class DeviceIdCommand(Command):
     target: ArrayView
 
     def bind(self, device: GpuProgram) -> Action:
-        work = CopyWork(self.name, device.number_word(self.value), device.view(self.target))
+        work = CopyWork(device.number_word(self.value), device.view(self.target))
         enqueue, stream = device.driver.load(work), device.stream(Stream.COMPUTE)
         return lambda: enqueue(stream)
 

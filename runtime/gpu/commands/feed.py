@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from runtime.gpu.command import Action, Command, GpuProgram, on_host
+from runtime.gpu.command import Action, Command, GpuProgram, HostCommand, on_host
 from runtime.gpu.planning import Planner, plans
 from runtime.program.thunks import InfeedThunk, OutfeedThunk
 from runtime.timeline.events import Stream
@@ -15,14 +15,10 @@ from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)
-class InfeedCommand(Command):
+class InfeedCommand(HostCommand):
     """Infeed: takes this rank's tile of the next value from the host and uploads it to the results."""
 
     infeed: InfeedThunk
-
-    @property
-    def decides(self) -> bool:
-        return True
 
     def bind(self, device: GpuProgram) -> Action:
         views = tuple(map(device.view, self.infeed.results))
@@ -42,14 +38,10 @@ class InfeedCommand(Command):
 
 
 @dataclass(frozen=True)
-class OutfeedCommand(Command):
+class OutfeedCommand(HostCommand):
     """Outfeed: downloads the operands and passes them to the host's outfeed."""
 
     outfeed: OutfeedThunk
-
-    @property
-    def decides(self) -> bool:
-        return True
 
     def bind(self, device: GpuProgram) -> Action:
         views = tuple(map(device.view, self.outfeed.operands))

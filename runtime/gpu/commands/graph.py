@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
-from runtime.gpu.collective import BoundGpuCollective
+from collectives.communicator.nccl.communicator import NcclCollective
 from runtime.gpu.command import Action, Command, GpuProgram
 from runtime.gpu.commands.bound import bound
 from runtime.gpu.commands.collective import DoneCommand, StartCommand
@@ -39,7 +39,7 @@ class GraphCommand(Command):
     def bind(self, device: GpuProgram) -> Action:
         one_by_one, stream = bound(self.commands, device), device.stream(Stream.COMPUTE)
         graph: GpuGraph | None = None
-        captured: Sequence[BoundGpuCollective] = ()
+        captured: Sequence[NcclCollective] = ()
         has_run = False
 
         def run() -> None:

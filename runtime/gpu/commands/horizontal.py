@@ -44,10 +44,9 @@ class HorizontalCommand(Command):
 
     def bind(self, device: GpuProgram) -> Action:
         works = tuple(
-            PtxWork(part.name, part.kernel, part.launches, part.on_device(device))
-            for part in self.parts
+            PtxWork(part.kernel, part.launches, part.on_device(device)) for part in self.parts
         )
-        enqueue = device.driver.load(HorizontalWork(self.name, works, self.launch))
+        enqueue = device.driver.load(HorizontalWork(works, self.launch))
         stream = device.stream(Stream.COMPUTE)
         return lambda: enqueue(stream)
 

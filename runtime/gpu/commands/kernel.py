@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from runtime.buffers.types import ArrayView
 from runtime.gpu.codegen.launch import KernelSource
-from runtime.gpu.command import Action, Command, GpuProgram, on_host
+from runtime.gpu.command import Action, Command, GpuProgram, HostCommand, on_host
 from runtime.gpu.commands.kernel_command import KernelCommand
 from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
 from runtime.gpu.libraries import (  # noqa: F401 - they register their sequences
@@ -23,7 +23,7 @@ from runtime.gpu.libraries.sequence import LibrarySequence, library_sequence
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, PtxWork
-from runtime.program.kernel import Kernel, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, Kernel, KernelArrays
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
 from runtime.program.thunks import CopyThunk, KernelThunk, Thunk
@@ -40,7 +40,7 @@ class PtxCommand(KernelCommand):
 
     def bind(self, device: GpuProgram) -> Action:
         arrays = self.on_device(device)
-        enqueue = device.driver.load(PtxWork(self.name, self.kernel, self.launches, arrays))
+        enqueue = device.driver.load(PtxWork(self.kernel, self.launches, arrays))
         stream = device.stream(Stream.COMPUTE)
         return lambda: enqueue(stream)
 
@@ -57,26 +57,22 @@ class LibraryCommand(KernelCommand):
         return not self.can_be_captured
 
     def bind(self, device: GpuProgram) -> Action:
-        work = library_work(self.name, self.kernel, self.on_device(device))
+        work = library_work(self.kernel, self.on_device(device))
         assert work is not None, "planned with it"
         enqueue, stream = device.driver.load(work), device.stream(Stream.COMPUTE)
         return lambda: enqueue(stream)
 
 
 @dataclass(frozen=True)
-class HostedCommand(KernelCommand):
+class HostedCommand(KernelCommand, HostCommand):
     """Kernel computed by the host's CPU kernels on copies of the arrays, which is slow."""
 
     implementation = "hosted"
 
-    @property
-    def decides(self) -> bool:
-        return True
-
     def bind(self, device: GpuProgram) -> Action:
         arrays = self.on_device(device)
         mirror = device.mirror(arrays.operands, arrays.results, arrays.scratch)
-        action = device.host_kernels.bind(
+        action = CPU_KERNELS.bind(
             self.kernel,
             KernelArrays(
                 tuple(map(mirror.array, arrays.operands)),
@@ -116,7 +112,7 @@ def _kernel_command(
     launches = planner.make_ptx(kernel, *map(planner.anchored, arrays))
     if launches is not None:
         yield PtxCommand(thunk, kernel, operands, results, scratch, launches)
-    elif not _in_f8(kernel) and (work := library_work(thunk.name, kernel, views)) is not None:
+    elif not _in_f8(kernel) and (work := library_work(kernel, views)) is not None:
         yield LibraryCommand(thunk, kernel, operands, results, scratch, work.can_be_captured)
     elif (sequence := _in_sequence(kernel, planner, operands, results)) is not None:
         yield LibrarySequenceCommand(thunk, kernel, operands, results, (), sequence)

@@ -28,9 +28,9 @@ class LibrarySequenceCommand(KernelCommand):
         assert self.sequence is not None, "planned with it"
         workspace = device.workspace(self.sequence.workspace_bytes)
         memory = _SequenceMemory(self.on_device(device), workspace)
-        works = [_work(self.name, stage, memory) for stage in self.sequence.stages]
+        works = [_work(stage, memory) for stage in self.sequence.stages]
         calls = [device.driver.load(work) for work in works if not _copies_nothing(work)]
-        stream, waits = device.stream(Stream.COMPUTE), self.sequence.waits
+        stream, waits = device.stream(Stream.COMPUTE), self.decides
 
         def run() -> None:
             if waits:
@@ -58,13 +58,13 @@ class _SequenceMemory:
         return DeviceView(anchored(given.address, given.view)[0], array.view)
 
 
-def _work(name: str, stage: Stage, memory: _SequenceMemory) -> Work:
+def _work(stage: Stage, memory: _SequenceMemory) -> Work:
     if isinstance(stage, CallStage):
-        return stage.call.on(name, tuple(map(memory.on_device, stage.arrays)))
+        return stage.call.on(tuple(map(memory.on_device, stage.arrays)))
     operands, results = (
         tuple(map(memory.on_device, own)) for own in (stage.operands, stage.results)
     )
-    return PtxWork(name, stage.kernel, stage.launches, KernelArraysOnDevice(operands, results))
+    return PtxWork(stage.kernel, stage.launches, KernelArraysOnDevice(operands, results))
 
 
 def _copies_nothing(work: Work) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.loop.scalar_loop import bind_scalar_loop
-from runtime.gpu.command import Action, Command, GpuProgram, on_host
+from runtime.gpu.command import Action, Command, GpuProgram, HostCommand, on_host
 from runtime.gpu.commands.bound import bound
 from runtime.gpu.commands.sequence import plan_commands
 from runtime.gpu.planning import Planner, plans
@@ -21,17 +21,14 @@ MOST_ON_DEVICE = 8
 
 
 @dataclass(frozen=True)
-class CountedLoopCommand(Command):
-    """Loop that runs ``body`` ``trips`` times. The condition does not run, since its predicate is not needed."""
+class CountedLoopCommand(HostCommand):
+    """Loop that runs ``body`` ``trips`` times. The condition does not run, since its predicate is not needed.
+
+    A graph of the loop would contain the nodes of every trip. Instead the body is a graph, launched once for each trip.
+    """
 
     body: tuple[Command, ...]
     trips: int
-
-    @property
-    def decides(self) -> bool:
-        # A graph of the loop would contain the nodes of every trip. Instead the body is a graph,
-        # launched once for each trip.
-        return True
 
     def nested(self) -> Iterator[Command]:
         return iter(self.body)
@@ -47,16 +44,12 @@ class CountedLoopCommand(Command):
 
 
 @dataclass(frozen=True)
-class WhileCommand(Command):
+class WhileCommand(HostCommand):
     """Loop that runs ``condition`` and, while its ``predicate`` is true, ``body`` and ``condition`` again."""
 
     condition: tuple[Command, ...]
     body: tuple[Command, ...]
     predicate: ArrayView
-
-    @property
-    def decides(self) -> bool:
-        return True
 
     def nested(self) -> Iterator[Command]:
         yield from self.condition
@@ -76,14 +69,10 @@ class WhileCommand(Command):
 
 
 @dataclass(frozen=True)
-class HostedLoopCommand(Command):
+class HostedLoopCommand(HostCommand):
     """Loop on scalars whose trips all run on the host, since one kernel launch takes longer than many such trips."""
 
     loop: ScalarLoopPlan
-
-    @property
-    def decides(self) -> bool:
-        return True
 
     def bind(self, device: GpuProgram) -> Action:
         views = {element: device.view(element) for element in self.loop.elements}

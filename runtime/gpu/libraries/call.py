@@ -15,20 +15,14 @@ class LibraryCall(ABC):
     """Call of a library function: all its arguments except the arrays."""
 
     @abstractmethod
-    def on(self, name: str, arrays: tuple[DeviceView, ...]) -> Work:
-        """Return the work that runs the call on ``arrays``. ``name`` is the name of the thunk."""
+    def on(self, arrays: tuple[DeviceView, ...]) -> Work:
+        """Return the work that runs the call on ``arrays``."""
         ...
 
     @property
     @abstractmethod
     def can_be_captured(self) -> bool:
-        """True if a CUDA graph may contain the call."""
-        ...
-
-    @property
-    @abstractmethod
-    def waits(self) -> bool:
-        """True if the library function may block the host until the stream is idle."""
+        """True if a CUDA graph may contain the call; otherwise it may block the host until the stream is idle."""
         ...
 
 
@@ -38,10 +32,9 @@ class KernelCall(LibraryCall):
 
     kernel: Kernel
     can_be_captured = True
-    waits = False
 
-    def on(self, name: str, arrays: tuple[DeviceView, ...]) -> Work:
+    def on(self, arrays: tuple[DeviceView, ...]) -> Work:
         *operands, result = arrays
-        work = library_work(name, self.kernel, KernelArraysOnDevice(tuple(operands), (result,)))
+        work = library_work(self.kernel, KernelArraysOnDevice(tuple(operands), (result,)))
         assert work is not None, "planned with it"
         return work

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from runtime.program.kernel import Kernel
+from runtime.program.strides import dense_strides
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
@@ -56,9 +57,7 @@ class LibraryConvolution(Kernel):
 
     def strides_of(self, dims: Sequence[int]) -> tuple[int, ...]:
         """Return the strides, in elements, of a dense array of sizes ``dims`` in the call's layout."""
-        order = [0, *range(2, len(dims)), 1] if self.channels_last else range(len(dims))
-        strides, step = [0] * len(dims), 1
-        for d in reversed(order):
-            strides[d] = step
-            step *= dims[d]
-        return tuple(strides)
+        if not self.channels_last:
+            return dense_strides(tuple(dims), 1)
+        images, *spatial, channels = dense_strides((dims[0], *dims[2:], dims[1]), 1)
+        return (images, channels, *spatial)

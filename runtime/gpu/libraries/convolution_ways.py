@@ -77,7 +77,7 @@ class _Ways:
         missing = max(0, 2 - own.rank)
         self.window = (*(WindowDimension(),) * missing, *own.dims)
         self.results = (*(1,) * missing, *views[2].dims[2:-1])
-        self.is_dilated = any(dim.base_dilation > 1 for dim in own.dims)
+        self.is_dilated = own.has_holes
         #: Spatial dimensions along which the window is reversed, and along which it is not.
         self.backwards = [d for d, dim in enumerate(self.window) if dim.reversal]
         self.forwards = [d for d, dim in enumerate(self.window) if not dim.reversal]

@@ -7,68 +7,27 @@ from __future__ import annotations
 
 from functools import cache
 
-import numpy as np
-
-from runtime.program.scalar_program import (
-    ElementSignature,
-    ScalarConstant,
-    ScalarOp,
-    ScalarProgram,
-    ScalarStep,
-)
-from spmd.hlo import NO_ATTRS, Attrs, Opcode
-from spmd.hlo.opcode import CompareAttrs
+from runtime.program.program_builder import ProgramBuilder
+from runtime.program.scalar_program import ScalarProgram
+from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
 _S32, _PRED = PrimitiveType.S32, PrimitiveType.PRED
 _PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
 
 
-class _Program:
-    """Builder of a scalar program. Registers are numbers: the parameters in order, then the result of each step."""
+def _has_factor(program: ProgramBuilder, kind: PrimitiveType, pivot: int, info: int) -> int:
+    """Add the test of whether potrf found a factor, and return its register.
 
-    def __init__(self, *parameters: PrimitiveType) -> None:
-        self._kinds = list(parameters)
-        self._parameters = parameters
-        self._steps: list[ScalarStep] = []
-
-    def op(
-        self, opcode: Opcode, result: PrimitiveType, *operands: int, attrs: Attrs = NO_ATTRS
-    ) -> int:
-        kinds = tuple(self._kinds[each] for each in operands)
-        return self._add(ScalarOp(ElementSignature(opcode, kinds, result, attrs), operands), result)
-
-    def compare(self, direction: str, left: int, right: int) -> int:
-        return self.op(Opcode.COMPARE, _PRED, left, right, attrs=CompareAttrs(direction))
-
-    def select(self, condition: int, true: int, false: int) -> int:
-        return self.op(Opcode.SELECT, self._kinds[true], condition, true, false)
-
-    def constant(self, kind: PrimitiveType, value: float) -> int:
-        bits = int.from_bytes(np.array(value, kind.numpy).tobytes(), "little")
-        return self._add(ScalarConstant(kind, bits), kind)
-
-    def _add(self, step: ScalarStep, kind: PrimitiveType) -> int:
-        self._steps.append(step)
-        self._kinds.append(kind)
-        return len(self._kinds) - 1
-
-    def has_factor(self, pivot: int, info: int) -> int:
-        """Add the test of whether potrf found a factor, and return its register.
-
-        pivot: last diagonal element of the factor, which must be positive and not nan. info: status of potrf, which
-        must be 0.
-        """
-        kind = self._kinds[pivot]
-        if kind in _PARTS:
-            pivot = self.op(Opcode.REAL, _PARTS[kind], pivot)
-        is_positive = self.compare("GT", pivot, self.constant(_PARTS.get(kind, kind), 0))
-        is_factored = self.compare("EQ", info, self.constant(_S32, 0))
-        return self.op(Opcode.AND, _PRED, is_positive, is_factored)
-
-    def giving(self, result: int) -> ScalarProgram:
-        """Return the finished program, whose result is register ``result``."""
-        return ScalarProgram(self._parameters, tuple(self._steps), (result,))
+    pivot: last diagonal element, of type ``kind``, of the factor, which must be positive and not nan. info: status of
+    potrf, which must be 0.
+    """
+    part = _PARTS.get(kind, kind)
+    if part is not kind:
+        pivot = program.op(Opcode.REAL, part, pivot)
+    is_positive = program.compare("GT", pivot, program.constant(part, 0))
+    is_factored = program.compare("EQ", info, program.constant(_S32, 0))
+    return program.op(Opcode.AND, _PRED, is_positive, is_factored)
 
 
 @cache
@@ -80,9 +39,9 @@ def selection_program(kind: PrimitiveType, *, lower: bool, clears: bool) -> Scal
     other triangle become 0; otherwise they are copied from the operand.
     """
     others = () if clears else (kind,)
-    program = _Program(kind, kind, _S32, PrimitiveType.S64, PrimitiveType.S64, *others)
+    program = ProgramBuilder(kind, kind, _S32, PrimitiveType.S64, PrimitiveType.S64, *others)
     factor, pivot, info, row, column = range(5)
-    has_factor = program.has_factor(pivot, info)
+    has_factor = _has_factor(program, kind, pivot, info)
     nan = program.constant(kind, float("nan"))
     own = program.select(has_factor, factor, nan)
     if clears:
@@ -96,7 +55,7 @@ def selection_program(kind: PrimitiveType, *, lower: bool, clears: bool) -> Scal
 @cache
 def failure_program(kind: PrimitiveType) -> ScalarProgram:
     """Return the program of (last pivot, info) whose s32 result is 0 if the matrix has a factor, else 1."""
-    program = _Program(kind, _S32)
-    has_factor = program.has_factor(0, 1)
+    program = ProgramBuilder(kind, _S32)
+    has_factor = _has_factor(program, kind, 0, 1)
     zero, one = program.constant(_S32, 0), program.constant(_S32, 1)
     return program.giving(program.select(has_factor, zero, one))

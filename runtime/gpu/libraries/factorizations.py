@@ -8,13 +8,10 @@ from functools import cache
 from runtime.gpu.libraries.linalg import accepts, as_columns, from_first
 from runtime.gpu.libraries.linalg_work import SolverCall, SolverFunction
 from runtime.gpu.libraries.sequence import SequenceArray, SequenceBuilder, in_sequence
+from runtime.program.program_builder import ProgramBuilder
 from runtime.program.records.linalg import FactorizationKernel, Routine
 from runtime.program.records.loop import LoopKernel, OperandElements
-from runtime.program.scalar_program import (
-    ElementSignature,
-    ScalarOp,
-    ScalarProgram,
-)
+from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -170,13 +167,10 @@ def _first(room: SequenceArray, dims: tuple[int, ...]) -> SequenceArray:
 def _conjugate(kind: PrimitiveType) -> ScalarProgram:
     """Return the program that conjugates an element of the complex type ``kind``."""
     part = _PARTS[kind]
-    steps = (
-        ScalarOp(ElementSignature(Opcode.REAL, (kind,), part), (0,)),
-        ScalarOp(ElementSignature(Opcode.IMAG, (kind,), part), (0,)),
-        ScalarOp(ElementSignature(Opcode.NEGATE, (part,), part), (2,)),
-        ScalarOp(ElementSignature(Opcode.COMPLEX, (part, part), kind), (1, 3)),
-    )
-    return ScalarProgram((kind,), steps, (4,))
+    program = ProgramBuilder(kind)
+    real, imaginary = program.op(Opcode.REAL, part, 0), program.op(Opcode.IMAG, part, 0)
+    negated = program.op(Opcode.NEGATE, part, imaginary)
+    return program.giving(program.op(Opcode.COMPLEX, kind, real, negated))
 
 
 _STAGES = {

@@ -7,7 +7,7 @@ from runtime.gpu.libraries.linalg_work import SolverCall, SolverFunction, Triang
 from runtime.gpu.libraries.sequence import SequenceArray, SequenceBuilder, in_sequence
 from runtime.program.records.linalg import CholeskyKernel, TriangularSolveKernel
 from runtime.program.records.loop import LoopKernel, LoopLeaf, Numbers, OperandElements
-from runtime.program.strides import StridedView
+from runtime.program.strides import StridedView, dense_strides
 from spmd.shape import PrimitiveType
 
 #: Element types of matrices that cuSOLVER and cuBLAS support.
@@ -87,11 +87,8 @@ def _last_pivots(copy: StridedView, dims: tuple[int, ...]) -> StridedView:
 
 def _infos(dims: tuple[int, ...], repeated: int) -> StridedView:
     """Return a view of one packed s32 for each matrix, broadcast over the last ``repeated`` dimensions."""
-    strides, step = [0] * len(dims), _S32.byte_size
-    for d in reversed(range(len(dims) - repeated)):
-        strides[d] = step
-        step *= dims[d]
-    return StridedView(_S32, dims, tuple(strides))
+    packed = dense_strides(dims[: len(dims) - repeated], _S32.byte_size)
+    return StridedView(_S32, dims, (*packed, *(0,) * repeated))
 
 
 def from_first(view: StridedView) -> StridedView:

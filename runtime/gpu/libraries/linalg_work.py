@@ -27,29 +27,19 @@ class TriangularSolve(LibraryCall):
     op: str
     unit: bool
     can_be_captured = True
-    waits = False
 
-    def on(self, name: str, arrays: tuple[DeviceView, ...]) -> TriangularSolveWork:
+    def on(self, arrays: tuple[DeviceView, ...]) -> TriangularSolveWork:
         triangles, sides = arrays
-        return TriangularSolveWork(name, self, triangles, sides)
+        return TriangularSolveWork(self, triangles, sides)
 
 
 @dataclass(frozen=True)
 class TriangularSolveWork(Work):
     """Triangular solve for each matrix of a batch. ``sides`` are read and overwritten."""
 
-    implementation = "library"
     solve: TriangularSolve
     triangles: DeviceView
     sides: DeviceView
-
-    @property
-    def reads(self) -> tuple[DeviceView, ...]:
-        return self.triangles, self.sides
-
-    @property
-    def writes(self) -> tuple[DeviceView, ...]:
-        return (self.sides,)
 
 
 class SolverFunction(Enum):
@@ -94,10 +84,6 @@ class SolverCall(LibraryCall):
         """
         return self.function not in _ITERATIVE
 
-    @property
-    def waits(self) -> bool:
-        return self.function in _ITERATIVE
-
     def is_batched_by_cublas(self, count: int, rows: int, columns: int) -> bool:
         """Return whether one call of cuBLAS computes ``function`` for ``count`` matrices of ``rows`` by ``columns``.
 
@@ -110,25 +96,16 @@ class SolverCall(LibraryCall):
             return rows == columns
         return self.function is SolverFunction.GEQRF
 
-    def on(self, name: str, arrays: tuple[DeviceView, ...]) -> SolverWork:
-        return SolverWork(name, self, arrays)
+    def on(self, arrays: tuple[DeviceView, ...]) -> SolverWork:
+        return SolverWork(self, arrays)
 
 
 @dataclass(frozen=True)
 class SolverWork(Work):
-    """Decomposition of each matrix of a batch by ``call``. All ``arrays`` count as read and written."""
+    """Decomposition of each matrix of a batch by ``call``, which reads and writes ``arrays``."""
 
-    implementation = "library"
     call: SolverCall
     arrays: tuple[DeviceView, ...]
-
-    @property
-    def reads(self) -> tuple[DeviceView, ...]:
-        return self.arrays
-
-    @property
-    def writes(self) -> tuple[DeviceView, ...]:
-        return self.arrays
 
 
 def batch_of(view: DeviceView) -> tuple[int, int, int]:

@@ -7,7 +7,7 @@ into the workspace and results out of it. All sequences of a device share the wo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from runtime.gpu.arena import ALIGNMENT
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource
@@ -68,17 +68,9 @@ class LibrarySequence:
 
     @property
     def can_be_captured(self) -> bool:
-        """True if a CUDA graph may contain all calls of the sequence."""
-        return all(call.can_be_captured for call in self._calls)
-
-    @property
-    def waits(self) -> bool:
-        """True if a call of the sequence may block the host until the stream is idle."""
-        return any(call.waits for call in self._calls)
-
-    @property
-    def _calls(self) -> list[LibraryCall]:
-        return [stage.call for stage in self.stages if isinstance(stage, CallStage)]
+        """True if a CUDA graph may contain all calls; otherwise one may block the host until the stream is idle."""
+        calls = [stage.call for stage in self.stages if isinstance(stage, CallStage)]
+        return all(call.can_be_captured for call in calls)
 
 
 class SequenceBuilder:
@@ -176,18 +168,8 @@ class SequenceBuilder:
 SequenceEmitter: TypeAlias = Callable[[Any, SequenceBuilder], bool]
 _EMITTERS: Registry[type[Kernel], SequenceEmitter] = Registry("library sequence")
 
-F = TypeVar("F", bound=SequenceEmitter)
-
-
-def in_sequence(*kinds: type[Kernel]) -> Callable[[F], F]:
-    """Return a decorator that registers a function as the emitter of sequences for the kernel classes ``kinds``."""
-
-    def decorator(emitter: F) -> F:
-        for kind in kinds:
-            _EMITTERS.add(kind, emitter)
-        return emitter
-
-    return decorator
+#: Decorator that registers a function as the emitter of sequences for kernel classes.
+in_sequence = _EMITTERS.register
 
 
 def library_sequence(

@@ -13,10 +13,10 @@ import pytest
 from collectives.communicator.kinds.all_reduce import AllReduce
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.nccl import api as nccl_api
+from collectives.communicator.nccl.communicator import NcclCommunicator
 from collectives.communicator.node.node import Node, Nodes
 from launch.target import engine_choice
 from runtime.gpu import availability
-from runtime.gpu.collective import NcclCollectives
 from runtime.gpu.cuda import engine as cuda_engine
 from runtime.gpu.engine import GpuEngine
 from spmd.device import ReductionKind
@@ -88,16 +88,16 @@ def test_ranks_with_a_gpu_each_meet_through_nccl(machine) -> None:  # type: igno
             engine = engine_choice.engine_of_ranks(world)  # type: ignore[arg-type]
             assert isinstance(engine, GpuEngine)
             collectives = engine.collectives()
-            assert isinstance(collectives, NcclCollectives)
+            assert isinstance(collectives, NcclCommunicator)
             assert engine.collectives() is collectives
-            on_arrays = OnArrays(collectives.world, device)
+            on_arrays = OnArrays(collectives, device)
             value = np.array([comm.rank + 1.0])
             bound = on_arrays.bind(
                 AllReduce((0, 1), ReductionKind.SUM), "all-reduce", [value], [value]
             )
             on_arrays.connect()
             bound.complete()
-            collectives.world.leave()
+            collectives.leave()
             return float(value[0])
 
     assert run_ranks(2, program, 60) == [3.0, 3.0]

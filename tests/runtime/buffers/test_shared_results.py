@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import threading
 import time
@@ -13,6 +12,7 @@ from shared_memory_ranks import SharedMemoryRank, run_shared_memory_ranks
 
 from runtime.buffers import shared_results
 from runtime.buffers.types import AllocationKind, Color
+from runtime.cpu.executor import LoadedDevice
 from runtime.executable import Executable
 from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays, KernelLibrary
 from runtime.saved import save_bytes
@@ -107,7 +107,11 @@ def test_same_bits_as_in_private_memory(name: str, monkeypatch: pytest.MonkeyPat
     count = executable.num_devices
     inputs = [inputs_of(executable.module, seed) for seed in range(count)]
     want = alone.run_devices(inputs)
-    on_ranks = run_shared_memory_ranks(count, lambda rank: three_steps(executable, rank, inputs))
+    with monkeypatch.context() as patch:
+        patch.setattr(LoadedDevice, "kernels", Dawdling("late"))
+        on_ranks = run_shared_memory_ranks(
+            count, lambda rank: three_steps(executable, rank, inputs)
+        )
     for got in (executable.run_devices(inputs), *zip(*on_ranks, strict=True)):
         for outputs, wanted in zip(got, want, strict=True):
             assert [x.tobytes() for x in outputs] == [x.tobytes() for x in wanted]
@@ -116,7 +120,7 @@ def test_same_bits_as_in_private_memory(name: str, monkeypatch: pytest.MonkeyPat
 def three_steps(
     executable: Executable, rank: SharedMemoryRank, inputs: list[list[np.ndarray]]
 ) -> list[list[np.ndarray]]:
-    device = dataclasses.replace(executable, kernels=Dawdling("late")).load(rank)
+    device = executable.load(rank)
     return [device.run(inputs[rank.rank]) for _ in range(3)]
 
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from runtime.compile import build_executable, schedule_module
-from runtime.fusion.emitters import LOOP, emitter_of, why_not
+from runtime.fusion.emitters import LOOP, emitter_of
 from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.program.records.loop import UpdateKernel
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule, Opcode, Stage
 from spmd.text.parser import parse_module
 from tests.runtime.cpu.kernels.loop.element_signatures import canonical
+from tests.runtime.fusion.reasons import why_not
 from tests.runtime.fusion.test_loop_fusions import edge_inputs, kernels
 from tests.runtime.programs.build import compiled, module_of
 

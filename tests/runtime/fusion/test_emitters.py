@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.fusion.emitters import emitted, emitter_of, why_not
+from runtime.fusion.emitters import emitted, emitter_of
 from spmd.hlo import HloComputation
 from spmd.text.parser import parse_module
+from tests.runtime.fusion.reasons import why_not
 
 
 def computation(body: str) -> HloComputation:

@@ -9,6 +9,7 @@ import pytest
 
 from runtime.program.records.loop import LoopKernel, PiecesKernel, UpdateKernel
 from spmd.evaluator.evaluator import evaluate
+from tests.runtime.fusion.reasons import why_not
 from tests.runtime.fusion.test_loop_fusions import kernels
 from tests.runtime.programs.build import compiled, module_of
 
@@ -140,8 +141,6 @@ def test_wherever_the_slice_begins(name: str) -> None:
 
 def test_steps_beside_one_are_no_range() -> None:
     """Every other element, and several slices of one another, are read of the array in memory."""
-    from runtime.fusion.emitters import why_not
-
     text = """HloModule m
 fused {
   a = f32[6] parameter(0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.fusion.emitters import emitted, emitter_of, why_not
+from runtime.fusion.emitters import emitted, emitter_of
 from runtime.program.records.rows import RowKernel
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import PrimitiveType
 from tests.runtime.cpu.kernels.loop.element_signatures import canonical
+from tests.runtime.fusion.reasons import why_not
 from tests.runtime.fusion.test_loop_fusions import edge_inputs, kernels
 from tests.runtime.programs.build import compiled, module_of, random_inputs
 

@@ -282,7 +282,7 @@ def _check(
     for view in (lhs, rhs):
         array = driver.array(view)
         array[...] = rng.standard_normal(array.shape).astype(array.dtype)
-    work = library_work("dot", kernel, KernelArraysOnDevice((lhs, rhs), (result,)))
+    work = library_work(kernel, KernelArraysOnDevice((lhs, rhs), (result,)))
     assert isinstance(work, GemmWork)
     stream = driver.stream()
     driver.load(work)(stream)

@@ -18,7 +18,6 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.ranks.rank_executable import RankExecutable
 from runtime.executable import Executable
-from runtime.gpu.collective import NcclCollectives
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.options import GpuOptions
 from runtime.saved import save_bytes
@@ -64,10 +63,10 @@ def on_rank(
     """``executable`` on this rank's own GPU; ``world``: of NCCL, else collectives go through the host."""
     with ExitStack() as stack:
 
-        def collectives() -> NcclCollectives | None:
+        def collectives() -> NcclCommunicator | None:
             if world is None:
                 return None
-            return NcclCollectives(stack.enter_context(nccl_of(host, driver, world)))
+            return stack.enter_context(nccl_of(host, driver, world))
 
         executable.engine = GpuEngine(
             lambda _: driver, lambda _: ptx_of_all, GpuOptions(), collectives

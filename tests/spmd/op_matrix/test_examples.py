@@ -8,8 +8,8 @@ import pytest
 from spmd.errors import SpmdError, UnsupportedError
 from spmd.evaluator import evaluate, evaluate_partitions
 from spmd.hlo import Opcode
-from spmd.host_feed import array_leaves, fed_shape
-from spmd.shape import ArrayShape, leaves, subshape
+from spmd.host_feed import fed_shape
+from spmd.shape import ArrayShape, array_shapes, leaves, subshape
 from spmd.text.parser import parse_module
 from spmd.text.printer import print_module
 from spmd.verifier import verify
@@ -34,7 +34,7 @@ def filled(shape):
 def fed(module):
     """Items of each infeed."""
     feeds = module.entry.with_opcode(Opcode.INFEED)
-    return [tuple(filled(s) for s in array_leaves(fed_shape(feed))) for feed in feeds]
+    return [tuple(filled(s) for s in array_shapes(fed_shape(feed))) for feed in feeds]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -8,9 +8,9 @@ from hlo_expression import expression
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spmd.analysis.common_factors import common_factors
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule, Opcode, Stage
-from spmd.passes.algebraic.reduce import common_factors
 from spmd.passes.algebraic.slice_of_pad import padded_range
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.sharding import HloSharding

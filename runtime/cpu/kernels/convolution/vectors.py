@@ -43,7 +43,7 @@ def vector_plan(
         variant is None
         or has_tile_unit()
         or any(view.element_type is not PrimitiveType.F32 for view in views)
-        or any(dim.base_dilation > 1 for dim in window.dims)
+        or window.has_holes
         or window.rank > SPATIAL
     ):
         return None

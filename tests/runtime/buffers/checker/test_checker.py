@@ -15,14 +15,13 @@ import pytest
 
 import runtime.buffers.assign
 import runtime.buffers.colocation
-import runtime.buffers.heap.arena
 import runtime.buffers.own_parts
 import runtime.buffers.shared_results
 import runtime.buffers.visit_control_flow
 import runtime.emit.program
 from runtime.buffers.checker.checker import check_buffers
 from runtime.buffers.colocation import Colocation, GroupKind
-from runtime.buffers.heap.arena import Interval
+from runtime.buffers.heap.arena import Arena, Interval
 from runtime.buffers.linearizer import Linearizer
 from runtime.buffers.program import (
     Program,
@@ -130,8 +129,13 @@ def _no_copies(original: Any) -> Any:
 
 def _placed_at(move: Callable[[NDArray], NDArray]) -> Plant:
     """Every offset is what ``move`` makes of the right one."""
-    original = runtime.buffers.heap.arena._allocate
-    return replace(runtime.buffers.heap.arena, "_allocate", lambda *given: move(original(*given)))
+    original = Arena.allocate_all
+
+    def moved(*given: Any) -> NDArray | None:
+        offsets = original(*given)
+        return None if offsets is None else move(offsets)
+
+    return replace(Arena, "allocate_all", moved)
 
 
 def _candidates_by_one_value(temporaries: list[Any], alike: Any) -> list[Any]:

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from runtime.fusion import plan_cache
-from runtime.fusion.emitters import emitter_of, why_not
+from runtime.fusion.emitters import emitter_of
 from runtime.fusion.products import product_fusion
-from runtime.program.blocks import blocks_of
+from runtime.program.blocks import blocks_of, full_box
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import ArrayShape, PrimitiveType
+from tests.runtime.fusion.reasons import why_not
 from tests.runtime.fusion.test_loop_fusions import kernels
 from tests.runtime.programs.build import compiled, module_of, random_inputs
 
@@ -256,5 +257,5 @@ def test_band_sizes(
 ) -> None:
     shape = ArrayShape(PrimitiveType.F32, dims)
     assert product_fusion.block_sizes(shape, batch, rows, frozenset(cut)) == band
-    parts = list(blocks_of(product_fusion.full_box(dims), band))
+    parts = list(blocks_of(full_box(dims), band))
     assert sum(int(np.prod([b - a for a, b in box])) for box in parts) == int(np.prod(dims))

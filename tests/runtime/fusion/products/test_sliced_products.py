@@ -7,12 +7,13 @@ import pytest
 
 import spmd
 from runtime.cpu.kernels.gemm import sliced_product
-from runtime.fusion.emitters import emitter_of, why_not
+from runtime.fusion.emitters import emitter_of
 from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.program.records.dot import SlicedProductKernel
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import Opcode
+from tests.runtime.fusion.reasons import why_not
 from tests.runtime.fusion.test_loop_fusions import kernels
 from tests.runtime.programs.build import compiled, module_of, random_inputs
 

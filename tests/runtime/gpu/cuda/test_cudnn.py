@@ -205,10 +205,10 @@ def test_graphs_describe_what_is_called(direction: Direction, double: Double) ->
     want = np.zeros_like(seen[2])
     convolve(call, seen[0], seen[1], want)
     library = cudnn.Cudnn(Memory().allocate)
-    library.load(ConvolutionWork("conv", call, *views))(SimpleNamespace(ptr=7))
+    library.load(ConvolutionWork(call, *views))(SimpleNamespace(ptr=7))
     np.testing.assert_array_equal(seen[2], want)
     assert double.streams == [7]
-    library.load(ConvolutionWork("again", call, *views))
+    library.load(ConvolutionWork(call, *views))
     assert len(double.graphs) == 1
 
 
@@ -238,4 +238,4 @@ def test_what_cudnn_has_not_is_said(double: Double) -> None:
 
 def work_of(call: LibraryConvolution) -> ConvolutionWork:
     views = (DeviceView(4096, StridedView.dense(ArrayShape(F32, dims))) for dims in call.arrays)
-    return ConvolutionWork("conv", call, *views)
+    return ConvolutionWork(call, *views)

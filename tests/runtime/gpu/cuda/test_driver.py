@@ -47,7 +47,7 @@ def test_new_memory_is_cleared_on_a_stream_of_its_own(cupy: CupyDouble) -> None:
 
 def empty_kernel() -> PtxWork:
     source = KernelSource("kernel", (), (), 0, 1, 32, ())
-    return PtxWork("step", CopyKernel(), (source,), KernelArraysOnDevice((), ()))
+    return PtxWork(CopyKernel(), (source,), KernelArraysOnDevice((), ()))
 
 
 def test_a_module_is_loaded_once_for_all_devices_of_a_gpu(cupy: CupyDouble) -> None:
@@ -86,7 +86,7 @@ def test_products_ask_for_their_type_of_sums(
     monkeypatch.setattr(gemm, "call", lambda _, *arguments: calls.append(arguments))
     view = DeviceView(4096, StridedView.dense(ArrayShape(element, (8, 8))))
     kernel = DotKernel((), 8, 8, 8, element, element, element, sums, tf32=tf32)
-    work = library_work("dot", kernel, KernelArraysOnDevice((view, view), (view,)))
+    work = library_work(kernel, KernelArraysOnDevice((view, view), (view,)))
     assert work is not None
     driver.load(work)(driver.stream())
     name, *arguments = calls[-1]
@@ -109,7 +109,7 @@ def test_a_batch_by_pointers(cupy: CupyDouble, monkeypatch: pytest.MonkeyPatch) 
     arrays = KernelArraysOnDevice(
         (DeviceView(4096, views), DeviceView(8192, turned)), (DeviceView(16384, dense),)
     )
-    work = library_work("dot", kernel, arrays)
+    work = library_work(kernel, arrays)
     assert work is not None
     enqueue = driver.load(work)
     enqueue(driver.stream())

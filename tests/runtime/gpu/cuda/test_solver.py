@@ -64,7 +64,7 @@ def made_by(
 ) -> list[tuple[Any, ...]]:
     """Have the driver run the call. Calls that only prepare it are left out."""
     driver = importlib.import_module("runtime.gpu.cuda.driver").CudaDriver(0)
-    driver.load(call.on("step", tuple(arrays)))(driver.stream())
+    driver.load(call.on(tuple(arrays)))(driver.stream())
     rest = ("Create", "Params", "Stream", "MathMode", "Workspace", "bufferSize")
     return [one for one in calls if not any(word in one[0] for word in rest)]
 

@@ -8,7 +8,7 @@ from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.loopback import GpuLoopbackDevices
 from runtime.gpu.options import GpuOptions
-from runtime.gpu.planning import MakePtx, Views, no_ptx
+from runtime.gpu.planning import MakePtx, Views
 from runtime.program.kernel import Kernel
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
@@ -22,6 +22,10 @@ NO_TEXT = KernelSource("", (), (), 0, 1, 1, ())
 def ptx_of_all(kernel: Kernel, _: Views, __: Views, ___: Views) -> tuple[KernelSource, ...] | None:
     """As if all kernels but those of libraries had that form."""
     return None if isinstance(kernel, (CopyKernel, DotKernel, FftKernel)) else (NO_TEXT,)
+
+
+def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:
+    """As if no kernel had that form."""
 
 
 class Doubles:

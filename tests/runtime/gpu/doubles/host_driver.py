@@ -31,6 +31,7 @@ from tests.runtime.gpu.doubles.cudnn_reading import convolve
 from tests.runtime.gpu.doubles.host_linalg import call_solver, solve_triangular
 from tests.runtime.gpu.doubles.host_streams import HostEvent, HostGpu, HostStream, HostStreams, Op
 from tests.runtime.gpu.doubles.races import Bytes
+from tests.runtime.gpu.doubles.work_arrays import reads_and_writes
 
 
 @dataclass
@@ -167,8 +168,8 @@ class HostDriver:
         with self.captures:
             self.gpu.refuse_beside_captures("loading a module")
         run = self._loaded(work)
-        reads, writes = list(map(bytes_of, work.reads)), list(map(bytes_of, work.writes))
-        return lambda stream: self._put(stream, work.name, run, reads, writes)
+        reads, writes = (list(map(bytes_of, arrays)) for arrays in reads_and_writes(work))
+        return lambda stream: self._put(stream, type(work).__name__, run, reads, writes)
 
     def _loaded(self, work: Work) -> Callable[[], None]:
         if isinstance(work, HorizontalWork):

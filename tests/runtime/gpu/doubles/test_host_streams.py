@@ -9,7 +9,7 @@ import pytest
 from loopback_ranks import run_ranks
 
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
-from runtime.gpu.binding import Binding
+from runtime.gpu.command import GpuProgram
 from runtime.gpu.commands.collective import StreamCollective
 from runtime.saved import save_bytes
 from runtime.saved_program import load_bytes
@@ -155,13 +155,13 @@ def test_an_engine_without_one_of_its_waits_is_found(
 
 def test_a_host_that_does_not_wait_has_other_values(monkeypatch: pytest.MonkeyPatch) -> None:
     want = _steps(1, nccl=False)
-    wait = Binding.wait
+    wait = GpuProgram.wait
 
-    def impatient(self: Binding, stream: HostStream) -> None:
+    def impatient(self: GpuProgram, stream: HostStream) -> None:
         if "urgent" not in stream.name:
             wait(self, stream)
 
-    monkeypatch.setattr(Binding, "wait", impatient)
+    monkeypatch.setattr(GpuProgram, "wait", impatient)
     got = _steps(1, nccl=False)
     pairs = [pair for a, b in zip(got, want, strict=True) for pair in zip(a, b, strict=True)]
     assert any(not np.array_equal(x, y) for x, y in pairs)

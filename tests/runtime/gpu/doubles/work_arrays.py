@@ -1,0 +1,42 @@
+"""The arrays that a unit of GPU work reads and writes, by which doubles find work that is not ordered."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from runtime.gpu.libraries.linalg_work import SolverWork, TriangularSolveWork
+from runtime.gpu.views import DeviceView
+from runtime.gpu.work import (
+    ConvolutionWork,
+    CopyWork,
+    FftWork,
+    GemmWork,
+    HorizontalWork,
+    PtxWork,
+    Work,
+)
+
+Arrays: TypeAlias = tuple[DeviceView, ...]
+
+
+def reads_and_writes(work: Work) -> tuple[Arrays, Arrays]:
+    match work:
+        case PtxWork(arrays=own):
+            return own.operands, (*own.scratch, *own.results)
+        case HorizontalWork(parts=parts):
+            each = [reads_and_writes(part) for part in parts]
+            return (
+                tuple(view for reads, _ in each for view in reads),
+                tuple(view for _, writes in each for view in writes),
+            )
+        case GemmWork():
+            return (work.lhs, work.rhs), (work.result,)
+        case ConvolutionWork():
+            return (work.first, work.second), (work.result,)
+        case CopyWork() | FftWork():
+            return (work.source,), (work.target,)
+        case TriangularSolveWork():
+            return (work.triangles, work.sides), (work.sides,)
+        case SolverWork():
+            return work.arrays, work.arrays
+    raise AssertionError(f"{type(work).__name__} is no work of a driver")
