@@ -31,6 +31,7 @@ from spmd.passes.rng_expander import RngExpander
 from spmd.passes.rng_state_threading import RngStateThreading
 from spmd.passes.scan_expander import ScanExpander
 from spmd.passes.send_recv_pairing import SendRecvPairing
+from spmd.passes.sort_simplifier import SortSimplifier
 from spmd.passes.subcomputation_unification import SubcomputationUnification
 from spmd.passes.topk_rewriter import TopkRewriter
 from spmd.passes.tuple_simplifier import TupleSimplifier
@@ -82,6 +83,7 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     TupleSimplifier(),
     ZeroSizedHloElimination(),
     AlgebraicSimplifier(),
+    SortSimplifier(),
     TopkRewriter(),
     ReshapeMover(),
     ConstantFolding(),
