@@ -21,10 +21,11 @@ from spmd.passes.while_state import Loop, has_effects
 class CollectivePipeliner(LoopPass):
     """Overlap collectives of one trip with the computation of another.
 
-    Gathers of arrays that the loop does not change, at indices that the trip's number determines, are done in the trip
-    before (weights of the next layer); the last trip is written after the loop. Reductions whose result is only written
-    into an array that the loop does not read otherwise are done in the trip after (gradients of the last layer); the
-    first trip is written before the loop. Collectives with less than ``min_bytes`` (gathered, or to be reduced) stay. The same number of bytes is sent, and no value changes; the values live one trip longer.
+    Gathers of arrays that the loop does not change, at indices that the trip's number determines, are done in the
+    trip before (weights of the next layer); the last trip is written after the loop. Reductions whose result is
+    only written into an array that the loop does not read otherwise are done in the trip after (gradients of the
+    last layer); the first trip is written before the loop. Collectives with less than ``min_bytes`` (gathered, or
+    to be reduced) stay. The same number of bytes is sent, and no value changes; the values live one trip longer.
     """
 
     name: ClassVar[str] = "collective-pipeliner"
