@@ -15,7 +15,7 @@ from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import sharding_rule
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.elementwise_attributes import ELEMENTWISE
+from spmd.ops.elementwise_ops import ELEMENTWISE
 from spmd.shape import ArrayShape, leaves
 
 

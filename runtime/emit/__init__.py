@@ -6,7 +6,7 @@
 from runtime.lowering import LOWERINGS
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.opcode import Opcode
-from spmd.ops.elementwise_attributes import ELEMENTWISE
+from spmd.ops.elementwise_ops import ELEMENTWISE
 
 LOWERINGS.import_at_need(
     {

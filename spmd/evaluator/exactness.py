@@ -17,6 +17,7 @@ from spmd.evaluator.registry import EVALUATORS
 from spmd.evaluator.value import NDArray, Operands
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.ops.elementwise_ops import ELEMENTWISE_OPS
 from spmd.ops.reduction import reduction_kind
 from spmd.shape import IEEE_TYPES, PrimitiveType
 from spmd.text.float_text import FLOAT_FORMATS
@@ -36,12 +37,8 @@ _UNITS = {PrimitiveType.F32: 0.0, PrimitiveType.F16: 2.0**-6, PrimitiveType.BF16
 
 #: Functions whose results are transcendental if operands are neither 0 nor infinite, though they may round to 1.
 TRANSCENDENTAL = frozenset(
-    {
-        Opcode.ACOS, Opcode.ACOSH, Opcode.ASIN, Opcode.ASINH, Opcode.ATANH, Opcode.COSH, Opcode.COSINE, Opcode.ERF,
-        Opcode.EXPONENTIAL, Opcode.EXPONENTIAL_MINUS_ONE, Opcode.LOG, Opcode.LOG_PLUS_ONE, Opcode.LOGISTIC, Opcode.SINE,
-        Opcode.SINH, Opcode.TAN, Opcode.TANH,
-    }
-)  # fmt: skip
+    x for x, op in ELEMENTWISE_OPS.items() if op.accuracy and op.cost.exponentials
+)
 
 
 def has_few_bits(x: NDArray) -> NDArray:

@@ -32,6 +32,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.elementwise_ops import ELEMENTWISE_OPS
 from spmd.shape import ArrayShape, PrimitiveType, leaves
 
 #: Ops that add many terms, or solve: their order of operations moves the result by as much as roundings of the
@@ -58,15 +59,7 @@ _REORDERED = frozenset(
     {Opcode.CONVOLUTION, Opcode.DOT, Opcode.RAGGED_DOT, Opcode.REDUCE, Opcode.REDUCE_WINDOW}
 )
 #: Ops whose results are rounded; those of all others are parts of their operands, or exact.
-_ROUNDED = _SUMS | frozenset(
-    {
-        Opcode.ACOS, Opcode.ACOSH, Opcode.ADD, Opcode.ASIN, Opcode.ASINH, Opcode.ATAN2, Opcode.ATANH,
-        Opcode.CBRT, Opcode.COSH, Opcode.COSINE, Opcode.DIVIDE, Opcode.ERF, Opcode.EXPONENTIAL,
-        Opcode.EXPONENTIAL_MINUS_ONE, Opcode.LOG, Opcode.LOG_PLUS_ONE, Opcode.LOGISTIC, Opcode.MAP,
-        Opcode.MULTIPLY, Opcode.POWER, Opcode.RSQRT, Opcode.SINE, Opcode.SINH, Opcode.SQRT,
-        Opcode.SUBTRACT, Opcode.TAN, Opcode.TANH,
-    }
-)  # fmt: skip
+_ROUNDED = _SUMS | {Opcode.MAP} | {x for x, op in ELEMENTWISE_OPS.items() if op.rounds}
 
 #: One in so many elements of a 16-bit type is rounded to another neighbour by an error in f32 (a power of two).
 _NARROW_EVERY = 64

@@ -2,7 +2,7 @@
 
 from spmd.hlo.collective_opcodes import COLLECTIVE_DONES, COLLECTIVES
 from spmd.hlo.opcode import Opcode
-from spmd.ops.elementwise_attributes import ELEMENTWISE
+from spmd.ops.elementwise_ops import ELEMENTWISE
 from spmd.ops.inference import check_instruction, infer_shape
 from spmd.ops.opdef import OPS, OpCost, OpDef, definition
 

@@ -8,7 +8,7 @@ from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import CompareAttrs, Opcode, ReducePrecisionAttrs
 from spmd.ops.checks import bare, operand_array, stated_element_type
-from spmd.ops.elementwise_attributes import WITH_ACCURACY
+from spmd.ops.elementwise_ops import ELEMENTWISE_OPS, OperandTypes
 from spmd.ops.opdef import InferShape, OpCost, Verify, define, no_checks
 from spmd.shape import COMPLEX_OF, COMPLEX_PARTS, ArrayShape, PrimitiveType, Shape
 
@@ -168,71 +168,43 @@ def one_transcendental(instruction: HloInstruction) -> OpCost:
     return OpCost(transcendentals=float(instruction.array_shape.num_elements))
 
 
-def _define(
-    *opcodes: Opcode,
-    arity: int,
-    infer: InferShape = same_dims,
-    verify: Verify = no_checks,
-    transcendental: bool = False,
-    commutative: bool = False,
-) -> None:
-    cost = one_transcendental if transcendental else one_flop
-    for opcode in opcodes:
-        define(opcode, infer, arity, verify, cost, elementwise=True, commutative=commutative)
+_CHECKS: dict[OperandTypes, Verify] = {
+    "any": no_checks,
+    "numbers": operand_types(is_number, "numbers"),
+    "inexact": operand_types(is_inexact, "floating-point or complex numbers"),
+    "signed": operand_types(is_signed_or_inexact, "signed, floating-point or complex numbers"),
+    "real": operand_types(is_real_number, "real numbers"),
+    "floats": operand_types(is_float, "floating-point numbers"),
+    "bits": operand_types(is_bits, "integers or pred"),
+    "integers": operand_types(is_integer, "integers"),
+    "ordered": operand_types(is_orderable, "ordered values"),
+}
+#: Checks of more than the operands' types.
+_MORE_CHECKS: dict[Opcode, Verify] = {
+    Opcode.COMPARE: verify_compare,
+    Opcode.REDUCE_PRECISION: verify_reduce_precision,
+}
+#: Results that have not the shape that all operands share.
+_RESULTS: dict[Opcode, InferShape] = {
+    Opcode.ABS: infer_real_part,
+    Opcode.CLAMP: infer_clamp,
+    Opcode.COMPARE: infer_predicate,
+    Opcode.COMPLEX: infer_complex,
+    Opcode.CONVERT: infer_convert,
+    Opcode.IMAG: infer_real_part,
+    Opcode.IS_FINITE: infer_predicate,
+    Opcode.REAL: infer_real_part,
+    Opcode.SELECT: infer_select,
+    Opcode.STOCHASTIC_CONVERT: infer_stochastic_convert,
+}
 
-
-_NUMBERS = operand_types(is_number, "numbers")
-_INEXACT = operand_types(is_inexact, "floating-point or complex numbers")
-_SIGNED = operand_types(is_signed_or_inexact, "signed, floating-point or complex numbers")
-_REAL = operand_types(is_real_number, "real numbers")
-_FLOATS = operand_types(is_float, "floating-point numbers")
-_BITS = operand_types(is_bits, "integers or pred")
-_INTEGERS = operand_types(is_integer, "integers")
-_ORDERED = operand_types(is_orderable, "ordered values")
-
-# add and multiply on pred mean or and and.
-_define(Opcode.ADD, Opcode.MULTIPLY, arity=2, commutative=True)
-_define(Opcode.MULHI, arity=2, verify=_INTEGERS, commutative=True)
-_define(Opcode.SUBTRACT, Opcode.DIVIDE, arity=2, verify=_NUMBERS)
-_define(Opcode.REMAINDER, arity=2, verify=_REAL)
-_define(Opcode.MAXIMUM, Opcode.MINIMUM, arity=2, verify=_ORDERED, commutative=True)
-_define(Opcode.AND, Opcode.OR, Opcode.XOR, arity=2, verify=_BITS, commutative=True)
-_define(
-    Opcode.SHIFT_LEFT,
-    Opcode.SHIFT_RIGHT_ARITHMETIC,
-    Opcode.SHIFT_RIGHT_LOGICAL,
-    arity=2,
-    verify=_INTEGERS,
-)
-_define(Opcode.POWER, arity=2, verify=_NUMBERS, transcendental=True)
-_define(Opcode.ATAN2, arity=2, verify=_INEXACT, transcendental=True)
-_define(Opcode.COMPLEX, arity=2, infer=infer_complex)
-_define(Opcode.COMPARE, arity=2, infer=infer_predicate, verify=verify_compare)
-
-_define(Opcode.ABS, arity=1, infer=infer_real_part, verify=_SIGNED)
-_define(Opcode.SIGN, arity=1, verify=_SIGNED)
-_define(Opcode.NEGATE, arity=1, verify=_NUMBERS)
-_define(Opcode.NOT, arity=1, verify=_BITS)
-_define(Opcode.COUNT_LEADING_ZEROS, Opcode.POPCNT, arity=1, verify=_INTEGERS)
-_define(Opcode.REAL, Opcode.IMAG, arity=1, infer=infer_real_part, verify=_INEXACT)
-_define(Opcode.IS_FINITE, arity=1, infer=infer_predicate, verify=_FLOATS)
-_define(
-    Opcode.CEIL,
-    Opcode.FLOOR,
-    Opcode.ROUND_NEAREST_AFZ,
-    Opcode.ROUND_NEAREST_EVEN,
-    arity=1,
-    verify=_FLOATS,
-)
-_define(Opcode.REDUCE_PRECISION, arity=1, verify=verify_reduce_precision)
-_define(Opcode.CONVERT, arity=1, infer=infer_convert)
-_define(Opcode.STOCHASTIC_CONVERT, arity=2, infer=infer_stochastic_convert)
-_define(Opcode.SELECT, arity=3, infer=infer_select)
-_define(Opcode.CLAMP, arity=3, infer=infer_clamp, verify=_ORDERED)
-_define(
-    *(x for x in WITH_ACCURACY if x not in (Opcode.CBRT, Opcode.ERF)),
-    arity=1,
-    verify=_INEXACT,
-    transcendental=True,
-)
-_define(Opcode.CBRT, Opcode.ERF, arity=1, verify=_FLOATS, transcendental=True)
+for _opcode, _op in ELEMENTWISE_OPS.items():
+    define(
+        _opcode,
+        _RESULTS.get(_opcode, same_dims),
+        _op.arity,
+        _MORE_CHECKS.get(_opcode, _CHECKS[_op.operand_types]),
+        one_transcendental if _op.transcendental else one_flop,
+        elementwise=True,
+        commutative=_op.commutative,
+    )

@@ -16,7 +16,7 @@ from dataclasses import replace
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, TupleIndexAttrs
-from spmd.ops.elementwise_attributes import WITH_ACCURACY, WITHOUT_ATTRIBUTES
+from spmd.ops.elementwise_ops import WITH_ACCURACY, WITHOUT_ATTRIBUTES
 from spmd.ops.inference import infer_shape
 from spmd.shape import ArrayShape, Layout, Shape, TupleShape, as_array, as_tuple
 

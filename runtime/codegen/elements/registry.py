@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import TypeAlias
 
 from runtime.codegen.elements.builder import Bool, Code, Float, Instructions, Int, Lines
@@ -10,6 +11,7 @@ from runtime.codegen.elements.formats import BF16, F32, F64, FloatFormat
 from runtime.codegen.elements.storage import wide_type
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
+from spmd.ops.elementwise_ops import of_family
 from spmd.registry import Registry
 from spmd.shape import PrimitiveType
 
@@ -24,115 +26,24 @@ FLOAT_FUNCTIONS: Registry[tuple[Opcode, FloatFormat], FloatFunction] = Registry(
     "function of floats in LLVM IR"
 )
 
-BODIES.import_at_need(
-    {
-        "runtime.codegen.elements.arithmetic": (
-            Opcode.ADD,
-            Opcode.DIVIDE,
-            Opcode.MULTIPLY,
-            Opcode.NEGATE,
-            Opcode.SUBTRACT,
-            Opcode.CEIL,
-            Opcode.ROUND_NEAREST_AFZ,
-            Opcode.ROUND_NEAREST_EVEN,
-            Opcode.ABS,
-            Opcode.FLOOR,
-            Opcode.SQRT,
-            Opcode.MAXIMUM,
-            Opcode.MINIMUM,
-            Opcode.CLAMP,
-            Opcode.SIGN,
-        ),
-        "runtime.codegen.elements.bitwise": (
-            Opcode.AND,
-            Opcode.OR,
-            Opcode.XOR,
-            Opcode.NOT,
-            Opcode.SELECT,
-        ),
-        "runtime.codegen.elements.comparison": (
-            Opcode.COMPARE,
-            Opcode.IS_FINITE,
-        ),
-        "runtime.codegen.elements.conversion": (
-            Opcode.CONVERT,
-            Opcode.BITCAST_CONVERT,
-            Opcode.REDUCE_PRECISION,
-        ),
-        "runtime.codegen.elements.integer_arithmetic": (
-            Opcode.MULHI,
-            Opcode.REMAINDER,
-            Opcode.SHIFT_LEFT,
-            Opcode.SHIFT_RIGHT_LOGICAL,
-            Opcode.SHIFT_RIGHT_ARITHMETIC,
-            Opcode.POPCNT,
-            Opcode.COUNT_LEADING_ZEROS,
-            Opcode.POWER,
-        ),
-    }
+#: Files of this folder with bodies, and with functions of floats, named as the families of opcodes.
+_WITH_BODIES = ("arithmetic", "bitwise", "comparison", "conversion", "integer_arithmetic")
+_WITH_FLOAT_FUNCTIONS = (
+    "error_function",
+    "exponential",
+    "hyperbolic",
+    "inverse_trigonometric",
+    "logarithm",
+    "power",
+    "trigonometric",
 )
-FLOAT_FUNCTIONS.import_at_need(
-    {
-        "runtime.codegen.elements.error_function": (
-            (Opcode.ERF, F32),
-            (Opcode.ERF, F64),
-        ),
-        "runtime.codegen.elements.exponential": (
-            (Opcode.EXPONENTIAL, F32),
-            (Opcode.EXPONENTIAL, F64),
-            (Opcode.EXPONENTIAL, BF16),
-            (Opcode.EXPONENTIAL_MINUS_ONE, F32),
-            (Opcode.EXPONENTIAL_MINUS_ONE, F64),
-            (Opcode.LOGISTIC, F32),
-            (Opcode.LOGISTIC, F64),
-            (Opcode.LOGISTIC, BF16),
-        ),
-        "runtime.codegen.elements.hyperbolic": (
-            (Opcode.TANH, F32),
-            (Opcode.TANH, F64),
-            (Opcode.TANH, BF16),
-            (Opcode.SINH, F32),
-            (Opcode.SINH, F64),
-            (Opcode.COSH, F32),
-            (Opcode.COSH, F64),
-            (Opcode.ASINH, F64),
-            (Opcode.ACOSH, F64),
-            (Opcode.ATANH, F64),
-            (Opcode.ASINH, F32),
-            (Opcode.ACOSH, F32),
-            (Opcode.ATANH, F32),
-        ),
-        "runtime.codegen.elements.inverse_trigonometric": (
-            (Opcode.ASIN, F32),
-            (Opcode.ASIN, F64),
-            (Opcode.ACOS, F32),
-            (Opcode.ACOS, F64),
-            (Opcode.ATAN2, F32),
-            (Opcode.ATAN2, F64),
-        ),
-        "runtime.codegen.elements.logarithm": (
-            (Opcode.LOG, F32),
-            (Opcode.LOG, F64),
-            (Opcode.LOG_PLUS_ONE, F32),
-            (Opcode.LOG_PLUS_ONE, F64),
-        ),
-        "runtime.codegen.elements.power": (
-            (Opcode.RSQRT, F32),
-            (Opcode.RSQRT, F64),
-            (Opcode.CBRT, F64),
-            (Opcode.POWER, F32),
-            (Opcode.POWER, F64),
-        ),
-        "runtime.codegen.elements.trigonometric": (
-            (Opcode.SINE, F32),
-            (Opcode.SINE, F64),
-            (Opcode.COSINE, F32),
-            (Opcode.COSINE, F64),
-            (Opcode.TAN, F32),
-            (Opcode.TAN, F64),
-        ),
-    }
-)
+for _family, _opcodes in of_family(*_WITH_BODIES).items():
+    BODIES.import_at_need({f"{__package__}.{_family}": _opcodes})
+BODIES.import_at_need({f"{__package__}.conversion": (Opcode.BITCAST_CONVERT,)})
+for _family, _opcodes in of_family(*_WITH_FLOAT_FUNCTIONS).items():
+    FLOAT_FUNCTIONS.import_at_need(
+        {f"{__package__}.{_family}": product(_opcodes, (F32, F64, BF16))}
+    )
 
 
 def float_function(signature: ElementSignature, wide: FloatFormat) -> FloatFunction | None:

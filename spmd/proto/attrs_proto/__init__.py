@@ -2,7 +2,7 @@
 
 from spmd.hlo.collective_opcodes import COLLECTIVE_DONES, COLLECTIVES
 from spmd.hlo.opcode import Opcode
-from spmd.ops.elementwise_attributes import ELEMENTWISE
+from spmd.ops.elementwise_ops import ELEMENTWISE
 from spmd.proto.attrs_proto.registry import ATTRS_PROTO, AttrsProto, ProtoValues
 
 __all__ = ["ATTRS_PROTO", "AttrsProto", "ProtoValues"]

@@ -14,7 +14,7 @@ from spmd.hlo.opcode import (
     ReducePrecisionAttrs,
     ResultAccuracyAttrs,
 )
-from spmd.ops.elementwise_attributes import WITH_ACCURACY, WITHOUT_ATTRIBUTES
+from spmd.ops.elementwise_ops import WITH_ACCURACY, WITHOUT_ATTRIBUTES
 from spmd.proto.attrs_proto.registry import ProtoValues, attrs_proto
 from spmd.proto.enums import ACCURACY_MODES
 from spmd.proto.schema.hlo import HloInstructionProto

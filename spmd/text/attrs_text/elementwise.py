@@ -13,7 +13,7 @@ from spmd.hlo.opcode import (
     ReducePrecisionAttrs,
     ResultAccuracyAttrs,
 )
-from spmd.ops.elementwise_attributes import WITH_ACCURACY, WITHOUT_ATTRIBUTES
+from spmd.ops.elementwise_ops import WITH_ACCURACY, WITHOUT_ATTRIBUTES
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
 from spmd.text.attrs_text.writer import AttrWriter
