@@ -18,6 +18,7 @@ from runtime.arrays.sharded_arrays import (
     ShardedArrays,
     bounded_dimensions,
     copy_shard,
+    copy_tile,
     cut_to_sizes,
     num_results,
 )
@@ -321,7 +322,7 @@ class Executable:
         count = len(per_device[0])
         tiles = tuple(
             tuple(
-                device.put(i, partial(_copy_tile, np.asarray(tile)))
+                device.put(i, partial(copy_tile, np.asarray(tile)))
                 for i, tile in enumerate(own, first)
             )
             for device, own in zip(self._local.devices, per_device, strict=True)
@@ -333,7 +334,7 @@ class Executable:
         self._require_count(len(state))
         if state.specs == self.inputs:
             return state
-        fitted = self._nothing
+        fitted = ShardedArrays(tuple(() for _ in self.devices), ())
         for i, spec in enumerate(self.inputs):
             one = state[i : i + 1]
             if one.specs != (spec,):
@@ -389,21 +390,9 @@ class Executable:
         """Return one array's tiles on all devices, given those on this process's; None for a process that gets none."""
         return [tile.view() for tile in own]
 
-    @property
-    def _nothing(self) -> ShardedArrays:
-        return ShardedArrays(tuple(() for _ in self.devices), ())
-
     def _partitions(self) -> list[int]:
         return [device % self.program.num_partitions for device in self.devices]
 
     def _require_count(self, found: int) -> None:
         if found != len(self.inputs):
             raise RunError(f"{self.program.name} takes {len(self.inputs)} arrays, found {found}")
-
-
-def _copy_tile(tile: NDArray, memory: NDArray) -> None:
-    if tile.shape != memory.shape or tile.dtype != memory.dtype:
-        raise RunError(
-            f"a tile is {tile.dtype}{list(tile.shape)}, expected {memory.dtype}{list(memory.shape)}"
-        )
-    np.copyto(memory, tile)

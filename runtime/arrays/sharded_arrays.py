@@ -101,6 +101,15 @@ def shard_of(
     return tile
 
 
+def copy_tile(tile: NDArray, memory: NDArray) -> None:
+    """Write a tile to a device's ``memory`` for it. Raises RunError if its type or sizes are others."""
+    if tile.shape != memory.shape or tile.dtype != memory.dtype:
+        raise RunError(
+            f"a tile is {tile.dtype}{list(tile.shape)}, expected {memory.dtype}{list(memory.shape)}"
+        )
+    np.copyto(memory, tile)
+
+
 def copy_shard(
     array: NDArray,
     sharding: HloSharding | None,

@@ -389,19 +389,5 @@ def _in_order_of_use(
     operands = [r for step in steps if isinstance(step, ScalarOp) for r in step.operands]
     used = [r for r in dict.fromkeys((*operands, *results)) if r < len(leaves)]
     order = list(dict.fromkeys((*used, *range(len(leaves)))))
-    renumbered = {
-        old: new for new, old in enumerate((*order, *range(len(leaves), len(leaves) + len(steps))))
-    }
-    return ElementGraph(
-        tuple(leaves[n] for n in order),
-        ScalarProgram(
-            tuple(leaves[n].kind for n in order),
-            tuple(
-                ScalarOp(step.signature, tuple([renumbered[r] for r in step.operands]))
-                if isinstance(step, ScalarOp)
-                else step
-                for step in steps
-            ),
-            tuple([renumbered[r] for r in results]),
-        ),
-    )
+    program = ScalarProgram(tuple(leaf.kind for leaf in leaves), tuple(steps), tuple(results))
+    return ElementGraph(tuple(leaves[n] for n in order), program.with_parameters(order))

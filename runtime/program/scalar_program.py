@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
@@ -67,6 +68,23 @@ class ScalarProgram:
             return self.parameters[register]
         step = self.steps[register - len(self.parameters)]
         return step.kind if isinstance(step, ScalarConstant) else step.signature.result
+
+    def with_parameters(self, order: Sequence[int]) -> ScalarProgram:
+        """Return the same program with its parameters in ``order``: parameter i is what ``order[i]`` was."""
+        count = len(self.parameters)
+        old = (*order, *range(count, count + len(self.steps)))
+        renumbered = {register: new for new, register in enumerate(old)}
+        steps = (
+            ScalarOp(step.signature, tuple([renumbered[r] for r in step.operands]))
+            if isinstance(step, ScalarOp)
+            else step
+            for step in self.steps
+        )
+        return ScalarProgram(
+            tuple(self.parameters[n] for n in order),
+            tuple(steps),
+            tuple([renumbered[r] for r in self.results]),
+        )
 
 
 Reducer: TypeAlias = ReductionKind | ScalarProgram
