@@ -188,7 +188,10 @@ class Counts:
         for row, kind in sorted(rows):
             numbers = [self._entry(Cell(row, kind, column), reasons) for column in COLUMNS]
             lines.append(f"| {row} | {kind} | {' | '.join(numbers)} |")
-        lines += ["", *(f"[{i}] This cell cannot be reached: {r}." for i, r in enumerate(reasons, start=1))]
+        lines += [
+            "",
+            *(f"[{i}] This cell cannot be reached: {r}." for i, r in enumerate(reasons, start=1)),
+        ]
         lines += ["", "| feature | programs |", "|---|---|"]
         lines += [f"| {name} | {self.features[name]} |" for name in FEATURES]
         return "\n".join(lines) + "\n"
