@@ -142,6 +142,15 @@ def _nest(lists: Iterable[list[int]]) -> bool:
 
 
 # ---- the table
+#: Lines of the page that define its columns.
+COLUMN_MEANINGS = (
+    "* even: the number of shards divides the size;",
+    "* uneven: the size is larger than the number of shards, which does not divide it;",
+    "* size < shards: some devices hold only padding;",
+    "* partial: the dimension is split, and other axes hold copies of the value.",
+)
+
+
 @dataclass
 class Counts:
     """Programs that reach each cell and each feature."""
@@ -161,11 +170,16 @@ class Counts:
         lines = [
             "# What the random programs tried",
             "",
-            f"Made by `{command}`. {self.programs} programs, {self.failed} failures.",
+            f"`{command}` wrote this page.",
+            f"It ran {self.programs} programs; {self.failed} failed.",
             "",
-            "Each number counts programs in which an instruction has a dimension of that kind that propagation splits",
-            "that way; kinds and columns are defined in `tests/differential/factors/table.py` and `cells.py`.",
-            f"{len(reached)} cells, the least of them {min(reached)}.",
+            "Each number counts the programs with an instruction that has a dimension of that kind, split in that way",
+            "by propagation. The kinds are defined in `tests/differential/factors/table.py`, and the columns in",
+            "`tests/differential/cells.py`:",
+            "",
+            *COLUMN_MEANINGS,
+            "",
+            f"{len(reached)} cells can be reached; the smallest count is {min(reached)}.",
             "",
             f"| op | kind | {' | '.join(COLUMNS)} |",
             f"|---|---|{'---|' * len(COLUMNS)}",
@@ -174,7 +188,10 @@ class Counts:
         for row, kind in sorted(rows):
             numbers = [self._entry(Cell(row, kind, column), reasons) for column in COLUMNS]
             lines.append(f"| {row} | {kind} | {' | '.join(numbers)} |")
-        lines += ["", *(f"[{i}] cannot occur: {r}." for i, r in enumerate(reasons, start=1))]
+        lines += [
+            "",
+            *(f"[{i}] This cell cannot be reached: {r}." for i, r in enumerate(reasons, start=1)),
+        ]
         lines += ["", "| feature | programs |", "|---|---|"]
         lines += [f"| {name} | {self.features[name]} |" for name in FEATURES]
         return "\n".join(lines) + "\n"
