@@ -1,1 +1,1 @@
-"""Schedules of collectives: what a legal one is, and (later) how to find a good one."""
+"""Schedules of collectives: the definition of a legal one, the latency-hiding search for a good one, and its checker."""

@@ -35,7 +35,7 @@ def overlap_elements(
     """Return the elements of the tile after that lie in the tile before, averaged over devices.
 
     The result is exact, except for uneven dimensions whose axes have more than ``most_listed`` coordinates: there it is
-    a lower bound.
+    an upper bound.
     """
     elements = 1.0
     for part in _independent(before, after):
@@ -115,7 +115,7 @@ def met_fraction(
 ) -> float:
     """Return the fraction of the elements that some device has in its tile before and in its tile after.
 
-    The result is exact, except for uneven dimensions that make more than ``most_listed`` pieces: there it is a lower
+    The result is exact, except for uneven dimensions that make more than ``most_listed`` pieces: there it is an upper
     bound.
 
         axes (2, 2): ((0,), ()) against ((), (0,))    rows of half i and columns of half i: half of the elements

@@ -1,7 +1,8 @@
 """Fields of HloModuleProto besides computations: entry layout, aliases, donors, attributes, device counts.
 
-A module's configuration (sharding propagation to parameters, ...) is no part of the proto, and its table of recovered
-values is not carried. Only a device assignment tells replicas and partitions; where a text states them, one is written.
+The module's configuration (sharding propagation to parameters, ...) is not part of the proto (module_config.py); the
+table of recovered values has a file of its own (recovery_table.py). In a proto only the device assignment states the
+numbers of replicas and partitions, so one is written for a text that states them.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ CASES=test_case
 [ ${#DOUBLE[@]} -gt 0 ] && CASES=test_arrays
 SHOWN=15 stage tf32_cases 90 "" "$PYTHON" -m tests.gpu "${DOUBLE[@]}" --tf32 -k $CASES
 
-# 3. Where kernels fall short of the bandwidth: figures of docs/gpu.md's table, measured.
+# 3. Why kernels do not reach the bandwidth of the memory: throughput, issued instructions and registers by Nsight Compute.
 METRICS=dram__throughput.avg.pct_of_peak_sustained_elapsed,sm__inst_issued.avg.pct_of_peak_sustained_elapsed
 for kernel in softmax "bias gelu" transpose layernorm; do
     SHOWN=12 stage "ncu_${kernel// /_}" 40 "jax ncu" "${ONE_BY_ONE[@]}" ncu --clock-control none -k regex:spmd_ -c 12 \
