@@ -113,17 +113,18 @@ def summary(rows: Sequence[Row]) -> list[str]:
     lines = [f"{sum(row.passed for row in rows)} of {len(rows)} pass"]
     for devices in sorted({row.devices for row in rows}):
         here = [row for row in rows if row.devices == devices]
-        lines.append(f"on {devices}: {counted(row.outcome for row in here)}")
+        plural = "" if devices == 1 else "s"
+        lines.append(f"{devices} device{plural}: {counted(row.outcome for row in here)}")
         if any(row.ranks for row in here):
             kinds = counted(row.ranks.split(":")[0].split(" in ")[0] or "not run" for row in here)
-            lines.append(f"on {devices} MPI ranks: {kinds}")
+            lines.append(f"{devices} MPI rank{plural}: {kinds}")
     small = [row for row in rows if row.figures.get("xla_step_ms", 0.0) < SMALL_MS]
     large = [row for row in rows if row.figures.get("xla_step_ms", 0.0) >= SMALL_MS]
-    lines += compared(f"step, where XLA CPU takes less than {SMALL_MS:g} ms", small, "step_ms")
-    lines += compared("step, where it takes more", large, "step_ms")
-    lines += compared("compilation", rows, "compile_s")
-    lines += compared("processor time of compilation", rows, "compile_cpu_s")
-    lines += compared("memory", rows, "memory")
+    lines += compared(f"step time over XLA CPU's (below {SMALL_MS:g} ms)", small, "step_ms")
+    lines += compared(f"step time over XLA CPU's ({SMALL_MS:g} ms or more)", large, "step_ms")
+    lines += compared("compile time over XLA CPU's", rows, "compile_s")
+    lines += compared("processor time of compilation over XLA CPU's", rows, "compile_cpu_s")
+    lines += compared("memory over XLA CPU's", rows, "memory")
     return lines
 
 
@@ -132,7 +133,7 @@ def counted(kinds: Iterable[str]) -> str:
 
 
 def compared(what: str, rows: Sequence[Row], key: str, worst: int = 3) -> list[str]:
-    """Return a line on a figure over XLA CPU's: the geometric mean and the largest; none where there is none."""
+    """Return a line with the geometric mean and the largest ratios to XLA CPU's figure; no line without a ratio."""
     pairs = [(ratio, row) for row in rows if (ratio := row.ratio(key)) is not None]
     if not pairs:
         return []
@@ -141,4 +142,4 @@ def compared(what: str, rows: Sequence[Row], key: str, worst: int = 3) -> list[s
     largest = ", ".join(
         f"{ratio:.2f} ({row.program} on {row.devices})" for ratio, row in pairs[:worst]
     )
-    return [f"{what}: {mean:.3f} of XLA CPU's in the mean of {len(pairs)}, at most {largest}"]
+    return [f"{what}: geometric mean of {len(pairs)} rows {mean:.3f}, largest {largest}"]
