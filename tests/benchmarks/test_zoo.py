@@ -65,9 +65,15 @@ def test_rows_and_their_summary(tmp_path: Path) -> None:
     text = "\n".join(summary(rows))
     assert "1 of 2 pass" in text
     assert "8 MPI ranks: 1 crashed" in text
-    assert "step time over XLA CPU's (below 30 ms): geometric mean of 1 rows 0.100, largest 0.10 (k_means on 4)" in text
+    assert (
+        "step time over XLA CPU's (below 30 ms): geometric mean of 1 rows 0.100, largest 0.10 (k_means on 4)"
+        in text
+    )
     assert "(30 ms or more): geometric mean of 1 rows 0.250" in text
-    assert "compile time over XLA CPU's: geometric mean of 2 rows 1.225, largest 3.00 (muon on 8)" in text
+    assert (
+        "compile time over XLA CPU's: geometric mean of 2 rows 1.225, largest 3.00 (muon on 8)"
+        in text
+    )
 
 
 def test_a_page_has_a_line_for_each_program(tmp_path: Path) -> None:
