@@ -20,7 +20,7 @@ _TARGET = re.compile(r"xla_ffi_(partitioned_)?python_(cpu|gpu)_callback")
 _INDEX = re.compile(r"\bindex = ([0-9]{1,9}) : ui64")
 
 
-#: Targets whose function each device calls with its own tiles, whatever device an annotation names.
+#: Targets whose function every device calls with its own tiles, whichever device an annotation names.
 PARTITIONED_TARGETS = (
     "xla_ffi_partitioned_python_cpu_callback",
     "xla_ffi_partitioned_python_gpu_callback",

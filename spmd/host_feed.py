@@ -15,7 +15,7 @@ from spmd.shape import Shape, TupleShape, array_shapes, as_tuple
 if TYPE_CHECKING:
     from spmd.hlo.instruction import HloInstruction
 
-#: An array, or a tuple or list of items, nested as the program's tuples are.
+#: An array, or a tuple or list of items, nested as the tuples of the program.
 Item: TypeAlias = Any
 
 

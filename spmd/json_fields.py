@@ -13,7 +13,7 @@ from spmd.errors import SpmdError
 MAX_ENTRIES = 32
 MAX_TEXT = 2_000
 
-#: May be half of a surrogate pair, which cannot be written again.
+#: An escape that may be half of a surrogate pair, which cannot be encoded again.
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 Item = TypeVar("Item")

@@ -76,7 +76,7 @@ class _AtFirstUse:
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         assert self.cls is not None
-        # Two threads may both make it: the results are equal.
+        # Two threads may both create the method: the results are equal.
         made: Any = self.make(self.cls)
         setattr(self.cls, self.name, made)
         return made.__get__(instance, owner) if hasattr(made, "__get__") else made
@@ -117,7 +117,7 @@ def _methods(options: _Options, defaults: Mapping[str, Any], own_hash: object) -
         found["__repr__"] = _AtFirstUse("__repr__", _repr)
     if options.eq:
         found["__eq__"] = _AtFirstUse("__eq__", lambda cls: _comparison(cls, "__eq__", "=="))
-        # A class that defines __eq__ alone has None as its __hash__, which counts as none.
+        # A class that defines only __eq__ has None as its __hash__, which counts as undefined.
         if own_hash is None:
             found["__hash__"] = _AtFirstUse("__hash__", _hash) if options.frozen else None
     if options.order:
@@ -205,7 +205,7 @@ def _refuse_to_delete(self: object, name: str) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-# ---- what is made at first use ----------------------------------------------------------------
+# ---- methods that are created at their first use ----------------------------------------------
 
 
 def _fields(
@@ -290,7 +290,7 @@ def _assignment(
         seen[f"_factory{n}"] = field.factory
         value = f"_factory{n}() if _{n} is _UNSET else _{n}" if field.init else f"_factory{n}()"
     elif not field.init:
-        # Without slots, a field that is no parameter has its default as an attribute of the class.
+        # Without slots, the default of a field that is no parameter is an attribute of the class.
         if field.default is dataclasses.MISSING or not options.slots:
             return ""
         seen[f"_default{n}"] = field.default
@@ -299,7 +299,7 @@ def _assignment(
         return f"self._{n} = {value}"
     member = getattr(cls, field.name, None)
     if isinstance(member, MemberDescriptorType):
-        # In half of the time of object.__setattr__, which looks it up.
+        # The slot's own setter takes half of the time of object.__setattr__, which looks it up.
         seen[f"_set{n}"] = member.__set__
         return f"_set{n}(self, {value})"
     return f"_set(self, '_{n}', {value})"
@@ -393,7 +393,7 @@ class _Frozen:
     pass
 
 
-#: What the standard library asks of a base whose subclass it decorates: whether the base is frozen.
+#: Parameters that the standard decorator reads from a base class: whether the base is frozen.
 _PARAMETERS: dict[bool, Any] = {
     False: vars(_Mutable)["__dataclass_params__"],
     True: vars(_Frozen)["__dataclass_params__"],

@@ -61,7 +61,7 @@ def _partial_file(target: Path) -> Path | None:
         found = None
     if found is not None and not stat.S_ISREG(found.st_mode):
         return None
-    half = target.with_name(f".{secrets.token_hex(6)}.partial")  # as long a name as any
+    half = target.with_name(f".{secrets.token_hex(6)}.partial")  # short, whatever the target's name
     try:
         descriptor = os.open(half, _CREATE, 0o666)
     except PermissionError:

@@ -22,9 +22,9 @@ class Registry(Generic[K, V]):
     def __init__(self, name: str) -> None:
         self.name = name
         self._entries: dict[K, V] = {}
-        #: Keys that a module registers which is imported when one of them is asked for.
+        #: Key -> module that registers it, which is imported when the key is requested.
         self._modules: dict[K, str] = {}
-        #: The modules of these that are known to have run to their end.
+        #: The modules among these that are known to have been imported completely.
         self._imported: set[str] = set()
 
     def import_at_need(self, modules: Mapping[str, Iterable[K]]) -> None:
@@ -71,7 +71,7 @@ class Registry(Generic[K, V]):
         if name is None or name in self._imported:
             return
         module = import_module(name)
-        # This thread's own import of it may have led here.
+        # The call may come from this thread's own import of the module.
         if not getattr(module.__spec__, "_initializing", False):
             self._imported.add(name)
 

@@ -18,14 +18,15 @@ import numpy as np
 from spmd.errors import PackageError, ShapeError, UnsupportedError
 from spmd.lazy_dataclass import dataclass
 
-#: The youngest of the element types that are used here: ml_dtypes 0.6 has it.
+#: The newest of the element types in use: ml_dtypes 0.6 has it.
 if not hasattr(ml_dtypes, "uint1"):
     raise PackageError(
         f'ml_dtypes >= 0.6 is needed, found {ml_dtypes.__version__} without uint1: pip install "ml_dtypes>=0.6"'
     )
 from spmd.limits import MAX_LEAVES, MAX_NESTING
 
-#: Size of an unbounded dynamic dimension (``?``), as in XLA: no value and no partition of it can be had.
+#: Size of an unbounded dynamic dimension (``?``), as in XLA. Values with such a dimension can be neither evaluated nor
+#: partitioned.
 UNBOUNDED = -(2**63)
 #: The memory space ``S(5)`` of a layout: the host's memory, as XLA numbers it.
 HOST_MEMORY = 5
@@ -34,7 +35,8 @@ HOST_MEMORY = 5
 class PrimitiveType(Enum):
     """Element types; the value is the name in HLO text."""
 
-    #: Hashes by identity, as members are compared: Enum's own hash, of the name, is a slow Python function.
+    #: Hash by identity, consistent with the comparison of members: Enum's own hash, that of the name, is a slow Python
+    #: function.
     __hash__ = object.__hash__
 
     PRED = "pred"
@@ -181,7 +183,7 @@ _FROM_NUMPY = {dtype: kind for kind, dtype in _NUMPY.items()}
 COMPLEX_PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
 COMPLEX_OF = {part: kind for kind, part in COMPLEX_PARTS.items()}
 
-#: Floats laid out as IEEE 754's: infinities, nans with payloads.
+#: Floats with the layout of IEEE 754: infinities, and nans with payloads.
 IEEE_TYPES = frozenset(
     PrimitiveType(name) for name in ("f8e3m4", "f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64")
 )

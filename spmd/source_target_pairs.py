@@ -22,7 +22,7 @@ from spmd.lazy_dataclass import dataclass
 Pair: TypeAlias = tuple[int, int]
 Ids: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
-#: Pairs of two forms that are compared at a time.
+#: Number of pairs that are compared at a time, for patterns of different forms.
 _BLOCK: Final = 1 << 14
 
 

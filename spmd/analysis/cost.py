@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 
-import spmd.analysis.attention_cost  # registers what fused attention costs
+import spmd.analysis.attention_cost  # registers the cost functions of fused attention
 import spmd.analysis.lapack_cost  # noqa: F401 - registers what LAPACK calls cost
 from spmd.analysis.executions import TripCount, callee_runs
 from spmd.analysis.trip_count import trip_count

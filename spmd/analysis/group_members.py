@@ -34,7 +34,7 @@ def _require_parts(x: HloInstruction, module: HloModule) -> None:
     assert dimension is not None
     result = next(as_array(leaf) for _, leaf in leaves(x.shape))
     sizes = result.dims[dimension], x.operand(0).array_shape.dims[dimension]
-    members = group_size(x) or 1  # of a header that leaves its counts out, the only device
+    members = group_size(x) or 1  # without counts in the header: one device
     if max(sizes) != min(sizes) * members:
         raise ShapeError(
             f"{x!r}: its groups have {members} devices, by {module.num_partitions} partitions and "

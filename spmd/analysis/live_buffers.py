@@ -34,7 +34,7 @@ Buffer: TypeAlias = int
 _NAMES = frozenset({Opcode.TUPLE, Opcode.BITCAST, Opcode.OPT_BARRIER, Opcode.ASYNC_UPDATE})
 #: Opcodes that write a part of operand 0 and keep the rest.
 _UPDATES = frozenset({Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER})
-#: Opcodes that use no memory of a step: constants lie in the program.
+#: Opcodes that use none of a step's memory: constants are part of the program.
 _NOTHING = frozenset({Opcode.CONSTANT, Opcode.AFTER_ALL})
 
 
@@ -184,8 +184,8 @@ class LiveBuffers:
         parent = x.operand(0)
         index = x.attrs_as(TupleIndexAttrs).index
         elements = as_tuple(parent.shape).elements
-        # Mostly arrays: then the index is the leaf position, and a long tuple is not walked for
-        # each of its elements.
+        # Most leaves are arrays. The index is then the position of the leaf, so a long tuple is not traversed once per
+        # element.
         is_flat = self._count(parent.shape) == len(elements) and not any(
             isinstance(e, TupleShape) for e in elements[: index + 1]
         )

@@ -7,11 +7,11 @@ from spmd.machine.description import MachineDescription, Rates
 from spmd.ops.elementwise_ops import ELEMENTWISE_OPS
 from spmd.shape import PrimitiveType
 
-#: Operations that take as long as a byte of memory, and as a transcendental function, for passes that know no machine:
-#: 3 and 15 in cpu-avx512, 10 and 8 in dgx-h100.
+#: Operations that take as long as a byte of memory traffic, and as a transcendental function, for passes without a
+#: machine description. The values are 3 and 15 in cpu-avx512, 10 and 8 in dgx-h100.
 OPERATIONS_PER_BYTE, OPERATIONS_PER_FUNCTION = 4.0, 10.0
 
-#: Operations that compute nothing: they select elements or numbers.
+#: Operations without arithmetic: they select elements or numbers.
 _FREE = frozenset(
     {
         Opcode.BITCAST,

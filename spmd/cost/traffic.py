@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-#: One element per cache line, and blocks that are transposed in registers: guesses, which decisions were compared with.
-#: A core of an EPYC (Zen 5) takes more, f32: 6 to 14 for every other element, 17 to 57 for one per line (x + x^T 1.8 to
-#: 3.4 of x + y).
+#: Cost factors of reading one element per cache line, and blocks that are transposed in registers. Both are estimates
+#: with which decisions were checked. A core of an EPYC (Zen 5) takes more for f32: 6 to 14 for every other element, 17
+#: to 57 for one per line (x + x^T takes 1.8 to 3.4 times as long as x + y).
 STRIDED, TRANSPOSED = 4.0, 1.5
 
 

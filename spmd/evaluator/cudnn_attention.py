@@ -168,7 +168,7 @@ def _sharding_rule(instruction: HloInstruction) -> str:
     (b, h, s, d), (_, g, t, _), (*_, e) = (tuple(dims[x][d] for d in order) for x in "qkv")
     sizes = {"i": b, "j": g, "k": h // g, "l": s, "m": t, "n": d, "o": e}
     factors = dict(_FACTORS)
-    if "bias" in dims:  # of which one batch or head may be everyone's
+    if "bias" in dims:  # may have one batch or head for all
         sizes |= {"p": 1, "q": 1}
         one = [size == 1 for size in dims["bias"]]
         factors["bias"] = ("p" if one[0] else "i", "q" if one[1] else "jk", "l", "m")

@@ -28,7 +28,7 @@ class Rendezvous:
     is_ready: Callable[[], bool] | None = None
 
 
-#: Evaluation that may wait: a generator that yields meetings, receives their results, and returns its value.
+#: Evaluation that may wait: a generator that yields rendezvous, receives their results, and returns its value.
 Steps: TypeAlias = Generator[Rendezvous, Value, Value]
 
 

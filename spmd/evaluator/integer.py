@@ -69,7 +69,7 @@ def shift_right_arithmetic(x: NDArray, by: NDArray, bits: int) -> NDArray:
     range.
     """
     signed = x.view(f"i{x.dtype.itemsize}") if x.dtype.kind == "u" else x
-    if bits < 8:  # the sign is inside the byte
+    if bits < 8:  # the sign bit is not the byte's top bit
         unused = signed.dtype.type(8 - bits)
         signed = (signed << unused) >> unused
     distance = np.where(_in_range(by, bits), by, bits - 1).astype(signed.dtype)
@@ -98,7 +98,7 @@ def multiply_high(x: NDArray, y: NDArray, bits: int) -> NDArray:
     crossed = (a >> half) * (b & low) + (((a & low) * (b & low)) >> half)
     other = (a & low) * (b >> half) + (crossed & low)
     high = (a >> half) * (b >> half) + (crossed >> half) + (other >> half)
-    if x.dtype.kind == "i":  # a negative factor was taken for one that is 2**64 larger
+    if x.dtype.kind == "i":  # a negative factor counted as 2**64 more
         high -= np.where(x < 0, b, 0).astype(np.uint64) + np.where(y < 0, a, 0).astype(np.uint64)
     return np.asarray(high).astype(x.dtype)
 

@@ -94,7 +94,7 @@ def total_order_keys(x: NDArray) -> NDArray:
     if kind is PrimitiveType.F8E8M0FNU:
         return unsigned_view(x)
     raw = unsigned_view(x).view(f"i{x.dtype.itemsize}")
-    if kind.bits < 8:  # the sign is inside the byte
+    if kind.bits < 8:  # the sign bit is not the byte's top bit
         unused = raw.dtype.type(8 - kind.bits)
         raw = (raw << unused) >> unused
     keys = np.where(raw < 0, raw ^ raw.dtype.type(np.iinfo(raw.dtype).max), raw)

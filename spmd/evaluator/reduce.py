@@ -32,9 +32,9 @@ from spmd.ops.attrs import DimensionsAttrs
 from spmd.ops.combining import Combining, combinings
 from spmd.ops.reduction import reduction_kind
 
-#: Rows that are summed one after the other before partial sums are summed.
+#: Number of rows that are summed one after the other before partial sums are summed.
 _BLOCK = 64
-#: Largest number of elements that any other reducer takes one after the other.
+#: Largest number of elements that any other reducer combines one after the other.
 _STEPS = 4096
 
 

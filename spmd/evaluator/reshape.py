@@ -65,9 +65,7 @@ def evaluate_bitcast_convert(instruction: HloInstruction, operands: Operands) ->
 def evaluate_bitcast(instruction: HloInstruction, operands: Operands) -> Value:
     """Return the same memory under another shape: the result depends on both layouts."""
     source, shape = instruction.operand(0).array_shape, instruction.array_shape
-    if (
-        source.rank == 0 and shape.rank == 0
-    ):  # a scalar function is applied to entire arrays, which come here
+    if source.rank == 0 and shape.rank == 0:  # a scalar function, called with entire arrays
         x = array_of(operands[0])
         return bitcast_convert(x, shape.element_type, x.shape, source.element_type.bits)
     before, after = memory_orders(source, shape)

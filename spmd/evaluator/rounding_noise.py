@@ -35,8 +35,8 @@ from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.elementwise_ops import ELEMENTWISE_OPS
 from spmd.shape import ArrayShape, PrimitiveType, leaves
 
-#: Ops that add many terms, or solve: their order of operations moves the result by as much as roundings of the
-#: operands.
+#: Ops that sum many terms or solve systems: another order of operations changes the result by as much as rounding the
+#: operands does.
 _SUMS = frozenset(
     {
         Opcode.BATCH_NORM_GRAD,
@@ -54,16 +54,17 @@ _SUMS = frozenset(
         Opcode.TRIANGULAR_SOLVE,
     }
 )
-#: Ops that may use another order for each element of the result.
+#: Ops that may use a different order of operations for each element of the result.
 _REORDERED = frozenset(
     {Opcode.CONVOLUTION, Opcode.DOT, Opcode.RAGGED_DOT, Opcode.REDUCE, Opcode.REDUCE_WINDOW}
 )
-#: Ops whose results are rounded; those of all others are parts of their operands, or exact.
+#: Ops whose results are rounded. Results of all other ops are elements of their operands, or exact.
 _ROUNDED = _SUMS | {Opcode.MAP} | {x for x, op in ELEMENTWISE_OPS.items() if op.rounds}
 
-#: One in so many elements of a 16-bit type is rounded to another neighbour by an error in f32 (a power of two).
+#: One in this many elements (a power of two) of a 16-bit type is rounded to another neighbour by an error in f32.
 _NARROW_EVERY = 64
-#: A sum of more terms than the square of this is off by more than one rounding, by the square root of their number.
+#: A sum of more terms than the square of this number has an error of more than one rounding, which grows with the
+#: square root of the number of terms.
 _SHORT_SUM = 8
 
 

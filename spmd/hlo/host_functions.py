@@ -12,7 +12,8 @@ from spmd.sharding import HloSharding
 if TYPE_CHECKING:
     from spmd.hlo.module import HloModule
 
-#: Arrays to arrays: the computation of a callback on the host. Ordered ones take None and return anything for a token.
+#: Computation of a callback on the host: a function from arrays to arrays. An ordered callback takes None for a token,
+#: and may return anything for it.
 Callback: TypeAlias = Callable[..., Sequence[Any]]
 
 
@@ -25,7 +26,7 @@ class LocalFunction:
     results: tuple[HloSharding, ...]
 
 
-#: (shapes and shardings of operands, of results) -> the function's form on tiles; it may choose other shardings.
+#: (shapes and shardings of operands, of results) -> the function for tiles, which may choose other shardings.
 PartitionFunction: TypeAlias = Callable[
     [Sequence[ArrayShape], Sequence[HloSharding], Sequence[ArrayShape], Sequence[HloSharding]],
     LocalFunction,

@@ -95,15 +95,15 @@ class HloModule:
         self.num_partitions = 1
         self.replica_count = 1
         self.frontend_attributes: tuple[tuple[str, str], ...] = ()
-        #: Header attributes that are only preserved, as (name, text) in order.
+        #: Header attributes that are only preserved, as (name, text) in their order.
         self.extra_header: tuple[tuple[str, str], ...] = ()
-        #: Data that only protos have; it is only preserved.
+        #: Data that only protos can represent; it is only preserved.
         self.carried = NOTHING_CARRIED
-        #: Python functions that it calls; only a module made in this process has them.
+        #: Python functions that the module calls. Only a module that was made in this process has them.
         self.host_functions = NO_FUNCTIONS
         #: FileNames, FunctionNames, FileLocations, StackFrames sections as written: (title, lines).
         self.file_tables: tuple[tuple[str, tuple[str, ...]], ...] = ()
-        #: States num_partitions in its text (JAX's as_text leaves it out).
+        #: Whether the text states num_partitions (JAX's as_text omits it).
         self.states_partitions = False
         self.instruction_names = NameSpace()
         self._computation_names = NameSpace()

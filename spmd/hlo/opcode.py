@@ -8,8 +8,8 @@ from spmd.lazy_dataclass import dataclass
 
 
 class Opcode(Enum):
-    #: Hash by identity, as members are compared: tables are looked up by opcode for every instruction, and Enum's own
-    #: hash, of the name, is a Python function.
+    #: Hash by identity, consistent with the comparison of members. Tables are looked up by opcode for every
+    #: instruction, and Enum's own hash, that of the name, is a slow Python function.
     __hash__ = object.__hash__
 
     ABS = "abs"

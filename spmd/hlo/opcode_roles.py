@@ -6,7 +6,7 @@ from spmd.hlo.collective_opcodes import COLLECTIVE_DONES
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 
-#: Opcodes that run other computations, on memory of their own.
+#: Opcodes that run other computations, which have memory of their own.
 CALLERS = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL})
 
 #: Starts whose result is (operands, results, ..).

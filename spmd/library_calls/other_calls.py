@@ -52,7 +52,7 @@ def _by_first(
 ) -> HloComputation:
     module = b.scope.module
     inside = b.within(module.new_computation(f"{call.name}_order"))
-    module.computations.insert(0, module.computations.pop())  # before its callers
+    module.computations.insert(0, module.computations.pop())  # callees precede their callers
     types = [operand.array_shape.element_type for operand in operands for _ in range(2)]
     left, right, *_ = [inside.parameter(i, ArrayShape(t, ())) for i, t in enumerate(types)]
     order = "TOTALORDER" if types[0].is_floating else ""

@@ -20,7 +20,7 @@ from spmd.library_calls.solvers import flag
 from spmd.ops.attrs import DotAttrs, TriangularSolveAttrs
 from spmd.shape import PrimitiveType
 
-#: As JAX writes its own expansion: TF32 would lose what makes Q orthogonal.
+#: The precision that JAX uses in its own expansion: with TF32, Q would not be orthogonal.
 _PRECISION = ("highest", "highest")
 _TARGETS = (
     "cusolver_ormqr_ffi",

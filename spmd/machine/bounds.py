@@ -5,7 +5,7 @@ from __future__ import annotations
 #: Slowdown of an array from outer levels, relative to that of a copy, beyond which a description is not plausible.
 MOST_SLOWDOWN = 1e3
 
-#: Smallest and largest rate (per second), time (seconds), size (bytes) and count of any plausible machine.
+#: Smallest and largest plausible rate (per second), time (seconds), size (bytes) and count.
 RATE = (1.0, 1e24)
 SECONDS = (0.0, 10.0)
 SIZE = (1, 1 << 60)

@@ -315,7 +315,7 @@ def _content(machine: MachineDescription) -> str:
 
 
 _T = PrimitiveType
-#: Substitutes of a type without rates of its own: the nearest by width or by arithmetic.
+#: Substitutes for a type without rates: the nearest type by width or by arithmetic.
 _LIKE: dict[PrimitiveType, tuple[PrimitiveType, ...]] = {
     _T.F64: (_T.F32,),
     _T.C64: (_T.F32,),

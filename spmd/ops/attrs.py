@@ -53,7 +53,7 @@ class DimensionsAttrs(Attrs):
 
 
 # ---- dot, convolution
-#: Algorithms of a product by their number in protos; 0, which stands for none, is the empty name.
+#: Algorithms of a product by their numbers in protos; 0, no algorithm, has the empty name.
 DOT_ALGORITHMS = (
     *("", "dot_any_f8_any_f8_f32", "dot_any_f8_any_f8_f32_fast_accum", "dot_f16_f16_f16"),
     *("dot_f16_f16_f32", "dot_bf16_bf16_bf16", "dot_bf16_bf16_f32", "dot_bf16_bf16_f32_x3"),
@@ -298,7 +298,7 @@ class AsyncAttrs(Attrs):
 
     execution_thread: str = ""
     sugar: bool = False
-    #: Only on a start.
+    #: Only start opcodes have this attribute.
     output_to_operand_aliasing: Aliasing = ()
 
 

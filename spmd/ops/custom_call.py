@@ -12,20 +12,21 @@ from spmd.ops.checks import check_aliases, same_type
 from spmd.ops.leaf import infer_free
 from spmd.ops.opdef import define, not_counted, operands_and_result
 
-#: Target (XLA's) of uninitialized memory: it is written before it is read.
+#: XLA's target for uninitialized memory, which is written before it is read.
 ALLOCATE_BUFFER = "AllocateBuffer"
 
-#: Target of a computation whose arrays have run-time sizes; its results have their bounds as sizes, padded with zeros.
+#: Target of a computation on arrays with run-time sizes. Its results have their bounds as sizes and are padded with
+#: zeros.
 DYNAMIC_REGION = "DynamicRegion"
 
-#: Targets (XLA's) at the boundaries of padded programs: an array cut to sizes, an array and its sizes.
+#: XLA's targets at the boundaries of padded programs: an array cut to its sizes; an array and its sizes.
 SLICE_TO_DYNAMIC, PAD_TO_STATIC = "SliceToDynamic", "PadToStatic"
 
 
-#: Target of a call whose form on one device a Python function makes (jax.custom_partitioning).
+#: Target of a call whose per-device computation a Python function creates (jax.custom_partitioning).
 CUSTOM_PARTITIONING = "CustomSPMDPartitioning"
 
-#: Targets of calls that are their operand with a sharding.
+#: Targets of calls that return their operand with a sharding.
 SHARDING_ANNOTATIONS = ("Sharding", "xla.sdy.FuncResultSharding")
 
 #: Targets of calls that only the partitioner understands.

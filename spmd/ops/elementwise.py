@@ -184,7 +184,7 @@ _MORE_CHECKS: dict[Opcode, Verify] = {
     Opcode.COMPARE: verify_compare,
     Opcode.REDUCE_PRECISION: verify_reduce_precision,
 }
-#: Results that have not the shape that all operands share.
+#: Opcodes whose result does not have the common shape of the operands.
 _RESULTS: dict[Opcode, InferShape] = {
     Opcode.ABS: infer_real_part,
     Opcode.CLAMP: infer_clamp,

@@ -75,7 +75,7 @@ def _simple(
     return ElementwiseOp((family,), _ADDITION, operand_types, arity, commutative)
 
 
-#: Complex numbers are made and taken apart where their other operations are.
+#: Family of complex and real, which construct and split complex numbers: that of their arithmetic.
 _COMPLEX = "complex_arithmetic"
 
 ELEMENTWISE_OPS: Final[dict[Opcode, ElementwiseOp]] = {
@@ -159,13 +159,13 @@ ELEMENTWISE_OPS: Final[dict[Opcode, ElementwiseOp]] = {
     Opcode.STOCHASTIC_CONVERT: ElementwiseOp((), _ADDITION, "any", 2),
 }
 
-#: Elementwise opcodes of every attribute: one element of the result comes from one of each operand.
+#: All elementwise opcodes, whatever their attributes: one element of the result depends on one element of each operand.
 ELEMENTWISE: Final = tuple(ELEMENTWISE_OPS)
 
 #: Functions with several implementations: ResultAccuracyAttrs, or none.
 WITH_ACCURACY: Final = tuple(x for x, op in ELEMENTWISE_OPS.items() if op.accuracy)
 
-#: Opcodes without attributes of their own, among them two that are elementwise but for the type or the layout.
+#: Opcodes without attributes of their own. Two of them change only the type or the layout.
 WITHOUT_ATTRIBUTES: Final = (
     *(
         x

@@ -11,7 +11,7 @@ from spmd.ops.checks import same_type
 from spmd.ops.opdef import OPS
 from spmd.shape import Shape, TupleShape
 
-#: Number of operands in a description.
+#: Number of operands that an error message describes.
 _SHOWN = 16
 
 

@@ -75,6 +75,6 @@ def _inline_call(call: HloInstruction, *, keep_names: bool) -> list[HloInstructi
     for x in inlined.instructions:
         move_control_edges(call, x)
     if call.sharding is not None and inlined.root in inlined.instructions:
-        inlined.root.sharding = call.sharding  # of an output of the entry: how devices share it
+        inlined.root.sharding = call.sharding  # the sharding of an entry output
     call.parent.replace(call, inlined.root)
     return list(inlined.instructions)

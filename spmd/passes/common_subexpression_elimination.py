@@ -21,7 +21,8 @@ from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import sharding_annotation
 
-#: Not merged: parameters are distinct inputs, control flow has state of its own; nor are two arrays to be written.
+#: Opcodes that are not merged: parameters are distinct inputs, and control flow has a state of its own. Nor are two
+#: arrays merged that are overwritten.
 _DISTINCT = (Opcode.PARAMETER, Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, Opcode.OPT_BARRIER)
 
 

@@ -22,10 +22,10 @@ from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at
 from spmd.shape import ArrayShape
 
-#: Made from little: read through, but not replaced by their many elements.
+#: Opcodes that generate many elements from few. They are evaluated as operands, but not replaced by constants.
 _COMPACT = (Opcode.IOTA, Opcode.BROADCAST)
 
-#: Values that constants do not determine, or whose computing is none of this pass's business.
+#: Opcodes whose values do not depend on constants alone, or that other passes handle.
 _NEVER = (
     Opcode.PARAMETER,
     Opcode.CONSTANT,

@@ -75,7 +75,7 @@ def _region(computation: HloComputation, sized: set[HloComputation]) -> set[HloI
             region.add(x)
             if _is_scalar(x.shape) or not (reads_sizes or gives_sizes):
                 static.add(x)
-    # A value computed outside of sizes that come from inside would make a circle.
+    # A value that is computed outside the region from sizes computed inside would cause a cycle.
     after: set[HloInstruction] = set()
     for x in order:
         if any(y in region or y in after for y in x.operands):

@@ -13,7 +13,7 @@ from spmd.ops.attrs import GatherAttrs, IotaAttrs
 from spmd.passes.algebraic.match import used_once
 from spmd.shape import PrimitiveType
 
-#: Integers up to so many bits are exact in these types.
+#: Type -> number of bits up to which integers are exact.
 _EXACT_BITS = {
     PrimitiveType.BF16: 8,
     PrimitiveType.F16: 11,

@@ -12,7 +12,7 @@ from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.registry import Registry
 
-#: Every stage in which instructions may still be added and removed freely.
+#: The stages in which instructions may be added and removed freely.
 UNSCHEDULED = (Stage.LOGICAL, Stage.PROPAGATED, Stage.PARTITIONED, Stage.OPTIMIZED)
 
 

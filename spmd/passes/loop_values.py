@@ -14,7 +14,7 @@ from spmd.passes.while_state import Loop, add_elements, element_index, is_elemen
 
 _STAY = CALLERS | {Opcode.PARAMETER, Opcode.OPT_BARRIER, *KIND}
 _MADE_HERE = frozenset({Opcode.CONSTANT, Opcode.IOTA})
-#: Ops without operands that are equal in all trips of a loop, though not on all devices.
+#: Ops without operands whose result is the same in all trips of a loop, though not on all devices.
 SAME_IN_ALL_TRIPS = _MADE_HERE | DEVICE_IDS
 
 

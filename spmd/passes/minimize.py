@@ -13,13 +13,14 @@ from spmd.ops.attrs import ParameterAttrs
 from spmd.shape import ArrayShape, TupleShape
 from spmd.shape_compatibility import compatible
 
-#: Without one of these a manual region may leave a value that differs between devices: no program at all.
+#: Opcodes of which a manual region needs one. Otherwise it may return a value that differs between devices, and the
+#: program would be invalid.
 _MAKES_EQUAL = (Opcode.ALL_REDUCE, Opcode.ALL_GATHER, Opcode.CALL)
 
-#: Distances, in operands, of cuts from the instructions that matter.
+#: Distances, in operands, between a cut and the instructions to keep.
 _DISTANCES = (1, 2, 4, 8, 16)
 
-#: Edits a fresh clone. Returns False if there is nothing to do.
+#: Function that edits a new clone. Returns False if there is nothing to do.
 Edit = Callable[[HloModule], bool]
 Fails = Callable[[HloModule], bool]
 

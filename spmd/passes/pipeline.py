@@ -10,7 +10,7 @@ from spmd.hlo.module import HloModule
 from spmd.lazy_dataclass import dataclass
 from spmd.passes.interface import HloPass, PassResult
 
-#: Rounds after which a pipeline is taken to go in circles; simplification settles in three or four.
+#: Number of rounds after which a pipeline counts as cyclic; simplification settles in three or four.
 MAX_ROUNDS = 25
 
 #: Name of the next pass in dumps after the last one, as in XLA.
@@ -44,7 +44,7 @@ class Application:
         return rest[0].name if rest else PIPELINE_END
 
 
-#: Called after each application: dumps, timing, verification.
+#: Called after each application of a pass: dumps, timing, verification.
 AfterPass = Callable[[Application], None]
 
 

@@ -13,7 +13,7 @@ from spmd.ops import definition
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.shape import TupleShape
 
-#: Ops that cost nothing in a kernel.
+#: Ops that add no cost to a kernel.
 _FREE = frozenset(
     {
         Opcode.PARAMETER,

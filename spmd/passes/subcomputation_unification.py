@@ -13,7 +13,7 @@ from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import is_annotated
 
-#: Their callees are code that passes edit in place, each for its own caller.
+#: Opcodes whose callees are edited in place by passes, separately for each caller.
 _CONTROL_FLOW = (
     Opcode.WHILE,
     Opcode.CONDITIONAL,

@@ -17,7 +17,7 @@ from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned, replace_and_prune
 
-#: Begin and end of a part in each dimension.
+#: Begin and end of a slice in each dimension.
 Box: TypeAlias = tuple[tuple[int, int], ...]
 
 

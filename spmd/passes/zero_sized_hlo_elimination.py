@@ -15,7 +15,8 @@ from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at
 from spmd.shape import ArrayShape
 
-#: A call stands for what it calls (the body of a manual region, perhaps) until it is inlined.
+#: Opcodes that are not replaced. A call stands for its callee, such as the body of a manual region, until it is
+#: inlined.
 _NOT_REPLACED = (
     Opcode.PARAMETER,
     Opcode.CONSTANT,

@@ -26,7 +26,7 @@ from spmd.proto.schema.xla_data import (
 from spmd.shape import Shape
 from spmd.text.names import sanitized
 
-#: Its names in texts, the present and the former one.
+#: Names of the field in texts: the current and the former one.
 _ORIGINAL_VALUE = ("origin", "original_value")
 _STATISTIC = re.compile(r"\s*([^\s={},]+)\s*=\s*([^\s={},]+)\s*(?:,|$)")
 

@@ -76,7 +76,7 @@ def read_literal(proto: LiteralProto, depth: int = 0) -> Literal:
         )
     try:
         array = _from_layout(flat, shape)
-    except ValueError as error:  # an empty array whose other sizes NumPy cannot hold
+    except ValueError as error:  # an empty array with sizes that NumPy cannot represent
         raise HloParseError(f"a literal cannot have the shape {shape}: {error}") from error
     array.setflags(write=False)
     return Literal(shape.without_layout(), array)

@@ -34,7 +34,7 @@ def read_mesh(proto: MeshProto | None, implied: Implied) -> tuple[MeshText, str]
     total = math.prod(size for _, size in axes)
     if any(size < 1 for _, size in axes) or total > MAX_DEVICES:
         raise HloParseError("mesh sizes are out of range")
-    if any("  " in name for name, _ in axes):  # texts of shardings and groups keep single blanks
+    if any("  " in name for name, _ in axes):  # texts join several blanks to one
         raise HloParseError("the name of a mesh axis has several blanks in a row")
     if len({name for name, _ in axes}) != len(axes):
         raise HloParseError("two mesh axes have one name")

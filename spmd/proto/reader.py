@@ -29,7 +29,8 @@ from spmd.text.names import sanitized
 _OPCODES = {opcode.value: opcode for opcode in Opcode} | dict.fromkeys(
     OLD_COMPARISONS, Opcode.COMPARE
 )
-#: The lower half of an id numbers the instruction in its computation; the upper one is the computation's id.
+#: The lower half of an id is the number of the instruction in its computation, the upper half the id of the
+#: computation.
 _LOCAL_ID = (1 << 32) - 1
 
 
@@ -43,7 +44,7 @@ def parse_proto(data: bytes, file: str = "<bytes>") -> HloModule:
         found = find_module(data)
         module = _ModuleReader(HloModuleProto(found.module), Implied()).read()
         if found.config is not None:
-            from spmd.proto.module_config import read_config  # with readers of text, as below
+            from spmd.proto.module_config import read_config  # deferred: it imports readers of text
 
             read_config(module, found.config)
         return module

@@ -17,9 +17,9 @@ from spmd.text.lexer import Scanner, quote, unescape
 from spmd.text.parser import parse_module
 from spmd.text.printer import print_module
 
-#: Its names in texts, the present and the former one.
+#: Names of the table in texts: the current and the former one.
 RECOVERY_TABLES = ("origin_recovery_table", "original_value_recovery_table")
-#: Unlike other strings, XLA breaks this one into lines.
+#: Unlike other strings, XLA writes this one on several lines.
 _MODULE = re.compile(r'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"', re.DOTALL)
 
 

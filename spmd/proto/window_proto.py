@@ -72,7 +72,7 @@ def read_convolution_dims(proto: ConvolutionDimensionNumbersProto | None) -> Con
     if len({len(numbering) for numbering in numberings}) != 1:
         raise HloParseError("convolution dimension numbers of different ranks")
     for numbering in numberings:
-        # A number beyond the rank means a dimension without a label; there are few of these.
+        # A number that exceeds the rank denotes a dimension without a label; there are few of these.
         if len(set(numbering)) != len(numbering) or not all(
             0 <= n < 2 * len(numbering) + 8 for n in numbering
         ):

@@ -12,7 +12,7 @@ import numpy as np
 
 from spmd.errors import HloParseError
 
-#: A field's value as it lies on the wire: an integer (varint), or the bytes of anything else.
+#: Value of a field as it is encoded: an integer (varint), or the bytes of any other type.
 Raw: TypeAlias = int | bytes
 Raws: TypeAlias = dict[int, list[Raw]]
 
@@ -123,7 +123,7 @@ def signed(value: int) -> int:
 # ---- packed lists
 def unpack_varints(data: bytes) -> list[int]:
     """Return the unsigned integers of a packed list."""
-    if data.isascii():  # every one takes a single byte
+    if data.isascii():  # each integer takes one byte
         return list(data)
     values: list[int] = []
     pos = 0
@@ -164,7 +164,7 @@ def pack_array(values: np.ndarray[Any, np.dtype[Any]]) -> bytes:
         return b""
     shifts = np.arange(0, 7 * _MAX_VARINT, 7, dtype=np.uint64)
     groups = (wide[:, None] >> shifts) & np.uint64(0x7F)
-    # The last digit that is not zero ends the integer; zero itself takes one.
+    # The last nonzero digit ends the integer; zero takes one digit.
     lengths = np.maximum(_MAX_VARINT - np.argmax(groups[:, ::-1] != 0, axis=1), 1)
     lengths[wide == 0] = 1
     column = np.arange(_MAX_VARINT)

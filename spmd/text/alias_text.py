@@ -10,7 +10,7 @@ from spmd.shape import ShapeIndex
 from spmd.text.lexer import Scanner
 
 _NUMBERS = r"((?:[0-9]{1,19}(?>(?:, ?[0-9]{1,19})*))?)"
-#: An alias as it is printed; any other spelling is scanned.
+#: An alias in the printed spelling; any other spelling is scanned.
 _PLAIN_ALIAS = re.compile(
     rf"\{{{_NUMBERS}\}}: \(([0-9]{{1,19}}), \{{{_NUMBERS}\}}(?:, (may|must)-alias)?\)"
 )

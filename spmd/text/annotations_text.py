@@ -9,7 +9,7 @@ from spmd.hlo.instruction import OpMetadata
 from spmd.text.lexer import INTEGER, STRING, Scanner, quote, unescape
 
 _KEY = re.compile(r"[\w.\-/]++")
-#: Fields that are fields of OpMetadata, too.
+#: Fields that OpMetadata has, too.
 _TEXT_FIELDS = {"op_type", "op_name", "source_file"}
 _VERBATIM_FIELDS = {
     "source_end_line": INTEGER,

@@ -24,7 +24,7 @@ _PHASES = {
     "-update": Opcode.ASYNC_UPDATE,
     "-done": Opcode.ASYNC_DONE,
 }
-#: These have start and done opcodes of their own, or no asynchronous form.
+#: Opcodes that have start and done opcodes of their own, or no asynchronous form.
 _NOT_WRAPPED = frozenset(
     {
         Opcode.ALL_GATHER,
@@ -79,7 +79,7 @@ def add_sugared(
             name, start, sugar.phase, values.shape, operands, rest, (), is_root=is_root
         )
     wrapped_attrs = ATTRS_TEXT[sugar.wrapped].read(values)
-    # Where the wrapped operation has aliases of its own, it has taken them.
+    # If the wrapped operation can have aliases, it has taken the attribute.
     aliasing = read_start_aliasing(values)
     attrs = AsyncAttrs(thread, sugar=True, output_to_operand_aliasing=aliasing)
     rest = builder.context.parse_common(values, attrs)
@@ -133,7 +133,7 @@ def _wrap(
     computation.root = inner.add(
         opcode.value, start, opcode, shape, parameters, parsed, parsed.callees
     )
-    if len(module.computations) != before:  # behind the computations that stand inline
+    if len(module.computations) != before:  # after the computations written in place
         module.computations.append(module.computations.pop(before - 1))
     return computation
 
@@ -145,7 +145,7 @@ def is_sugared(instruction: HloInstruction) -> bool:
     if not (isinstance(attrs, AsyncAttrs) and attrs.sugar):
         return False
     wrapped = instruction.to_apply
-    # Then the short syntax has only one attribute for the aliases of both.
+    # Then the short syntax has one attribute for the aliases of both instructions.
     is_ambiguous = bool(attrs.output_to_operand_aliasing) and wrapped.root.opcode in _WITH_ALIASES
     return not is_ambiguous and _expands(wrapped)
 

@@ -31,12 +31,12 @@ _BRACKETED = "|".join(
 )
 _CHUNK = f"{_WORD}|{_QUOTED}|{_BRACKETED}"
 _MESH = r"mesh\[[^\]\n]*+\](?:,?\s*+device_ids=\([^()\n]*+(?>(?:\([^()\n]*+\)[^()\n]*+)*)\))?\s*+\{[^}\n]*+\}"
-#: One attribute and what parts it from the next; ``literal=`` (a shape, a blank, a value) is left to the scanner.
+#: One attribute and the separator after it. The scanner reads ``literal=`` (a shape, a blank, a value).
 _ATTR = re.compile(
     rf"(?!literal=)([A-Za-z_][\w\-]*+)=({_MESH}|(?>(?:{_CHUNK})+))(?:,\s++(?=[A-Za-z_])|\Z|(?=\s*+\Z))"
 )
 _ATTR_NAME = re.compile(r"([A-Za-z_][\w\-]*+)=")
-#: A name and its ``=`` without a blank can only be an attribute.
+#: A name that is directly followed by ``=`` can only be an attribute.
 _GLUED = re.compile(r"[A-Za-z_][\w\-]*+=")
 _CHUNK_HEAD = re.compile(r"[^\s,{}()\[\]\"']++")
 

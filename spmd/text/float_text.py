@@ -37,14 +37,14 @@ class FloatFormat:
         self.unsigned: np.dtype[Any] = np.dtype(f"u{kind.byte_size}")
         self.mantissa = int(ml_dtypes.finfo(self.dtype).nmant)  # type: ignore[no-untyped-call]
         self.max_digits10 = math.ceil(1 + (self.mantissa + 1) * math.log10(2))
-        #: Whether nans carry payloads.
+        #: Whether nans have payloads.
         self.has_payload = kind in IEEE_TYPES
-        #: Bits of the nan that the plain word ``nan`` stands for.
+        #: Bits of the nan that the word ``nan`` denotes.
         with np.errstate(invalid="ignore"):
             value = np.array(float("nan")).astype(self.dtype).view(self.unsigned)
         self.nan = int(value) & ~(1 << (self.bits - 1)) if self.has_payload else int(value)
         other = np.array(self.nan ^ (1 << (self.bits - 1)), self.unsigned).view(self.dtype)
-        #: Whether nans come with both signs.
+        #: Whether nans have both signs.
         self.has_signed_nan = bool(np.isnan(other.astype(np.float64)))
 
 

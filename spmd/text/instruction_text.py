@@ -22,7 +22,7 @@ from spmd.text.shape_text import TYPE_NAMES
 
 _ROOT = re.compile(r"ROOT(?![\w.\-])")
 _OPCODE = re.compile(r"[a-z][a-z\d\-]*+")
-#: An opcode and its parenthesis (``b(`` begins a buffer type).
+#: An opcode and its opening parenthesis (``b(`` begins a buffer type).
 _OPCODE_NEXT = re.compile(r"(?!b\s*+\()[a-z][a-z\d\-]*+\s*+\(")
 _SHAPE_NEXT = re.compile(r"\(|[a-z]\w*+\s*+\[|b\s*+\(")
 _TUPLE_INDEX = re.compile(r"#(\d{1,9})")
@@ -135,7 +135,7 @@ def _read_parentheses(
 
 def _fits(opcode: str, count: int) -> bool:
     """Return whether the opcode accepts so many operands."""
-    from spmd.ops.opdef import OPS  # the op definitions, needed only here
+    from spmd.ops.opdef import OPS  # deferred: the op definitions are needed only here
 
     known = OPCODES.get(opcode)
     arity = None if known is None else OPS[known].arity

@@ -7,19 +7,19 @@ import re
 from spmd.shape import Layout
 from spmd.text.lexer import Scanner
 
-#: A brace after a blank opens a layout only before a number or a colon, else a literal or a body.
+#: A brace after a blank begins a layout only if a number or a colon follows. Otherwise it begins a literal or a body.
 _LAYOUT_NEXT = re.compile(r"\{(?=\s*+(?:-?[0-9]|:))|(?<=\])\{(?=\s*+(?:\}|/\*))")
 _TILE = r"\((?:(?:\d{1,19}|\*)(?>(?:,(?:\d{1,19}|\*))*))?\)"
 _NUMBER = r"\(-?\d{1,19}\)"
 _INDEX_TYPE = r"\([su](?:1|2|4|8|16|32|64)\)"
-#: The parts behind the colon, in XLA's order, each at most once: dimension level types, tiles, tail padding, index and
+#: The parts after the colon, in XLA's order, each at most once: dimension level types, tiles, tail padding, index and
 #: pointer types, element size, memory space, split configurations, metadata prefix.
 _PARTS = re.compile(
     rf"(?P<levels>D\([DCSH]\+?~?(?>(?:,[DCSH]\+?~?)*)\))?(?:T(?:(?>(?:{_TILE})+)|(?!\()))?(?:L{_NUMBER})?"
     rf"(?:#{_INDEX_TYPE})?(?:\*{_INDEX_TYPE})?(?:E{_NUMBER})?(?:S{_NUMBER})?"
     rf"(?:SC(?>(?:\(-?\d{{1,19}}:(?:-?\d{{1,19}}(?>(?:,-?\d{{1,19}})*))?\))+))?(?:M{_NUMBER})?"
 )
-#: Syntax of one part, known or not.
+#: Syntax of one part, known or unknown.
 _ANY_PART = re.compile(r"[A-Za-z#*]*+(?>(?:\([^(){}]*+\))*)")
 
 
@@ -54,7 +54,7 @@ def _read_parts(scanner: Scanner) -> str:
     start = scanner.skip_space()
     end = scanner.text.find("}", start, scanner.end)
     text = "".join(scanner.text[start : scanner.end if end < 0 else end].split())
-    if "P(" in text:  # XLA reads one, and then refuses it on every array
+    if "P(" in text:  # XLA reads it, but rejects it for every array
         scanner.fail("a physical shape belongs to a sparse array, and no array here is one", start)
     found = _PARTS.match(text)
     assert found is not None  # every part is optional
@@ -64,5 +64,5 @@ def _read_parts(scanner: Scanner) -> str:
         scanner.fail(f"layout has an unknown, repeated or misplaced part {word[:40]!r}", start)
     levels = found["levels"] or ""
     scanner.pos = scanner.end if end < 0 else end
-    # XLA takes a T without tiles for one tile without dimensions.
+    # For XLA, a T without tiles is one tile without dimensions.
     return re.sub(r"^T(?!\()", "T()", text[len(levels) :])

@@ -20,11 +20,11 @@ from spmd.ops.elementwise_ops import WITH_ACCURACY, WITHOUT_ATTRIBUTES
 from spmd.ops.inference import infer_shape
 from spmd.shape import ArrayShape, Layout, Shape, TupleShape, as_array, as_tuple
 
-#: The result is what operand 0 is.
+#: Opcodes whose result has the shape of operand 0.
 _IS_OPERAND = frozenset({Opcode.ADD_DEPENDENCY, Opcode.DOMAIN, Opcode.OPT_BARRIER, Opcode.WHILE})
-#: The result is what the (first) computation returns.
+#: Opcodes whose result has the shape of the (first) callee's result.
 _IS_ROOT = frozenset({Opcode.CALL, Opcode.CONDITIONAL})
-#: An array laid out as one operand: the first, where ``_MODEL`` names no other.
+#: Opcodes whose result is an array with the layout of one operand: the first, unless ``_MODEL`` names another.
 _LIKE_OPERAND = frozenset(
     {
         *WITH_ACCURACY,

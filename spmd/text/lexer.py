@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 NAME = re.compile(r"[A-Za-z_][\w.\-]*+", re.ASCII)
 _WORD = re.compile(r"[\w.\-]++")
-#: At most 19 digits: nothing in HLO but literals needs more.
+#: At most 19 digits; only literals have longer numbers.
 INTEGER = re.compile(r"-?[0-9]{1,19}(?![0-9])")
 #: C escapes: a letter, up to three octal digits, hexadecimal digits that make a byte, a code point.
 _ESCAPES = (
@@ -45,17 +45,17 @@ def _flat_groups(inner: str) -> str:
     return rf"\((?>{inner}*)\)|\{{(?>{inner}*)\}}|\[(?>{inner}*)\]"
 
 
-#: Text inside a group, with groups in it that are nested at most twice: what most values are made of.
+#: Text inside a group with at most two levels of nested groups, which most values are.
 _PLAIN = r"[^(){}\[\]\"'/]++"
 _SHALLOW = re.compile(
     rf"(?>(?:{_PLAIN}|/\*[^*]*+(?>(?:\*(?!/)[^*]*+)*)\*/|{_flat_groups(f'(?:{_PLAIN}|{_flat_groups(_PLAIN[:-2])})')})+)"
 )
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
-#: Characters that would garble a terminal, or cannot be written to one.
+#: Characters that would garble a terminal, or that a terminal cannot show.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-#: Text that an error quotes as found: a word, only the beginning of a very long one.
+#: Text that an error quotes: a word, or the beginning of a very long one.
 _FOUND = re.compile(r"[\w.\-%]{1,80}|.", re.DOTALL)
 
 
@@ -84,7 +84,7 @@ class Source:
             raise self.error(f"constants of the text imply more than {MAX_ZEROS} zeros", pos)
 
     def location(self, pos: int) -> SourceLocation:
-        if self._line_ends is None:  # found once: a text may have many errors
+        if self._line_ends is None:  # searched once: a text may have many errors
             self._line_ends = [found.start() for found in re.finditer("\n", self.text)]
         line = bisect_left(self._line_ends, pos)
         line_start = self._line_ends[line - 1] + 1 if line else 0
@@ -254,7 +254,7 @@ class Scanner:
     # ---- errors
     def found(self) -> str:
         self.skip_space()
-        if self.pos >= self.end:  # of a value: what comes behind it
+        if self.pos >= self.end:  # the end of a value: quote the text after it
             rest = Scanner(self.source, self.pos)
             return "the end" if rest.at_end else rest.found()
         word = _FOUND.match(self.text, self.pos, self.end)
@@ -288,7 +288,7 @@ def unescape(text: str) -> str:
     plain = _ESCAPE.sub(_unescape_one, text)
     if plain.isascii():
         return plain
-    # Escaped bytes came out as characters 128..255 (surrogate-escaped below), so decode what was bytes.
+    # Escaped bytes have become characters 128 to 255 (surrogate-escaped below), so the bytes are decoded.
     return plain.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
 
 
@@ -307,7 +307,7 @@ def _byte(value: int) -> str:
     return chr(value) if value < 128 else chr(0xDC00 + value)
 
 
-#: All but printable ASCII, and of that quotes and the backslash.
+#: All characters except printable ASCII, and quotes and the backslash.
 _TO_ESCAPE = re.compile(r"[^ !#-&(-\[\]-~]")
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "'": "\\'", "\\": "\\\\"}
 

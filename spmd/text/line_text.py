@@ -18,14 +18,14 @@ from spmd.text.read_context import OWN_PARENTHESES, ParsedAttrs, ReadContext
 
 OPCODES = {opcode.value: opcode for opcode in Opcode}
 
-#: root, name, shape, opcode, parentheses, attributes; what follows must begin another instruction or end the body.
+#: Root, name, shape, opcode, parentheses, attributes. Next must come another instruction or the end of the body.
 _LINE = re.compile(
     r"\s*+(ROOT )?%?([A-Za-z_][\w.\-]*+) = "
     rf"([a-z]\w*+\[[^\s()\"'/]*+|{nested_pattern('(', ')', 2)}) "
     r"([a-z][a-z\d\-]*+)\(([^()\n\"']*+(?>(?:\([^()\n\"']*+\)[^()\n\"']*+)*))\)(?:, ([^\n]*+))?\n(?=\s*+[\w%}])",
     re.ASCII,
 )
-#: A computation named by an attribute; the rest of the attributes is looked up without it.
+#: The computation that an attribute names. The other attributes are cached without it.
 _CALLEE_NAME = re.compile(r"(?<![\w\-])(?:to_apply|calls)=%?([A-Za-z_][\w.\-]*+)(?=,|\Z)")
 _INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
 
@@ -111,7 +111,7 @@ def _parse(
 ) -> ParsedAttrs | None:
     attr_text = found[6]
     extents = {} if attr_text is None else split_line(attr_text, found.start(6))
-    if extents is None or (attr_text is not None and not extents):  # they begin on the next line
+    if extents is None or (attr_text is not None and not extents):  # elements on the next line
         return None
     values = AttrValues(
         context.source,

@@ -18,15 +18,15 @@ from spmd.text.lexer import Scanner
 _WORD = re.compile(r"[^\s{}(),/]++(?:\(0x[0-9a-fA-F]++\))?")
 _ELIDED = re.compile(r"\{\s*+\.\.\.\s*+\}")
 _INTEGER = re.compile(r"-?[0-9]++")
-#: Floats as XLA's lexer reads them: no leading plus, no bare point, ``inf`` alone.
+#: Floats as XLA's lexer reads them: without a leading plus, not a single point; ``inf`` only as a word.
 _FLOAT = re.compile(
     r"-?(?:[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?|(?<=-)\.[0-9]++(?:[eE][+-]?[0-9]++)?|inf)"
 )
-#: Least positive integer that is no s64, so that XLA's lexer wraps it.
+#: Least positive integer that s64 cannot represent, so that XLA's lexer wraps it.
 _WRAPS = 2**63
-#: Words of so many characters are surely s64.
+#: Integers of up to this many characters always fit s64.
 _SURE = 18
-#: More digits than any 64-bit number has, leading zeros aside.
+#: More digits than any 64-bit number has without leading zeros.
 _MAX_LENGTH = 20
 
 
@@ -113,7 +113,7 @@ class _Values:
         self.is_complex = shape.element_type.is_complex
         self.tokens: list[str] = []
         self.starts: list[int] = []
-        #: ``{1, 2, ...}``: XLA gives none of the values.
+        #: ``{1, 2, ...}``: XLA omits the values.
         self.is_elided = False
 
     def read(self, dim: int, depth: int) -> None:
@@ -131,7 +131,7 @@ class _Values:
         size = self.shape.dims[dim]
         count = 0
         while not scanner.consume_if("}"):
-            if scanner.consume_if(","):  # XLA asks for none and minds none
+            if scanner.consume_if(","):  # XLA neither requires nor rejects it
                 continue
             if dim == 0 and scanner.consume_if("..."):
                 self._rest_of_elided()
@@ -191,9 +191,9 @@ class _Values:
         self.starts.append(found.start())
 
 
-#: Numbers with commas and blanks between, no comments.
+#: Numbers separated by commas and blanks, without comments.
 _RUN = re.compile(r"(?!\.\.\.)[\w.+\-]++(?![\w.(])(?>(?:[\s,]*+(?!\.\.\.)[\w.+\-]++(?![\w.(]))*)")
-#: The same of pairs in parentheses.
+#: The same for pairs in parentheses.
 _PAIR = r"\(\s*+[\w.+\-]++\s*+,\s*+[\w.+\-]++\s*+\)"
 _COMPLEX_RUN = re.compile(rf"{_PAIR}(?>(?:[\s,]*+{_PAIR})*)")
 _PUNCTUATION = str.maketrans("(),", "   ")

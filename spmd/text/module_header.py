@@ -14,7 +14,7 @@ from spmd.text.lexer import INTEGER, STRING, Scanner
 from spmd.text.shape_text import ShapeReader
 
 _HEADER = re.compile(r"HloModule\b")
-#: Protos may hold names that begin otherwise, and print them so.
+#: Names in protos may begin differently, and are printed so.
 _MODULE_NAME = re.compile(r"%?([\w.\-]++):?")
 _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\b")
 
@@ -95,7 +95,7 @@ _READERS: dict[str, Callable[[HloModule, Scanner], None]] = {
     "frontend_attributes": _read_frontend,
     "entry_computation_layout": _read_layout,
 }
-#: Known header attributes that are carried along unread, in the order in which they are printed.
+#: Known header attributes that are only preserved, in the order in which they are printed.
 OPAQUE = (
     "alias_passthrough_params",
     "allow_spmd_sharding_propagation_to_parameters",

@@ -7,7 +7,7 @@ import re
 from spmd.text.lexer import NAME, Scanner
 from spmd.text.shape_text import TYPE_NAMES
 
-#: Words with a meaning of their own: a name only behind ``%``.
+#: Keywords, which can be names only after ``%``.
 KEYWORDS = frozenset(
     {
         *("true", "false", "inf", "nan", "HloModule", "ENTRY", "ROOT"),

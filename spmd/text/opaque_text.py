@@ -11,7 +11,7 @@ _STATISTICS = re.compile(
     r"\{\s*+(?:[\w.\-]++=\s*+-?[0-9]++\s*+(?>(?:,\s*+[\w.\-]++=\s*+-?[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?\s*+)*))?\}"
 )
 _SYNTHETIC = re.compile(r"\[\s*+synthetic_call\s*+\]")
-#: An array of the original program: an instruction's name, and where in its result.
+#: An array of the original program: the name of an instruction, and the index in its result.
 _ORIGINAL_ARRAY = re.compile(
     rf"\{{\s*+(?:(?:{STRING.pattern})\s*+(?:\{{\s*+(?:[0-9]++\s*+(?>(?:,\s*+[0-9]++\s*+)*))?\}}\s*+)?)?\}}"
 )
@@ -40,7 +40,7 @@ def read_original_value(scanner: Scanner) -> str:
     return scanner.text[start : scanner.pos]
 
 
-#: In the order in which they are printed. ``original_value`` is what older texts call ``origin``.
+#: In the order in which they are printed. Older texts have ``origin`` in place of ``original_value``.
 OPAQUE: tuple[tuple[str, Callable[[Scanner], str]], ...] = (
     ("statistics", read_statistics),
     ("origin", read_original_value),

@@ -27,7 +27,7 @@ from spmd.text.recovery import begins_computation, skip_computation, skip_instru
 
 _ENTRY = re.compile(r"ENTRY(?![\w.\-])")
 _SINGLE = re.compile(r"(?:ROOT\s++)?%?[A-Za-z_][\w.\-]*+:?\s*+=")
-#: A head on a line of its own; its signature repeats what the body says.
+#: The head of a computation on one line. Its signature repeats what the body states.
 _HEAD_LINE = re.compile(
     r"\s*+(ENTRY )?%?([A-Za-z_][\w.\-]*+) "
     r"(?:(?=\([^\n{}\"']*?\) -> )[^\n{}\"']++)?\{(?=[ \t\r]*+\n)"
@@ -134,7 +134,7 @@ class _ModuleReader:
     def _read_head(self, scanner: Scanner) -> _Head:
         plain = _HEAD_LINE.match(scanner.text, scanner.pos, scanner.end)
         if plain is not None and plain[2] not in RESERVED:
-            # The brace stays for the body.
+            # The brace is read with the body.
             scanner.pos = plain.end() - 1
             arrow = scanner.text.rfind(" -> ", plain.end(2), plain.end())
             result = None
@@ -191,7 +191,7 @@ class _ModuleReader:
                     return
                 read_instruction(builder, scanner)
             except HloParseError as error:
-                if self.depth:  # the instruction outside that holds this body is what is skipped
+                if self.depth:  # the instruction that contains this body is skipped
                     raise
                 self._recover(scanner, builder, error, start)
 
@@ -248,7 +248,7 @@ class _ModuleReader:
         read = read_nameless_instruction if nameless else read_instruction
         computation.root = read(builder, scanner)
         computations = self.context.module.computations
-        computations.append(computations.pop(0))  # behind those that stand inline
+        computations.append(computations.pop(0))  # after the computations written in place
         scanner.finish()
 
     def finish(self, scanner: Scanner) -> None:

@@ -41,10 +41,10 @@ class ReadContext:
         self.shapes = ShapeReader()
         self.recovery = Recovery()
         self.computations: dict[str, HloComputation] = {}
-        #: Ids of what async-starts call, each by one alone.
+        #: Ids of the callees of async-starts, each of which may have one caller.
         self.async_computations: set[int] = set()
         self.parsed: dict[tuple[str | None, ...], ParsedAttrs] = {}
-        #: (attribute, text) -> what it was read as.
+        #: (attribute, text) -> the value that was read.
         self.known: dict[tuple[str, str], object] = {}
 
     def missing(self, what: str, name: str, start: int) -> MissingNameError:

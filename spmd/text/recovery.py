@@ -13,11 +13,11 @@ from spmd.errors import HloParseError
 from spmd.limits import MAX_ERRORS, MAX_LOOKAHEAD, MAX_SKIPPED
 from spmd.text.lexer import Scanner
 
-#: Begin of an instruction, of the end of a body, or (at the margin) of a computation.
+#: Beginning of an instruction, of the end of a body, or (at the left margin) of a computation.
 _LINE = re.compile(
     r"\n(?:[ \t]*+(?=(?:ROOT\s++)?%?[A-Za-z_][\w.\-]*+\s++=\s|\})|(?=(?:ENTRY\s++)?%?[A-Za-z_][\w.\-]*+ [^\n=]*\{))"
 )
-#: Begin of a computation: its name at the margin, its brace at the line's end.
+#: Beginning of a computation: its name is at the left margin, its brace at the end of the line.
 _HEAD = re.compile(r"^(?:ENTRY\s++)?%?(?P<name>[A-Za-z_][\w.\-]*+)[^\n=]*\{[ \t\r]*$", re.MULTILINE)
 _NAME = re.compile(r"\s*+(?:ROOT\s++)?%?([A-Za-z_][\w.\-]*+)")
 _BRACKETS = re.compile(

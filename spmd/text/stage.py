@@ -14,7 +14,7 @@ from spmd.ops.custom_call import PARTITIONER_CALLS, custom_call_target
 from spmd.ops.send_recv import source_target_pairs
 from spmd.text.sharding.module_meshes import meshes_of
 
-#: Custom calls that only a module that is still to be partitioned holds.
+#: Custom calls that occur only in modules that are not partitioned yet.
 LOGICAL_CALLS = PARTITIONER_CALLS | {
     "ShardBarrierFrom",
     "ShardBarrierTo",

@@ -24,7 +24,7 @@ _EQUAL_GROUPS = (
     Opcode.ALL_TO_ALL,
 )
 
-#: Each done with the opcodes whose result it may complete; generic updates stand between start and done.
+#: Done opcode -> opcodes whose result it may complete. Generic updates may come between start and done.
 STARTS_OF = {
     Opcode.ALL_REDUCE_DONE: (Opcode.ALL_REDUCE_START,),
     Opcode.ALL_GATHER_DONE: (Opcode.ALL_GATHER_START,),

@@ -28,7 +28,7 @@ def _sharding_problems(x: HloInstruction) -> Iterator[str]:
     assert x.sharding is not None
     shape = _sharded_shape(x)
     if x.sharding.is_tuple and not any(True for _ in leaves(shape)):
-        return  # the sharding of an empty tuple says nothing
+        return  # the sharding of an empty tuple has no meaning
     try:
         parts = x.sharding.leaf_shardings(shape)
     except ShardingError as error:

@@ -138,7 +138,8 @@ def divide_by_power_of_two(x: HloInstruction, b: Builder) -> HloInstruction | No
     return b.multiply(left, b.full(x.array_shape, 1.0 / float(divisor)))
 
 
-#: Exponents below this are normal for 2^k and 2^-k in every format of that many bits (8-bit formats: left alone).
+#: For exponents below this, 2^k and 2^-k are normal numbers in every format of that many bits (8-bit formats are left
+#: alone).
 _SAFE_EXPONENT = {4: 0, 8: 0, 16: 14, 32: 126, 64: 1022}
 
 

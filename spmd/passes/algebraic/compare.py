@@ -60,7 +60,7 @@ def value_limits(x: HloInstruction) -> tuple[int, int] | None:
         x = x.operand(0)
     if x.opcode is Opcode.IOTA:
         last = max(0, x.dims[x.attrs_as(IotaAttrs).dimension] - 1)
-        if last < 2 ** (element_type(x).bits - 1):  # else it wraps around
+        if last < 2 ** (element_type(x).bits - 1):  # otherwise the number wraps around
             return 0, last
     if element_type(x).is_unsigned_integer:
         return 0, 2 ** element_type(x).bits - 1
@@ -165,7 +165,7 @@ def _dies_with(value: HloInstruction) -> bool:
     return ends > 0
 
 
-#: Their arrays stay in memory, whatever reads them.
+#: Opcodes whose arrays stay in memory, whichever instructions read them.
 _INPUTS = (Opcode.GET_TUPLE_ELEMENT, Opcode.PARAMETER)
 _REPEATED = (Opcode.BROADCAST, Opcode.CONSTANT)
 

@@ -21,10 +21,10 @@ from spmd.passes.algebraic.rules import simplifies
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import PrimitiveType
 
-#: Slices of a value with other users are computed by themselves if the value has so many times their elements.
+#: A slice of a value with other users is computed separately if the value has at least this many times its elements.
 FEW = 4
 
-#: Elements from which on an iota is not stored as a constant where a few of its numbers are read.
+#: Least number of elements of an iota that is not stored as a constant to read a few of its numbers.
 LARGE_IOTA = 1 << 16
 
 

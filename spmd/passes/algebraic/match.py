@@ -13,10 +13,10 @@ from spmd.literal import NDArray
 from spmd.ops.attrs import ConstantAttrs, DimensionsAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 
-#: One element of a NumPy array (ml_dtypes' scalars are no np.generic).
+#: One element of a NumPy array (ml_dtypes' scalars are not np.generic).
 Scalar: TypeAlias = Any
 
-#: A larger constant is not read through to see whether all its elements are equal.
+#: Largest number of elements of a constant that are read to decide whether all are equal.
 _SMALL = 64
 
 

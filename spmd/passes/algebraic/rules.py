@@ -9,8 +9,8 @@ from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 
-#: A simpler value of the same shape (perhaps new instructions made by the builder), or None to leave it.
-#: A rule looks before it builds: when it returns None, it has built nothing.
+#: A rule returns a simpler value of the same shape, perhaps of new instructions, or None to leave the value. A rule
+#: that returns None has added no instruction to the builder.
 Identity: TypeAlias = Callable[[HloInstruction, Builder], HloInstruction | None]
 
 IDENTITIES: dict[Opcode, list[Identity]] = {}

@@ -50,7 +50,7 @@ def padded_range(
     nothing = PaddedRange(0, 0, 1, count, 0, 0)
     gap, step = interior + 1, stride if count > 1 else 1
     if size <= 1:
-        gap = step  # a single element has no neighbours to be apart from
+        gap = step  # a single element has no interior padding
     if gap % step and step % gap:
         return None
     if (low - start) % min(gap, step):
@@ -95,7 +95,7 @@ def slice_of_padded(x: HloInstruction, b: Builder) -> HloInstruction | None:
         return b.broadcast_scalar(inner.operand(1), x.dims)
     padded = not all(one.is_unpadded for one in ranges)
     if padded and (not used_once(inner) or is_pinned(inner)):
-        return None  # the pad is made for others as well, and a slice of it is not copied
+        return None  # other users need the pad, and its slice needs no copy
     part = b.slice(
         source, [r.start for r in ranges], [r.limit for r in ranges], [r.stride for r in ranges]
     )

@@ -94,7 +94,7 @@ def _read_outfeed(values: ProtoValues) -> FeedAttrs:
 def _write_outfeed(proto: HloInstructionProto, instruction: HloInstruction) -> None:
     attrs = instruction.attrs_as(FeedAttrs)
     proto.outfeed_config = _config(instruction)
-    # XLA's reader asks for the shape; a text that leaves it out means the operand's.
+    # XLA's reader requires the shape. A text without one means that of the operand.
     shape = attrs.outfeed_shape or instruction.operand(0).shape
     proto.outfeed_shape = write_shape(shape)
 

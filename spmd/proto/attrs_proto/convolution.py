@@ -30,7 +30,7 @@ def _read_convolution(values: ProtoValues) -> ConvolutionAttrs:
     return ConvolutionAttrs(
         window=read_window(proto.window),
         dimension_numbers=read_convolution_dims(proto.convolution_dimension_numbers),
-        # Older trees left a count of one out.
+        # Older versions of XLA omitted a count of one.
         feature_group_count=proto.feature_group_count or 1,
         batch_group_count=proto.batch_group_count or 1,
         operand_precision=precisions,

@@ -22,7 +22,7 @@ from spmd.proto.window_proto import (
 from spmd.text.attrs_text.convolution import format_dim_labels, read_dim_labels
 from spmd.text.lexer import Scanner
 
-#: Versions that a text leaves out.
+#: Versions that a text omits.
 _PLAIN_VERSIONS = ("API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL")
 
 

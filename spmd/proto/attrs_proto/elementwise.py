@@ -23,7 +23,7 @@ from spmd.shape import ArrayShape
 from spmd.text.lexer import Scanner
 
 _DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
-#: Opcodes of before compare, which XLA's reader takes, too.
+#: Opcodes that HLO had before compare; XLA's reader accepts them, too.
 OLD_COMPARISONS = {
     "equal-to": "EQ",
     "not-equal-to": "NE",

@@ -98,7 +98,7 @@ class HloInstructionProto(Message):
     all_reduce_id = integer(45)
     is_host_transfer = flag(47)
     scatter_dimension_numbers = message(48, lambda: ScatterDimensionNumbersProto)
-    #: Deprecated in favour of collective_device_list; read where that is absent.
+    #: Deprecated in favour of collective_device_list; read if that is absent.
     replica_groups = messages(49, lambda: ReplicaGroupProto)
     feature_group_count = integer(50)
     precision_config = message(51, lambda: PrecisionConfigProto)
@@ -245,7 +245,7 @@ class HloModuleProto(Message):
     cross_program_prefetches = messages(10, lambda: CrossProgramPrefetchProto)
     is_dynamic = flag(11)
     spmd_output_sharding = message(12, lambda: OpShardingProto)
-    #: Messages that nothing here decodes.
+    #: Messages that this project does not decode.
     profile_info = datas(13)
     spmd_parameters_shardings = messages(14, lambda: OpShardingProto)
     device_assignment = message(15, lambda: DeviceAssignmentProto)

@@ -118,7 +118,7 @@ class OpMetadataProto(Message):
     profile_type = integers(5)
     size_of_generated_code_in_bytes = integer(8)
     size_of_memory_working_set_in_bytes = integer(9)
-    #: A message that nothing here decodes.
+    #: A message that this project does not decode.
     profile_info = data(10)
     deduplicated_name = text(12)
     stack_frame_id = integer(15)
@@ -252,7 +252,7 @@ class MeshAxesReplicaGroupListProto(Message):
 
 class CollectiveDeviceListProto(Message):
     replica_groups = messages(1, lambda: ReplicaGroupProto)
-    #: Reserved by now; trees of 2025 wrote it.
+    #: Reserved now; versions of XLA of 2025 wrote it.
     iota_replica_group_list = message(2, lambda: IotaReplicaGroupListProto)
 
 

@@ -56,7 +56,7 @@ def _read_shaped_literal(scanner: Scanner) -> Literal | None:
 def format_shaped_literal(literal: Literal) -> str:
     if isinstance(literal.shape, TupleShape):
         return f"( {', '.join(map(format_shaped_literal, literal.elements))} )"
-    # XLA reads a shape without a layout as one of rank 0 here.
+    # For XLA, a shape without a layout has rank 0 here.
     shape = as_array(literal.shape).with_default_layout()
     return f"{shape} {format_literal(literal)}"
 

@@ -20,7 +20,7 @@ from spmd.text.attrs_text.writer import AttrWriter
 
 _DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
 _TYPES = ("FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
-#: The order of floats as XLA has written it since the end of 2026, which writes it along with the type or without one.
+#: The order of floats as XLA writes it since the end of 2026, with or without the type.
 _ORDERS = {"TOTAL": "TOTALORDER", "PARTIAL": ""}
 
 
@@ -64,7 +64,7 @@ def _read_accuracy(values: AttrValues) -> Attrs:
     found = scanner.need(_ACCURACY, "{mode=highest} or {tolerance={atol=0.1,rtol=0.2,ulps=3}}")
     scanner.finish()
     text = found.group().strip()[1:-1]
-    # XLA takes a mode in either case and prints it in lower case.
+    # XLA accepts a mode in either case and prints it in lower case.
     return ResultAccuracyAttrs(text.lower() if text.lstrip().startswith("mode") else text)
 
 

@@ -58,7 +58,7 @@ def read_domain(scanner: Scanner) -> str:
     return scanner.text[start : scanner.pos]
 
 
-#: Readers by attribute; any other opaque value is a group in braces or a word.
+#: Readers by attribute. Any other opaque value is a group in braces, or a word.
 OPAQUE_VALUES: dict[str, Callable[[Scanner], str]] = {
     "batch_group_count": _integer,
     "convolution_kind": _one_of("a convolution's kind", ("unset", "fprop", "dgrad", "wgrad")),

@@ -108,12 +108,12 @@ class AttrValues:
             known = self._known[key] = self.need_read(name, reader)
         else:
             del self._extents[name]
-        return cast(T, known)  # what `reader` made of the same text
+        return cast(T, known)  # the value that `reader` made of the same text
 
     def need_read(self, name: str, reader: Callable[[Scanner], T]) -> T:
         return self.need(name).entire(reader)
 
-    # ---- common kinds: the plain spelling is taken from the text, any other is scanned
+    # ---- common kinds: the usual spelling is read from the text, any other is scanned
     def ints(self, name: str) -> tuple[int, ...]:
         """Read ``{0,1}``; () if it is absent."""
         extent = self._extents.get(name)

@@ -113,7 +113,7 @@ class SubAxes:
     """
 
     sizes: tuple[int, ...]
-    #: (axis name, pre-size) of each digit.
+    #: (axis name, pre-size) of each sub-axis.
     keys: tuple[tuple[str, int], ...]
 
     @staticmethod

@@ -14,11 +14,11 @@ from spmd.errors import HloParseError
 from spmd.lazy_dataclass import dataclass
 
 _STAGE = "before_optimizations"
-#: Text first: it says what no proto does (partitions, sharding propagation).
+#: Text comes first: it has information that no proto has (partitions, sharding propagation).
 _TEXT = ".txt"
 _PROTOS = (".hlo.pb", ".hlo.pb.gz")
 _STEM = re.compile(r"(?:\d+\.)?(module_0*(\d+))(?:\.(.*))?")
-#: Modules that a message lists.
+#: Number of modules that a message lists.
 _SHOWN = 20
 
 

@@ -21,7 +21,7 @@ from spmd.text.sources.stablehlo import parse_stablehlo, stablehlo_of
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 _MLIR = re.compile(r"\s*(?:(?:#|//)[^\n]*\n\s*)*module\b[^\n]*\{\s*\n")
-#: The first field of HloModuleProto, HloProto and HloModuleProtoWithConfig, with its length after it.
+#: The first field of HloModuleProto, HloProto and HloModuleProtoWithConfig, and its length.
 _PROTO = b"\x0a"
 _GZIP = b"\x1f\x8b"
 

@@ -8,7 +8,7 @@ from spmd.errors import HloParseError, UnsupportedError
 from spmd.hlo.module import HloModule
 from spmd.proto.reader import parse_proto
 
-#: MLIR bytecode begins so.
+#: First bytes of MLIR bytecode.
 _BYTECODE = b"ML\xefR"
 
 
@@ -49,6 +49,6 @@ def parse_stablehlo(
         computation = jaxlib.mlir.mlir_module_to_xla_computation(
             text, use_tuple_args=False, return_tuple=False
         )
-    except Exception as error:  # jaxlib raises its own types for what MLIR refuses
+    except Exception as error:  # jaxlib raises types of its own if MLIR rejects the text
         raise HloParseError(f"{file}: jaxlib cannot convert this StableHLO: {error}") from error
     return parse_proto(computation.as_serialized_hlo_module_proto(), file)
