@@ -10,7 +10,7 @@ import signal
 import sys
 from functools import partial
 
-TYPE_CHECKING = False  # as type checkers read it: importing typing takes time too
+TYPE_CHECKING = False  # defined as type checkers expect it, because importing typing takes time
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -32,7 +32,7 @@ def main() -> int:
 
     world = world_of_environment()
     if world is not None:
-        if interruptible:  # what a rank does at an interrupt while MPI starts is decided there
+        if interruptible:  # the rank's code handles an interrupt during MPI_Init
             signal.signal(signal.SIGINT, signal.default_int_handler)
         return _run_as_rank(*world)
     command = _imported_command()
@@ -40,7 +40,7 @@ def main() -> int:
         if interruptible:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         code = command()
-        if interruptible:  # what it does is done: its exit code stays while Python ends
+        if interruptible:  # the command is complete: keep its exit code while Python ends
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         return code
     except KeyboardInterrupt:

@@ -16,7 +16,7 @@ class CollectiveGroup(StrEnum):
 
 COLLECTIVE_GROUPS = tuple(group.value for group in CollectiveGroup)
 
-#: Without these nothing overlaps; others make less to be sent.
+#: Groups without which nothing overlaps; the other groups reduce the bytes that are sent.
 OVERLAPPING = (
     CollectiveGroup.PIPELINING,
     CollectiveGroup.WINDOWED_EINSUM,

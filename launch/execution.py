@@ -71,7 +71,7 @@ class StepLoop:
 
     def _divide_anew(self, output: int, argument: int) -> None:
         arrays = self._executable.get(self.outputs[output : output + 1], "all")
-        self._set(argument, [NO_ARRAY] * len(self._inputs))  # this frees its slot
+        self._set(argument, [NO_ARRAY] * len(self._inputs))  # frees the slot of the argument
         self._set(argument, [tile for (tile,) in self._executable.put(arrays, argument).tiles])
 
     def _set(self, argument: int, tiles: list[DeviceArray]) -> None:

@@ -212,7 +212,7 @@ def conclude(
         write_arrays(options.outputs, "out", result.outputs)
     if not expected:
         return result
-    # A run whose outputs are not compared imports no comparison.
+    # Deferred: a run whose outputs are not compared needs no comparison.
     from launch.checks.outputs import compare_outputs
 
     return replace(result, checks=compare_outputs(result, expected, options, paths))
@@ -228,7 +228,7 @@ def format_result(
     time_text = f"{step_milliseconds(result.seconds)['median']:.1f} ms a step"
     if not result.checks:
         return f"{name}: {num_outputs} outputs on {where}, {time_text}"
-    from launch.checks.outputs import format_checks, summary  # as above
+    from launch.checks.outputs import format_checks, summary  # Deferred, as above.
 
     lines = format_checks(result.checks, verbose=verbose)
     if result.first_diverging_op is not None:

@@ -22,21 +22,21 @@ from launch.ranks.startup import ONE_NODE, segments_directories
 from spmd.errors import SpmdError
 from spmd.lazy_dataclass import dataclass
 
-#: One thread per rank unless the caller says otherwise: ranks, not BLAS threads, fill the cores.
+#: One thread per rank unless the caller sets another number: ranks fill the cores, not BLAS threads.
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 _OPEN_MPI_ENVIRONMENT: Mapping[str, str] = {
-    # More ranks than cores: the way an 8-device program is run on a laptop.
+    # Permit more ranks than cores: an 8-device program then runs on a laptop.
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    # Containers run as root; Open MPI asks for both.
+    # Containers run as root; Open MPI requires both variables.
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
 
 
-#: Seconds for a launcher to end its ranks after a signal.
+#: Seconds that a launcher has to end its ranks after a signal.
 _END_SECONDS = 20.0
-#: Tried until one is free: they count up.
+#: Largest number of process numbers that are tried: the system assigns them in ascending order.
 _MOST_NUMBERS = 64
 
 
@@ -194,7 +194,7 @@ def _started(arguments: Sequence[str], environment: Mapping[str, str]) -> subpro
 
 def _become_launcher() -> None:
     """Prepare the child process that becomes the launcher. An error here is a SubprocessError in the parent."""
-    # Launchers end their ranks on SIGTERM: so nothing goes on when this process is killed.
+    # Launchers end their ranks on SIGTERM, so nothing continues if this process is killed.
     end_with_parent(signal.SIGTERM)
     for session in _sessions(os.getpid()):
         if session.exists():

@@ -28,7 +28,7 @@ def public_function(
                     raise TypeError(f"{name} has no option {option!r}{did_you_mean(option, known)}")
             return function(*args, **kwargs)
 
-        called.__qualname__ = name  # in Python's own messages
+        called.__qualname__ = name  # for Python's own messages
         return called
 
     return decorate

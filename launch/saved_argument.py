@@ -22,13 +22,13 @@ def load_saved(argument: str, *, trusted: bool = False) -> LoadedFile | None:
     """Return the saved executable; None if ``argument`` names something else. trusted: use the file's thunks."""
     if argument == STANDARD_INPUT:
         return None
-    # A module does without it.
+    # Deferred, because modules do not need it.
     from launch.cache.saved_programs import load_file_bytes
 
     try:
         data = Path(argument).read_bytes() if is_saved(argument) else None
     except OSError:
-        return None  # the reader of modules reports what is wrong
+        return None  # the reader of modules reports the error
     return None if data is None else load_file_bytes(data, argument, trusted=trusted)
 
 
@@ -36,11 +36,11 @@ def trust_code_in(argument: str) -> None:
     """Use the machine code in the file, if it is a saved executable, for all that this process needs from now on."""
     if argument == STANDARD_INPUT or not is_saved(argument):
         return
-    # A module does without these, as above.
+    # Deferred, because modules do not need them, as above.
     from runtime.saved_archive import read_archive
     from runtime.saved_program import trust
 
-    with suppress(OSError, SpmdError):  # which are reported when the file is loaded
+    with suppress(OSError, SpmdError):  # loading the file reports these
         trust(read_archive(Path(argument).read_bytes(), argument))
 
 
@@ -64,7 +64,7 @@ def saved_digest(argument: str) -> str | None:
     try:
         return digest_of(Path(argument).read_bytes())
     except OSError:
-        return None  # the reader of modules reports why
+        return None  # the reader of modules reports the error
 
 
 def is_executable(where: str) -> HloParseError:

@@ -78,7 +78,7 @@ def digest(argument: str) -> str:
     """Return a text that differs if two ranks have different MODULEs, without parsing them. Raises HloParseError if a
     rank cannot read its own."""
     if argument == STANDARD_INPUT:
-        return "standard input"  # which a launcher gives to rank 0 alone
+        return "standard input"  # a launcher gives it to rank 0 only
     path, choice = split_choice(Path(argument))
     try:
         if path.is_dir():

@@ -151,7 +151,7 @@ class SpmdPartitioner:
                 found.update(conversion.axes)
         return tuple(sorted(found)) if any_region else self.axes.all
 
-    # ---- what a context asks
+    # ---- queries of a context
     def wanted(self, instruction: HloInstruction, leaf: int) -> ShardState:
         sharding = self.graph.shardings(instruction)[leaf]
         return ShardState(sharding.state_dims) if sharding is not None else ShardState(())

@@ -19,7 +19,7 @@ from spmd.shape import ArrayShape
 
 Views: TypeAlias = tuple[StridedView, ...]
 
-#: Dimensions as they lie in memory, the slowest first.
+#: Dimensions in their order in memory, the slowest first.
 Order: TypeAlias = tuple[int, ...]
 
 

@@ -155,8 +155,8 @@ def executable_of(
 # ---- executables of archives
 #
 # An archive is not trusted (saved_archive.py): its module is verified and lowered again (saved_module.py). The program
-# that lies beside the module is used if the caller trusts the file. A caller may also have one from another place, such
-# as the user's own cache. Then the module is read only if somebody asks for it.
+# that is stored with the module is used if the caller trusts the file. A caller may also pass a program from another
+# place, such as the user's own cache. Then the module is read only on request.
 
 
 def load_bytes(
@@ -190,13 +190,13 @@ def load_archive(
     if program is not None and not check:
         made = executable_of(program, read, where)
     if made is None:
-        # A program that is there as thunks needs no reader of modules, no buffer assignment and no emission.
+        # A program with thunks needs no reader of modules, no buffer assignment and no emission.
         from runtime.saved_module import lower_saved
 
         made = lower_saved(read(), archive.header, where, check=check)
     overlap = archive.header.get("overlap")
     if overlap is not None:
-        # Few programs have it, and reports alone read it, but it names what the module has.
+        # Deferred: few programs have it, and only reports read it, but it refers to the module.
         from runtime.saved_overlap import read_overlap
 
         made.overlap = read_overlap(overlap, made.module, f"{where}: overlap")

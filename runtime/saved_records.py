@@ -19,7 +19,7 @@ from typing import Any
 
 from runtime.saved_archive import SavedExecutableError
 
-#: Modules of the records that device programs are made of. A module is imported where a program has a record of it.
+#: Modules of the records of device programs. A module is imported if a program has one of its records.
 MODULES = frozenset(
     {
         "collectives.communicator.kinds.all_gather",
@@ -146,8 +146,6 @@ class _Reader:
         elif type(content) is list and len(content) == len(names):
             try:
                 return kind(*map(self.read, content))
-            except (
-                TypeError
-            ) as error:  # a record that works something out of fields of another type
+            except TypeError as error:  # a record computes a value from fields of another type
                 raise SavedExecutableError(f"no {kind.__name__}: {error}") from None
         raise SavedExecutableError(f"no {kind.__name__}: {str(content)[:80]}")

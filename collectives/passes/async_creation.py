@@ -19,7 +19,7 @@ from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass
 from spmd.shape import Shape, TupleShape
 
-#: Kinds that an async-start carries in a computation of their own.
+#: Kinds that an async-start wraps in a computation.
 WRAPPED = tuple(opcode for opcode in SYNCHRONOUS_COLLECTIVES if opcode not in START_AND_DONE)
 _NUMBER = re.compile(r"(\.\d+)?$")
 
@@ -110,7 +110,7 @@ def _wrapped(x: HloInstruction, computation: HloComputation) -> HloComputation:
         replace(NO_ANNOTATIONS, metadata=x.annotations.metadata),
     )
     made.root = made.add(inside, x.opcode.value)
-    # Callees stand before their callers.
+    # Callees precede their callers.
     module.computations.remove(made)
     module.computations.insert(module.computations.index(computation), made)
     return made

@@ -27,7 +27,8 @@ from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import MACHINE_OPTION, PassResult, register_pass
 from spmd.passes.rewrite import move_control_edges
 
-#: The other stream waits for the start's operands, this one at the done.
+#: Launches that a pair adds: the communication stream waits for the operands of the start, and the compute stream waits
+#: at the done.
 MORE_DISPATCHES = 2
 _SYNCHRONOUS = {start: opcode for opcode, (start, _) in START_AND_DONE.items()}
 

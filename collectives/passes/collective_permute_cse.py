@@ -16,7 +16,7 @@ from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import SliceAttrs
 from spmd.passes.interface import register_pass
 
-#: Ops that map zeros to zeros: devices that are no target receive zeros.
+#: Ops that map zeros to zeros: devices that are not a target receive zeros.
 _REARRANGING: Final = (*PLACING, Opcode.CONVERT, Opcode.REVERSE, Opcode.SLICE)
 
 

@@ -20,7 +20,8 @@ from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.shape import Shape, TupleShape
 
-#: Combined collectives of one key to which each further one is compared, so that long chains take linear time.
+#: Largest number of combined collectives of one key that are tried for a further collective, so that long chains take
+#: linear time.
 _LOOKED_AT: Final = 64
 
 

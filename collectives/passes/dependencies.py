@@ -22,7 +22,8 @@ class Dependencies:
             for before in (*x.operands, *x.control_predecessors):
                 behind |= needed[before] | self._bit.get(before, 0)
             needed[x] = behind
-        #: By any one of the nodes that are joined: the bits of all of them, and of what they need.
+        #: For each node that represents joined nodes: the bits of all of them, and the bits of all nodes that they
+        #: depend on.
         self._members = {x: self._bit[x] for x in nodes}
         self._needs = {x: needed[x] for x in nodes}
 

@@ -28,7 +28,7 @@ from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, SliceAttrs
 from spmd.passes.algebraic.match import constant_array
 from spmd.shape import ArrayShape, PrimitiveType
 
-#: Instructions that one scalar is computed with, at most; offsets of slices take about ten.
+#: Largest number of instructions that compute one scalar; the offset of a slice takes about ten.
 _MOST_INSTRUCTIONS: Final = 64
 
 _S32 = PrimitiveType.S32
@@ -69,7 +69,7 @@ class _Reader:
                 x.shape.element_type.is_integer or x.shape.element_type is PrimitiveType.PRED
             )
             few = len(self._known) < _MOST_INSTRUCTIONS
-            self._known[x] = None  # not yet; it stays None if the analysis is too large
+            self._known[x] = None  # not yet known; stays None if the analysis is too large
             self._known[x] = self._compute(x) if is_number and few else None
         return self._known[x]
 
@@ -92,7 +92,7 @@ class _Reader:
         return compute(x, known)
 
 
-#: From values of the operands, devices first.
+#: Function of an instruction and the values of its operands, whose first dimension is the device.
 _Compute: TypeAlias = Callable[[HloInstruction, Sequence[NDArray]], NDArray]
 
 

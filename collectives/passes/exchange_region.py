@@ -26,11 +26,12 @@ from spmd.ops.groups import group_key
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import ArrayShape
 
-#: Collectives that can be done in pieces: of one array, with results of which parts come from parts.
+#: Collectives that can be done in pieces: they have one array, and each piece of the result depends on a piece of the
+#: operand.
 EXCHANGES = (Opcode.ALL_TO_ALL, Opcode.ALL_REDUCE, Opcode.ALL_GATHER, Opcode.REDUCE_SCATTER)
-#: Instructions that are looked at around one exchange.
+#: Largest number of instructions that are examined around one exchange.
 _MOST = 1024
-#: Products, one after the other, up to which a region reaches before its exchanges, and behind them.
+#: Regions that are tried: numbers of successive products before the exchanges and after them.
 _REACHES = ((1, 1), (1, 0), (2, 2), (3, 3))
 
 

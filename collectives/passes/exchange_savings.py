@@ -28,7 +28,7 @@ class ExchangeSavings:
     cost_model: WindowedCostModel
     rivals: Mapping[HloInstruction, float]
     _saved: dict[Hashable, float] = field(default_factory=dict)
-    #: Seconds of a region as it is.
+    #: Seconds of a region that is not split.
     _unsplit_by_key: dict[Hashable, float] = field(default_factory=dict)
     #: Known additional seconds of computing in pieces.
     _costs: dict[Hashable, float] = field(default_factory=dict)

@@ -61,7 +61,7 @@ def _reduction(
     operand = _operand_of_first_collective(value, determined, effects)
     if operand is None or not isinstance(operand.shape, ArrayShape):
         return None
-    # What the trip before has left has been moved already.
+    # A value of the previous trip is moved already.
     return None if is_element_of(operand, parameter) else Reduction(element, update, operand)
 
 

@@ -9,7 +9,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs
 
-#: Forms of a value that keep its bits, and can be undone.
+#: Ops that keep the bits of a value and can be undone.
 PLACING: Final = (Opcode.RESHAPE, Opcode.TRANSPOSE, Opcode.COPY)
 
 

@@ -18,18 +18,19 @@ from spmd.passes.algebraic.match import constant_array, used_once
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import ArrayShape, PrimitiveType
 
-#: Whether a unary step between a reduction and the user of its result may be moved before the reduction.
+#: Function that returns whether a unary op between a reduction and the user of its result may be moved before the
+#: reduction.
 Moves: TypeAlias = Callable[[HloInstruction, ReductionKind], bool]
 
 _KIND = {opcode: kind for kind, opcode in OPERATION.items()} | {Opcode.SUBTRACT: ReductionKind.SUM}
 #: Ops that combine two results of a reduction as the reduction combines elements.
 OPERATIONS = tuple(_KIND)
 
-#: Ops that move elements, or drop some, in the same way on every device.
+#: Ops that move or drop elements in the same way on every device.
 _MOVES = frozenset(
     {Opcode.RESHAPE, Opcode.BITCAST, Opcode.TRANSPOSE, Opcode.COPY, Opcode.REVERSE, Opcode.SLICE}
 )
-#: Reductions that give one of the values, whatever monotone function is applied first.
+#: Reductions that select one of the values, also after a monotone function of all values.
 _CHOOSING = (ReductionKind.MIN, ReductionKind.MAX)
 _FLOATS = (PrimitiveType.BF16, PrimitiveType.F16, PrimitiveType.F32, PrimitiveType.F64)
 

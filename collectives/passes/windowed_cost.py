@@ -19,7 +19,7 @@ from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.shape import ArrayShape
 
-#: Ops long enough to overlap a collective, with a cost that does not depend on their fusion.
+#: Ops that are long enough to overlap a collective and whose cost does not depend on fusion.
 PRODUCTS = (Opcode.DOT, Opcode.CONVOLUTION, Opcode.RAGGED_DOT, Opcode.SCALED_DOT)
 
 

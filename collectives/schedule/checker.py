@@ -292,7 +292,7 @@ def _compare_orders(group: Group, one: tuple[int, list[str]], other: tuple[int, 
             )
 
 
-#: A collective among the group of a number.
+#: A collective, and the number of the group that executes it.
 _RendezvousKey: TypeAlias = tuple[str, int]
 
 
@@ -301,10 +301,10 @@ def _check_progress(events: Sequence[Sequence[Event]], numbers: GroupNumbers) ->
     for ever.
     """
     position = [0] * len(events)
-    started: dict[_RendezvousKey, Counter[int]] = defaultdict(Counter)  # by device, how often
+    started: dict[_RendezvousKey, Counter[int]] = defaultdict(Counter)  # executions by device
     arrived: Counter[tuple[_RendezvousKey, int]] = (
         Counter()
-    )  # devices that have started it so often
+    )  # devices that have started that execution
     finished: list[Counter[_RendezvousKey]] = [Counter() for _ in events]
     waiting: dict[_RendezvousKey, list[int]] = {}
     ready = list(range(len(events)))

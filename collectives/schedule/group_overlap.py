@@ -21,7 +21,7 @@ from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.ops.groups import device_pairs, group_key, participating_groups
 
-#: Equal for collectives that join the same devices.
+#: Number that is equal for collectives over the same devices.
 GroupClass: TypeAlias = int
 
 

@@ -21,7 +21,7 @@ from collectives.schedule.schedule_graph import ScheduleGraph
 from spmd.analysis.live_buffers import LiveBuffers
 from spmd.hlo.instruction import HloInstruction
 
-#: Counts bytes in the direction in which an order is made.
+#: Counter of live bytes, in the direction in which an order is built.
 Tracker: TypeAlias = ForwardTracker | BackwardTracker
 
 
@@ -45,7 +45,7 @@ class Headroom:
         self._graph, self._key, self._tracker, self._limit = graph, key, tracker, limit
         self._size = buffers.size
         self._spare: np.ndarray[Any, np.dtype[np.int64]] = limit - np.array(needs, np.int64)
-        #: Turns at which each buffer begins and ends to be live, where all stand in their turns.
+        #: Turns at which each buffer becomes live and ends to be live if all nodes run at their turns.
         self._begin, self._end = _live_ranges(graph, key, buffers, tracker)
 
     def allows(self, node: int, turn: int) -> bool:
@@ -53,7 +53,7 @@ class Headroom:
         if self._key[node] == turn:
             return True
         (x, *more) = self._graph.members[node]
-        # A group is counted where it has its turn; the finished order is measured anyway.
+        # A group counts at its turn; the finished order is measured in any case.
         if more or self._tracker.need(x) > self._limit:
             return False
         changes = self._changes(x, turn)
@@ -96,7 +96,7 @@ def _live_ranges(
                 last[buffer] = max(last[buffer], key[node])
     if isinstance(tracker, ForwardTracker):
         return written, last
-    # From the end, a buffer begins with the first reader that is met, and ends where it is written.
+    # In a backward order a buffer becomes live at its first reader in that order, and ends at its writer.
     return first, [len(graph) if turn < 0 else turn for turn in written]
 
 

@@ -91,7 +91,7 @@ class SharedLinks(Links):
     def __init__(self) -> None:
         self._now = 0.0
         self._transfers: dict[Hashable, Transfer] = {}
-        #: When each begins, and when its bytes are sent.
+        #: Start time of each transfer, and the time at which its bytes are sent.
         self._spans: dict[Hashable, tuple[float, float]] = {}
         #: Seconds left at full rate, for each transfer that is sending.
         self._left: dict[Hashable, float] = {}

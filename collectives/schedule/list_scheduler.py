@@ -30,9 +30,9 @@ from collectives.schedule.slowed_work import end_of_work
 from collectives.schedule.window_costs import Communication
 from spmd.lazy_dataclass import dataclass
 
-#: Candidates looked at where the first ones may not run: those behind them seldom may, either.
+#: Largest number of candidates that are examined if the first ones may not run; later ones seldom may, either.
 _MOST_LOOKED_AT = 24
-#: Part of its time by which work may be done when a window closes that it must not keep waiting.
+#: Fraction of an instruction's time that may pass before a window closes that the instruction must not delay.
 _IN_TIME = 0.9
 
 
@@ -94,7 +94,7 @@ class ListScheduler:
         self._patient = priorities.patient
         self._lead_queue: list[tuple[float, int, int]] = []
         self._placed = [False] * count
-        #: Windows that may open as far as the graph goes: those whose turn it is, and those that are late by rule.
+        #: Windows whose dependencies allow them to open: those whose turn has come, and those that a rule opens late.
         self._openings: list[tuple[int, int]] = []
         self._late: list[tuple[int, int]] = []
         self._ready_closings: list[tuple[float, int, int]] = []
@@ -121,7 +121,7 @@ class ListScheduler:
                 return None
         return self._order[::-1] if self._backward else self._order
 
-    # ---- steps, each of which says whether it did anything
+    # ---- steps, which return whether they placed a node
     def _schedule_free(self) -> bool:
         if not self._ready_free:
             return False
@@ -155,7 +155,7 @@ class ListScheduler:
             return False
         if self._open_first(self._openings):
             return True
-        # What memory refuses may be accepted after any step, other refusals end with a window.
+        # An opening that memory refuses may be accepted after any step; other refusals end when a window closes.
         self._look_again = self._headroom is not None
         return False
 
@@ -179,7 +179,7 @@ class ListScheduler:
         found = None
         while heap and len(passed) < _MOST_LOOKED_AT:
             entry = heapq.heappop(heap)
-            if self._placed[entry[1]]:  # on the way to a window
+            if self._placed[entry[1]]:  # placed to reach a window
                 continue
             if may(entry[1]):
                 found = entry[1]

@@ -27,15 +27,16 @@ from spmd.analysis.live_bytes import live_bytes
 from spmd.hlo.instruction import HloInstruction
 from spmd.lazy_dataclass import dataclass
 
-#: Rounds of passes; orders that a round begins with; instructions that all passes place together, at most.
+#: Largest numbers of rounds of passes, of orders that a round begins with, and of instructions that all passes place
+#: together.
 MOST_ROUNDS = 3
 MOST_ORDERS = 10
 MOST_PLACED = 600_000
-#: A round that saves less than this part of the time is the last.
+#: A round that saves less than this fraction of the time is the last one.
 WORTH_A_ROUND = 1e-3
-#: Orders that take at most this part longer than the best one are as good, and may need less memory.
+#: Orders that exceed the best time by at most this fraction count as equal to it, and may need less memory.
 AS_LONG = 5e-4
-#: Part of the time by which an order has to be better than the one that is there.
+#: Fraction of the time by which an order must be better than the current one.
 LEAST_GAIN = 1e-9
 
 
@@ -102,12 +103,13 @@ class OrderSearch:
         memory: Memory,
     ) -> None:
         self._graph, self._costs, self._limits, self._memory = graph, costs, limits, memory
-        # Of several that share a link each is slower: where one is soon needed, it should have the link for itself.
+        # Several transfers on one link slow each other down. If the result of one is needed soon, it should have the
+        # link alone.
         alone = replace(limits, per_exchange=1)
         self._tried = (limits,) if limits.per_exchange == 1 else (limits, alone)
         self.best = Found(stands, run_timeline(stands, costs), range(len(graph)))
         self._made = {self.best.timeline.seconds: self.best}
-        #: What was found for an order: most passes make one that another has made.
+        #: Results by order: most passes build an order that another pass has built.
         self._judged: dict[bytes, Found] = {}
         self._is_tight = False
         self._placed = 0
@@ -179,7 +181,7 @@ class OrderSearch:
                     break
                 made = self._try(rank, preference, limits, backward=backward)
                 if made is not None:
-                    # Orders of one length are mostly the same.
+                    # Orders of equal time are mostly the same.
                     found.setdefault(made.timeline.seconds, made.positions)
         return [found[seconds] for seconds in sorted(found)[:MOST_ORDERS]]
 
@@ -267,7 +269,7 @@ class OrderSearch:
             ahead = self._by_path(rank, backward=backward)
         is_by_path = preference in (Preference.PATHS, Preference.FEED_PATHS, Preference.PATIENT)
         priorities = Priorities(
-            # Where bytes count, the turns have to be an order that keeps within the limit.
+            # If memory is limited, the turns must be an order that keeps the limit.
             turn=ahead if is_by_path and not counts else rank,
             work=ahead if is_by_path else rank,
             windows=ahead,

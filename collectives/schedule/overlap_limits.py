@@ -10,7 +10,7 @@ from collectives.schedule.window_costs import Communication
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 
-#: Limit for collectives by messages: one sends bytes while the latency of another passes.
+#: Limit for collectives by messages: one sends bytes during the latency of another.
 BY_MESSAGES = 2
 
 

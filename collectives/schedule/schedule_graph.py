@@ -21,7 +21,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import WEIGHTLESS
 from spmd.lazy_dataclass import dataclass
 
-#: Ops that overwrite an operand: its other readers must come first, or it is copied.
+#: Ops that overwrite an operand: other readers of the operand must come first, or it is copied.
 _IN_PLACE = frozenset({Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER, Opcode.WHILE, Opcode.FUSION})
 
 

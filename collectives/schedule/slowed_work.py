@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from spmd.lazy_dataclass import dataclass
 
-#: Work goes on at this part of its speed at least, whatever the transfers take.
+#: Least fraction of its speed at which work continues during transfers.
 _LEAST_SPEED = 0.05
 
 

@@ -63,7 +63,7 @@ class Compute:
     def finish(self, now: float) -> list[Done]:
         """Complete all work. Returns the work done since the last call; ``now`` must be ``end()``."""
         done = self._proceed(now)
-        while self.todo:  # kernels of which rounding errors have left a rest
+        while self.todo:  # kernels with a rest due to rounding errors
             name, _ = self.todo.popleft()
             done.append(Done(name, self.begun, now))
             self.begun = now

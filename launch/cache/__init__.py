@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-#: "off": compile every program afresh. Machine code is looked for all the same: see SPMD_OBJECT_CACHE.
+#: If the variable is "off", every program is compiled again. Machine code is still taken from its cache: see
+#: SPMD_OBJECT_CACHE.
 PROGRAM_CACHE_VARIABLE = "SPMD_PROGRAM_CACHE"
 
 HELP = (

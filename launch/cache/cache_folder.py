@@ -46,7 +46,7 @@ def keep_objects() -> ObjectCache | None:
     """
     folder = object_folder()
     if os.environ.get(PERF_VARIABLE) == "1":
-        from runtime.codegen.llvm.perf_map import PerfMap  # of runs that are profiled
+        from runtime.codegen.llvm.perf_map import PerfMap  # deferred: only for profiled runs
 
         host_jit().perf_map = PerfMap()
     find_code_by_sources()

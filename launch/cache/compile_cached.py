@@ -33,9 +33,9 @@ def compile_source(
 
     stored_later: the program is stored when this process loads it, while other threads make its machine code.
     """
-    # A text does not tell one partition function from another.
+    # The module's text does not distinguish two partition functions.
     cache = None if options.check or functions.partitioners else program_cache()
-    # The key comes first: its many short system calls would each wait for the threads that compile.
+    # Compute the key first: its many short system calls would each wait for the compiling threads.
     key = "" if cache is None else program_key(source.digest, devices, options)
     begin_fixed_code(devices)
     if cache is not None and (found := cache.load(key)) is not None:
@@ -53,7 +53,7 @@ def compile_source(
     def store() -> bytes | None:
         try:
             saved = save_bytes(executable)
-        except SavedExecutableError:  # which is no reason not to run it
+        except SavedExecutableError:  # the program can still run
             return None
         cache.put(key, Entry(saved, warning))
         return saved

@@ -21,7 +21,7 @@ def full_digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-# ---- sources: what other code has made is not taken for the same
+# ---- sources: entries that other code has written do not match
 
 _PACKAGES = ("spmd", "partitioner", "collectives", "runtime", "launch")
 

@@ -27,7 +27,7 @@ from spmd.lazy_dataclass import dataclass
 
 #: Other packages that convert bytes to a module.
 _READERS = ("jaxlib",)
-#: Longest first line of an entry, which states the bytes of its warnings.
+#: Largest length of the first line of an entry, which states the bytes of its warnings.
 _MAX_HEAD = 32
 
 
@@ -95,7 +95,7 @@ def program_key(source: str, devices: int | None, options: CompileOptions) -> st
 def _compiler() -> dict[str, str]:
     """Return what a program depends on besides the module and the options."""
     processor = " ".join(host_jit().made_by)
-    system = os.uname()  # the platform module starts a process to ask for more
+    system = os.uname()  # the platform module would start a process for more details
     return {
         **versions(),
         **installed_versions(_READERS),

@@ -58,7 +58,7 @@ def load_file_bytes(data: bytes, where: str, *, trusted: bool) -> LoadedFile:
     key = "" if store is None else _key(data)
     stored = None if store is None else store.get(key)
     if stored is not None:
-        with suppress(SavedExecutableError):  # made again below, which gives the same
+        with suppress(SavedExecutableError):  # compiled again below, with the same result
             executable = load_archive(archive, where, program=stored)
             return LoadedFile(executable, data, stored)
     executable = load_archive(archive, where)

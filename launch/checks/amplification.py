@@ -21,7 +21,7 @@ from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import leaves
 
-#: Elements of an array that are compared, and the number of results of the first evaluation that are stored.
+#: Number of elements of an array that are compared, and of results of the first evaluation that are stored.
 _ELEMENTS = 64
 _MOST_RESULTS = 20_000
 #: Relative error below which operands count as exact: half a unit in the last place of f32.

@@ -37,10 +37,11 @@ from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, TupleShape, as_array, leaves
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType
 
-#: Bytes of global values that are looked at in one run; every device holds all of them.
+#: Bytes of global values that are compared in one run; every device holds all of them.
 BATCH_BYTES = 64 << 20
 
-#: Values within a program may differ by more than its outputs: what is about to be subtracted is large.
+#: Factor on the tolerance of intermediate values, which may differ by more than outputs: a value may be large and be
+#: subtracted later.
 SLACK = 16.0
 
 
@@ -192,7 +193,7 @@ def first_diverging_op_per_device(
     reference = reference_program(module, devices, partitioned=True)
     tiles = reference.tiles(inputs)
     program = reference.module
-    # Tiles are compared as they are; the root becomes one value among others, which carry no shardings.
+    # Tiles are compared without resharding. The root becomes an ordinary value, and these have no shardings.
     program.entry.root.sharding = None
     probes = _probes(program, program)
     known = {i.name for i in probes}

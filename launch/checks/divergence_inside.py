@@ -20,7 +20,7 @@ from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
 from spmd.hlo.clone import clone_module
 from spmd.ops.attrs import ConditionalAttrs
 
-#: Trips in which results part by rounding alone, before the loop is taken to do nothing else.
+#: Number of trips whose results differ only by rounding, after which the other trips are assumed to do the same.
 _MOST_TRIPS = 3
 
 Find = Callable[[HloModule, Sequence[Array]], str | None]

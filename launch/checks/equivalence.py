@@ -16,7 +16,7 @@ from spmd.hlo import HloModule, Stage
 from spmd.lazy_dataclass import dataclass
 from spmd.verifier import verify
 
-#: Outputs that a message names.
+#: Number of outputs that a message names.
 MOST_NAMED = 6
 _SEED = 0
 
@@ -60,7 +60,7 @@ class EquivalenceCheck:
         try:
             wanted = self.reference(before)
         except SpmdError:
-            return ""  # no program, so nothing that could be made wrong
+            return ""  # the program is invalid, so a pass cannot make it wrong
         try:
             verify(after)
             found = _outputs(after, wanted.inputs, wanted.specs)
@@ -108,5 +108,5 @@ def _outputs(module: HloModule, inputs: Sequence[Array], specs: ArraySpecs) -> l
     shapes = [spec.shape for spec in specs[1]]
     if not have_sizes(shapes):
         return outputs
-    # One of the modules may hold arrays at their bounds that the other has cut.
+    # One module may hold arrays padded to their bounds that the other has cut.
     return [*cut_to_sizes(outputs, shapes), *outputs[num_results(shapes) :]]

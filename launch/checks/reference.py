@@ -112,7 +112,7 @@ class ReferenceProgram:
         return tiles_of(self.module, arrays, self.specs)
 
 
-#: Trips of loops between two looks at the clock.
+#: Number of loop trips between two checks of the clock.
 _TRIPS = 64
 
 

@@ -20,21 +20,22 @@ from launch.data.inputs import Array
 from spmd.evaluator.rounding_noise import RoundingNoise
 from spmd.lazy_dataclass import dataclass
 
-#: Evaluations with noise: at most, at least before giving up, and in a row that explained nothing before giving up.
+#: Numbers of evaluations with noise: the largest, the least before giving up, and the number of consecutive ones
+#: without an explanation before giving up.
 MOST_SAMPLES = 40
 LEAST_SAMPLES = 6
 FRUITLESS_SAMPLES = 4
-#: Part of the elements in doubt that is few: all samples are taken for them. Among a million elements are some that
-#: several samples happen to move by little, and gradients of a rectifier that one sample in ten switches.
+#: Largest fraction of doubtful elements for which all samples are taken. Some of a million elements move little in
+#: several samples by chance, and one sample in ten switches the gradient of a rectifier.
 FEW = 0.01
 
-#: Units in the last place by which results are off, sample by sample; the last one stays.
+#: Size of the noise in units in the last place, sample by sample; later samples use the last one.
 ULPS = (1, 1, 1, 1, 1, 1, 2)
 
 #: An element may differ by this many times as much as noise has moved it.
 FACTOR = 4.0
 
-#: Integers that take as many values under noise are taken for a rounded number, fewer for a choice (argmax).
+#: Number of values under noise from which an integer counts as a rounded number; with fewer it is a choice (argmax).
 A_RANGE = 3
 
 Sample: TypeAlias = Callable[[RoundingNoise | None], Sequence[Array]]

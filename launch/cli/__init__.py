@@ -18,7 +18,7 @@ from typing import Any
 from launch.ranks.messages import report_error
 from spmd.errors import RunError, SpmdError
 
-#: Name -> what `spmd --help` says of it. A command is launch/cli/NAME.py.
+#: Name of a command -> its summary in `spmd --help`. A command is launch/cli/NAME.py.
 COMMANDS: Mapping[str, str] = {
     "run": "compile and run a module",
     "compile": "compile ahead of time",
@@ -43,7 +43,7 @@ class UsageError(SpmdError):
 def require_command(name: str) -> None:
     """Raise UsageError if there is no such command, with a similar one or all."""
     if name not in COMMANDS:
-        from spmd.name_suggestions import did_you_mean  # for what no command is called
+        from spmd.name_suggestions import did_you_mean  # deferred: for unknown commands
 
         meant = did_you_mean(name, COMMANDS) or f"; it has {', '.join(COMMANDS)}"
         raise UsageError(f"spmd has no command {name!r}{meant}")
@@ -62,7 +62,7 @@ def _terminal_columns() -> int:
     if columns.isdecimal() and int(columns) > 0:
         return int(columns)
     if sys.__stdout__ is not None:
-        with contextlib.suppress(ValueError, OSError):  # it is closed, or no terminal
+        with contextlib.suppress(ValueError, OSError):  # closed, or not a terminal
             return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80
     return 80
 
@@ -122,18 +122,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(sys.argv[1:] if argv is None else argv)
         if sys.stdout is not None:
-            sys.stdout.flush()  # not when Python shuts down, where a full disk has no message of its own
+            sys.stdout.flush()  # at shutdown, Python gives no message for a full disk
     except SpmdError as error:
         _report(str(error))
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader went away (`spmd opt m.hlo | head`): nothing more to say, not even when Python shuts down.
+        # The reader has closed the pipe (`spmd opt m.hlo | head`): print nothing more, also while Python shuts down.
         _discard_output()
         return 0
     except Exception as error:  # noqa: BLE001 - exit code 1 says that a check failed, and nothing else
-        from launch.ranks.unexpected import describe_unexpected  # deferred: few runs end so
+        from launch.ranks.unexpected import describe_unexpected  # deferred: rarely needed
 
         _discard_output()
         _report(describe_unexpected(error))
@@ -148,7 +148,7 @@ def _run(arguments: Sequence[str]) -> int:
     command = import_command(arguments)
     try:
         options = build_parser(() if command is None else (command,)).parse_args(arguments)
-    except SystemExit as exit_request:  # argparse has said what is wrong, or printed help
+    except SystemExit as exit_request:  # argparse has printed the error or the help
         return exit_request.code if isinstance(exit_request.code, int) else 2
     code: int = options.run(options)
     return code

@@ -11,7 +11,7 @@ from launch.cache import HELP
 from launch.collective_groups import COLLECTIVE_GROUPS
 from launch.ranks.rank_environment import DEFAULT_SECONDS
 
-# ---- types: what is no such number is refused in a few words
+# ---- types: invalid numbers give a short error
 
 
 def positive(text: str) -> int:
@@ -120,7 +120,7 @@ def add_module_arguments(
     )
 
 
-#: Machine with the network that joins nodes of a machine whose network was not measured.
+#: Machine whose network joins the nodes of a machine without a measured network.
 NETWORK = "tcp-cluster"
 
 

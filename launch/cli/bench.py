@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
 
 WARM_UP = 3
-#: Standard deviation of inputs, like that of a network's weights: products of standard normal ones run into infinities
-#: and denormal numbers within a few layers, and then it is those that are timed.
+#: Standard deviation of inputs, similar to that of a network's weights. Products of standard normal inputs become
+#: infinities and denormal numbers within a few layers, and these would be timed.
 DEVIATION = 0.05
 
 

@@ -39,9 +39,10 @@ from spmd.output_file import write_file
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
 
-#: Products that are shown, of everything near.
+#: Sizes of the cubic products that are shown, with cached operands and results.
 CUBES = (64, 256, 512)
-#: Between rounds: others used the machine, or its speed changed; what was measured may be of the worse moment.
+#: Relative difference between rounds above which others have used the machine, or its speed has changed; the result may
+#: describe the worse moment.
 UNSTEADY = 0.25
 
 

@@ -14,8 +14,8 @@ from launch.mpirun import MpiJob, cores_for_each, in_slurm_allocation
 from launch.ranks.rank_environment import CHECK_FAILED_ON_RANK, LAUNCHED_VARIABLE
 from spmd.errors import CheckFailed, RunError
 
-#: A rank's exit code -> this command's. All others, 1 among them, are of a rank that was killed or of a launcher that
-#: could not do its work.
+#: A rank's exit code -> the exit code of this command. All other codes, including 1, come from a killed rank or a
+#: launcher that failed.
 _CODES = {0: 0, CHECK_FAILED_ON_RANK: CheckFailed.exit_code, 2: 2, 3: 3}
 
 

@@ -12,7 +12,7 @@ from spmd.hlo import HloModule
 from spmd.passes.bisect import FirstBadPass, bisect
 from spmd.passes.pipeline import Pipeline
 
-#: Changed instructions that are printed.
+#: Number of changed instructions that are printed.
 MOST_SHOWN = 12
 
 

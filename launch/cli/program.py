@@ -61,13 +61,13 @@ def dispatch(
     world = world_of_environment()
     if world is None:
         if any(writes):
-            from launch.cli.output_path import require_writable  # of runs that write files
+            from launch.cli.output_path import require_writable  # only for runs that write files
 
             require_writable(*writes)
         return here(options)
 
     if options.trust:
-        # Ranks meet at a barrier, whose code lies in the file, before one of them loads it.
+        # Before a rank loads the file, ranks wait at a barrier whose code is in the file.
         trust_code_in(options.module)
     from launch.ranks.shutdown import run_rank
     from launch.ranks.world import open_world

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
 
 
-#: Of files that users write.
+#: Part of the help of options that take files of users.
 _POSITIONAL = " (or arr_0, arr_1, ..., as np.savez(F, a, b) names them)"
 
 
@@ -109,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="F.json",
         help=f"write a timeline of the last {RETAINED_STEPS} steps of all devices, for ui.perfetto.dev or chrome://tracing",
     )
-    # None, to distinguish a seed on the command line from the default.
+    # None distinguishes the default from a seed on the command line.
     parser.set_defaults(run=run, seed=None)
 
 

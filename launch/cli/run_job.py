@@ -89,7 +89,7 @@ def conclude_job(
 ) -> int:
     """Check, write and print; the exit code."""
     if program.executable.kernel_report is not None:
-        from launch.target.backends import note_hosted  # of programs on GPUs
+        from launch.target.backends import note_hosted  # only for programs on GPUs
 
         note_hosted(program.executable)
     job = job_options(options)
@@ -97,13 +97,13 @@ def conclude_job(
     expected = expected_of(options, program)
     paths: list[str] = []
     if expected:
-        # A saved module is read where its outputs are compared, which names them.
+        # The module of a saved executable is read only if its outputs are compared.
         from launch.data.output_paths import output_paths
 
         paths = output_paths(program.module or program.executable.module, entry.feedback)
     result = conclude(result, expected, job, paths)
     if not result.ok:
-        # The evaluator, which nothing else needs, comes with it.
+        # The import is deferred because it brings the evaluator.
         from launch.cli.run_reference import explained
 
         result = explained(options, program, entry, result, expected)
@@ -131,7 +131,7 @@ def expected_of(options: argparse.Namespace, program: Program) -> list[Expected]
         return reference_outputs(options, program, program.module)
     if job.expect is None and not job.check:
         return []
-    from launch.checks.outputs import expected_outputs  # as above
+    from launch.checks.outputs import expected_outputs  # deferred, as above
 
     return expected_outputs(Entry.of_executable(program.executable), job, None)
 

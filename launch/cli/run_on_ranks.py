@@ -54,7 +54,7 @@ def run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
         require_memory(executable.program, options.memory_limit)
         require_feeds(executable, job)
         if world.rank == 0 and job.expect is not None:
-            # better refused now than after the run
+            # errors of the file are reported before the run
             expected_of(options, program)
         return "ready", {}
 

@@ -94,7 +94,7 @@ def explained(
         program.module,
         devices,
         list(job_inputs(entry.inputs, job)),
-        # What is looked at takes memory that the program does not.
+        # The outputs for the comparison take memory that the program itself does not need.
         replace(compiling, memory_limit=None),
         partitioned=is_partitioned(program.module, compiling),
         seconds=options.timeout,

@@ -39,9 +39,9 @@ from spmd.output_file import write_file
 from spmd.text.stage import device_count
 
 _MOST = 20
-#: Probability that no device is slower than the slowest one of the worst step.
+#: Probability with which no device is slower than the slowest one of the upper step time.
 _WORST = 0.95
-#: Characters of the longest number of trips.
+#: Largest number of digits of a trip count.
 _LONGEST_COUNT = 15
 
 

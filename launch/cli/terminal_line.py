@@ -8,7 +8,7 @@ from dataclasses import field
 
 from spmd.lazy_dataclass import dataclass
 
-#: Work that takes less than this many seconds is not spoken of.
+#: Work that takes less than this many seconds is not reported.
 _SHORT = 1.0
 
 

@@ -51,10 +51,10 @@ def with_sizes(module: HloModule, *, partitioned: bool) -> HloModule:
         b.create(Opcode.GET_DIMENSION_SIZE, (values[k],), DimensionsAttrs((d,))) for k, d in bounded
     ]
     changed.entry.root = b.tuple([*values, *sizes])
-    # Inference leaves the marks out, which what is returned has.
+    # Inference omits the marks of bounded dimensions, but the returned shapes need them.
     changed.entry.root.shape = TupleShape((*[s for _, s in results], *[_SIZE] * len(sizes)))
     if partitioned and root.opcode is not Opcode.PARAMETER:
-        root.sharding = None  # there only parameters and the root have one
+        root.sharding = None  # only parameters and the root have shardings there
     _remove_unread_tuples(root)
     if shardings is not None:
         replicated = (HloSharding.replicated(),) * len(sizes)

@@ -41,7 +41,7 @@ class FeedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        from launch.data.npz import StoredArrays  # of programs with feeds
+        from launch.data.npz import StoredArrays  # only for feeds
 
         self._stored = StoredArrays(path)
         self.num_taken = 0
@@ -146,7 +146,7 @@ class FeedOptions:
         """Return the feed of an evaluation of ``module``, unpartitioned or ``partitioned``, from the first array on."""
         if partitioned:
             devices = range(module.num_partitions * module.replica_count)
-            # The reference evaluator reads feeds by instruction, which no compiled program has.
+            # Deferred: the reference evaluator finds feeds by instruction, which compiled programs do not have.
             from runtime.arrays.feed_sites import ReferenceFeed
 
             feeds = HostFeeds(self.source(), [], devices)

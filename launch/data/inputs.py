@@ -52,7 +52,7 @@ def read_arrays(path: Path, prefix: str, shapes: Sequence[ArrayShape]) -> list[A
 
 def file_digest(path: Path) -> str:
     """Return a digest of the file's names and checksums; it reads no array."""
-    from launch.data.npz import StoredArrays  # as above
+    from launch.data.npz import StoredArrays  # deferred, as above
 
     return StoredArrays(path).digest()
 
@@ -64,7 +64,7 @@ def write_arrays(path: Path, prefix: str, arrays: Sequence[Array]) -> None:
     """
     named = {f"{prefix}{index}": to_storage(array) for index, array in enumerate(arrays)}
     target = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
-    from spmd.output_file import replaced_file  # of runs that write arrays
+    from spmd.output_file import replaced_file  # only if arrays are written
 
     with replaced_file(target) as file:
         np.savez(file, **named)  # type: ignore[arg-type]
@@ -141,11 +141,11 @@ def _contents(stored: Mapping[str, Array]) -> str:
 
 # ---- files of tiles: devices read them before the first step and write them after the last
 #
-# No process holds a global array. A file of global arrays is mapped, and each process looks at its own tiles. A name
-# with ``%r`` in it stands for one file of tiles for each device.
+# No process holds a global array. A file of global arrays is mapped, and each process reads its own tiles. A name that
+# contains ``%r`` denotes one file of tiles per device.
 
 
-#: In the name of a file: the device's number.
+#: Part of a file's name that stands for the number of the device.
 PER_DEVICE = "%r"
 
 

@@ -59,7 +59,7 @@ class StoredArrays(Mapping[str, Array]):
         """
         is_positional = self._positional.get(prefix)
         if is_positional is None:
-            # Names alone are asked for: whether ``self`` has an array is found by reading it.
+            # Only names are needed: whether ``self`` has an array would require reading it.
             names = self._members
             is_positional = "arr_0" in names and not any(name.startswith(prefix) for name in names)
             self._positional[prefix] = is_positional

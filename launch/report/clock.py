@@ -23,9 +23,9 @@ from pathlib import Path
 from collectives.communicator.interface import Communicator
 from spmd.lazy_dataclass import dataclass
 
-#: Rounds in which the ranks of one clock arrive last, and the most rounds of all clocks.
+#: Number of rounds in which the ranks of one clock arrive last, and largest number of rounds of all clocks.
 ROUNDS, MOST_ROUNDS = 1000, 4000
-#: Most nanoseconds that the ranks that are to arrive last wait.
+#: Largest delay in nanoseconds of the ranks that must arrive last.
 _SPIN_LIMIT = 2_000_000
 
 
@@ -123,6 +123,6 @@ def _offset(
     lows = sorted((came - left for (_, left), (came, _) in rounds), reverse=True)
     highs = sorted(left - came for (came, _), (_, left) in rounds)
     low, high = lows[0], highs[0]
-    typical = len(rounds) // (2 * clocks)  # of those in which the other one was waited for
+    typical = len(rounds) // (2 * clocks)  # of the rounds that waited for the other clock
     ahead = min(max((lows[typical] + highs[typical]) // 2, low), high)
     return ClockOffset(ahead, max(ahead - low, high - ahead, 0) + 1, middle)

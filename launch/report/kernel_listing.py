@@ -25,8 +25,8 @@ from runtime.program.thunks import KernelThunk, traverse
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 
-#: A kernel is run until this many seconds have passed, at most so many times, each of so many runs. The least
-#: time counts.
+#: A kernel is timed until MEASURED_SECONDS have passed, at most MOST_RUNS times; each time it runs RUNS_PER_CALL times.
+#: The shortest time counts.
 MEASURED_SECONDS, MOST_RUNS, RUNS_PER_CALL = 0.02, 1000, 8
 
 

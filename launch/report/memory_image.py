@@ -12,7 +12,7 @@ from launch.report.memory_timeline import Block, BlockKind, MemoryTimeline
 from spmd.errors import UnsupportedError
 
 _MEGABYTE = 1e6
-#: Largest buffers at the peak that are named in the image, where there is room for the text.
+#: Number of the largest buffers at the peak that the image names where it has space.
 _NAMED = 12
 _STILL = (BlockKind.PARAMETER, BlockKind.CONSTANT)
 

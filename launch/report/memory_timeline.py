@@ -15,7 +15,7 @@ from spmd.hlo import HloInstruction, HloModule
 from spmd.hlo.collective_opcodes import KIND
 from spmd.lazy_dataclass import dataclass
 
-#: Buffers of the peak that a picture names.
+#: Number of buffers of the peak that a picture names.
 MOST_NAMED = 40
 
 

@@ -39,7 +39,7 @@ class Recording:
         self._after = after
         self._steps: list[dict[int, RecordedStep]] = [{} for _ in executable.devices]
         self._processor: dict[int, int] = {}
-        self._begun = 0  # steps
+        self._begun = 0  # number of steps begun
         self._before = _clocks(executable)
 
     @contextmanager

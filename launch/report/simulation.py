@@ -158,7 +158,7 @@ def _in_pieces(found: Simulation) -> Iterator[str]:
     yield f"  nothing hidden {brief(least.waiting):>9}  {brief(max(hidden, 0.0))} hidden{share}"
 
 
-#: What each part of a waterfall is.
+#: Description of each part of a waterfall.
 _PARTS = {
     "arithmetic": "arithmetic at published rates",
     "attained": "products: power limits, tiles and waves",

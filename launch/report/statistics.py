@@ -26,12 +26,12 @@ class Statistics:
     devices: int
     instructions: Mapping[str, int]
     cost: ModuleCost
-    #: Part of the flops that the scheduler added by rematerialization.
+    #: Flops that the scheduler added by rematerialization, which the total contains.
     flops_recomputed: float
     memory: Mapping[str, int]
     kernels: int
     compile_seconds: Mapping[str, float]
-    #: Values that the program replicates, or otherwise moves at much more than the least possible.
+    #: Values that the program replicates, or moves at a much higher cost than the least possible.
     implicit_full_replications: tuple[CostlyReshard, ...] = ()
 
     def as_json(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ def explain_thunk(executable: Executable, number: int) -> str:
 
 
 def _source_location(executable: Executable, name: str) -> str:
-    # Nothing needs them unless a rank waits in vain.
+    # Deferred: source lines are needed only after a wait without success.
     from spmd.analysis.source_lines import SourceLines
 
     module = executable.module

@@ -10,7 +10,7 @@ from launch.report.overlap.model import Site
 
 #: Largest group with arrows from each member to each; in larger ones they start at the last member.
 _EACH_TO_EACH = 8
-#: Microseconds before its end at which an arrow meets a slice, so that it is this one that it meets.
+#: Microseconds before the end of a slice at which an arrow is drawn, so that it connects to this slice.
 _INSIDE = 1e-3
 
 
@@ -60,7 +60,7 @@ def _end(phase: str, number: int, async_slice: Mapping[str, Any], at: float) -> 
         "pid": async_slice["pid"],
         "tid": async_slice["tid"],
     }
-    # The slice around its end, instead of the next one to begin.
+    # Bind the arrow to the slice that contains its end, instead of the next slice.
     return {**found, "bp": "e"} if phase == "f" else found
 
 

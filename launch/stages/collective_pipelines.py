@@ -28,12 +28,13 @@ from spmd.passes.pipeline import Pipeline
 from spmd.passes.update_forwarding import UpdateForwarding
 from spmd.passes.while_loop_unroller import WhileLoopUnroller
 
-#: A collective of so many times as long as a latency does not get much quicker by being a part of another one.
+#: A collective of at least this many latencies hardly becomes faster by being combined with another one.
 LATENCIES = 16
 
-#: Loops that are short enough are none any more, and nothing stands between one trip's collectives and another's work.
+#: Short loops are unrolled completely, so that collectives of one trip may overlap the work of another trip.
 UNROLLED = WhileLoopUnroller(factor=0, max_instructions=4096)
-#: Then trips' numbers are constants, several trips may gather the same, and what one loop left for another is there.
+#: After unrolling, trip numbers are constants, several trips may gather the same value, and a value that one loop
+#: stored for another is available.
 AFTER_UNROLLING = (*SIMPLIFICATION, UpdateForwarding())
 
 

@@ -53,7 +53,7 @@ class Dumps:
         self._folder = folder
         self._stem = f"module_0000.{name}"
         self._number = 0
-        #: The last state between two passes, if it may be wanted as the one before the second: (name, text).
+        #: The last state between two passes, kept in case it is the state before the second pass: (name, text).
         self._between: tuple[str, str] | None = None
 
     def stage(self, stage: str, compilation: Compilation) -> None:

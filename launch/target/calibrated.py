@@ -19,7 +19,7 @@ from spmd.machine.reader import MAX_BYTES, MachineError, read_machine
 from spmd.output_file import write_file
 
 _FOLDER = "spmd-executor"
-#: Lines of /proc/cpuinfo that tell processors apart; others say what the moment is, like a clock rate.
+#: Lines of /proc/cpuinfo that distinguish processors; other lines describe the current state, such as the clock rate.
 _TELLING = frozenset(
     {"vendor_id", "cpu family", "model", "model name", "stepping", "cache size", "flags"}
 )

@@ -52,7 +52,7 @@ def engine_for(backend: str) -> Engine | None:
     require_backend(backend)
     if backend == "cpu":
         return None
-    from runtime.gpu.cuda.engine import cuda_engine  # which only GPUs need
+    from runtime.gpu.cuda.engine import cuda_engine  # deferred: only for GPUs
 
     return cuda_engine(gpu_options())
 
@@ -116,7 +116,7 @@ def engine_of_ranks(world: MpiCommunicator) -> Engine:
         way = "NCCL" if transport.through_nccl else "the hosts"
         report_note(f"GPUs meet through {way}: {transport.why}")
     through_nccl = transport.through_nccl and world.size > 1
-    # Once for all programs: a communicator takes seconds to make.
+    # One communicator for all programs, because creating one takes seconds.
     collectives = functools.cache(lambda: _nccl(world, transport) if through_nccl else None)
     return cuda_engine_on(own.index, collectives, gpu_options())
 

@@ -16,7 +16,7 @@ from spmd.machine.reader import MAX_BYTES, MachineError, read_machine
 #: Default machine of programs for GPUs.
 GPUS = "dgx-h200"
 
-#: A file of a description, and what to vary of it.
+#: A description file, and optional variations of the machine.
 _FILE = re.compile(r"(.+\.json)(\{[^{}]*\})?")
 
 

@@ -36,7 +36,7 @@ class EntryBinding:
         self.inexpressible_outputs: list[HloSharding | None] = []
         self.partial_inputs: dict[ValueSharding, Axes] = {}
         self.partial_outputs: list[Axes] = []
-        #: Shardings that propagation may extend, but only to even splits.
+        #: Value shardings that propagation may extend, but only to even splits.
         self._even: list[ValueSharding] = []
 
     # ---- parameters

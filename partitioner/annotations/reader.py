@@ -76,11 +76,11 @@ class AnnotationReader:
     def of_instruction(self, instruction: HloInstruction) -> tuple[Constraint | None, ...]:
         """Return the constraint of each result leaf from the annotation on the instruction itself; None without one."""
         shapes = [shape for _, shape in leaves(instruction.shape)]
-        if instruction.opcode is Opcode.OUTFEED:  # it speaks of the operand (ops/feed.py)
+        if instruction.opcode is Opcode.OUTFEED:  # it annotates the operand (ops/feed.py)
             return (None,) * len(shapes)
         shardy = instruction.annotations.frontend(SDY_SHARDING)
         if shardy is not None and not shapes:
-            return ()  # JAX gives a call without results one sharding, which belongs to nothing
+            return ()  # JAX gives a call without results one sharding, which has no value
         if shardy is not None:
             found = self.shardy_shardings(instruction)
             if len(found) == 1 and self.on_one_device(found[0]) is not None:

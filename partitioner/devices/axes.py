@@ -190,7 +190,7 @@ class DeviceAxes:
         return found
 
 
-#: A sharding in which one subgroup holds all devices and no dimension is split.
+#: A sharding with one subgroup that has all devices and splits no dimension.
 _ONE_SUBGROUP = {
     SubgroupType.REPLICATED: HloSharding.replicated(),
     SubgroupType.MANUAL: HloSharding.manual(),

@@ -47,7 +47,7 @@ class OpProblem:
     axes: DeviceAxes
     rule: OpShardingRule
     operand_shapes: tuple[ArrayShape, ...]
-    #: Cost of bringing operand i into a state.
+    #: Cost of converting operand i to a state.
     operand_cost: Callable[[int, ShardState], float]
     operand_states: tuple[ShardState, ...]
     result_shapes: tuple[ArrayShape, ...]

@@ -14,8 +14,8 @@ from partitioner.reshard.steps import EDGES
 from partitioner.reshard.steps.slice_step import SliceStep
 from spmd.lazy_dataclass import dataclass
 
-#: Number of devices above which the remaining cost may be underestimated for uneven tiles: a search asks for it many
-#: times.
+#: Number of devices above which the remaining cost may be underestimated for uneven tiles, because a search computes it
+#: many times.
 MOST_LISTED = 64
 
 

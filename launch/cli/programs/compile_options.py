@@ -22,7 +22,7 @@ def compile_options(options: argparse.Namespace) -> CompileOptions:
     measured = getattr(options, "durations", None)
     durations: tuple[tuple[str, float], ...] = ()
     if measured is not None:
-        from launch.target.measured_durations import measured_durations  # with readers of profiles
+        from launch.target.measured_durations import measured_durations  # imports profiles
 
         durations = measured_durations(measured)
     return CompileOptions(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from launch.report.costly_reshards import costly_reshards
 from partitioner.spmd_partitioner import SpmdPartitioner
 
-#: Reshards that a warning names; `spmd explain --strict` names all.
+#: Number of reshards that a warning names; `spmd explain --strict` names all.
 MOST_NAMED = 5
 
 

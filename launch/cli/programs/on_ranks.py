@@ -39,7 +39,7 @@ def program_on_ranks(
 
     on_gpus = getattr(options, "backend", "cpu") == "gpu"
     if on_gpus:
-        # With the GPU back end, which cores do without.
+        # Imports the GPU back end, which programs for the CPU do not need.
         from launch.target.engine_choice import engine_of_ranks, gpu_of_rank
 
     def setup() -> tuple[argparse.Namespace, dict[str, str]]:
@@ -84,7 +84,7 @@ def _digest(argument: str) -> str:
     saved = saved_digest(argument)
     if saved is not None:
         return saved
-    # A saved executable does without the readers of modules.
+    # A saved executable needs no readers of modules.
     from launch.source import digest
 
     return digest(argument)

@@ -21,7 +21,7 @@ from launch.report.overlap.model import (
 )
 from spmd.lazy_dataclass import dataclass
 
-#: Device, name, kind of a slice ("" for a flight), execution.
+#: Device, name, kind of a slice ("" for an async interval), number of the execution.
 Key: TypeAlias = tuple[int, str, str, int]
 _COLLECTIVE = ("CollectiveStart", "CollectiveDone")
 

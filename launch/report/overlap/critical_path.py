@@ -22,7 +22,7 @@ def critical_path(step: MeasuredStep) -> tuple[PathPiece, ...]:
     devices = [_Device(one) for one in step.devices]
     at = max(step.devices, key=lambda one: one.end)
     path = [*_backward(devices, at.device, at.end)]
-    if path and path[-1].start > step.begin:  # a device that began later than another one
+    if path and path[-1].start > step.begin:  # the device began later than another one
         path.append(PathPiece(path[-1].device, "other", "", step.begin, path[-1].start))
     return tuple(reversed(path))
 
@@ -33,7 +33,7 @@ class _Device:
     def __init__(self, step: DeviceStep) -> None:
         self.leaves = [piece for piece in step.slices if piece.leaf]
         self._starts = [piece.start for piece in self.leaves]
-        # By their begin, which is not rounded.
+        # In the order of their begins, which are not rounded.
         self._waits = {
             one.wait_begin: one for one in step.async_intervals if one.landed > one.wait_begin
         }
@@ -62,6 +62,6 @@ def _backward(devices: list[_Device], number: int, time: float) -> Iterator[Path
             yield PathPiece(number, "compute", piece.name, piece.start, time)
             time = piece.start
         else:
-            # A member that came while this one waited, or this one itself, whichever was last.
+            # Continue at the last member to arrive: another one for which this device waited, or this device itself.
             yield PathPiece(number, "transfer", async_interval.name, async_interval.arrived, time)
             number, time = async_interval.last, async_interval.arrived

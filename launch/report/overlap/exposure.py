@@ -14,7 +14,7 @@ from launch.report.overlap.alone import Alone, is_compute
 from launch.report.overlap.model import AsyncInterval, DeviceStep, Reason, Site
 from spmd.lazy_dataclass import dataclass
 
-#: Less than this part of what is exposed is rounding, and so is less than a nanosecond.
+#: Fraction of the exposed time below which a part counts as rounding; so does a part of less than a nanosecond.
 _SLIGHT = 2e-5
 _NANOSECOND = 1e-9
 
@@ -49,7 +49,7 @@ def exposure_inputs(
     others = _on_same_exchange(async_interval, step, sites)
     under_way = async_interval.arrived, async_interval.landed
     site = sites[async_interval.name]
-    # One that blocks would be exposed wherever it stands.
+    # A blocking collective would be exposed at any position.
     earliest = (
         async_interval.issued if site.blocking else _operand_there(async_interval, step, site)
     )
@@ -88,7 +88,7 @@ def parts_of(
     least = max(_SLIGHT * async_interval.exposed, _NANOSECOND)
     retained = [part for part in listed if part[1] > least]
     if retained:
-        # What is rounding goes to the largest, so that the sum stays what was exposed.
+        # The largest part takes the rounding errors, so that the sum equals the exposed time.
         reason, _ = retained[0]
         retained[0] = reason, async_interval.exposed - sum(seconds for _, seconds in retained[1:])
     return tuple(retained)
@@ -114,7 +114,7 @@ def _parts(
         rest -= part
         yield reason, part
     if found.busy > max(found.work, found.alone):
-        # Whatever the order, its exchange has more to do than there is work to hide.
+        # In any order, the exchange is busy for longer than there is work to hide it.
         never = min(found.busy - found.work, rest)
         rest -= never
         yield Reason.RESOURCE, never

@@ -9,7 +9,7 @@ from collectives.simulate.reasons import brief
 from launch.report.overlap.alone import is_compute
 from launch.report.overlap.model import AsyncInterval, DeviceStep
 
-#: Least part of the lateness that counts as its cause.
+#: Least fraction of the lateness that counts as its cause.
 _TELLING = 0.25
 
 

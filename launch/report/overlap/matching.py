@@ -50,6 +50,6 @@ def _met(
         for member in meetings.get(async_interval.device, (async_interval.device,))
         if member < len(issued) and key in issued[member]
     )
-    # The device itself, where others came at the very same time.
+    # If others arrived at exactly the same time, the device itself counts as the last one.
     last = max(members, key=lambda member: (issued[member][key], member == async_interval.device))
     return replace(async_interval, members=members, last=last, arrived=issued[last][key])

@@ -9,11 +9,11 @@ from launch.report.overlap.alone import Alone
 from launch.report.overlap.model import MeasuredRun, MeasuredStep, Reason, Reference
 from launch.report.overlap.summary import Totals
 
-#: Kernels that take so much longer than predicted are slowed by something.
+#: Kernels that take at least this many times as long as predicted count as slowed down.
 _SLOWED = 1.5
-#: Part of a step without a core, from which it is worth a word.
+#: Least fraction of a step without a core that is reported.
 _STOLEN = 0.1
-#: Uncertainty in seconds from which the last member may be wrong.
+#: Least uncertainty of clocks in seconds for which the last member may be wrong.
 _UNCERTAIN = 20e-6
 
 

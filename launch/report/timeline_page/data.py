@@ -27,10 +27,10 @@ from launch.report.timeline_page.table import Table
 from spmd.hlo import HloInstruction, HloModule
 from spmd.text.printer import print_instruction
 
-#: Slices in a page: with more, steps are left out.
+#: Largest number of slices on a page; steps beyond it are omitted.
 MOST_SLICES = 400_000
 
-#: Characters of an instruction's text: replica groups and constants can go on for long.
+#: Largest number of characters of an instruction's text, because replica groups and constants can be long.
 MOST_TEXT = 3000
 
 _KINDS = list(PageKind)
@@ -121,7 +121,7 @@ class _Writer:
             "notes": list(notes),
             **parts,
             **tables,
-            "strings": self._strings.rows,  # last: all else has put its texts there
+            "strings": self._strings.rows,  # last: the other parts have added their texts
         }
 
     # ---- times
@@ -194,7 +194,7 @@ class _Writer:
             "end": self._at(piece.end),
         }
 
-    # ---- what the program says
+    # ---- texts of the program
     def _instruction(self, one: Slice) -> int:
         said = self._report.run.instructions.get(one.name, Instruction(one.name))
         site = self._report.run.sites.get(one.name)
@@ -284,7 +284,7 @@ def _nested(slices: Sequence[Slice], collectives: Iterable[str]) -> Iterator[tup
     """
     named = frozenset(collectives)
     end = max((one.end for one in slices), default=0.0)
-    around: list[int] = []  # depths of the slices that a slice lies in
+    around: list[int] = []  # nesting depths of the slices
     for one in slices:
         while around and around[-1] >= one.depth:
             around.pop()

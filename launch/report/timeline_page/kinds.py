@@ -85,7 +85,7 @@ _MOVES = frozenset(
         Opcode.TRANSPOSE,
     }
 )
-#: Instructions that say nothing of what a fusion does.
+#: Instructions that do not characterize a fusion.
 _SILENT = frozenset(
     {Opcode.PARAMETER, Opcode.CONSTANT, Opcode.TUPLE, Opcode.GET_TUPLE_ELEMENT, Opcode.IOTA}
 )

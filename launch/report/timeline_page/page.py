@@ -14,7 +14,7 @@ from launch.report.overlap.model import OverlapReport
 from launch.report.timeline_page.data import page_data
 from spmd.hlo import HloModule
 
-#: Parts of the script in the order in which they build on one another.
+#: Parts of the script, in the order of their dependencies.
 SCRIPTS = (
     "format",
     "lanes",
@@ -43,7 +43,7 @@ def timeline_page(report: OverlapReport, module: HloModule | None = None) -> str
         "SUBTITLE": html.escape(_subtitle(report)),
         "DATA": data,
     }
-    # All at once: a part may hold any text, also the name of another.
+    # Replace all parts at once, because a part may contain the name of another one.
     return re.sub(f"@({'|'.join(parts)})@", lambda found: parts[found[1]], _part("page.html"))
 
 

@@ -151,8 +151,7 @@ def _arrangements(
         return
     current, wanted = state.dims[split[0]], problem.target.dims[split[0]]
     shards = problem.axes.count(current)
-    # The target's axes come first, then the current ones: early candidates are likely to be on the
-    # way.
+    # The target's axes come first, then the current ones, so early candidates are likely to be intermediate states.
     order = tuple(dict.fromkeys((*wanted, *current, *problem.usable)))
     for axes in _sequences(problem, order, shards, (*taken, *state.partial)):
         for rest in _arrangements(problem, state, split[1:], (*taken, *axes)):
