@@ -1,1 +1,1 @@
-"""Schedules of collectives: the definition of a legal one, the latency-hiding search for a good one, and its checker."""
+"""Schedules of collectives: definition of a legal one, latency-hiding search for a good one, and their checker."""
