@@ -32,7 +32,7 @@ from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
 from spmd.hlo.opcode_roles import CALLERS, wrapped
 
-#: Transfers with the host or another program, whose time no estimator knows.
+#: Transfers with the host or another program, whose time no estimator predicts.
 _REFUSED = frozenset(
     {
         Opcode.SEND,

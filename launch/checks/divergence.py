@@ -77,7 +77,7 @@ def search(
             op = first_diverging_op_per_device(module, devices, inputs, options, limit, feeds)
         else:
             op = first_diverging_op(module, devices, inputs, options, limit, feeds)
-    except Exception as error:  # noqa: BLE001 - the search must never cost the report that asked for it
+    except Exception as error:  # noqa: BLE001 - a failed search must not lose the report
         return Search(note=f"the search for the first diverging op failed: {one_line(error)}")
     if op is None:
         return Search(

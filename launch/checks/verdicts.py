@@ -72,7 +72,7 @@ def explain_by_rounding(
             show=show,
         )
         checks = _with_amplifiers(judged.checks, question, len(result.outputs))
-    except Exception as error:  # noqa: BLE001 - the judgement must never cost the report that asked for it
+    except Exception as error:  # noqa: BLE001 - a failed judgement must not lose the report
         note = f"whether rounding explains it was not found out: {one_line(error)}"
         return replace(result, notes=(*result.notes, note))
     notes = (judged.note,) if judged.note else ()

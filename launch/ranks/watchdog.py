@@ -134,7 +134,7 @@ class _Watch:
         found = [ProcessId.of(pid) for pid in children_of(self._launcher)]
         ranks = [process for process in found if process is not None]
         stopped = [process for process in ranks if process.is_stopped()]
-        if len(stopped) == len(ranks):  # a job that is suspended entirely goes on later
+        if len(stopped) == len(ranks):  # a job that is suspended entirely continues later
             stopped = []
         self._stopped = {one: self._stopped.get(one, now) for one in stopped}
         limit = self.timeout_seconds + (_LATER_SECONDS if self.has_started else 0.0)

@@ -25,7 +25,7 @@ from spmd.shape import ArrayShape
 #: Opcodes that generate many elements from few. They are evaluated as operands, but not replaced by constants.
 _COMPACT = (Opcode.IOTA, Opcode.BROADCAST)
 
-#: Opcodes whose values do not depend on constants alone, or that other passes handle.
+#: Opcodes whose values do not depend on constants only, or that other passes handle.
 _NEVER = (
     Opcode.PARAMETER,
     Opcode.CONSTANT,

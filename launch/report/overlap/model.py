@@ -240,7 +240,7 @@ class MeasuredRun:
         return len(self.clock_uncertainty)
 
 
-# ---- what was found
+# ---- results of the analysis
 class Reference(Enum):
     """Source of the times of kernels and collectives by themselves."""
 

@@ -148,7 +148,7 @@ class _Product:
         rhs = _Operand(rec.rhs, rec.n, rec.rhs_line, rec.rhs_depth, rhs_turn, column)
         cached = _Operand(*(selected(keeps, a, b) for a, b in zip(lhs, rhs, strict=True)))
         passing = _Operand(*(selected(keeps, b, a) for a, b in zip(lhs, rhs, strict=True)))
-        # 32 rows of lhs pass at a time; of rhs pass so many columns that the rows of the result are not short.
+        # lhs passes 32 rows at a time; rhs passes enough columns that the rows of the result are not short.
         width_of_passing = keeps.select(most_passing, PANEL)
         self.panels = selected(keeps, *room), selected(keeps, room[1], room[0])
         with f.loop(cached.lines, step=full_width) as a:
