@@ -32,7 +32,7 @@ from spmd.lazy_dataclass import dataclass
 
 #: Largest number of candidates that are examined if the first ones may not run; later ones seldom may, either.
 _MOST_LOOKED_AT = 24
-#: Fraction of an instruction's time that may pass before a window closes that the instruction must not delay.
+#: Fraction of an instruction's time that must pass before a window closes that the instruction must not delay.
 _IN_TIME = 0.9
 
 
