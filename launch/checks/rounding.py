@@ -25,8 +25,8 @@ from spmd.lazy_dataclass import dataclass
 MOST_SAMPLES = 40
 LEAST_SAMPLES = 6
 FRUITLESS_SAMPLES = 4
-#: Largest fraction of doubtful elements for which all samples are taken. Some of a million elements move little in
-#: several samples by chance, and one sample in ten switches the gradient of a rectifier.
+#: Fraction of the elements up to which doubtful elements count as few, and all samples are taken for them. Of a million
+#: elements, some move little in several samples by chance; one sample in ten switches the gradient of a rectifier.
 FEW = 0.01
 
 #: Size of the noise in units in the last place, sample by sample; later samples use the last one.
