@@ -6,9 +6,7 @@ from collectives.passes.all_gather_broadcast_reorder import AllGatherBroadcastRe
 from collectives.passes.all_gather_combiner import AllGatherCombiner
 from collectives.passes.all_gather_cse import AllGatherCse
 from collectives.passes.all_gather_dynamic_slice_simplifier import AllGatherDynamicSliceSimplifier
-from collectives.passes.all_gather_simplifier import AllGatherSimplifier
 from collectives.passes.all_reduce_combiner import AllReduceCombiner
-from collectives.passes.all_reduce_folder import AllReduceFolder
 from collectives.passes.all_reduce_reassociate import AllReduceReassociate
 from collectives.passes.all_reduce_simplifier import AllReduceSimplifier
 from collectives.passes.async_creation import AsyncCreation
@@ -31,12 +29,10 @@ from spmd.passes.interface import HloPass
 #: Fewer collectives, or smaller ones, of the same values.
 COLLECTIVE_SIMPLIFICATION: tuple[HloPass, ...] = (
     AllReduceSimplifier(),
-    AllReduceFolder(),
     ReduceScatterCreator(),
     AllReduceReassociate(),
     ReduceScatterReassociate(),
     WhileLoopAllReduceCodeMotion(),
-    AllGatherSimplifier(),
     AllGatherDynamicSliceSimplifier(),
     AllGatherBroadcastReorder(),
     AllGatherCse(),
