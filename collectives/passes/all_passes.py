@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collectives.passes.all_gather_broadcast_reorder import AllGatherBroadcastReorder
 from collectives.passes.all_gather_combiner import AllGatherCombiner
 from collectives.passes.all_gather_cse import AllGatherCse
 from collectives.passes.all_gather_dynamic_slice_simplifier import AllGatherDynamicSliceSimplifier
@@ -34,7 +33,6 @@ COLLECTIVE_SIMPLIFICATION: tuple[HloPass, ...] = (
     ReduceScatterReassociate(),
     WhileLoopAllReduceCodeMotion(),
     AllGatherDynamicSliceSimplifier(),
-    AllGatherBroadcastReorder(),
     AllGatherCse(),
     CollectivePermuteSimplifier(),
     CollectivePermuteCse(),
