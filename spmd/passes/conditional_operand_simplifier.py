@@ -27,13 +27,12 @@ from spmd.shape import TupleShape
 class ConditionalOperandSimplifier(InstructionPass):
     """conditional(p, .., tuple(x, x, constant, y))  =>  conditional(p, .., tuple(x))
 
-    where the branch reads y nowhere: it reads the first x for both and a constant of its own. max_bytes: larger
-    constants stay outside.
+    where the branch reads y nowhere: it reads the first x for both and a constant of its own. Large constants stay
+    outside.
     """
 
     name: ClassVar[str] = "conditional-operand-simplifier"
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.CONDITIONAL,)
-    max_bytes: int = 1024
 
     def editor(self, module: HloModule) -> Edit:
         scope, sites, effects = ModuleScope(module), call_sites(module), SideEffects()
@@ -57,7 +56,7 @@ class ConditionalOperandSimplifier(InstructionPass):
             element = elements[element_index(read)]
             if is_pinned(read):
                 continue
-            if is_small_constant(element, self.max_bytes):
+            if is_small_constant(element):
                 callee.replace(read, copy_constant(element, inside))
                 changed = True
             elif elements.index(element) != element_index(read):
