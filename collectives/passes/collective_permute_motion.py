@@ -66,8 +66,7 @@ class CollectivePermuteMotion(LoopPass):
 
 def _invariant_permutes(loop: Loop, effects: SideEffects) -> list[HloInstruction]:
     """Return the permutes of values that no trip changes."""
-    unchanging = {i for i in range(loop.size) if loop.is_invariant(i)}
-    same = determined_instructions(loop, unchanging, effects, SAME_IN_ALL_TRIPS)
+    same = determined_instructions(loop, loop.invariants(), effects, SAME_IN_ALL_TRIPS)
     return [
         x
         for x in loop.body.post_order()

@@ -29,7 +29,13 @@ from spmd.passes.interface import register_pass
 from spmd.passes.loop_values import determined_instructions
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.passes.while_loop_overwritten_state import is_overwritten
-from spmd.passes.while_state import Loop, element_index, match_loop, result_has_only_element_reads
+from spmd.passes.while_state import (
+    Loop,
+    element_index,
+    match_loop,
+    result_has_only_element_reads,
+    used_reads_of,
+)
 from spmd.shape import ArrayShape
 
 
@@ -73,8 +79,8 @@ class WhileLoopAllReduceCodeMotion(InstructionPass):
         return edit
 
     def _match(self, loop: Loop, index: int) -> _Moved | None:
-        reads, update = _reads(loop, index), loop.next_value(index)
-        if len(reads) != 1 or reads[0].parent is not loop.body or not used_once(reads[0]):
+        reads, update = used_reads_of(loop.body, index), loop.next_value(index)
+        if used_reads_of(loop.condition, index) or len(reads) != 1 or not used_once(reads[0]):
             return None
         if not isinstance(update.shape, ArrayShape) or loop.body.root.operands.count(update) != 1:
             return None
@@ -85,16 +91,6 @@ class WhileLoopAllReduceCodeMotion(InstructionPass):
 
 def _wanted_elements(loop: Loop) -> list[int]:
     return sorted({element_index(user) for user in loop.instruction.users})
-
-
-def _reads(loop: Loop, index: int) -> list[HloInstruction]:
-    """Return the used reads of element ``index`` in condition and body."""
-    return [
-        user
-        for computation in (loop.condition, loop.body)
-        for user in computation.parameters[0].users
-        if element_index(user) == index and (user.users or user.is_root)
-    ]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from spmd.passes.constant_copies import copy_constant, is_small_constant
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_annotated, is_pinned
-from spmd.passes.while_state import element_index, has_only_element_reads, renumber
+from spmd.passes.while_state import element_index, has_only_element_reads, renumber, used_reads
 from spmd.shape import TupleShape
 
 
@@ -80,11 +80,6 @@ def decomposes_tuple(x: HloInstruction, branch: int, sites: Counter[HloComputati
         and not is_annotated(parameter)
         and has_only_element_reads(parameter)
     )
-
-
-def used_reads(tuple_value: HloInstruction) -> list[HloInstruction]:
-    """Return the get-tuple-elements of a value that are used."""
-    return [read for read in tuple_value.users if read.users or read.is_root]
 
 
 def _drop_unread(x: HloInstruction, branch: int, builder: Builder, effects: SideEffects) -> bool:

@@ -49,8 +49,7 @@ class WhileLoopInvariantCodeMotion(LoopPass):
 
     def _hoistable(self, loop: Loop, effects: SideEffects) -> list[HloInstruction]:
         """Return the invariant values that the rest of the body reads and that are worth carrying, in post-order."""
-        unchanging = {i for i in range(loop.size) if loop.is_invariant(i)}
-        invariant = determined_instructions(loop, unchanging, effects)
+        invariant = determined_instructions(loop, loop.invariants(), effects)
         wanted: dict[HloInstruction, None] = {}
         for x in invariant:
             if any(user not in invariant for user in x.users):
