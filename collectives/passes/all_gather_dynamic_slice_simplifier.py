@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from collectives.passes.all_gather_matching import Gather, groups_of_all, match_gather, reshaped
+from collectives.passes.all_gather_matching import Gather, groups_of_all, match_gather
 from collectives.passes.device_scalars import scalar_by_device, values_by_device
 from collectives.passes.groups import named_groups
 from spmd.builder import Builder, ModuleScope
@@ -135,10 +135,10 @@ def _taken(part: GatheredPart, b: Builder) -> HloInstruction | None:
 
 def _of_own_block(part: GatheredPart, within: NDArray, b: Builder) -> HloInstruction | None:
     if part.size == part.block:
-        return reshaped(b, part.gather.operand, _dims_of(part, part.size))
+        return b.reshape_to(part.gather.operand, _dims_of(part, part.size))
     if part.block % part.row:
         return None
-    own = reshaped(b, part.gather.operand, _dims_of(part, part.block))
+    own = b.reshape_to(part.gather.operand, _dims_of(part, part.block))
     starts = [b.scalar(PrimitiveType.S32, 0)] * len(own.dims)
     starts[part.dimension] = scalar_by_device(b, (within // part.row).tolist())
     return b.dynamic_slice(own, starts, _dims_of(part, part.size))
@@ -157,7 +157,7 @@ def _of_fewer_members(part: GatheredPart, members: int, b: Builder) -> HloInstru
     shares = named_groups(part.groups.cut(members))
     fewer = b.all_gather(part.gather.operand, shares, part.gather.dimension)
     fewer.annotations = part.gather.instruction.annotations
-    return reshaped(b, fewer, _dims_of(part, part.size))
+    return b.reshape_to(fewer, _dims_of(part, part.size))
 
 
 def _dims_of(part: GatheredPart, elements: int) -> tuple[int, ...]:
