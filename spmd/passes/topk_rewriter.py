@@ -32,7 +32,6 @@ from spmd.passes.rewrite import (
     is_pinned,
     replace_and_prune,
 )
-from spmd.shape import PrimitiveType
 
 #: At least so many times the elements that are read. A topk of more takes as long as the sort, and has gathers besides.
 _LEAST_REST = 2
@@ -192,8 +191,7 @@ def replace_with_topk(match: FirstElements, b: Builder, effects: SideEffects) ->
         if operand is source and key is source:
             value = b.get_tuple_element(found, 0)
         elif counts_along(operand, dimension):
-            kind = operand.array_shape.element_type
-            value = positions if kind is PrimitiveType.S32 else b.convert(positions, kind)
+            value = b.as_type(positions, operand.array_shape.element_type)
         else:
             value = gather_along(b, operand, positions, dimension)
         order = [last.index(d) for d in range(len(last))]
