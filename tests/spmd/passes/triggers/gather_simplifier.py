@@ -1,4 +1,4 @@
-"""Gathers with one constant index vector, of rows of a gather, or of an iota."""
+"""Gathers with one index vector, with constant indices that count in even steps, of rows of a gather, or of an iota."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INDEX_TYPES = (PrimitiveType.S32, PrimitiveType.S32, PrimitiveType.S8, Primitiv
 def modules(rng: Rng) -> HloModule:
     p = Program(rng)
     x = p.value(p.element_type(), p.dims(1, empty=False))
-    form = p.choose((_one, _of_gather, _of_gather, _of_iota))
+    form = p.choose((_one, _even_steps, _of_gather, _of_gather, _of_iota))
     return p.module(p.after(form(p, x)))
 
 
@@ -95,3 +95,27 @@ def _vector(p: Program, dims: tuple[int, ...]) -> HloInstruction:
         return p.b.full(ArrayShape(kind, dims), p.integer(low, 12))
     values = np.asarray(p.rng.integers(low, 12, dims)).astype(kind.numpy)
     return p.b.constant(Literal.of(ArrayShape(kind, dims), values))
+
+
+def _even_steps(p: Program, x: HloInstruction) -> HloInstruction:
+    """In one or two batch dimensions, before, behind or between what is taken whole."""
+    d = p.integer(0, len(x.dims) - 1)
+    step = p.choose((1, 2, 3)) * p.choose((1, -1))
+    count = p.choose(((2,), (3,), (2, 2), (6,)))
+    # Padded to hold every index: clamped ones would be equal.
+    start = p.integer(0, 3) + (abs(step) * (int(np.prod(count)) - 1) if step < 0 else 0)
+    places = start + step * np.arange(int(np.prod(count)))
+    low, high = [0] * len(x.dims), [0] * len(x.dims)
+    high[d] = max(0, int(places.max()) + 1 - x.dims[d])
+    table = p.b.pad(x, p.b.scalar_like(x, 0), low, high)
+    kind = p.choose(_INDEX_TYPES)
+    dims = (*count, 1) if p.chance() else count
+    values = places.reshape(dims).astype(kind.numpy)
+    indices = p.b.constant(Literal.of(ArrayShape(kind, dims), values))
+    sizes = tuple(1 if i == d else n for i, n in enumerate(table.dims))
+    dropped = (d,) if p.chance(0.7) else ()
+    kept = len(sizes) - len(dropped)
+    front = p.integer(0, kept)
+    offset_dims = (*range(front), *range(front + len(count), kept + len(count)))
+    attrs = GatherAttrs(offset_dims, dropped, (d,), len(count), sizes)
+    return p.b.create(Opcode.GATHER, (table, indices), attrs)
