@@ -58,7 +58,7 @@ def _simpler(x: HloInstruction, b: Builder) -> HloInstruction | None:
     if not permute.pairs or _is_zero(permute.operand):
         return b.full(permute.operand.array_shape.without_layout(), 0)
     if permute.stays or _is_same_everywhere(permute.operand):
-        return _held_by_targets(permute, b)
+        return _operand_or_zeros(permute, b)
     return _both_ways(permute, b)
 
 
@@ -73,7 +73,7 @@ def _is_same_everywhere(x: HloInstruction) -> bool:
     return x.opcode in (Opcode.CONSTANT, Opcode.IOTA)
 
 
-def _held_by_targets(permute: Permute, b: Builder) -> HloInstruction:
+def _operand_or_zeros(permute: Permute, b: Builder) -> HloInstruction:
     """Return the operand, which every target holds already, and zeros on devices that are no target."""
     operand = permute.operand
     if permute.reaches_all:
