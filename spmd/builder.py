@@ -241,9 +241,17 @@ class Builder:
             raise ShapeError(f"cannot reshape {x.shape} to {shape}")
         return self.create(Opcode.RESHAPE, (x,), A.ReshapeAttrs(), shape=shape)
 
+    def reshape_to(self, x: HloInstruction, dims: Sequence[int]) -> HloInstruction:
+        """Reshape ``x``, unless it has these dimensions already."""
+        return x if x.dims == tuple(dims) else self.reshape(x, dims)
+
     def transpose(self, x: HloInstruction, order: Sequence[int]) -> HloInstruction:
         """Transpose: result dimension i is operand dimension ``order[i]``."""
         return self.create(Opcode.TRANSPOSE, (x,), A.DimensionsAttrs(tuple(order)))
+
+    def transpose_by(self, x: HloInstruction, order: Sequence[int]) -> HloInstruction:
+        """Transpose ``x``, unless the dimensions keep their order."""
+        return x if list(order) == sorted(order) else self.transpose(x, order)
 
     def reverse(self, x: HloInstruction, dims: Sequence[int]) -> HloInstruction:
         return self.create(Opcode.REVERSE, (x,), A.DimensionsAttrs(tuple(dims)))

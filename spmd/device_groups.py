@@ -76,16 +76,6 @@ class DeviceGroups(Sequence[Group]):
         split = _split(self.lines) if self.lines is not None else None
         return split[1] if split is not None else None
 
-    def cut(self, size: int) -> DeviceGroups:
-        """Cut each group into groups of ``size`` adjacent members; all sizes are multiples of it."""
-        if self.lines is not None:
-            count = math.prod(self.lines.dims) // size
-            tile = IotaTile((count, size), self.lines.reshape_dims, self.lines.transpose_perm)
-            return DeviceGroups.of_lines(tile)
-        return DeviceGroups.of(
-            group[i : i + size] for group in self.listed for i in range(0, len(group), size)
-        )
-
     def __len__(self) -> int:
         return self.lines.dims[0] if self.lines is not None else len(self.listed)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
-from collectives.passes.all_gather_matching import gather_like, match_gather
+from collectives.passes.all_gather_matching import match_gather
 from collectives.passes.combining import CollectiveCombiner, marks
 from collectives.passes.groups import known_groups
 from spmd.builder import Builder
@@ -14,6 +15,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs
 from spmd.passes.interface import register_pass
+from spmd.shape import ArrayShape
 
 
 @register_pass
@@ -58,8 +60,12 @@ def _along_the_first(x: HloInstruction, b: Builder) -> HloInstruction:
     if gather is None or not gather.dimension:
         return x
     d, rank = gather.dimension, len(x.dims)
-    front = b.reshape(gather.operand, (1, *gather.operand.dims))
-    gathered = gather_like(b, gather, front, 0)
+    part = gather.operand
+    attrs = replace(x.attrs_as(CollectiveAttrs), dimension=0)
+    shape = ArrayShape(part.array_shape.element_type, (gather.count, *part.dims))
+    front = b.reshape(part, (1, *part.dims))
+    gathered = b.create(Opcode.ALL_GATHER, (front,), attrs, shape=shape)
+    gathered.annotations = x.annotations
     moved = b.transpose(gathered, (*range(1, d + 1), 0, *range(d + 1, rank + 1)))
     b.computation.replace(x, b.reshape(moved, x.dims))
     return gathered

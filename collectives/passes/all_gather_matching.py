@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from collectives.passes.device_scalars import device_count
 from collectives.passes.groups import known_groups
 from spmd.builder import Builder
@@ -50,22 +47,6 @@ def groups_of_all(gather: Gather) -> DeviceGroups | None:
     if groups is None or module is None or not groups.covers(device_count(module)):
         return None
     return groups
-
-
-def gather_like(b: Builder, old: Gather, x: HloInstruction, dimension: int) -> HloInstruction:
-    """Gather ``x`` over the members of ``old``, with its channel and its annotations: the result is to replace it."""
-    attrs = replace(old.instruction.attrs_as(CollectiveAttrs), dimension=dimension)
-    dims = list(x.dims)
-    dims[dimension] *= old.count
-    shape = ArrayShape(x.array_shape.element_type, tuple(dims))
-    gathered = b.create(Opcode.ALL_GATHER, (x,), attrs, shape=shape)
-    gathered.annotations = old.instruction.annotations
-    return gathered
-
-
-def reshaped(b: Builder, x: HloInstruction, dims: Sequence[int]) -> HloInstruction:
-    """Reshape ``x``, unless it has these dimensions already."""
-    return x if x.dims == tuple(dims) else b.reshape(x, dims)
 
 
 def moved_members(b: Builder, x: HloInstruction, count: int, old: int, new: int) -> HloInstruction:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collectives.passes.all_gather_broadcast_reorder import AllGatherBroadcastReorder
 from collectives.passes.all_gather_combiner import AllGatherCombiner
 from collectives.passes.all_gather_cse import AllGatherCse
 from collectives.passes.all_gather_dynamic_slice_simplifier import AllGatherDynamicSliceSimplifier
-from collectives.passes.all_gather_simplifier import AllGatherSimplifier
 from collectives.passes.all_reduce_combiner import AllReduceCombiner
-from collectives.passes.all_reduce_folder import AllReduceFolder
 from collectives.passes.all_reduce_reassociate import AllReduceReassociate
 from collectives.passes.all_reduce_simplifier import AllReduceSimplifier
 from collectives.passes.async_creation import AsyncCreation
@@ -31,14 +28,11 @@ from spmd.passes.interface import HloPass
 #: Fewer collectives, or smaller ones, of the same values.
 COLLECTIVE_SIMPLIFICATION: tuple[HloPass, ...] = (
     AllReduceSimplifier(),
-    AllReduceFolder(),
     ReduceScatterCreator(),
     AllReduceReassociate(),
     ReduceScatterReassociate(),
     WhileLoopAllReduceCodeMotion(),
-    AllGatherSimplifier(),
     AllGatherDynamicSliceSimplifier(),
-    AllGatherBroadcastReorder(),
     AllGatherCse(),
     CollectivePermuteSimplifier(),
     CollectivePermuteCse(),

@@ -17,7 +17,7 @@ from spmd.passes.algebraic.match import used_once
 from spmd.passes.loop_peeling import CountedLoop, begin_with, peel_first
 from spmd.passes.loop_values import cone, copy_cones, determined_instructions
 from spmd.passes.rewrite import is_pinned
-from spmd.passes.while_state import Loop, element_index
+from spmd.passes.while_state import Loop, element_index, is_element_of
 from spmd.shape_compatibility import compatible
 
 #: Ops that take long enough to hide communication.
@@ -49,8 +49,7 @@ class CarriedPermute:
 def permutes_to_carry(counted: CountedLoop, effects: SideEffects) -> list[CarriedPermute]:
     """Return the permutes to move into the next trip: that saves one, or lets it overlap long work."""
     loop = counted.loop
-    unchanging = {i for i in range(loop.size) if loop.is_invariant(i)}
-    same = determined_instructions(loop, unchanging, effects)
+    same = determined_instructions(loop, loop.invariants(), effects)
     read_after = {element_index(user) for user in loop.instruction.users}
     read_by_condition = {element_index(user) for user in loop.condition.parameters[0].users}
     found: list[CarriedPermute] = []
@@ -94,10 +93,8 @@ def _overlaps_long_work(loop: Loop, index: int) -> bool:
     """Return whether the body has long work that does not depend on element ``index``."""
     needs: set[HloInstruction] = set()
     for x in loop.body.post_order():
-        is_read = x.opcode is Opcode.GET_TUPLE_ELEMENT and x.operand(0) is loop.body.parameters[0]
-        if (is_read and element_index(x) == index) or any(
-            operand in needs for operand in x.operands
-        ):
+        is_read = is_element_of(x, loop.body.parameters[0]) and element_index(x) == index
+        if is_read or any(operand in needs for operand in x.operands):
             needs.add(x)
         elif x.opcode in _LONG and x.opcode not in KIND:
             return True

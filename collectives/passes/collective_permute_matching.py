@@ -1,14 +1,10 @@
-"""Matching of collective-permutes, for several passes: their pairs, whether all devices receive, and equal permutes."""
+"""Matching of collective-permutes, for several passes: their pairs, and whether all devices receive."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
-from collectives.passes.device_scalars import device_count, flag_by_device
 from collectives.passes.groups import states_devices
-from spmd.builder import Builder
 from spmd.device import CollectiveGroupMode
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -51,9 +47,6 @@ class Permute:
         attrs = self.instruction.attrs_as(CollectivePermuteAttrs)
         return not attrs.source_target_pairs.moved
 
-    def agrees_with(self, other: Permute) -> bool:
-        return (self.ways, self.mode) == (other.ways, other.mode)
-
 
 def match_permutes(x: HloInstruction) -> Permute | None:
     """Return the permute. Returns None for other instructions, for pinned ones, for in-place permutes with offsets, and
@@ -89,40 +82,3 @@ def _only_one(pairs: ListedPairs) -> ListedPairs:
 def match_permute(x: HloInstruction) -> Permute | None:
     """Match a collective-permute of one array, as ``match_permutes``."""
     return match_permutes(x) if isinstance(x.shape, ArrayShape) else None
-
-
-def permute_like(
-    b: Builder, old: Permute, x: HloInstruction, pairs: Sequence[Pair] | None = None
-) -> HloInstruction:
-    """Send ``x`` as ``old`` does, or along ``pairs``, in its channel."""
-    attrs = old.instruction.attrs_as(CollectivePermuteAttrs)
-    if pairs is not None:
-        attrs = replace(attrs, source_target_pairs=ListedPairs(tuple(pairs)))
-    permuted = b.create(Opcode.COLLECTIVE_PERMUTE, (x,), attrs, shape=x.shape)
-    permuted.annotations = old.instruction.annotations
-    return permuted
-
-
-def devices_among(permute: Permute, ids: Collection[int]) -> list[bool]:
-    """Return, for each device, whether its id is one of ``ids``, which are of the same kind as those of ``permute``."""
-    assert permute.instruction.parent is not None
-    module = permute.instruction.parent.module
-    assert module is not None
-    partitions = module.num_partitions
-    by_partition = permute.mode is CollectiveGroupMode.CROSS_PARTITION
-    return [
-        (device % partitions if by_partition else device // partitions) in ids
-        for device in range(device_count(module))
-    ]
-
-
-def is_target(b: Builder, permute: Permute, pairs: Sequence[Pair]) -> HloInstruction:
-    """Return pred[]: whether the device is a target of ``pairs``."""
-    return flag_by_device(b, devices_among(permute, {target for _, target in pairs}))
-
-
-def selected(
-    b: Builder, chosen: HloInstruction, x: HloInstruction, y: HloInstruction
-) -> HloInstruction:
-    """Return ``x`` if the scalar ``chosen`` is true, else ``y``."""
-    return b.select(b.broadcast_scalar(chosen, x.dims), x, y)

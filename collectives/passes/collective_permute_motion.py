@@ -13,9 +13,8 @@ from collectives.passes.collective_permute_matching import match_permute
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import Stage
 from spmd.lazy_dataclass import dataclass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import match_counted, peel_last
 from spmd.passes.loop_values import SAME_IN_ALL_TRIPS, compute_before, determined_instructions
@@ -41,7 +40,6 @@ class CollectivePermuteMotion(LoopPass):
     """
 
     name: ClassVar[str] = "collective-permute-motion"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     max_copied: int = 500
 
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
@@ -68,8 +66,7 @@ class CollectivePermuteMotion(LoopPass):
 
 def _invariant_permutes(loop: Loop, effects: SideEffects) -> list[HloInstruction]:
     """Return the permutes of values that no trip changes."""
-    unchanging = {i for i in range(loop.size) if loop.is_invariant(i)}
-    same = determined_instructions(loop, unchanging, effects, SAME_IN_ALL_TRIPS)
+    same = determined_instructions(loop, loop.invariants(), effects, SAME_IN_ALL_TRIPS)
     return [
         x
         for x in loop.body.post_order()

@@ -99,5 +99,4 @@ class _Writer:
         total = made[0]
         for term in made[1:]:
             total = self.b.binary(along.combine, total, term)
-        kind = member.array_shape.element_type
-        return total if total.array_shape.element_type is kind else self.b.convert(total, kind)
+        return self.b.as_type(total, member.array_shape.element_type)

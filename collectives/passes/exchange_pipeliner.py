@@ -14,16 +14,18 @@ from collectives.passes.windowed_einsum import WindowedEinsum
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.interface import MACHINE_OPTION, UNSCHEDULED, register_pass
+from spmd.passes.interface import MACHINE_OPTION, register_pass
 from spmd.passes.options import PassOptionError
 from spmd.passes.rewrite import replace_and_prune
 
 #: Numbers of pieces among which the machine chooses.
 _TRIED = (2, 4, 8)
+#: Least part of what could be gained.
+_MIN_GAIN = 0.1
 
 
 @register_pass
@@ -34,16 +36,14 @@ class ExchangePipeliner(FueledPass):
 
     Parts of a dimension that runs through products and all-to-alls, as a mixture of experts' capacity does; the second
     form where the last product sums over it. ``pieces``: how many, or 0 for 2 or what is best on the ``machine``.
-    Where one is named, those stay that other work hides, or of which less than ``min_gain`` would be gained of what
-    could be, and all where nothing is computed while bytes move. windows: also those of which more is gained by
+    Where one is named, those stay that other work hides, or of which too little would be gained of what could be, and
+    all where nothing is computed while bytes move. windows: also those of which more is gained by
     ``windowed-einsum``, which is to come.
     """
 
     name: ClassVar[str] = "exchange-pipeliner"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     pieces: int = 0
     machine: MachineDescription | None = field(default=None, metadata=MACHINE_OPTION)
-    min_gain: float = 0.1
     windows: bool = False
 
     def __post_init__(self) -> None:
@@ -114,6 +114,6 @@ class ExchangePipeliner(FueledPass):
             bound = min(savings.possible(way), savings.most(way))
             if bound > most and (gain := savings.of(way)) > most:
                 best, most = way, gain
-        if best is None or most < self.min_gain * savings.possible(best):
+        if best is None or most < _MIN_GAIN * savings.possible(best):
             return None
         return best

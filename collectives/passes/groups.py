@@ -41,12 +41,9 @@ def named_groups(groups: DeviceGroups) -> ReplicaGroups:
 
 
 def among_devices(
-    collective: HloInstruction,
-    groups: DeviceGroups,
-    scope: ModuleScope,
-    dimension: int | None = None,
+    collective: HloInstruction, groups: DeviceGroups, scope: ModuleScope, dimension: int
 ) -> CollectiveAttrs:
-    """Return the attributes of ``collective`` with these groups of devices."""
+    """Return the attributes of ``collective`` with these groups of devices, along ``dimension``."""
     attrs = collective.attrs_as(CollectiveAttrs)
     channel = attrs.channel_id if attrs.channel_id is not None else scope.channel_id()
     return replace(

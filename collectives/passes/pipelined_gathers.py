@@ -18,7 +18,7 @@ from spmd.shape import ArrayShape
 def determined_by_trip(counted: CountedLoop, effects: SideEffects) -> dict[HloInstruction, None]:
     """Return the values of a trip that are determined by its number and by loop invariants."""
     loop = counted.loop
-    elements = {i for i in range(loop.size) if loop.is_invariant(i)} | counted.counters.keys()
+    elements = loop.invariants() | counted.counters.keys()
     return determined_instructions(loop, elements, effects, SAME_IN_ALL_TRIPS)
 
 
@@ -26,16 +26,11 @@ def gathers_to_move(
     counted: CountedLoop, effects: SideEffects, min_bytes: int
 ) -> list[HloInstruction]:
     """Return the collectives whose operands the trip's number determines and whose results differ from trip to trip."""
-    determined = determined_by_trip(counted, effects)
-    unchanging = determined_instructions(
-        counted.loop,
-        {i for i in range(counted.loop.size) if counted.loop.is_invariant(i)},
-        effects,
-        SAME_IN_ALL_TRIPS,
-    )
+    loop, determined = counted.loop, determined_by_trip(counted, effects)
+    unchanging = determined_instructions(loop, loop.invariants(), effects, SAME_IN_ALL_TRIPS)
     return [
         x
-        for x in counted.loop.body.post_order()
+        for x in loop.body.post_order()
         if x.opcode in KIND
         and isinstance(x.shape, ArrayShape)
         and x.shape.byte_size >= min_bytes

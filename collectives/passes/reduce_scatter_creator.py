@@ -101,7 +101,7 @@ class _Scattered:
         for step in self.slices[0].moves:
             shape = step.array_shape.with_element_type(value.array_shape.element_type)
             value = b.computation.add(step.clone(shape, (value,)))
-        attrs = among_devices(x, self.groups, b.scope, dimension=self.dimension)
+        attrs = among_devices(x, self.groups, b.scope, self.dimension)
         part = b.create(Opcode.REDUCE_SCATTER, (value,), attrs, calls=x.called_computations)
         part.annotations = x.annotations
         return part

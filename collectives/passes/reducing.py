@@ -16,9 +16,6 @@ from spmd.ops.reduction import reduction_kind
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import PrimitiveType
 
-#: Reductions in which it matters how often a value takes part.
-COUNTING = frozenset({ReductionKind.SUM, ReductionKind.PRODUCT, ReductionKind.XOR})
-
 
 @dataclass(frozen=True, slots=True)
 class Reducing:

@@ -13,10 +13,9 @@ from collectives.passes.reduced import (
     operation_kind,
     reduced,
 )
-from collectives.passes.replication import Replication
 from spmd.analysis.call_sites import call_sites
 from spmd.analysis.side_effects import SideEffects
-from spmd.analysis.trip_count import trip_count
+from spmd.analysis.trip_count import counting, trip_count
 from spmd.builder import Builder, ModuleScope
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
@@ -27,9 +26,16 @@ from spmd.ops.reduction import OPERATION, identity_value
 from spmd.passes.algebraic.match import used_once
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
+from spmd.passes.loop_values import determined_instructions
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.passes.while_loop_overwritten_state import is_overwritten
-from spmd.passes.while_state import Loop, element_index, match_loop, result_has_only_element_reads
+from spmd.passes.while_state import (
+    Loop,
+    element_index,
+    match_loop,
+    result_has_only_element_reads,
+    used_reads_of,
+)
 from spmd.shape import ArrayShape
 
 
@@ -44,8 +50,9 @@ class WhileLoopAllReduceCodeMotion(InstructionPass):
     they were, floats are added in another order.
 
     Also rows = dynamic-update-slice(rows, all-reduce(x), i): the rows are stacked as they are, and summed over devices
-    together. As many bytes are sent, and every result keeps its bits. All members must write the same rows, and what
-    the rows are filled with before the loop must stay what it is when it is reduced.
+    together. As many bytes are sent, and every result keeps its bits. The number of the trip must say which rows are
+    written, so that all members write the same, and what the rows are filled with before the loop must stay what it is
+    when it is reduced.
     """
 
     name: ClassVar[str] = "while-loop-all-reduce-code-motion"
@@ -54,7 +61,6 @@ class WhileLoopAllReduceCodeMotion(InstructionPass):
 
     def editor(self, module: HloModule) -> Edit:
         scope, sites, effects = ModuleScope(module), call_sites(module), SideEffects()
-        replication = Replication(module)
 
         def edit(x: HloInstruction) -> bool:
             loop = match_loop(x, sites)
@@ -64,7 +70,7 @@ class WhileLoopAllReduceCodeMotion(InstructionPass):
                 or any(map(is_pinned, x.users))
             ):
                 return False
-            found = [self._match(loop, i, replication) for i in _wanted_elements(loop)]
+            found = [self._match(loop, i) for i in _wanted_elements(loop)]
             moved = [one for one in found if one is not None]
             if moved:
                 move_behind(loop, moved, builder_at(x, scope), effects)
@@ -72,29 +78,19 @@ class WhileLoopAllReduceCodeMotion(InstructionPass):
 
         return edit
 
-    def _match(self, loop: Loop, index: int, replication: Replication) -> _Moved | None:
-        reads, update = _reads(loop, index), loop.next_value(index)
-        if len(reads) != 1 or reads[0].parent is not loop.body or not used_once(reads[0]):
+    def _match(self, loop: Loop, index: int) -> _Moved | None:
+        reads, update = used_reads_of(loop.body, index), loop.next_value(index)
+        if used_reads_of(loop.condition, index) or len(reads) != 1 or not used_once(reads[0]):
             return None
         if not isinstance(update.shape, ArrayShape) or loop.body.root.operands.count(update) != 1:
             return None
         if update.opcode is not Opcode.DYNAMIC_UPDATE_SLICE:
             return _accumulated(index, update, reads[0])
-        return _stacked(loop, index, reads[0], replication)
+        return _stacked(loop, index, reads[0])
 
 
 def _wanted_elements(loop: Loop) -> list[int]:
     return sorted({element_index(user) for user in loop.instruction.users})
-
-
-def _reads(loop: Loop, index: int) -> list[HloInstruction]:
-    """Return the used reads of element ``index`` in condition and body."""
-    return [
-        user
-        for computation in (loop.condition, loop.body)
-        for user in computation.parameters[0].users
-        if element_index(user) == index and (user.users or user.is_root)
-    ]
 
 
 @dataclass(frozen=True)
@@ -148,10 +144,8 @@ def _term(x: HloInstruction) -> tuple[HloInstruction, int, Reduced] | None:
     return None
 
 
-def _stacked(
-    loop: Loop, index: int, read: HloInstruction, replication: Replication
-) -> _Moved | None:
-    """Match dynamic-update-slice(read, reduced, starts) with the same starts on all members."""
+def _stacked(loop: Loop, index: int, read: HloInstruction) -> _Moved | None:
+    """Match dynamic-update-slice(read, reduced, starts) with starts that the number of the trip determines."""
     update = loop.next_value(index)
     if update.operands.count(read) != 1 or update.operand(0) is not read:
         return None
@@ -163,8 +157,9 @@ def _stacked(
             break
     else:
         return None
-    groups = term.reducing.groups
-    if not all(replication.is_equal_within(start, groups) for start in update.operands[2:]):
+    counters = {i for i in range(loop.size) if counting(loop.instruction, i) is not None}
+    same = determined_instructions(loop, counters, SideEffects())
+    if any(start not in same for start in update.operands[2:]):
         return None
     return _Moved(index, [(update, 1, term)], starts_anew=False)
 

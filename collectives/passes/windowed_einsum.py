@@ -12,17 +12,19 @@ from collectives.passes.windowed_scatter import ScatteredProduct, scattered_prod
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.passes.instruction_pass import Simplifier, Simplify
-from spmd.passes.interface import MACHINE_OPTION, UNSCHEDULED, register_pass
+from spmd.passes.interface import MACHINE_OPTION, register_pass
 from spmd.passes.options import PassOptionError
 from spmd.passes.rewrite import builder_at, replace_and_prune
 
 #: Pieces of a device's tile that are tried.
 _MULTIPLES = (1, 2, 4)
+#: Most parts of a product, and most devices of a group.
+_MAX_PARTS, _MAX_RING = 64, 8
 
 
 @register_pass
@@ -32,19 +34,15 @@ class WindowedEinsum(Simplifier):
     reduce-scatter(dot(x, y))  =>  collective-permute(.. + dot(part of x, y)) + dot(part of x, y)
 
     Parts go round in circles of the collective's groups: as many bytes are sent. ``chunks``: of the gathered or
-    scattered dimension, a multiple of the devices (0: as many, or what is best on the ``machine``). Products that would
-    become more than ``max_parts`` stay, and those of groups of more than ``max_ring`` devices; where a ``machine`` is
-    named, also those of whose time it would gain less than ``min_gain``.
+    scattered dimension, a multiple of the devices (0: as many, or what is best on the ``machine``). Products of large
+    groups stay; where a ``machine`` is named, also those of whose time it would gain less than ``min_gain``.
     """
 
     name: ClassVar[str] = "windowed-einsum"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    min_gain: ClassVar[float] = 0.05
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.DOT, Opcode.REDUCE_SCATTER)
     chunks: int = 0
-    max_parts: int = 64
-    max_ring: int = 8
     machine: MachineDescription | None = field(default=None, metadata=MACHINE_OPTION)
-    min_gain: float = 0.05
 
     def __post_init__(self) -> None:
         if self.chunks < 0:
@@ -81,8 +79,7 @@ class WindowedEinsum(Simplifier):
     def matched(self, x: HloInstruction) -> Windowed | None:
         """Return the windowed einsum whose last instruction is ``x``; None if there is none."""
         found = gathered_product(x) if x.opcode is Opcode.DOT else scattered_product(x)
-        most = min(self.max_parts, self.max_ring)
-        small = found is not None and found.tile and found.ring.size <= most
+        small = found is not None and found.tile and found.ring.size <= _MAX_RING
         return found if small else None
 
     def tried(self, found: Windowed) -> tuple[int, ...]:
@@ -93,7 +90,7 @@ class WindowedEinsum(Simplifier):
 
     def pieces_of(self, found: Windowed, chunks: int) -> tuple[Piece, ...]:
         """Return the pieces of each device's tile."""
-        wanted = max(1, min(chunks, self.max_parts) // found.ring.size)
+        wanted = max(1, min(chunks, _MAX_PARTS) // found.ring.size)
         return pieces_of(found.tile, wanted)
 
 

@@ -15,7 +15,7 @@ from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs, DotAttrs
 from spmd.ops.reduction import reduction_kind
 from spmd.passes.rewrite import is_pinned
-from spmd.shape import ArrayShape, PrimitiveType
+from spmd.shape import ArrayShape
 
 
 @dataclass(frozen=True)
@@ -69,15 +69,14 @@ def _windowed(product: ScatteredProduct, pieces: tuple[Piece, ...], b: Builder) 
     for step in range(product.ring.size):
         for n, piece in enumerate(pieces):
             at = product.ring.offset(step + 1, product.tile, piece.start, b)
-            made = _product_of_part(product, at, piece, b)
-            made = _converted(made, kind.accumulator, b)
+            made = b.as_type(_product_of_part(product, at, piece, b), kind.accumulator)
             before = sums[n]
             if before is not None:
                 come = product.ring.passed_on(before, b)
                 come.annotations = product.scatter.annotations.of_parts()
                 made = b.add(come, made)
             sums[n] = made
-    found = [_converted(x, kind, b) for x in sums if x is not None]
+    found = [b.as_type(x, kind) for x in sums if x is not None]
     assert product.dimension.result is not None
     return found[0] if len(found) == 1 else b.concatenate(found, product.dimension.result)
 
@@ -90,7 +89,3 @@ def _product_of_part(
         for x, d in zip(product.dot.operands, product.dimension.operands, strict=True)
     )
     return part_of_product(product.dot, lhs, rhs, b)
-
-
-def _converted(x: HloInstruction, kind: PrimitiveType, b: Builder) -> HloInstruction:
-    return x if x.array_shape.element_type is kind else b.convert(x, kind)

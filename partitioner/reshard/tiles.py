@@ -24,14 +24,6 @@ def trim_to(builder: Builder, x: HloInstruction, dims: tuple[int, ...]) -> HloIn
     return builder.slice(x, (0,) * len(dims), dims)
 
 
-def reshape_to(builder: Builder, x: HloInstruction, dims: tuple[int, ...]) -> HloInstruction:
-    return x if x.dims == dims else builder.reshape(x, dims)
-
-
-def transpose_by(builder: Builder, x: HloInstruction, order: tuple[int, ...]) -> HloInstruction:
-    return x if order == tuple(range(len(order))) else builder.transpose(x, order)
-
-
 def replaced(dims: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
     """Return ``dims`` with entry ``dim`` set to ``size``."""
     return (*dims[:dim], size, *dims[dim + 1 :])

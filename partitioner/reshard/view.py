@@ -24,7 +24,6 @@ from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import ReshardContext, ReshardStep
 from partitioner.reshard.tile_overlap import prime_sub_axes
 from partitioner.reshard.tile_size_change import TileSizeChange
-from partitioner.reshard.tiles import reshape_to
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
@@ -98,14 +97,14 @@ class ViewedSteps(ReshardStep):
         local = value.hlo
         for change in self.view.enter:
             local = change.emit(context, local)
-        local = reshape_to(b, local, source.local_dims(problem.dims, problem.axes))
+        local = b.reshape_to(local, source.local_dims(problem.dims, problem.axes))
         shape = ArrayShape(value.shape.element_type, problem.dims)
         seen = type(value)(local, source, shape)
         done = emit_steps(ViewedContext(context, self.view), seen, self.steps)
         after = self.target.local_dims(value.shape.dims, context.axes)
         for change in reversed(self.view.leave):
             after = change.dims_before(after)
-        done = reshape_to(b, done, after)
+        done = b.reshape_to(done, after)
         for change in self.view.leave:
             done = change.emit(context, done)
         return done

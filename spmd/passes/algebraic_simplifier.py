@@ -21,6 +21,10 @@ from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import is_annotated, is_pinned, replace_and_prune
 
+#: Most rewrites per computation, as a multiple of its size: identities shrink the program, so it would be met only by
+#: two that undo each other (a test holds that there are none).
+_MAX_REWRITES = 20
+
 
 @register_pass
 @dataclass(frozen=True)
@@ -28,19 +32,16 @@ class AlgebraicSimplifier(FueledPass):
     """Rewrite by identities that keep every bit, or that docs/numerics.md lists.
 
     A work list starts with all instructions in post-order; what a rewrite made or touched comes back onto it.
-    max_rewrites bounds the rewrites per computation, as a multiple of its size: identities shrink the program, so the
-    bound would be met only by two that undo each other (a test holds that there are none).
     """
 
     name: ClassVar[str] = "algebraic-simplifier"
-    max_rewrites: int = 20
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         scope, effects = ModuleScope(module), SideEffects()
         changed = False
         for computation in module.computations_post_order():
             changed |= _Simplification(computation, scope, effects, fuel).run(
-                self.max_rewrites * (len(computation) + 10)
+                _MAX_REWRITES * (len(computation) + 10)
             )
         return changed
 

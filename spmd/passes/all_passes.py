@@ -26,7 +26,6 @@ from spmd.passes.map_inliner import MapInliner
 from spmd.passes.optimize_input_output_buffer_alias import OptimizeInputOutputBufferAlias
 from spmd.passes.reducer_simplifier import ReducerSimplifier
 from spmd.passes.reducer_widener import ReducerWidener
-from spmd.passes.reshape_mover import ReshapeMover
 from spmd.passes.rng_expander import RngExpander
 from spmd.passes.rng_state_threading import RngStateThreading
 from spmd.passes.scan_expander import ScanExpander
@@ -85,7 +84,6 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     AlgebraicSimplifier(),
     SortSimplifier(),
     TopkRewriter(),
-    ReshapeMover(),
     ConstantFolding(),
     GatherSimplifier(),
     ConditionalSimplifier(),

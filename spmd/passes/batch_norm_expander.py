@@ -55,10 +55,10 @@ class _Features:
         self._epsilon = attrs.epsilon
 
     def widened(self, x: HloInstruction) -> HloInstruction:
-        return x if self._narrow is self._wide else self.b.convert(x, self._wide)
+        return self.b.as_type(x, self._wide)
 
     def narrowed(self, x: HloInstruction) -> HloInstruction:
-        return x if self._narrow is self._wide else self.b.convert(x, self._narrow)
+        return self.b.as_type(x, self._narrow)
 
     def spread(self, per_feature: HloInstruction) -> HloInstruction:
         return self.b.broadcast(per_feature, (self._index,), self.dims)

@@ -117,10 +117,10 @@ def _of_complex_parts(x: HloInstruction, b: Builder) -> HloInstruction:
 def _moved(x: HloInstruction, source: Array, target: Array, b: Builder) -> HloInstruction:
     """Return ``x``, of ``source``'s sizes, as the array of ``target``'s sizes with the same memory."""
     if 0 in source.dims:
-        return _reshaped(x, target.dims, b)
+        return b.reshape_to(x, target.dims)
     if _is_cut(source) or _is_cut(target) or _sizes(source.order) != _sizes(target.order):
         return _moved_in_parts(x, source, target, b)
-    return _transposed(x, _permutation(source.order, target.order), b)
+    return b.transpose_by(x, _permutation(source.order, target.order))
 
 
 def _moved_in_parts(x: HloInstruction, source: Array, target: Array, b: Builder) -> HloInstruction:
@@ -131,15 +131,15 @@ def _moved_in_parts(x: HloInstruction, source: Array, target: Array, b: Builder)
         before, after = _refined(before, sizes), _refined(after, sizes)
         order, groups = _grouped(_permutation(before, after))
         if len(groups) <= 1:
-            return _reshaped(x, target.dims, b)
+            return b.reshape_to(x, target.dims)
         cut = [p.size for p in logical_order(before)]
-        x = _reshaped(x, [math.prod(cut[i] for i in group) for group in groups], b)
-        return _reshaped(_transposed(x, order, b), target.dims, b)
-    x = _reshaped(x, _sizes(logical_order(before)), b)
-    x = _transposed(x, _permutation(before, _row_major(before)), b)
-    x = _reshaped(x, _sizes(after), b)
-    x = _transposed(x, _permutation(_row_major(after), after), b)
-    return _reshaped(x, target.dims, b)
+        x = b.reshape_to(x, [math.prod(cut[i] for i in group) for group in groups])
+        return b.reshape_to(b.transpose_by(x, order), target.dims)
+    x = b.reshape_to(x, _sizes(logical_order(before)))
+    x = b.transpose_by(x, _permutation(before, _row_major(before)))
+    x = b.reshape_to(x, _sizes(after))
+    x = b.transpose_by(x, _permutation(_row_major(after), after))
+    return b.reshape_to(x, target.dims)
 
 
 def _is_cut(array: Array) -> bool:
@@ -190,11 +190,3 @@ def _grouped(permutation: Sequence[int]) -> tuple[list[int], list[list[int]]]:
     ordered = sorted(groups)
     position = {group[0]: i for i, group in enumerate(ordered)}
     return [position[group[0]] for group in groups], ordered
-
-
-def _reshaped(x: HloInstruction, dims: Sequence[int], b: Builder) -> HloInstruction:
-    return x if x.dims == tuple(dims) else b.reshape(x, dims)
-
-
-def _transposed(x: HloInstruction, order: Sequence[int], b: Builder) -> HloInstruction:
-    return x if list(order) == sorted(order) else b.transpose(x, order)

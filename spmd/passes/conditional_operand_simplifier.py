@@ -18,7 +18,7 @@ from spmd.passes.constant_copies import copy_constant, is_small_constant
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_annotated, is_pinned
-from spmd.passes.while_state import element_index, has_only_element_reads, renumber
+from spmd.passes.while_state import element_index, has_only_element_reads, renumber, used_reads
 from spmd.shape import TupleShape
 
 
@@ -27,13 +27,12 @@ from spmd.shape import TupleShape
 class ConditionalOperandSimplifier(InstructionPass):
     """conditional(p, .., tuple(x, x, constant, y))  =>  conditional(p, .., tuple(x))
 
-    where the branch reads y nowhere: it reads the first x for both and a constant of its own. max_bytes: larger
-    constants stay outside.
+    where the branch reads y nowhere: it reads the first x for both and a constant of its own. Large constants stay
+    outside.
     """
 
     name: ClassVar[str] = "conditional-operand-simplifier"
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.CONDITIONAL,)
-    max_bytes: int = 1024
 
     def editor(self, module: HloModule) -> Edit:
         scope, sites, effects = ModuleScope(module), call_sites(module), SideEffects()
@@ -57,7 +56,7 @@ class ConditionalOperandSimplifier(InstructionPass):
             element = elements[element_index(read)]
             if is_pinned(read):
                 continue
-            if is_small_constant(element, self.max_bytes):
+            if is_small_constant(element):
                 callee.replace(read, copy_constant(element, inside))
                 changed = True
             elif elements.index(element) != element_index(read):
@@ -81,11 +80,6 @@ def decomposes_tuple(x: HloInstruction, branch: int, sites: Counter[HloComputati
         and not is_annotated(parameter)
         and has_only_element_reads(parameter)
     )
-
-
-def used_reads(tuple_value: HloInstruction) -> list[HloInstruction]:
-    """Return the get-tuple-elements of a value that are used."""
-    return [read for read in tuple_value.users if read.users or read.is_root]
 
 
 def _drop_unread(x: HloInstruction, branch: int, builder: Builder, effects: SideEffects) -> bool:

@@ -14,11 +14,10 @@ from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import TupleIndexAttrs
-from spmd.passes.conditional_operand_simplifier import used_reads
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned
-from spmd.passes.while_state import element_index, has_only_element_reads, renumber
+from spmd.passes.while_state import element_index, has_only_element_reads, renumber, used_reads
 from spmd.shape import TupleShape
 
 

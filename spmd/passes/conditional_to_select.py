@@ -27,6 +27,8 @@ from spmd.passes.select_cost import selects_pay
 from spmd.passes.tuple_simplifier import match_element
 from spmd.shape import TupleShape
 
+#: Most instructions of all branches together.
+_MAX_INSTRUCTIONS = 4096
 _LEAVES = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.TUPLE, Opcode.GET_TUPLE_ELEMENT})
 
 
@@ -36,13 +38,12 @@ class ConditionalToSelect(InstructionPass):
     """conditional(p, x, y), true_computation=t, false_computation=f  =>  select(p, t(x), f(y))
 
     if the branches consist of elementwise operations and constants: in the functions of maps, reducers and comparators
-    always, since native code knows elements and no branches there; elsewhere where `selects_pay` says so.
-    max_instructions: larger branches, all together, stay.
+    always, since native code knows elements and no branches there; elsewhere where `selects_pay` says so. Large
+    branches stay.
     """
 
     name: ClassVar[str] = "conditional-to-select"
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.CONDITIONAL,)
-    max_instructions: int = 4096
 
     def editor(self, module: HloModule) -> Edit:
         scope, effects = ModuleScope(module), SideEffects()
@@ -50,7 +51,7 @@ class ConditionalToSelect(InstructionPass):
 
         def edit(x: HloInstruction) -> bool:
             branches = x.called_computations
-            if x.has_control_edges or sum(map(len, branches)) > self.max_instructions:
+            if x.has_control_edges or sum(map(len, branches)) > _MAX_INSTRUCTIONS:
                 return False
             if not all(map(is_selectable, branches)):
                 return False

@@ -6,12 +6,15 @@ from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 
+#: Larger constants are handed in.
+_MAX_BYTES = 1024
 
-def is_small_constant(value: HloInstruction, max_bytes: int) -> bool:
-    """Return whether ``x`` is a constant of at most ``max_bytes``, possibly broadcast."""
+
+def is_small_constant(value: HloInstruction) -> bool:
+    """Return whether ``value`` is a small constant, possibly broadcast."""
     if value.opcode is Opcode.BROADCAST:
         value = value.operand(0)
-    return value.opcode is Opcode.CONSTANT and value.shape.byte_size <= max_bytes
+    return value.opcode is Opcode.CONSTANT and value.shape.byte_size <= _MAX_BYTES
 
 
 def copy_constant(value: HloInstruction, builder: Builder) -> HloInstruction:

@@ -79,8 +79,7 @@ def even_steps(x: HloInstruction, b: Builder) -> HloInstruction | None:
     rows = b.slice(operand, starts, limits, strides)
     if counted.step < 0:
         rows = b.reverse(rows, (d,))
-    moved = b.transpose(rows, counted.order) if counted.order != sorted(counted.order) else rows
-    return b.reshape(moved, x.dims)
+    return b.reshape(b.transpose_by(rows, counted.order), x.dims)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.ops.reduction import through_annotations
 from spmd.shape import ArrayShape
 
 
@@ -22,6 +23,9 @@ def on_arrays(
     made = dict(arrays)
     for x in function:
         if x in made:
+            continue
+        if (behind := through_annotations(x)) is not x:
+            made[x] = made[behind]
             continue
         if x.opcode is Opcode.CONSTANT:
             made[x] = b.broadcast_scalar(b.computation.add(x.clone(x.shape, ())), dims)

@@ -25,13 +25,13 @@ from spmd.ops.attrs import (
 from spmd.ops.reduction import through_annotations
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
+from spmd.passes.on_arrays import on_arrays
 from spmd.passes.rewrite import (
     builder_at,
     copy_annotation,
     is_pinned,
     replace_and_prune,
 )
-from spmd.shape import ArrayShape, PrimitiveType
 
 #: At least so many times the elements that are read. A topk of more takes as long as the sort, and has gathers besides.
 _LEAST_REST = 2
@@ -191,8 +191,7 @@ def replace_with_topk(match: FirstElements, b: Builder, effects: SideEffects) ->
         if operand is source and key is source:
             value = b.get_tuple_element(found, 0)
         elif counts_along(operand, dimension):
-            kind = operand.array_shape.element_type
-            value = positions if kind is PrimitiveType.S32 else b.convert(positions, kind)
+            value = b.as_type(positions, operand.array_shape.element_type)
         else:
             value = gather_along(b, operand, positions, dimension)
         order = [last.index(d) for d in range(len(last))]
@@ -207,20 +206,9 @@ def replace_with_topk(match: FirstElements, b: Builder, effects: SideEffects) ->
 
 def _key_array(key: SortKey, source: HloInstruction, b: Builder) -> HloInstruction:
     """Return the key of every element of `source`; where zeros are equal, +0 for both."""
-    arrays: dict[HloInstruction, HloInstruction] = {}
-    for x in expression_nodes(key.expression):
-        if x.opcode is Opcode.PARAMETER:
-            arrays[x] = source
-        elif through_annotations(x) is not x:
-            arrays[x] = arrays[x.operand(0)]
-        elif x.opcode is Opcode.CONSTANT:
-            scalar = b.computation.add(x.clone(x.shape, ()))
-            arrays[x] = b.broadcast_scalar(scalar, source.dims)
-        else:
-            shape = ArrayShape(x.array_shape.element_type, source.dims)
-            clone = x.clone(shape, [arrays[operand] for operand in x.operands])
-            arrays[x] = b.computation.add(clone)
-    values = arrays[key.expression]
+    nodes = expression_nodes(key.expression)
+    parameters = {x: source for x in nodes if x.opcode is Opcode.PARAMETER}
+    values = on_arrays(nodes, parameters, b)[key.expression]
     if key.total_order or not values.array_shape.element_type.is_floating:
         return values
     zero = b.full(values.array_shape.without_layout(), 0)

@@ -21,16 +21,15 @@ from spmd.passes.while_state import Loop, element_index
 class WhileLoopConstantSinking(LoopPass):
     """Replace a carried element that starts as a constant (or a repeated one) and never changes, wherever it is read.
 
-    The element itself is left for the while-loop-simplifier to drop. max_bytes: larger constants stay outside.
+    The element itself is left for the while-loop-simplifier to drop. Large constants stay outside.
     """
 
     name: ClassVar[str] = "while-loop-constant-sinking"
-    max_bytes: int = 1024
 
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
         changed = False
         for index, value in enumerate(loop.initial):
-            if is_small_constant(value, self.max_bytes) and loop.is_invariant(index):
+            if is_small_constant(value) and loop.is_invariant(index):
                 for inside in (loop.condition, loop.body):
                     there = builder.within(inside)
                     changed |= _replace_reads(loop, inside, index, value, there)

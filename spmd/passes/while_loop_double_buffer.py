@@ -32,6 +32,9 @@ _MOVES = frozenset(
 #: Theirs have them in the same order.
 _KEEPS = frozenset({Opcode.BITCAST, Opcode.BROADCAST, Opcode.COPY, Opcode.RESHAPE})
 
+#: Most instructions of a body that is repeated.
+_MAX_INSTRUCTIONS = 128
+
 
 @register_pass
 @dataclass(frozen=True)
@@ -41,14 +44,13 @@ class WhileLoopDoubleBuffer(LoopPass):
     An array of the state that is computed, element by element, from itself at other positions (a stencil) must not
     overwrite elements that are still to be read. A trip for two writes y to another buffer, and the next x over the old
     one, which is dead by then: there is no copy, and no kernel except those that compute the arrays. A last trip that
-    is left over is written after the loop. Bodies of more than ``max-instructions`` stay.
+    is left over is written after the loop. Large bodies stay.
     """
 
     name: ClassVar[str] = "while-loop-double-buffer"
-    max_instructions: int = 128
 
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
-        if len(loop.body.instructions) > self.max_instructions:
+        if len(loop.body.instructions) > _MAX_INSTRUCTIONS:
             return False
         if has_effects(loop, effects) or not has_stencil(loop):
             return False

@@ -26,6 +26,9 @@ _FREE = (
     Opcode.TUPLE,
 )
 
+#: Bytes of a value that may be larger than what it is computed from.
+_MAX_BYTES = 4096
+
 
 @register_pass
 @dataclass(frozen=True)
@@ -33,11 +36,10 @@ class WhileLoopInvariantCodeMotion(LoopPass):
     """Move computations on unchanging state elements out of loop bodies.
 
     Collectives stay, so that no gathered value is live longer than one iteration. So do values that are larger than
-    their sources and than ``max_inflation`` bytes.
+    their sources and than 4 KiB.
     """
 
     name: ClassVar[str] = "while-loop-invariant-code-motion"
-    max_inflation: int = 4096
 
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
         hoisted = self._hoistable(loop, effects)
@@ -47,8 +49,7 @@ class WhileLoopInvariantCodeMotion(LoopPass):
 
     def _hoistable(self, loop: Loop, effects: SideEffects) -> list[HloInstruction]:
         """Return the invariant values that the rest of the body reads and that are worth carrying, in post-order."""
-        unchanging = {i for i in range(loop.size) if loop.is_invariant(i)}
-        invariant = determined_instructions(loop, unchanging, effects)
+        invariant = determined_instructions(loop, loop.invariants(), effects)
         wanted: dict[HloInstruction, None] = {}
         for x in invariant:
             if any(user not in invariant for user in x.users):
@@ -60,9 +61,7 @@ class WhileLoopInvariantCodeMotion(LoopPass):
         sources = sum(
             leaf.shape.byte_size for leaf in cone(x) if leaf.opcode is Opcode.GET_TUPLE_ELEMENT
         )
-        return isinstance(x.shape, ArrayShape) and x.shape.byte_size <= max(
-            sources, self.max_inflation
-        )
+        return isinstance(x.shape, ArrayShape) and x.shape.byte_size <= max(sources, _MAX_BYTES)
 
 
 def _worth_carrying(x: HloInstruction) -> list[HloInstruction]:

@@ -9,14 +9,13 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.trip_count import counting, state_index, trip_count
 from spmd.analysis.value_trace import Value, constant_int, holds_integer, trace
 from spmd.builder import Builder
-from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.passes.interface import register_pass
 from spmd.passes.loop_pass import LoopPass
-from spmd.passes.while_state import Loop, element_index
+from spmd.passes.while_state import Loop, used_reads_of
 
 #: Values that take memory to be written into as a loop's state, and nothing to compute.
 _FILLINGS = frozenset({Opcode.BROADCAST, Opcode.CONSTANT})
@@ -62,20 +61,14 @@ def is_overwritten(loop: Loop, index: int, trips: int) -> bool:
     """Return whether element ``index`` starts as a constant fill that ``trips`` > 0 trips overwrite entirely and that
     is never read.
     """
-    if loop.initial[index].opcode not in _FILLINGS or _reads(loop.condition, index):
+    if loop.initial[index].opcode not in _FILLINGS or used_reads_of(loop.condition, index):
         return False
-    reads, update = _reads(loop.body, index), loop.next_value(index)
+    reads, update = used_reads_of(loop.body, index), loop.next_value(index)
     if update.opcode is not Opcode.DYNAMIC_UPDATE_SLICE or reads != [update.operand(0)]:
         return False
     is_only_written = reads[0].users == (update,) and update.operands.count(reads[0]) == 1
     is_only_handed_on = all(user is loop.body.root for user in update.users)
     return is_only_written and is_only_handed_on and _covers(loop.instruction, update, trips)
-
-
-def _reads(computation: HloComputation, index: int) -> list[HloInstruction]:
-    """Return the used reads of element ``index``."""
-    users = computation.parameters[0].users
-    return [x for x in users if element_index(x) == index and (x.users or x.is_root)]
 
 
 def _covers(loop: HloInstruction, update: HloInstruction, trips: int) -> bool:

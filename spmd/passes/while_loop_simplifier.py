@@ -23,6 +23,7 @@ from spmd.passes.while_state import (
     keep_elements,
     match_loop,
     result_has_only_element_reads,
+    used_reads,
 )
 
 
@@ -102,9 +103,8 @@ def live_elements(loop: Loop, effects: SideEffects) -> set[int]:
             work.append(loop.next_value(index))
 
     for outside in (loop.instruction, loop.condition.parameters[0]):
-        for user in outside.users:
-            if user.users or user.is_root:
-                need(element_index(user))
+        for read in used_reads(outside):
+            need(element_index(read))
     parameter = loop.body.parameters[0]
     while work:
         x = work.pop()

@@ -49,6 +49,10 @@ class Loop:
         value = self.next_value(index)
         return is_element_of(value, self.body.parameters[0]) and element_index(value) == index
 
+    def invariants(self) -> set[int]:
+        """Return the elements that the body passes on unchanged."""
+        return {i for i in range(self.size) if self.is_invariant(i)}
+
 
 def element_index(x: HloInstruction) -> int:
     return x.attrs_as(TupleIndexAttrs).index
@@ -72,6 +76,16 @@ def match_loop(x: HloInstruction, sites: Counter[HloComputation]) -> Loop | None
         if is_annotated(parameter) or not has_only_element_reads(parameter):
             return None
     return Loop(x, state.operands)
+
+
+def used_reads(tuple_value: HloInstruction) -> list[HloInstruction]:
+    """Return the get-tuple-elements of a value, which nothing else reads, that are used."""
+    return [read for read in tuple_value.users if read.users or read.is_root]
+
+
+def used_reads_of(computation: HloComputation, index: int) -> list[HloInstruction]:
+    """Return the used reads of element ``index`` of the state in a loop's condition or body."""
+    return [read for read in used_reads(computation.parameters[0]) if element_index(read) == index]
 
 
 def has_only_element_reads(x: HloInstruction) -> bool:

@@ -60,15 +60,6 @@ def test_digits_are_a_members_place(tile: IotaTile) -> None:
     assert place.tolist() == groups.positions(devices).tolist()
 
 
-@given(tiles(), st.data())
-def test_cut_groups_are_parts_of_each_side_by_side(tile: IotaTile, data: st.DataObject) -> None:
-    size = data.draw(
-        st.sampled_from([n for n in range(1, tile.dims[1] + 1) if tile.dims[1] % n == 0])
-    )
-    parts = [g[i : i + size] for g in listed(tile) for i in range(0, len(g), size)]
-    assert [list(group) for group in DeviceGroups.of_lines(tile).cut(size)] == sorted(parts)
-
-
 @pytest.mark.parametrize(
     ("groups", "number", "place"),
     [
@@ -109,5 +100,3 @@ def test_a_pattern_of_many_devices_is_not_written_out() -> None:
     groups = DeviceGroups.of_lines(IotaTile((1 << 20, 1 << 20), (1 << 20, 1 << 20), (1, 0)))
     assert groups.covers(1 << 40)
     assert groups.member_strides == ((1 << 20, 1 << 20),)
-    assert groups.cut(4).size == 4
-    assert len(groups.cut(4)) == 1 << 38

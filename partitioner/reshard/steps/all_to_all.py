@@ -11,7 +11,7 @@ from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem, available_prefix
 from partitioner.reshard.step import ReshardContext, ReshardStep
-from partitioner.reshard.tiles import pad_to, reshape_to, transpose_by, trim_to
+from partitioner.reshard.tiles import pad_to, trim_to
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape
 
@@ -84,12 +84,12 @@ class AllToAllStep(ReshardStep):
                 dims.append(axes.count(came))
                 size //= axes.count(came)
             dims.append(size)
-        x = reshape_to(b, x, tuple(dims))
+        x = b.reshape_to(x, dims)
         if len(chunk_dims) == 1:
             return x, chunk_dims[0]
         rest = [d for d in range(len(dims)) if d not in chunk_dims]
-        x = transpose_by(b, x, (*chunk_dims, *rest))
-        return reshape_to(b, x, (axes.count(self.moved), *(dims[d] for d in rest))), 0
+        x = b.transpose_by(x, (*chunk_dims, *rest))
+        return b.reshape_to(x, (axes.count(self.moved), *(dims[d] for d in rest))), 0
 
     def _join_chunks(
         self, b: Builder, axes: DeviceAxes, x: HloInstruction, at: int
@@ -98,7 +98,7 @@ class AllToAllStep(ReshardStep):
         runs = self._sender_runs()
         position = {run: at + i for i, run in enumerate(runs)}
         sizes = tuple(axes.count(run) for run in runs)
-        x = reshape_to(b, x, (*x.dims[:at], *sizes, *x.dims[at + 1 :]))
+        x = b.reshape_to(x, (*x.dims[:at], *sizes, *x.dims[at + 1 :]))
         own = [d for d in range(len(x.dims)) if not at <= d < at + len(runs)]
         order: list[int] = []
         joined: list[int] = []
@@ -106,7 +106,7 @@ class AllToAllStep(ReshardStep):
             parts = [position[run] for run in runs_of(gone, runs)] if gone else []
             order.extend((*parts, d))
             joined.append(math.prod(x.dims[p] for p in (*parts, d)))
-        return reshape_to(b, transpose_by(b, x, tuple(order)), tuple(joined))
+        return b.reshape_to(b.transpose_by(x, order), joined)
 
     def _sender_runs(self) -> tuple[Axes, ...]:
         """Return the group's axes cut into runs that stay neighbours in the giving dimensions."""

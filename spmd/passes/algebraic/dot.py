@@ -39,7 +39,7 @@ def fold_transposes(x: HloInstruction, b: Builder) -> HloInstruction | None:
         rhs, batch, contracting = right
         attrs = replace(attrs, rhs_batch=batch, rhs_contracting=contracting)
     folded = b.dot(lhs, rhs, attrs, x.array_shape.element_type)
-    return folded if folded.dims == x.dims else b.reshape(folded, x.dims)
+    return b.reshape_to(folded, x.dims)
 
 
 Folded = tuple[HloInstruction, tuple[int, ...], tuple[int, ...]]

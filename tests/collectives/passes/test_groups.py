@@ -1,4 +1,4 @@
-"""Groups of devices: what an all-reduce of an all-reduce brings together, and how groups are written."""
+"""Groups of devices: which a collective has, and how groups are written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TypeAlias
 
 import pytest
 
-from collectives.passes.all_reduce_folder import united
 from collectives.passes.groups import known_groups, named_groups
 from spmd.device import ReplicaGroups
 from spmd.device_groups import DeviceGroups
@@ -16,28 +15,6 @@ Groups: TypeAlias = tuple[tuple[int, ...], ...]
 
 PAIRS: Groups = ((0, 1), (2, 3))
 ACROSS: Groups = ((0, 2), (1, 3))
-
-
-@pytest.mark.parametrize(
-    ("first", "then", "sums", "choices"),
-    [
-        (PAIRS, ACROSS, ((0, 1, 2, 3),), ((0, 1, 2, 3),)),
-        (PAIRS, ((0, 3), (1, 2)), ((0, 1, 2, 3),), ((0, 1, 2, 3),)),
-        (PAIRS, PAIRS, None, PAIRS),
-        (((0,), (1,), (2,), (3,)), PAIRS, PAIRS, PAIRS),
-        (PAIRS, ((0,), (1,), (2,), (3,)), PAIRS, PAIRS),
-        # device 0 hears of all, device 3 of its own pair
-        (PAIRS, ((0, 2), (1,), (3,)), None, None),
-        # three in a row: 1 counts twice at all of the first group's
-        (((0, 1), (2,), (3,)), ((0, 1, 2), (3,)), None, ((0, 1, 2), (3,))),
-    ],
-)
-def test_what_two_meetings_bring_together(
-    first: Groups, then: Groups, sums: Groups | None, choices: Groups | None
-) -> None:
-    for once, expected in ((True, sums), (False, choices)):
-        found = united(DeviceGroups.of(first), DeviceGroups.of(then), once=once)
-        assert (None if found is None else tuple(found)) == expected
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from tests.spmd.passes.triggers.registry import trigger_of
 
 REDUCTIONS = (
     "all-reduce-simplifier",
-    "all-reduce-folder",
     "reduce-scatter-creator",
     "all-reduce-reassociate",
     "reduce-scatter-reassociate",

@@ -1,4 +1,4 @@
-"""Slices of all-gathers: the own part, part of it, or that of several members, as rows of the gather or reshaped."""
+"""Slices of all-gathers: the own part or part of it, as rows of the gather or reshaped."""
 
 from __future__ import annotations
 
@@ -21,30 +21,24 @@ def modules(rng: Rng) -> HloModule:
     before, behind = p.dims(0, 1, empty=False), p.dims(0, 2, empty=False, most=12)
     rows = p.integer(1, 4)
     x = p.value(p.element_type(), (*before, rows, *behind))
-    gathered, members = _gather(p, x, len(before))
-    taken = p.choose([n for n in range(1, members) if members % n == 0])
-    places = _places(p, gathered)
-    if taken == 1 and rows > 1 and p.chance(0.3):
-        size = p.integer(1, rows - 1)
-        starts = [place * rows + p.integer(0, rows - size) for place in places]
-    else:
-        size = taken * rows
-        starts = [place // taken * size for place in places]
+    gathered = _gather(p, x, len(before))
+    size = p.integer(1, rows) if p.chance(0.3) else rows
+    starts = [place * rows + p.integer(0, rows - size) for place in _places(p, gathered)]
     source, at = gathered, len(before)
     if p.chance(0.3):
         source, at = p.b.reshape(gathered, (1, *gathered.dims[:at], 1, *gathered.dims[at:])), at + 2
     results = [p.after(_slice(p, source, at, size, starts))]
-    if taken == 1 and p.chance(0.3):
+    if p.chance(0.3):
         results.append(gathered)
     return p.module(*results)
 
 
-def _gather(p: Program, x: HloInstruction, dimension: int) -> tuple[HloInstruction, int]:
-    """And how many members it has, two or more."""
+def _gather(p: Program, x: HloInstruction, dimension: int) -> HloInstruction:
+    """Of two members or more."""
     while True:
         gathered = random_gather(p, [x], dimension)
         if gathered.dims != x.dims:
-            return gathered, gathered.dims[dimension] // x.dims[dimension]
+            return gathered
 
 
 def _places(p: Program, gathered: HloInstruction) -> list[int]:
