@@ -142,7 +142,7 @@ def emit_update(kernel: UpdateKernel, arrays: GpuArrays) -> Sources:
 
 
 # ---- blocks
-def _starts(arrays: GpuArrays, first: int) -> StartsStage:
+def _start_stage(arrays: GpuArrays, first: int) -> StartsStage:
     """Return the stage of the starts ``arrays.operands[first:]``."""
     return index_stage(tuple([view.element_type for view in arrays.operands[first:]]), first)
 
@@ -163,7 +163,7 @@ def emit_dynamic_slice(kernel: DynamicSliceKernel, arrays: GpuArrays) -> Sources
     """Return the launch that copies the slice. Its threads load the start indices."""
     source_view, (target,) = arrays.operands[0], arrays.results
     source = replace(_operand(0, source_view), shifts=_shifts(source_view, kernel.sizes))
-    stages = (_starts(arrays, 1),)
+    stages = (_start_stage(arrays, 1),)
     accesses = source, _result(target)
     return copy_source(*accesses, kernel.sizes, arrays.target, stages, arrays.operands)
 
@@ -175,7 +175,7 @@ def emit_dynamic_update_slice(_: DynamicUpdateSliceKernel, arrays: GpuArrays) ->
     (target,) = arrays.results
     copy = copy_source(_operand(0, source_view), _result(target), target.dims, arrays.target)
     moved = replace(_result(target), shifts=_shifts(target, update.dims))
-    stages = (_starts(arrays, 2),)
+    stages = (_start_stage(arrays, 2),)
     source = _operand(1, update)
     write = copy_source(source, moved, update.dims, arrays.target, stages, arrays.operands)
     return (*unless_same(copy, 0, 0, arrays), *write)
