@@ -7,13 +7,12 @@ from typing import ClassVar
 from collectives.passes.all_gather_matching import Gather, gather_like, match_gather
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.passes.algebraic.match import splat
 from spmd.passes.instruction_pass import OpExpander
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 
 
 @register_pass
@@ -30,7 +29,6 @@ class AllGatherBroadcastReorder(OpExpander):
     """
 
     name: ClassVar[str] = "all-gather-broadcast-reorder"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.ALL_GATHER,)
 
     def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:

@@ -13,13 +13,13 @@ from collectives.passes.groups import named_groups
 from spmd.builder import Builder, ModuleScope
 from spmd.device_groups import DeviceGroups
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 from spmd.passes.algebraic.match import used_once
 from spmd.passes.instruction_pass import Simplifier, Simplify
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.shape import PrimitiveType
 
@@ -41,7 +41,6 @@ class AllGatherDynamicSliceSimplifier(Simplifier):
     """
 
     name: ClassVar[str] = "all-gather-dynamic-slice-simplifier"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.DYNAMIC_SLICE,)
 
     def simplify(self, module: HloModule) -> Simplify:

@@ -7,12 +7,12 @@ from typing import ClassVar
 from collectives.passes.groups import known_groups
 from spmd.builder import ModuleScope
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectiveAttrs
 from spmd.passes.instruction_pass import Simplifier, Simplify
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at
 from spmd.shape import ArrayShape
 
@@ -23,7 +23,6 @@ class AllGatherSimplifier(Simplifier):
     """Replace an all-gather, or an all-to-all, over groups of one device by its operands."""
 
     name: ClassVar[str] = "all-gather-simplifier"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.ALL_GATHER, Opcode.ALL_TO_ALL)
 
     def simplify(self, module: HloModule) -> Simplify:

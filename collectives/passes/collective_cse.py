@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.interface import UNSCHEDULED
 from spmd.passes.rewrite import builder_at
 
 
@@ -41,8 +40,6 @@ class CollectiveCse(FueledPass, Generic[C]):
     What a collective is made of another one for is a form of a value that both have in common, and this other one needs
     nothing but that value: so there is no cycle, in whichever order they stand.
     """
-
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
     @abstractmethod
     def match(self, x: HloInstruction) -> C | None:

@@ -13,9 +13,8 @@ from collectives.passes.collective_permute_matching import match_permute
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import Stage
 from spmd.lazy_dataclass import dataclass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import match_counted, peel_last
 from spmd.passes.loop_values import SAME_IN_ALL_TRIPS, compute_before, determined_instructions
@@ -41,7 +40,6 @@ class CollectivePermuteMotion(LoopPass):
     """
 
     name: ClassVar[str] = "collective-permute-motion"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     max_copied: int = 500
 
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:

@@ -18,13 +18,13 @@ from collectives.passes.collective_permute_matching import (
 from collectives.passes.device_scalars import values_by_device
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 from spmd.passes.algebraic.match import splat, used_once
 from spmd.passes.instruction_pass import Simplifier, Simplify
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at
 from spmd.shape import ArrayShape
 from spmd.source_target_pairs import Pair
@@ -69,7 +69,6 @@ class CollectivePermuteSimplifier(Simplifier):
     """
 
     name: ClassVar[str] = "collective-permute-simplifier"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
     def simplify(self, module: HloModule) -> Simplify:
         scope = ModuleScope(module)

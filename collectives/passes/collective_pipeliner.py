@@ -8,9 +8,8 @@ from collectives.passes.pipelined_gathers import gather_ahead, gathers_to_move
 from collectives.passes.pipelined_reductions import reduce_later, reductions_to_move
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder
-from spmd.hlo.module import Stage
 from spmd.lazy_dataclass import dataclass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import match_counted
 from spmd.passes.while_state import Loop, has_effects
@@ -29,7 +28,6 @@ class CollectivePipeliner(LoopPass):
     """
 
     name: ClassVar[str] = "collective-pipeliner"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     min_bytes: int = 1 << 16
 
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:

@@ -14,11 +14,11 @@ from collectives.passes.windowed_einsum import WindowedEinsum
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.interface import MACHINE_OPTION, UNSCHEDULED, register_pass
+from spmd.passes.interface import MACHINE_OPTION, register_pass
 from spmd.passes.options import PassOptionError
 from spmd.passes.rewrite import replace_and_prune
 
@@ -40,7 +40,6 @@ class ExchangePipeliner(FueledPass):
     """
 
     name: ClassVar[str] = "exchange-pipeliner"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     pieces: int = 0
     machine: MachineDescription | None = field(default=None, metadata=MACHINE_OPTION)
     min_gain: float = 0.1

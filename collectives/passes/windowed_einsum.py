@@ -12,12 +12,12 @@ from collectives.passes.windowed_scatter import ScatteredProduct, scattered_prod
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.passes.instruction_pass import Simplifier, Simplify
-from spmd.passes.interface import MACHINE_OPTION, UNSCHEDULED, register_pass
+from spmd.passes.interface import MACHINE_OPTION, register_pass
 from spmd.passes.options import PassOptionError
 from spmd.passes.rewrite import builder_at, replace_and_prune
 
@@ -38,7 +38,6 @@ class WindowedEinsum(Simplifier):
     """
 
     name: ClassVar[str] = "windowed-einsum"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.DOT, Opcode.REDUCE_SCATTER)
     chunks: int = 0
     max_parts: int = 64

@@ -18,7 +18,7 @@ from spmd.hlo.instruction import Annotations
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.passes.dead_code_elimination import DeadCodeElimination
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.interface import HloPass, register_pass
 from spmd.shape import ArrayShape
 
 
@@ -40,7 +40,6 @@ class LayoutAssignment(HloPass):
     """
 
     name: ClassVar[str] = "layout-assignment"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
     def run(self, module: HloModule) -> bool:
         """Run the pass. A module that is not partitioned stays unchanged: layouts are a property of one device."""

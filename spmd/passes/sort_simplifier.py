@@ -7,12 +7,12 @@ from typing import ClassVar
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ParameterAttrs, SortAttrs, TupleIndexAttrs
 from spmd.passes.instruction_pass import Edit, InstructionPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import (
     builder_at,
     copy_annotation,
@@ -30,7 +30,6 @@ class SortSimplifier(InstructionPass):
     """
 
     name: ClassVar[str] = "sort-simplifier"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.SORT,)
 
     def editor(self, module: HloModule) -> Edit:
