@@ -17,8 +17,6 @@ from runtime.codegen.llvm.jit import host_adds_pairs, host_fuses, host_permutes,
 from runtime.program.scalar_program import ElementSignature, provenance_of
 from spmd.hlo import Opcode
 
-__all__ = ["has_operation", "operation_ir", "stored_type", "wide_type"]
-
 
 def has_operation(signature: ElementSignature) -> bool:
     """Return whether there is code for ``signature``."""

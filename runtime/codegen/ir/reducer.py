@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.combine import combining_ir, element_of
-from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.program.scalar_program import Reducer, ScalarProgram
 from spmd.lazy_dataclass import dataclass

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TypeAlias
 
 from runtime.codegen.elements.builder import Int, IntLike
-from runtime.codegen.ir.element_operations import stored_type
+from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type

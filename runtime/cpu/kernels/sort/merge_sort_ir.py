@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from runtime.codegen.elements.builder import Bool, Int, IntLike
-from runtime.codegen.ir.element_operations import stored_type
+from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.scalar_program_ir import program_ir
