@@ -279,6 +279,12 @@ class Int(Value):
         """Return the remainder of unsigned numbers."""
         return self._binary("urem", other)
 
+    def signed_quotient(self, other: Int) -> Int:
+        return self._binary("sdiv", other)
+
+    def signed_rest(self, other: Int) -> Int:
+        return self._binary("srem", other)
+
     def __neg__(self) -> Int:
         return self.constant(0) - self
 
