@@ -139,7 +139,7 @@ def combining_ir(
 
 
 def combiner_ir(name: str, t: str, body: str) -> str:
-    """Return the function ``name`` of two values of type ``t``, whose ``body`` computes ``%r`` from ``%a`` and ``%b``."""
+    """Return the function ``name`` of two values of type ``t``, whose ``body`` computes ``%r`` of ``%a`` and ``%b``."""
     return (
         f"define internal {t} @{name}({t} %a, {t} %b) alwaysinline {{\n  {body}\n  ret {t} %r\n}}"
     )
@@ -166,4 +166,3 @@ def _small_integer(bits: int, signed: bool) -> tuple[str, str]:
         f"%up = shl i8 %x, {8 - bits}\n  %y = {shift} i8 %up, {8 - bits}",
         f"%y = and i8 %x, {(1 << bits) - 1}",
     )
-

@@ -29,8 +29,6 @@ def combining(kind: PrimitiveType, reducer: Reducer) -> Combining:
         return Combining(element.stored, element.wide, combining_ir(kind.numpy, reducer))
     t, struct = stored_type(kind), struct_type(reducer)
     same = (conversion_ir(name, t, t) for name in ("widen", "narrow"))
-    body = (
-        f"%both = call {struct} @reducer({t} %a, {t} %b)\n  %r = extractvalue {struct} %both, 0"
-    )
+    body = f"%both = call {struct} @reducer({t} %a, {t} %b)\n  %r = extractvalue {struct} %both, 0"
     combine = combiner_ir("combine", t, body)
     return Combining(t, t, (*dict.fromkeys(program_ir(reducer, "reducer")), *same, combine))
