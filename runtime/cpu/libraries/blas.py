@@ -43,6 +43,10 @@ class BlasFunction:
     alive: tuple[object, ...] = field(default=(), compare=False)
 
 
+#: Enumerators of CBLAS.
+ROW_MAJOR, COLUMN_MAJOR = 101, 102
+NO_TRANSPOSE, TRANSPOSE, ADJOINT = 111, 112, 113
+
 #: Letters of the element types in the names of functions.
 LETTERS = {
     PrimitiveType.F32: "s",

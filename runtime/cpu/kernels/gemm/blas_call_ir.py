@@ -16,13 +16,13 @@ from runtime.cpu.kernels.gemm.native_dot import (
     GEMM_WORDS,
     GEMV,
     RHS_WORD,
-    ROW_MAJOR,
     TRANSPOSING_GEMM,
     GemmRecord,
     GemvRecord,
     RegisterBlock,
 )
 from runtime.cpu.kernels.gemm.small_dot_ir import small_gemm_ir
+from runtime.cpu.libraries.blas import ROW_MAJOR
 from spmd.shape import PrimitiveType
 
 

@@ -13,7 +13,6 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.codegen.record import word_count
 from runtime.cpu.kernels.gemm import tuning
-from runtime.cpu.kernels.gemm.native_dot import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE
 from runtime.cpu.kernels.gemm.tile_block_ir import (
     SCALE,
     UNSCALE,
@@ -23,6 +22,7 @@ from runtime.cpu.kernels.gemm.tile_block_ir import (
     product_module,
 )
 from runtime.cpu.kernels.gemm.tile_types import TileTypes
+from runtime.cpu.libraries.blas import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_tile_sgemm"

@@ -16,14 +16,19 @@ from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.record import Address, Record, Word, record
 from runtime.cpu.kernels.linalg.small_systems_ir import add_factor
-from runtime.cpu.libraries.blas import BlasFunction
+from runtime.cpu.libraries.blas import (
+    ADJOINT,
+    NO_TRANSPOSE,
+    ROW_MAJOR,
+    TRANSPOSE,
+    BlasFunction,
+)
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 CHOLESKY, SOLVE = "spmd_cholesky", "spmd_triangular_solve"
+TRANSPOSES = {"NO_TRANSPOSE": NO_TRANSPOSE, "TRANSPOSE": TRANSPOSE, "ADJOINT": ADJOINT}
 #: Enumerators of CBLAS.
-ROW_MAJOR = 101
-TRANSPOSES = {"NO_TRANSPOSE": 111, "TRANSPOSE": 112, "ADJOINT": 113}
 UPPER, LOWER = 121, 122
 NOT_UNIT, UNIT = 131, 132
 LEFT, RIGHT = 141, 142

@@ -26,8 +26,6 @@ from spmd.shape import PrimitiveType
 #: Number of spatial dimensions of the code. For a convolution with fewer, the first ones have size 1.
 SPATIAL = 3
 FUNCTION = "spmd_convolve"
-#: Enumerators of CBLAS.
-ROW_MAJOR, COLUMN_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 102, 111, 112
 
 
 @record
