@@ -180,8 +180,9 @@ def _parts_of(index: Index, size: int) -> tuple[tuple[Index, int], ...]:
 
     The first of concatenated operands, or a slice, may be shorter than the array whose index is ``index``.
     """
-    whole = math.prod(part for _, part in index.parts) == size
-    return index.parts if index.parts and whole else ((index, size),)
+    if index.parts and math.prod(part_size for _, part_size in index.parts) == size:
+        return index.parts
+    return ((index, size),)
 
 
 def _merged(parts: list[tuple[Index, int]]) -> Index:

@@ -106,8 +106,8 @@ def operation_loop(
 ) -> LoopKernel:
     """Return the loop of one operation on arrays that lie as ``operands``, all of the sizes of ``result``."""
 
-    def whole(view: StridedView) -> StridedView:
+    def relative(view: StridedView) -> StridedView:
         return StridedView(view.element_type, view.dims, view.strides)
 
-    leaves = tuple(OperandElements(n, whole(view)) for n, view in enumerate(operands))
-    return LoopKernel(result.dims, one_operation(signature), leaves, (whole(result),))
+    leaves = tuple(OperandElements(n, relative(view)) for n, view in enumerate(operands))
+    return LoopKernel(result.dims, one_operation(signature), leaves, (relative(result),))
