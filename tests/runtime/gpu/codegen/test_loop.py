@@ -167,14 +167,20 @@ def test_element_operations_are_accepted(kernel: LoopKernel) -> None:
 
 
 # ---- neighbours that one instruction moves
-def sum_loop(arrays: KernelArrays) -> LoopKernel:
-    *operands, result = [
-        StridedView(PrimitiveType.from_numpy(x.dtype), x.shape, x.strides)
-        for x in (*arrays.operands, *arrays.results)
-    ]
-    kind = result.element_type
+def sum_loop(*views: StridedView) -> LoopKernel:
+    """The sum of two operands, laid out as the first two views, into a result as the last."""
+    kind = views[-1].element_type
     opcode = Opcode.OR if kind is P.PRED else Opcode.ADD
-    return operation_loop(ElementSignature(opcode, (kind, kind), kind), operands, result)
+    return operation_loop(ElementSignature(opcode, (kind, kind), kind), views[:-1], views[-1])
+
+
+def sum_of(arrays: KernelArrays) -> LoopKernel:
+    return sum_loop(
+        *(
+            StridedView(PrimitiveType.from_numpy(x.dtype), x.shape, x.strides)
+            for x in (*arrays.operands, *arrays.results)
+        )
+    )
 
 
 KINDS = (P.PRED, P.S4, P.U8, P.S16, P.F16, P.BF16, P.F32, P.S64, P.F64, P.C64, P.C128)
@@ -194,9 +200,9 @@ def test_neighbours(kind: PrimitiveType, start: int) -> None:
         a, b, out = whole[:, 8 + start : 8 + start + count]
         want = whole.copy()
         wanted = KernelArrays((a, b), (want[2, 8 + start :][:count],))
-        CPU_KERNELS.bind(sum_loop(wanted), wanted)()
+        CPU_KERNELS.bind(sum_of(wanted), wanted)()
         arrays = KernelArrays((a, b), (out,))
-        assert on_gpu(sum_loop(arrays), arrays)
+        assert on_gpu(sum_of(arrays), arrays)
         np.testing.assert_array_equal(whole.astype("c16"), want.astype("c16"))
 
 
@@ -222,7 +228,7 @@ def test_strides(one: str, other: str) -> None:
     a, b = a[:rows, :columns], b[:rows, :columns]
     whole = np.zeros((rows + 2, columns + 5), np.int16)
     arrays = KernelArrays((a, b), (whole[1 : rows + 1, 3 : columns + 3],))
-    assert on_gpu(sum_loop(arrays), arrays)
+    assert on_gpu(sum_of(arrays), arrays)
     want = np.pad(a + b, ((1, 1), (3, 2)))
     np.testing.assert_array_equal(whole, want)
 
@@ -232,5 +238,5 @@ def test_in_place() -> None:
     x = np.arange(5000, dtype=np.int16)
     want = x + x
     arrays = KernelArrays((x, x), (x,))
-    assert on_gpu(sum_loop(arrays), arrays)
+    assert on_gpu(sum_of(arrays), arrays)
     np.testing.assert_array_equal(x, want)
