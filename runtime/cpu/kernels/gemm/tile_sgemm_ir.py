@@ -22,7 +22,7 @@ from runtime.cpu.kernels.gemm.tile_block_ir import (
     product_module,
 )
 from runtime.cpu.kernels.gemm.tile_types import TileTypes
-from runtime.cpu.libraries.blas import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE
+from runtime.cpu.libraries.blas import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE, gemm_parameters
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_tile_sgemm"
@@ -41,7 +41,7 @@ def tile_gemm_code(
     """
     types = TileTypes(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
     index = f"i{index_bits}"
-    parameters = (*["i32"] * 3, *[index] * 3, "float", *("ptr", index) * 2, "float", "ptr", index)
+    parameters = gemm_parameters(index, "float")
     module = product_module(types, instead=True)
     module.declare(f"declare void @blas({', '.join(parameters)})")
     _add_block_by_blas(module, index)
