@@ -54,13 +54,12 @@ def arithmetic(signature: ElementSignature) -> str | None:
 
 @BODIES.register(*(set(_FLOAT_INTRINSICS)))
 def rounding(signature: ElementSignature) -> str | None:
-    kind, t = signature.result, wide_type(signature.result)
+    kind = signature.result
     if signature.opcode is Opcode.ABS and kind.is_integer:
         return body_of(signature, partial(integer_abs, signed=kind.is_signed_integer))
     if not kind.is_floating:
         return None
-    suffix = {"float": "f32", "double": "f64"}[t]
-    return f"%r = call {t} @llvm.{_FLOAT_INTRINSICS[signature.opcode]}.{suffix}({t} %a)"
+    return body_of(signature, lambda x: x.intrinsic(_FLOAT_INTRINSICS[signature.opcode]))
 
 
 @BODIES.register(Opcode.MAXIMUM, Opcode.MINIMUM)
@@ -91,12 +90,11 @@ def _clamped_float(low: Float, x: Float, high: Float) -> Float:
 @BODIES.register(Opcode.SIGN)
 def sign(signature: ElementSignature) -> str | None:
     """Compute the sign, 1 or -1. A nan and zeros of either sign are returned unchanged."""
-    kind, t = signature.result, wide_type(signature.result)
+    kind = signature.result
     if kind.is_integer:
         return body_of(signature, partial(integer_sign, signed=kind.is_signed_integer))
     if not kind.is_floating:
         return None
-    suffix = {"float": "f32", "double": "f64"}[t]
-    return f"""%moves = fcmp one {t} %a, 0.0
-  %one = call {t} @llvm.copysign.{suffix}({t} 1.0, {t} %a)
-  %r = select i1 %moves, {t} %one, {t} %a"""
+    return body_of(
+        signature, lambda x: x.compared("one", 0.0).choose(x.constant(1.0).with_sign_of(x), x)
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from runtime.codegen.elements.builder import Code, Int
 from runtime.codegen.elements.registry import BODIES, body_of
-from runtime.codegen.elements.storage import wide_type
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.hlo.opcode import CompareAttrs
@@ -21,7 +20,7 @@ _NO_MINUS_ZERO = (
 def comparison(signature: ElementSignature) -> str | None:
     attrs, kind = signature.attrs, signature.operands[0]
     assert isinstance(attrs, CompareAttrs)
-    direction, t = attrs.direction.lower(), wide_type(kind)
+    direction = attrs.direction.lower()
     if kind.is_floating and attrs.type == "TOTALORDER":
         signed = direction if direction in ("eq", "ne") else f"s{direction}"
         if kind.bits >= 16:
@@ -33,12 +32,12 @@ def comparison(signature: ElementSignature) -> str | None:
         a, b = (_byte_key(Int(code, "i8", name), kind) for name in ("%x0", "%x1"))
         return code.text(a.compared(signed, b))
     if kind.is_floating:
-        condition = "fcmp une" if direction == "ne" else f"fcmp o{direction}"
+        condition = "une" if direction == "ne" else f"o{direction}"
     elif direction in ("eq", "ne"):
-        condition = f"icmp {direction}"
+        condition = direction
     else:
-        condition = f"icmp {'s' if kind.is_signed_integer else 'u'}{direction}"
-    return f"%c = {condition} {t} %a, %b\n  %r = zext i1 %c to i8"
+        condition = f"{'s' if kind.is_signed_integer else 'u'}{direction}"
+    return body_of(signature, lambda a, b: a.compared(condition, b))
 
 
 def _total_key(bits: Int) -> Int:
@@ -65,7 +64,4 @@ def _byte_key(stored: Int, kind: PrimitiveType) -> Int:
 
 @BODIES.register(Opcode.IS_FINITE)
 def is_finite(signature: ElementSignature) -> str | None:
-    t = wide_type(signature.operands[0])
-    return f"""%none = fsub {t} %a, %a
-  %c = fcmp ord {t} %none, %none
-  %r = zext i1 %c to i8"""
+    return body_of(signature, lambda x: (x - x).compared("ord", 0.0))
