@@ -15,7 +15,6 @@ import runtime.cpu.kernels.gemm.converted_dot
 import runtime.cpu.kernels.gemm.thin_dot_ir
 import runtime.cpu.kernels.gemm.tile_dot
 import runtime.cpu.kernels.loop.loop_ir
-import runtime.cpu.kernels.loop.scalar_loop_ir
 import runtime.cpu.kernels.repeat_ir
 import runtime.cpu.kernels.rows.rows_ir
 import runtime.cpu.prediction.step

@@ -25,7 +25,7 @@ class CompileOptions:
 
     ``partitioned``: the module is already one device's program (True), is a logical one (False), or decide by what it
     holds (None: see spmd.text.stage).
-    ``check``: run the buffer and schedule checkers on the result. ``verify``: verify the module after every stage.
+    ``check``: run the buffer and schedule checkers on the result.
     ``memory_limit``: bytes of a device that the program may take; values are computed again, or in pieces, to stay
     within them.
     ``fusion``: make kernels of several instructions, where that takes less time on ``machine``.
@@ -36,7 +36,6 @@ class CompileOptions:
 
     partitioned: bool | None = None
     check: bool = False
-    verify: bool = True
     memory_limit: int | None = None
     fusion: bool = True
     machine: MachineDescription = field(default_factory=machine_named)

@@ -111,8 +111,7 @@ def stages(
     ):
         start = time.perf_counter()
         compilation.module = step(compilation, options)
-        if options.verify:
-            verify(compilation.module)
+        verify(compilation.module)
         compilation.seconds[name] = time.perf_counter() - start
         yield name, compilation
 

@@ -25,7 +25,7 @@ from spmd.errors import SpmdError
 from spmd.lazy_dataclass import dataclass
 
 FORMAT = "spmd-executable"
-VERSION = 5
+VERSION = 6
 HEADER = "executable.json"
 MODULE = "module.hlo.pb"
 PROGRAM = "program"

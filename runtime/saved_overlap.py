@@ -10,9 +10,8 @@ from runtime.saved_archive import SavedExecutableError
 from spmd.hlo import HloModule
 from spmd.json_fields import JsonFields
 from spmd.machine.bounds import COUNT
-from spmd.machine.exchange_fields import exchange_fields, read_exchange
 
-#: Bounds of the time that a step or a collective takes, in seconds.
+#: Bounds of the time that a limit of the schedule costs, in seconds.
 _SECONDS = (0.0, 1e9)
 
 
@@ -20,13 +19,9 @@ def overlap_json(overlap: ScheduledOverlap) -> dict[str, Any]:
     """Return the JSON value that ``read_overlap`` reads. The writer must check that ``read_overlap`` accepts it."""
     return {
         "machine": overlap.machine,
-        "exchanges": [exchange_fields(one) for one in overlap.exchanges],
         "per_exchange": overlap.per_exchange,
-        "in_flight": overlap.in_flight,
-        "seconds": overlap.seconds,
         "collectives": [
-            [one.name, one.seconds, one.exposed, one.limited, one.in_flight_limited]
-            for one in overlap.collectives
+            [one.name, one.limited, one.in_flight_limited] for one in overlap.collectives
         ],
     }
 
@@ -50,10 +45,7 @@ def read_overlap(found: object, module: HloModule, where: str) -> ScheduledOverl
         raise SavedExecutableError(f"{where}: collectives must be {wanted}")
     overlap = ScheduledOverlap(
         machine=fields.text("machine"),
-        exchanges=fields.items("exchanges", read_exchange),
         per_exchange=fields.integer("per_exchange", COUNT),
-        in_flight=fields.integer("in_flight", (0, COUNT[1])),
-        seconds=fields.number("seconds", _SECONDS),
         collectives=collectives,
     )
     fields.done()
@@ -67,4 +59,4 @@ def _collective(row: object, where: str) -> ScheduledCollective:
     return ScheduledCollective(row[0], *(fields.number(name, _SECONDS) for name in _NUMBERS))
 
 
-_NUMBERS = ("seconds", "exposed", "limited", "held")
+_NUMBERS = ("limited", "in_flight_limited")

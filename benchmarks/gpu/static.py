@@ -27,11 +27,11 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.target.machine_option import machine_for
 from runtime.gpu.command import Command
-from runtime.gpu.commands import while_loop
 from runtime.gpu.commands.horizontal import HorizontalCommand
 from runtime.gpu.commands.kernel import HostedCommand, LibraryCommand, PtxCommand
 from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
 from runtime.gpu.commands.sequence import plan_commands
+from runtime.gpu.commands.while_loop import CountedLoopCommand
 from runtime.gpu.libraries.sequence import PtxStage
 from runtime.gpu.options import DEFAULT
 from runtime.gpu.planning import Planner
@@ -65,7 +65,7 @@ class Counts:
 
     def add(self, commands: Sequence[Command], times: int = 1) -> None:
         for command in commands:
-            if isinstance(command, while_loop.CountedLoopCommand):
+            if isinstance(command, CountedLoopCommand):
                 self.add(command.body, times * command.trips)
                 continue
             if isinstance(command, HorizontalCommand):
@@ -85,7 +85,7 @@ class Counts:
                         self.bytes += times * sum(place.view.byte_size for place in moved)
                     else:
                         self.calls += times
-            elif isinstance(command, HostedCommand | while_loop.HostedLoopCommand):
+            elif isinstance(command, HostedCommand):
                 self.hosted.append(command.name)
             self.add(tuple(command.nested()), times)
 

@@ -22,12 +22,11 @@ from benchmarks.timing.turns import Work, least_seconds
 from benchmarks.timing.xla_flags import ONE_THREAD
 from collectives.communicator.liveness.status_table import private_position
 from launch.report.environment import describe_environment
+from runtime.cpu.kernels.loop.loop import bind_operation
 from runtime.cpu.kernels.native_call import NativeAction
 from runtime.cpu.step.device_table import Table
 from runtime.cpu.step.segment import Segment, SegmentRow
 from runtime.cpu.step.worker import Worker
-from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.loop import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -65,8 +64,7 @@ def dispatch_work(count: int) -> dict[str, Work]:
     places = [np.zeros((), np.float32) for _ in range(count + 2)]
     actions = []
     for x, y, out in zip(places, places[1:], places[2:], strict=False):
-        arrays = KernelArrays((x, y), (out,))
-        action = CPU_KERNELS.bind(NativeElementwiseKernel(signature), arrays)
+        action = bind_operation(signature, (x, y), out)
         assert isinstance(action, NativeAction)
         actions.append(action)
     rows = tuple(

@@ -25,8 +25,7 @@ import numpy as np
 from benchmarks.timing.turns import Work, geometric_mean, in_turns, least_seconds
 from benchmarks.timing.xla_flags import ONE_THREAD
 from launch.report.environment import describe_environment
-from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.loop import NativeElementwiseKernel
+from runtime.cpu.kernels.loop.loop import bind_operation
 from runtime.program.scalar_program import ElementSignature
 from spmd.evaluator import elementwise as _elementwise  # noqa: F401 - registers the functions
 from spmd.evaluator.numerics import quiet
@@ -82,9 +81,8 @@ def operands_of(opcode: Opcode, kind: PrimitiveType, count: int) -> list[Array]:
 def native_run(opcode: Opcode, kind: PrimitiveType, operands: list[Array]) -> tuple[Work, float]:
     """The call and the milliseconds in which it was compiled."""
     signature = ElementSignature(opcode, (kind,) * len(operands), kind)
-    arrays = KernelArrays(tuple(operands), (np.empty_like(operands[0]),))
     start = time.thread_time()
-    run = CPU_KERNELS.bind(NativeElementwiseKernel(signature), arrays)
+    run = bind_operation(signature, operands, np.empty_like(operands[0]))
     return run, 1e3 * (time.thread_time() - start)
 
 

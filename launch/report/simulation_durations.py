@@ -216,7 +216,7 @@ def _events(trace: JsonFields) -> Iterator[tuple[int, int, _Event]]:
     for event in timed_events(trace):
         start = event.number("ts", _MICROSECONDS) / 1e6
         seconds = event.number("dur", _MICROSECONDS) / 1e6
-        args = event.inside(event.pop("args"), "args")
+        args = event.nested("args")
         if args.has("blocking"):
             continue  # another order than the program's
         step = args.integer("step", _NUMBER)

@@ -51,6 +51,6 @@ def _events(trace: JsonFields) -> Iterator[tuple[str, float, bool]]:
     for event in timed_events(trace):
         if event.text("cat") not in _WORK:
             continue
-        args = event.inside(event.pop("args"), "args")
+        args = event.nested("args")
         taken = event.number("dur", _MICROSECONDS) / 1e6
         yield event.text("name"), taken, args.has("blocking")

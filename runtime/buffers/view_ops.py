@@ -14,7 +14,7 @@ from runtime.program.strides import StridedView
 from runtime.program.view_rules import REARRANGING
 from spmd.hlo import HloInstruction, Opcode
 from spmd.registry import Registry
-from spmd.shape import PrimitiveType
+from spmd.shape import COMPLEX_PARTS, PrimitiveType
 
 ViewRule: TypeAlias = Callable[[HloInstruction, StridedView], StridedView | None]
 
@@ -94,7 +94,7 @@ def _complex_part(view: StridedView, part: int) -> StridedView | None:
     """
     if not view.element_type.is_complex:
         return view if part == 0 else None
-    kind = PrimitiveType.F32 if view.element_type is PrimitiveType.C64 else PrimitiveType.F64
+    kind = COMPLEX_PARTS[view.element_type]
     return StridedView(kind, view.dims, view.strides, view.offset + part * kind.byte_size)
 
 

@@ -6,7 +6,7 @@ from runtime.buffers.types import ArrayView
 from runtime.codegen.ir.element_operations import has_operation
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays
-from runtime.program.records.loop import NativeElementwiseKernel
+from runtime.program.records.loop import operation_loop
 from runtime.program.scalar_program import ElementSignature
 from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
@@ -44,7 +44,8 @@ def emit_elementwise(instruction: HloInstruction, arrays: OpArrays, device: Devi
         else ArrayView(array.slice, array.view.broadcast(instruction.dims, ()))
         for array in arrays.operands
     )
-    kernel = NativeElementwiseKernel(signature)
+    (result,) = arrays.results
+    kernel = operation_loop(signature, [array.view for array in operands], result.view)
     return KernelThunk(instruction.name, kernel, operands, arrays.results)
 
 

@@ -155,7 +155,9 @@ def reshaped(at: IndexMap, target: tuple[int, ...], source: tuple[int, ...]) -> 
 
     Dimensions of equal sizes are kept; others are merged and divided among the dimensions that hold the same elements.
     """
-    parts = [part for pair in zip(at, target, strict=True) for part in pair[0].parts or (pair,)]
+    parts = [
+        part for index, size in zip(at, target, strict=True) for part in _parts_of(index, size)
+    ]
     sizes = tuple(size for _, size in parts)
     found = [_ZERO] * len(source)
     if 0 in source:
@@ -171,6 +173,16 @@ def reshaped(at: IndexMap, target: tuple[int, ...], source: tuple[int, ...]) -> 
                 part = _made("divide", (merged,), below, source[d], below * source[d])
                 found[d] = replace(part, undivided=(merged,))
     return tuple(found)
+
+
+def _parts_of(index: Index, size: int) -> tuple[tuple[Index, int], ...]:
+    """Return the parts of an index along a dimension of ``size``, with their sizes: itself if it has none.
+
+    The first of concatenated operands, or a slice, may be shorter than the array whose index is ``index``.
+    """
+    if index.parts and math.prod(part_size for _, part_size in index.parts) == size:
+        return index.parts
+    return ((index, size),)
 
 
 def _merged(parts: list[tuple[Index, int]]) -> Index:

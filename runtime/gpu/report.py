@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from runtime.gpu.command import Command, traverse_commands
 from runtime.gpu.commands.kernel_command import KernelCommand
-from runtime.gpu.commands.while_loop import HostedLoopCommand
 from spmd.lazy_dataclass import dataclass
 
 
@@ -32,11 +31,6 @@ class KernelReport:
         counts = Counter(command.implementation for command in commands)
         hosted = [
             (type(s.kernel).__name__, s.name) for s in commands if s.implementation == "hosted"
-        ]
-        hosted += [
-            ("scalar loop", s.name)
-            for s in traverse_commands(plan)
-            if isinstance(s, HostedLoopCommand)
         ]
         return KernelReport(counts["ptx"], counts["library"], tuple(hosted))
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
+from runtime.program.records.loop import OperandElements, StartsStage
 from runtime.program.scalar_program import (
     ElementSignature,
     ScalarConstant,
@@ -11,6 +14,7 @@ from runtime.program.scalar_program import (
     ScalarProgram,
     ScalarStep,
 )
+from runtime.program.strides import StridedView
 from spmd.hlo import NO_ATTRS, Attrs, Opcode
 from spmd.hlo.opcode import CompareAttrs
 from spmd.shape import PrimitiveType
@@ -59,3 +63,20 @@ class ProgramBuilder:
     def giving(self, *results: int) -> ScalarProgram:
         """Return the finished program, whose results are the registers ``results``."""
         return ScalarProgram(self._parameters, tuple(self._steps), results)
+
+
+@cache
+def index_stage(kinds: tuple[PrimitiveType, ...], first: int) -> StartsStage:
+    """Return a stage whose starts are the scalar operands from number ``first`` on, of types ``kinds``, as s64.
+
+    Values of u64 are clamped to 2^63 - 1.
+    """
+    program = ProgramBuilder(*kinds)
+    starts = []
+    for n, kind in enumerate(kinds):
+        register = n
+        if kind is PrimitiveType.U64:
+            register = program.op(Opcode.MINIMUM, kind, n, program.constant(kind, (1 << 63) - 1))
+        starts.append(program.converted(register, PrimitiveType.S64))
+    leaves = [OperandElements(n, StridedView(kind, (), ())) for n, kind in enumerate(kinds, first)]
+    return StartsStage(program.giving(*starts), tuple(leaves))

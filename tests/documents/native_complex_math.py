@@ -9,8 +9,7 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.loop import NativeElementwiseKernel
+from runtime.cpu.kernels.loop.loop import bind_operation
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -67,8 +66,7 @@ def worst(
     operands = arguments(function, kind, count)
     got = np.empty_like(operands[0])
     signature = ElementSignature(function.opcode, (kind,) * function.arity, kind)
-    arrays = KernelArrays(tuple(operands), (got,))
-    CPU_KERNELS.bind(NativeElementwiseKernel(signature), arrays)()
+    bind_operation(signature, operands, got)()
     info = np.finfo(kind.numpy)
     found: tuple[float, tuple[complex, ...]] = (-1.0, ())
     with mpmath.workprec(200):

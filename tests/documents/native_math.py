@@ -19,8 +19,7 @@ import mpmath
 import numpy as np
 
 from runtime.codegen.llvm.jit import host_fuses
-from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.loop import NativeElementwiseKernel
+from runtime.cpu.kernels.loop.loop import bind_operation
 from runtime.program.scalar_program import ElementSignature
 from spmd.evaluator.special import erf
 from spmd.hlo import Opcode
@@ -125,9 +124,8 @@ def arguments(function: Function, kind: PrimitiveType, count: int) -> list[Array
 
 # ---- values
 def native(opcode: Opcode, kind: PrimitiveType, operands: list[Array]) -> Array:
-    kernel = NativeElementwiseKernel(ElementSignature(opcode, (kind,) * len(operands), kind))
     out = np.empty_like(operands[0])
-    CPU_KERNELS.bind(kernel, KernelArrays(tuple(operands), (out,)))()
+    bind_operation(ElementSignature(opcode, (kind,) * len(operands), kind), operands, out)()
     return out
 
 

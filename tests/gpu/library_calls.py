@@ -27,10 +27,9 @@ from runtime.gpu.libraries.linalg_work import (
 from runtime.gpu.transfers.staging import Staging
 from runtime.gpu.views import DeviceView
 from runtime.program.strides import StridedView
-from spmd.shape import ArrayShape, PrimitiveType
+from spmd.shape import COMPLEX_PARTS, ArrayShape, PrimitiveType
 
 S32 = PrimitiveType.S32
-PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
 ROUNDS = 7
 LARGEST_ON_DOUBLE = 512
 #: Copying so many bytes 20 times takes an H200 about 5 ms.
@@ -52,7 +51,7 @@ class Trial:
 
 
 def trials(kind: PrimitiveType) -> Iterator[Trial]:
-    part, made = PARTS.get(kind, kind), SolverFunction
+    part, made = COMPLEX_PARTS.get(kind, kind), SolverFunction
     for count, n in ((1, 64), (1, 512), (1, 4096), (64, 32), (1000, 8), (16, 512), (4, 1100)):
         yield Trial(SolverCall(made.POTRF, "L"), ((kind, (count, n, n)), (S32, (count,))))
     for count, n, columns in ((1, 64, 8), (1, 4096, 256), (64, 32, 8), (1000, 8, 1), (8, 512, 64)):

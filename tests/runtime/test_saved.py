@@ -25,7 +25,6 @@ from runtime.saved_archive import FORMAT, SavedExecutableError
 from runtime.saved_overlap import overlap_json
 from runtime.saved_program import load_bytes
 from spmd.errors import SpmdError
-from spmd.machine.named import machine_named
 from spmd.proto.writer import serialize_hlo_proto
 from tests.runtime.cpu.kernels.convolution.convolutions import convolution
 from tests.runtime.programs import (
@@ -96,11 +95,8 @@ def test_a_processor_whose_kernels_want_other_scratch_packs_heaps_anew(
 
 OVERLAP = ScheduledOverlap(
     machine="mine",
-    exchanges=machine_named("tcp-cluster").exchanges,
     per_exchange=1,
-    in_flight=0,
-    seconds=2.0,
-    collectives=(ScheduledCollective("all-reduce", 1.0, 0.75, 0.5, 0.25),),
+    collectives=(ScheduledCollective("all-reduce", 0.5, 0.25),),
 )
 
 
@@ -115,10 +111,12 @@ def test_what_the_scheduler_expects_comes_back() -> None:
     ("changes", "message"),
     [
         ({"machine": "m" * 2001}, "machine must be a text of 1 to 2000 characters"),
-        ({"exchanges": 33 * OVERLAP.exchanges[:1]}, "exchanges must be a list of 0 to 32"),
         ({"per_exchange": 0}, "per_exchange must be from 1"),
-        ({"seconds": math.inf}, "seconds must be from 0 to 1e"),
-        ({"collectives": (ScheduledCollective("y", 1.0, 1.0),)}, "the module's collectives"),
+        (
+            {"collectives": (ScheduledCollective("all-reduce", math.inf),)},
+            "limited must be from 0 to 1e",
+        ),
+        ({"collectives": (ScheduledCollective("y"),)}, "the module's collectives"),
     ],
 )
 def test_what_could_not_be_read_again_is_not_written(changes: Any, message: str) -> None:
@@ -171,7 +169,7 @@ ONE = {"shape": "f32[5,4]", "sharding": "{devices=[2,1]<=[2]}"}
     ("changes", "message"),
     [
         ({"format": "other"}, "says nothing of it"),
-        ({"version": 99}, "saved as version 99, this is version 5: compile it again"),
+        ({"version": 99}, "saved as version 99, this is version 6: compile it again"),
         ({"inputs": []}, "inputs must be a list of 1 arrays"),
         ({"inputs": [[]]}, r"inputs\[0\] must name a shape and a sharding"),
         ({"inputs": [ONE | {"shape": "f32[9,4]"}]}, r"a device's tile is f32\[3,4\]"),
@@ -183,22 +181,24 @@ ONE = {"shape": "f32[5,4]", "sharding": "{devices=[2,1]<=[2]}"}
         ({"overlap": 3}, "overlap: expected an object"),
         ({"overlap": TOLD | {"more": 1}}, "overlap: unknown field 'more'"),
         ({"overlap": TOLD | {"machine": ""}}, "overlap: machine must be a text"),
-        ({"overlap": TOLD | {"exchanges": [{}]}}, r"exchanges\[0\]: field 'name' is missing"),
         ({"overlap": TOLD | {"per_exchange": 0}}, "per_exchange must be from 1"),
-        ({"overlap": TOLD | {"seconds": -1}}, "seconds must be from 0"),
         (
-            {"overlap": TOLD | {"collectives": [["all-reduce", 1, 1, 1]]}},
-            "must be a name and 4 numbers",
+            {"overlap": TOLD | {"collectives": [["all-reduce", 1]]}},
+            "must be a name and 2 numbers",
         ),
         (
-            {"overlap": TOLD | {"collectives": [["all-reduce", 1, 1, 1, True]]}},
-            "held must be a number",
+            {"overlap": TOLD | {"collectives": [["all-reduce", -1, 1]]}},
+            "limited must be from 0",
         ),
-        ({"overlap": TOLD | {"collectives": [["n", 1, 1, 1, 1]]}}, "the module's collectives"),
-        ({"overlap": TOLD | {"collectives": [["x", 1, 1, 1, 1]]}}, "the module's collectives"),
-        ({"overlap": TOLD | {"collectives": 2 * [["all-reduce", 1, 1, 1, 1]]}}, "each once"),
         (
-            {"overlap": TOLD | {"collectives": 999 * [["all-reduce", 1, 1, 1, 1]]}},
+            {"overlap": TOLD | {"collectives": [["all-reduce", 1, True]]}},
+            "in_flight_limited must be a number",
+        ),
+        ({"overlap": TOLD | {"collectives": [["n", 1, 1]]}}, "the module's collectives"),
+        ({"overlap": TOLD | {"collectives": [["x", 1, 1]]}}, "the module's collectives"),
+        ({"overlap": TOLD | {"collectives": 2 * [["all-reduce", 1, 1]]}}, "each once"),
+        (
+            {"overlap": TOLD | {"collectives": 999 * [["all-reduce", 1, 1]]}},
             "a list of at most",
         ),
     ],

@@ -49,7 +49,7 @@ def read_trace(data: bytes, where: str) -> MeasuredRun:
 def run_of_trace(trace: object, where: str) -> MeasuredRun:
     """Return the run. ``trace``: the JSON object. Raises TraceError as ``read_trace`` does."""
     fields = JsonFields(trace, where, TraceError)
-    other = fields.inside(fields.pop("otherData"), "otherData")
+    other = fields.nested("otherData")
     events = [*_events(fields)]
     uncertain = _numbers(other, "clock_uncertainty_us")
     count = len(uncertain)
@@ -105,7 +105,7 @@ def _events(trace: JsonFields) -> Iterator[_Event]:
 
 
 def _event(event: JsonFields) -> _Event:
-    said = event.inside(event.pop("args"), "args")
+    said = event.nested("args")
     kind, start = event.text("cat"), event.number("ts", _MICROSECONDS)
     end = start + event.number("dur", _LENGTH)
     if kind == _COLLECTIVE and not said.has("landed"):
@@ -251,7 +251,7 @@ def _processor(other: JsonFields, count: int) -> dict[int, list[float]]:
     """Return for each step the seconds during which each device's thread had a core."""
     if not other.has("processor_us"):
         return {}
-    by_step = other.inside(other.pop("processor_us"), "processor_us")
+    by_step = other.nested("processor_us")
     found = {}
     for name in by_step.names:
         own = _numbers(by_step, name)

@@ -50,8 +50,8 @@ def _site_json(site: Site) -> dict[str, Any]:
 
 def read_sites(other: JsonFields) -> dict[str, Site]:
     """Read the sites from a trace's otherData, whose error is raised for invalid ones."""
-    listed = other.inside(other.pop("collectives"), "collectives")
-    return {name: _site(name, listed.inside(listed.pop(name), name)) for name in listed.names}
+    listed = other.nested("collectives")
+    return {name: _site(name, listed.nested(name)) for name in listed.names}
 
 
 def read_predicted(other: JsonFields) -> Mapping[str, Any] | None:
@@ -66,7 +66,7 @@ def read_predicted(other: JsonFields) -> Mapping[str, Any] | None:
     for name in _OF_A_STEP:
         said.number(name, _PREDICTED, 0.0)
     if said.has("kernels"):
-        kernels = said.inside(said.pop("kernels"), "kernels")
+        kernels = said.nested("kernels")
         for name in kernels.names:
             kernels.number(name, _PREDICTED)
     for number, one in enumerate(_list(said, "collectives")):

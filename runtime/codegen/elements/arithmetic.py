@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from runtime.codegen.elements.builder import Float, Int
 from runtime.codegen.elements.integer_arithmetic import (
     integer_abs,
@@ -16,20 +21,14 @@ from spmd.device import ReductionKind
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
-_FLOAT_INSTRUCTIONS = {
-    Opcode.ADD: "fadd {t} %a, %b",
-    Opcode.DIVIDE: "fdiv {t} %a, %b",
-    Opcode.MULTIPLY: "fmul {t} %a, %b",
-    Opcode.NEGATE: "fneg {t} %a",
-    Opcode.SUBTRACT: "fsub {t} %a, %b",
+_OPERATORS: dict[Opcode, Callable[..., Any]] = {
+    Opcode.ADD: operator.add,
+    Opcode.DIVIDE: operator.truediv,
+    Opcode.MULTIPLY: operator.mul,
+    Opcode.NEGATE: operator.neg,
+    Opcode.SUBTRACT: operator.sub,
 }
-_INTEGER_INSTRUCTIONS = {
-    Opcode.ADD: "add {t} %a, %b",
-    Opcode.MULTIPLY: "mul {t} %a, %b",
-    Opcode.NEGATE: "sub {t} 0, %a",
-    Opcode.SUBTRACT: "sub {t} %a, %b",
-}
-_PRED_INSTRUCTIONS = {Opcode.ADD: "or", Opcode.MULTIPLY: "and"}
+_PRED_OPERATORS = {Opcode.ADD: operator.or_, Opcode.MULTIPLY: operator.and_}
 _FLOAT_INTRINSICS = {
     Opcode.ABS: "fabs",
     Opcode.CEIL: "ceil",
@@ -40,30 +39,27 @@ _FLOAT_INTRINSICS = {
 }
 
 
-@BODIES.register(*_FLOAT_INSTRUCTIONS)
+@BODIES.register(*_OPERATORS)
 def arithmetic(signature: ElementSignature) -> str | None:
-    kind, t = signature.result, wide_type(signature.result)
-    if kind.is_floating:
-        return f"%r = {_FLOAT_INSTRUCTIONS[signature.opcode].format(t=t)}"
+    kind, opcode = signature.result, signature.opcode
     if kind is PrimitiveType.PRED:
-        instruction = _PRED_INSTRUCTIONS.get(signature.opcode)
-        return None if instruction is None else f"%r = {instruction} {t} %a, %b"
-    if not kind.is_integer:
+        function = _PRED_OPERATORS.get(opcode)
+        return None if function is None else body_of(signature, function)
+    if kind.is_integer and opcode is Opcode.DIVIDE:
+        return body_of(signature, partial(integer_divide, signed=kind.is_signed_integer))
+    if not kind.is_integer and not kind.is_floating:
         return None
-    if signature.opcode is Opcode.DIVIDE:
-        return integer_divide(kind, t)
-    return f"%r = {_INTEGER_INSTRUCTIONS[signature.opcode].format(t=t)}"
+    return body_of(signature, _OPERATORS[opcode])
 
 
 @BODIES.register(*(set(_FLOAT_INTRINSICS)))
 def rounding(signature: ElementSignature) -> str | None:
-    kind, t = signature.result, wide_type(signature.result)
+    kind = signature.result
     if signature.opcode is Opcode.ABS and kind.is_integer:
-        return integer_abs(kind, t)
+        return body_of(signature, partial(integer_abs, signed=kind.is_signed_integer))
     if not kind.is_floating:
         return None
-    suffix = {"float": "f32", "double": "f64"}[t]
-    return f"%r = call {t} @llvm.{_FLOAT_INTRINSICS[signature.opcode]}.{suffix}({t} %a)"
+    return body_of(signature, lambda x: x.intrinsic(_FLOAT_INTRINSICS[signature.opcode]))
 
 
 @BODIES.register(Opcode.MAXIMUM, Opcode.MINIMUM)
@@ -94,12 +90,11 @@ def _clamped_float(low: Float, x: Float, high: Float) -> Float:
 @BODIES.register(Opcode.SIGN)
 def sign(signature: ElementSignature) -> str | None:
     """Compute the sign, 1 or -1. A nan and zeros of either sign are returned unchanged."""
-    kind, t = signature.result, wide_type(signature.result)
+    kind = signature.result
     if kind.is_integer:
-        return integer_sign(kind, t)
+        return body_of(signature, partial(integer_sign, signed=kind.is_signed_integer))
     if not kind.is_floating:
         return None
-    suffix = {"float": "f32", "double": "f64"}[t]
-    return f"""%moves = fcmp one {t} %a, 0.0
-  %one = call {t} @llvm.copysign.{suffix}({t} 1.0, {t} %a)
-  %r = select i1 %moves, {t} %one, {t} %a"""
+    return body_of(
+        signature, lambda x: x.compared("one", 0.0).choose(x.constant(1.0).with_sign_of(x), x)
+    )

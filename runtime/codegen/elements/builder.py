@@ -169,29 +169,30 @@ class Float(Value):
 
     def times_plus(self, factor: Real, term: Real) -> Float:
         """Compute self * factor + term with one rounding or two, whichever the processor does faster."""
-        return self._intrinsic("fmuladd", self._float(factor), self._float(term))
+        return self.intrinsic("fmuladd", self._float(factor), self._float(term))
 
     def fused_times_plus(self, factor: Float, term: Float) -> Float:
         """Compute self * factor + term with one rounding."""
-        return self._intrinsic("fma", factor, term)
+        return self.intrinsic("fma", factor, term)
 
-    def _intrinsic(self, name: str, *others: Float) -> Float:
+    def intrinsic(self, name: str, *others: Float) -> Float:
+        """Call LLVM's intrinsic ``name`` of this number and ``others``."""
         arguments = ", ".join(f"{x.type} {x.name}" for x in (self, *others))
         return self._made(f"call {self.type} @llvm.{name}.{self.format.suffix}({arguments})")
 
     def abs(self) -> Float:
-        return self._intrinsic("fabs")
+        return self.intrinsic("fabs")
 
     def sqrt(self) -> Float:
-        return self._intrinsic("sqrt")
+        return self.intrinsic("sqrt")
 
     def rounded(self) -> Float:
         """Round to the nearest integer, ties to even."""
-        return self._intrinsic("rint")
+        return self.intrinsic("rint")
 
     def truncated(self) -> Float:
         """Round to an integer towards zero."""
-        return self._intrinsic("trunc")
+        return self.intrinsic("trunc")
 
     def scaled(self, exponent: Int) -> Float:
         """Compute self * 2^exponent with one rounding. The processor must have ``scales``."""
@@ -200,7 +201,7 @@ class Float(Value):
         return self._made(f"call {self.type} {name}({self.type} {self.name}, i32 {exponent.name})")
 
     def with_sign_of(self, other: Float) -> Float:
-        return self._intrinsic("copysign", other)
+        return self.intrinsic("copysign", other)
 
     def bits(self) -> Int:
         kind = self.format.integer
@@ -278,6 +279,12 @@ class Int(Value):
     def __mod__(self, other: IntLike) -> Int:
         """Return the remainder of unsigned numbers."""
         return self._binary("urem", other)
+
+    def signed_quotient(self, other: Int) -> Int:
+        return self._binary("sdiv", other)
+
+    def signed_rest(self, other: Int) -> Int:
+        return self._binary("srem", other)
 
     def __neg__(self) -> Int:
         return self.constant(0) - self

@@ -5,7 +5,13 @@ from __future__ import annotations
 from runtime.codegen.elements.builder import PLAIN, Code, Instructions, Int
 from runtime.codegen.elements.complex_numbers import PARTS, Complex
 from runtime.codegen.elements.storage import wide_type
-from runtime.codegen.ir.combine import combination, combining_ir, neutral
+from runtime.codegen.ir.combine import (
+    combination,
+    combiner_ir,
+    combining_ir,
+    conversion_ir,
+    neutral,
+)
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
@@ -29,15 +35,8 @@ def element_combining_ir(
     code = Code()
     a, b = (Complex.of(Int(code, t, name)) for name in ("%a", "%b"))
     total = a + b if reduction is ReductionKind.SUM else a * b
-    same = [
-        f"define internal {t} @{name}{suffix}({t} %x) alwaysinline {{\n  ret {t} %x\n}}"
-        for name in ("widen", "narrow")
-    ]
-    combine = (
-        f"define internal {t} @combine{suffix}({t} %a, {t} %b) alwaysinline {{\n"
-        f"  {code.text(total.element())}\n  ret {t} %r\n}}"
-    )
-    return (*same, combine)
+    same = [conversion_ir(f"{name}{suffix}", t, t) for name in ("widen", "narrow")]
+    return (*same, combiner_ir(f"combine{suffix}", t, code.text(total.element())))
 
 
 def neutral_element(kind: PrimitiveType, reduction: ReductionKind) -> str:
@@ -71,10 +70,7 @@ def folding_ir(kind: PrimitiveType, reduction: ReductionKind, lanes: int, name: 
             f"  %v{width} = call {vector} @{name}_{width}({vector} %low{width}, {vector} %high{width})"
         )
         body = combination(kind.numpy, reduction, t, width)
-        functions.append(
-            f"define internal {vector} @{name}_{width}({vector} %a, {vector} %b) alwaysinline {{\n"
-            f"  {body}\n  ret {vector} %r\n}}"
-        )
+        functions.append(combiner_ir(f"{name}_{width}", vector, body))
         width //= 2
     body = combination(kind.numpy, reduction, t)
     lines += [

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import TypeAlias
 
 from runtime.codegen.elements.builder import Bool, Code, Float, Instructions, Int, Lines
 from runtime.codegen.elements.common import scaled
-from runtime.codegen.elements.complex_numbers import PARTS, Complex
+from runtime.codegen.elements.complex_numbers import Complex
 from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.storage import wide_type
+from runtime.codegen.ir.values import typed
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.hlo.opcode import CompareAttrs
 from spmd.registry import Registry
-from spmd.shape import PrimitiveType
+from spmd.shape import COMPLEX_OF, COMPLEX_PARTS, PrimitiveType
 
 #: Function of complex and real numbers that returns a complex number, a real one or a condition.
 ComplexFunction: TypeAlias = "Callable[..., Complex | Float | Bool]"
@@ -53,7 +55,7 @@ def complex_lines(signature: ElementSignature, instructions: Instructions) -> Li
     kinds = signature.operands
     if signature.opcode is Opcode.COMPARE:
         function = _comparison(signature)
-    if function is None or not all(k in PARTS or k in PARTS_THEMSELVES for k in kinds):
+    if function is None or not all(k in COMPLEX_PARTS or k in COMPLEX_OF for k in kinds):
         return None
     code = Code(instructions)
     operands = (
@@ -65,38 +67,9 @@ def complex_lines(signature: ElementSignature, instructions: Instructions) -> Li
     return code.lines(result)
 
 
-PARTS_THEMSELVES = {PrimitiveType.F32: F32, PrimitiveType.F64: F64}
-
-
 def _operand(code: Code, kind: PrimitiveType, name: str) -> Complex | Float:
-    if kind in PARTS:
-        return Complex.of(Int(code, wide_type(kind), name))
-    return Float(code, PARTS_THEMSELVES[kind], name)
-
-
-@COMPLEX_FUNCTIONS.register(Opcode.ADD)
-def add(x: Complex, y: Complex) -> Complex:
-    return x + y
-
-
-@COMPLEX_FUNCTIONS.register(Opcode.SUBTRACT)
-def subtract(x: Complex, y: Complex) -> Complex:
-    return x - y
-
-
-@COMPLEX_FUNCTIONS.register(Opcode.NEGATE)
-def negate(x: Complex) -> Complex:
-    return -x
-
-
-@COMPLEX_FUNCTIONS.register(Opcode.MULTIPLY)
-def multiply(x: Complex, y: Complex) -> Complex:
-    return x * y
-
-
-@COMPLEX_FUNCTIONS.register(Opcode.COMPLEX)
-def complex_of_parts(re: Float, im: Float) -> Complex:
-    return Complex(re, im)
+    number: Float | Int = typed(code, wide_type(kind), name)
+    return Complex.of(number) if isinstance(number, Int) else number
 
 
 @COMPLEX_FUNCTIONS.register(Opcode.REAL)
@@ -199,4 +172,13 @@ def _smith(x: Complex, y: Complex) -> Complex:
     return Complex(zero.choose(x.re / size_re, re), zero.choose(x.im / size_re, im))
 
 
-COMPLEX_FUNCTIONS.add(Opcode.DIVIDE, divide)
+_FUNCTIONS: dict[Opcode, ComplexFunction] = {
+    Opcode.ADD: operator.add,
+    Opcode.SUBTRACT: operator.sub,
+    Opcode.NEGATE: operator.neg,
+    Opcode.MULTIPLY: operator.mul,
+    Opcode.DIVIDE: divide,
+    Opcode.COMPLEX: Complex,
+}
+for _opcode, _function in _FUNCTIONS.items():
+    COMPLEX_FUNCTIONS.add(_opcode, _function)

@@ -10,9 +10,7 @@ from runtime.codegen.elements.complex_numbers import PARTS, Complex
 from runtime.codegen.elements.storage import wide_type
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
-from spmd.shape import PrimitiveType
-
-_PART = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
+from spmd.shape import COMPLEX_PARTS
 
 
 def complex_conversion(
@@ -27,7 +25,7 @@ def complex_conversion(
         code = Code()
         number = Complex.of(Int(code, wide_type(source), "%a"))
         return Lines(code.text(number.to(PARTS[target]).element()))
-    part = _PART[source if source.is_complex else target]
+    part = COMPLEX_PARTS[source if source.is_complex else target]
     inner = ElementSignature(
         Opcode.CONVERT,
         (part,) if source.is_complex else (source,),

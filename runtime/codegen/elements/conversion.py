@@ -23,9 +23,8 @@ def conversion(signature: ElementSignature) -> str | None:
     (source,), target = signature.operands, signature.result
     s, t = wide_type(source), wide_type(target)
     if target is PrimitiveType.PRED:
-        if source.is_floating:
-            return f"%c = fcmp une {s} %a, 0.0\n  %r = zext i1 %c to i8"
-        return f"%c = icmp ne {s} %a, 0\n  %r = zext i1 %c to i8"
+        other = "une" if source.is_floating else "ne"
+        return body_of(signature, lambda x: x.compared(other, 0))
     if source.is_floating and target.is_integer:
         letter = "s" if target.is_signed_integer else "u"
         suffix = {"float": "f32", "double": "f64"}[s]
@@ -38,25 +37,11 @@ def conversion(signature: ElementSignature) -> str | None:
     if source.is_floating and target.is_floating:
         if source is PrimitiveType.F64 and target is PrimitiveType.F16:
             return body_of(signature, _rounded_to_odd)
-        return _float_to_float(s, t)
-    letter = "s" if source.is_signed_integer else "u"
+        return body_of(signature, lambda x: x.to(F64 if target is PrimitiveType.F64 else F32))
+    signed = source.is_signed_integer
     if target.is_floating:
-        return f"%r = {letter}itofp {s} %a to {t}"
-    return _integer_to_integer(s, t, letter)
-
-
-def _integer_to_integer(s: str, t: str, letter: str) -> str:
-    if s == t:
-        return f"%r = select i1 true, {t} %a, {t} %a"
-    if int(t[1:]) < int(s[1:]):
-        return f"%r = trunc {s} %a to {t}"
-    return f"%r = {letter}ext {s} %a to {t}".replace("uext", "zext")
-
-
-def _float_to_float(s: str, t: str) -> str:
-    if s == t:
-        return f"%r = select i1 true, {t} %a, {t} %a"
-    return f"%r = {'fpext' if t == 'double' else 'fptrunc'} {s} %a to {t}"
+        return f"%r = {'s' if signed else 'u'}itofp {s} %a to {t}"
+    return body_of(signature, lambda x: x.resized(t, signed=signed))
 
 
 @BODIES.register(Opcode.BITCAST_CONVERT)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from runtime.codegen.elements.builder import Bool, Int
 from runtime.codegen.elements.registry import BODIES, body_of
 from runtime.codegen.elements.storage import wide_type
@@ -10,39 +12,33 @@ from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
 
-def integer_divide(kind: PrimitiveType, t: str) -> str:
+def integer_divide(x: Int, by: Int, *, signed: bool) -> Int:
     """Divide. x / 0 has all bits set, and the lowest number divided by -1 is itself."""
-    if not kind.is_signed_integer:
-        return f"""%zero = icmp eq {t} %b, 0
-  %safe = select i1 %zero, {t} 1, {t} %b
-  %quotient = udiv {t} %a, %safe
-  %r = select i1 %zero, {t} -1, {t} %quotient"""
-    return f"""%zero = icmp eq {t} %b, 0
-  %back = icmp eq {t} %b, -1
-  %special = or i1 %zero, %back
-  %safe = select i1 %special, {t} 1, {t} %b
-  %quotient = sdiv {t} %a, %safe
-  %negated = sub {t} 0, %a
-  %other = select i1 %zero, {t} -1, {t} %negated
-  %r = select i1 %special, {t} %other, {t} %quotient"""
+    zero = by.equals(0)
+    if not signed:
+        return zero.select(x.constant(-1), x // zero.select(by.constant(1), by))
+    special = zero | by.equals(-1)
+    quotient = x.signed_quotient(special.select(by.constant(1), by))
+    return special.select(zero.select(x.constant(-1), -x), quotient)
 
 
-def integer_abs(kind: PrimitiveType, t: str) -> str:
+def _integer_rest(x: Int, by: Int, *, signed: bool) -> Int:
+    zero = by.equals(0)
+    if not signed:
+        return zero.select(x, x % zero.select(by.constant(1), by))
+    special = zero | by.equals(-1)
+    return zero.select(x, x.signed_rest(special.select(by.constant(1), by)))
+
+
+def integer_abs(x: Int, *, signed: bool) -> Int:
     """Compute the absolute value. That of the lowest number is the lowest number."""
-    if not kind.is_signed_integer:
-        return f"%r = add {t} %a, 0"
-    return f"""%negative = icmp slt {t} %a, 0
-  %negated = sub {t} 0, %a
-  %r = select i1 %negative, {t} %negated, {t} %a"""
+    return (x < 0).select(-x, x) if signed else x
 
 
-def integer_sign(kind: PrimitiveType, t: str) -> str:
-    if not kind.is_signed_integer:
-        return f"%some = icmp ne {t} %a, 0\n  %r = zext i1 %some to {t}"
-    bits = kind.byte_size * 8 - 1
-    return f"""%minus = ashr {t} %a, {bits}
-  %positive = icmp sgt {t} %a, 0
-  %r = select i1 %positive, {t} 1, {t} %minus"""
+def integer_sign(x: Int, *, signed: bool) -> Int:
+    if not signed:
+        return x.differs(0).resized(x.type)
+    return (x > 0).select(x.constant(1), x.signed_shift(x.width - 1))
 
 
 @BODIES.register(Opcode.REMAINDER)
@@ -51,22 +47,12 @@ def remainder(signature: ElementSignature) -> str | None:
 
     For floats it calls C's fmod, which is exact and has no vector instruction.
     """
-    kind, t = signature.result, wide_type(signature.result)
+    kind = signature.result
     if kind.is_floating:
-        return f"%r = frem {t} %a, %b"
+        return f"%r = frem {wide_type(kind)} %a, %b"
     if not kind.is_integer:
         return None
-    if not kind.is_signed_integer:
-        return f"""%zero = icmp eq {t} %b, 0
-  %safe = select i1 %zero, {t} 1, {t} %b
-  %rest = urem {t} %a, %safe
-  %r = select i1 %zero, {t} %a, {t} %rest"""
-    return f"""%zero = icmp eq {t} %b, 0
-  %back = icmp eq {t} %b, -1
-  %special = or i1 %zero, %back
-  %safe = select i1 %special, {t} 1, {t} %b
-  %rest = srem {t} %a, %safe
-  %r = select i1 %zero, {t} %a, {t} %rest"""
+    return body_of(signature, partial(_integer_rest, signed=kind.is_signed_integer))
 
 
 @BODIES.register(Opcode.SHIFT_LEFT, Opcode.SHIFT_RIGHT_LOGICAL)
@@ -100,28 +86,22 @@ def arithmetic_shift(signature: ElementSignature) -> str | None:
 @BODIES.register(Opcode.MULHI)
 def multiply_high(signature: ElementSignature) -> str | None:
     """Compute the upper half of the product, which has twice as many bits."""
-    kind, t = signature.result, wide_type(signature.result)
+    kind, signed = signature.result, signature.result.is_signed_integer
     if not kind.is_integer:
         return None
-    width = int(t[1:])
-    wide, unused = f"i{2 * width}", width - kind.bits
-    extend, shift = ("sext", "ashr") if kind.is_signed_integer else ("zext", "lshr")
-    lines = []
-    for name in ("a", "b"):
+
+    def high(x: Int, y: Int) -> Int:
+        unused, wide = x.width - kind.bits, f"i{2 * x.width}"
         # The bits above those of a narrow integer are arbitrary.
-        lines += [
-            f"%{name}.up = shl {t} %{name}, {unused}",
-            f"%{name}.own = {shift} {t} %{name}.up, {unused}",
-            f"%{name}.wide = {extend} {t} %{name}.own to {wide}",
-        ]
-    return "\n  ".join(
-        [
-            *lines,
-            f"%product = mul {wide} %a.wide, %b.wide",
-            f"%high = {shift} {wide} %product, {kind.bits}",
-            f"%r = trunc {wide} %high to {t}",
-        ]
-    )
+        own = [_shifted_right(each << unused, unused, signed=signed) for each in (x, y)]
+        one, other = (each.resized(wide, signed=signed) for each in own)
+        return _shifted_right(one * other, kind.bits, signed=signed).resized(x.type)
+
+    return body_of(signature, high)
+
+
+def _shifted_right(x: Int, distance: int, *, signed: bool) -> Int:
+    return x.signed_shift(distance) if signed else x >> distance
 
 
 @BODIES.register(Opcode.POPCNT)

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from runtime.codegen.elements.builder import Bool, Code, Float, Instructions, Int, Lines
 from runtime.codegen.elements.formats import BF16, F32, F64, FloatFormat
 from runtime.codegen.elements.storage import wide_type
+from runtime.codegen.ir.values import typed
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.ops.elementwise_ops import of_family
@@ -77,14 +78,7 @@ def body_of(signature: ElementSignature, function: Callable[..., Float | Int | B
     """Return the body that ``function`` writes for operands in their wide types."""
     code = Code()
     operands = (
-        _operand(code, wide_type(kind), f"%{letter}")
+        typed(code, wide_type(kind), f"%{letter}")
         for kind, letter in zip(signature.operands, "abc", strict=False)
     )
     return code.text(function(*operands))
-
-
-def _operand(code: Code, wide: str, name: str) -> Float | Int:
-    for fmt in (F32, F64):
-        if wide == fmt.name:
-            return Float(code, fmt, name)
-    return Int(code, wide, name)

@@ -63,7 +63,8 @@ def element_of(
     return Element(*(f"i{kind.byte_size * 8}",) * 2)
 
 
-def _conversion(name: str, source: str, target: str, body: str) -> str:
+def conversion_ir(name: str, source: str, target: str, body: str = "") -> str:
+    """Return the function ``name`` of a conversion; ``body`` is that of ``Element.widen`` or ``narrow``."""
     result = "%y" if body else "%x"
     return (
         f"define internal {target} @{name}({source} %x) alwaysinline {{\n"
@@ -130,13 +131,17 @@ def combining_ir(
     provenance = Provenance.CHOSEN if reduction in _CHOOSING else Provenance.COMPUTED
     element = element_of(dtype, provenance, instructions)
     stored, wide = element.stored, element.wide
-    combine = _COMBINATION.format(
-        name=f"combine{suffix}", type=wide, body=combination(dtype, reduction, wide)
-    )
     return (
-        _conversion(f"widen{suffix}", stored, wide, element.widen),
-        _conversion(f"narrow{suffix}", wide, stored, element.narrow),
-        combine,
+        conversion_ir(f"widen{suffix}", stored, wide, element.widen),
+        conversion_ir(f"narrow{suffix}", wide, stored, element.narrow),
+        combiner_ir(f"combine{suffix}", wide, combination(dtype, reduction, wide)),
+    )
+
+
+def combiner_ir(name: str, t: str, body: str) -> str:
+    """Return the function ``name`` of two values of type ``t``, whose ``body`` computes ``%r`` of ``%a`` and ``%b``."""
+    return (
+        f"define internal {t} @{name}({t} %a, {t} %b) alwaysinline {{\n  {body}\n  ret {t} %r\n}}"
     )
 
 
@@ -161,11 +166,3 @@ def _small_integer(bits: int, signed: bool) -> tuple[str, str]:
         f"%up = shl i8 %x, {8 - bits}\n  %y = {shift} i8 %up, {8 - bits}",
         f"%y = and i8 %x, {(1 << bits) - 1}",
     )
-
-
-_COMBINATION = """
-define internal {type} @{name}({type} %a, {type} %b) alwaysinline {{
-  {body}
-  ret {type} %r
-}}
-"""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from runtime.codegen.elements.builder import Int, IntLike
-from runtime.codegen.ir.element_operations import stored_type
+from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.values import Pointer

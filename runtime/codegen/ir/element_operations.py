@@ -13,11 +13,10 @@ from runtime.codegen.elements.builder import Instructions, Lines
 from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.registry import BODIES, float_function, float_lines
 from runtime.codegen.elements.storage import element_layout, narrowing, stored_type, wide_type
+from runtime.codegen.ir.combine import conversion_ir
 from runtime.codegen.llvm.jit import host_adds_pairs, host_fuses, host_permutes, host_scales
 from runtime.program.scalar_program import ElementSignature, provenance_of
 from spmd.hlo import Opcode
-
-__all__ = ["has_operation", "operation_ir", "stored_type", "wide_type"]
 
 
 def has_operation(signature: ElementSignature) -> bool:
@@ -52,7 +51,7 @@ def operation_ir(
             parameters.append(f"{element.stored} %{letter}")
             continue
         name_of = f"widen_{kind}"
-        functions.append(_function(name_of, element.stored, element.wide, element.widen))
+        functions.append(conversion_ir(name_of, element.stored, element.wide, element.widen))
         parameters.append(f"{element.stored} %x{i}")
         widened.append(f"  %{letter} = call {element.wide} @{name_of}({element.stored} %x{i})")
     stored, wide = stored_type(signature.result), wide_type(signature.result)
@@ -61,7 +60,7 @@ def operation_ir(
     narrowed = narrowing(signature.result, provenance, instructions)
     returned = [f"  ret {stored} %r\n}}\n"]
     if narrowed.body:
-        functions += [*narrowed.globals, _function(narrow, wide, stored, narrowed.body)]
+        functions += [*narrowed.globals, conversion_ir(narrow, wide, stored, narrowed.body)]
         returned = [
             f"  %stored = call {stored} @{narrow}({wide} %r)",
             f"  ret {stored} %stored\n}}\n",
@@ -74,13 +73,6 @@ def operation_ir(
     ]
     unique = dict.fromkeys(functions)
     return [*lines.globals, *unique, "\n".join(body)]
-
-
-def _function(name: str, source: str, target: str, body: str) -> str:
-    return (
-        f"define internal {target} @{name}({source} %x) alwaysinline {{\n"
-        f"  {body}\n  ret {target} %y\n}}"
-    )
 
 
 def _lines(signature: ElementSignature, instructions: Instructions) -> Lines | None:

@@ -228,32 +228,27 @@ class FunctionWriter(Code):
         self, count: IntLike, *, first: IntLike = 0, step: IntLike = 1, nonempty: bool = True
     ) -> Iterator[Int]:
         """Repeat for ``first``, ``first + step``, .. below ``count``. There must be a round if ``nonempty``."""
+        none: Mapping[int, Cursor] = {}
+        with self.cursor_loop(count, none, first=first, step=step, nonempty=nonempty) as (i, _):
+            yield i
+
+    @contextmanager
+    def cursor_loop(
+        self,
+        count: IntLike,
+        cursors: Mapping[Key, Cursor],
+        *,
+        first: IntLike = 0,
+        step: IntLike = 1,
+        nonempty: bool = True,
+    ) -> Iterator[tuple[Int, dict[Key, Any]]]:
+        """Repeat as ``loop`` does while ``cursors`` move. Yields the round's number and the cursors."""
         self.names = n = self.names + 1
         head, end, before, lines = f"b{n}", f"e{n}", self.block, self._lines
         if nonempty:
             lines.append(f"  br label %{head}")
         else:
             self.branch(self.constant(first).ult(count), head, end)
-        lines.append(f"{head}:")
-        self.block = head
-        name, at = f"%i{n}", len(lines)
-        lines.append("")
-        yield Int(self, "i64", name)
-        following = self.append(f"add nuw nsw i64 {name}, {step}")
-        more = self.append(f"icmp ult i64 {following}, {count}")
-        lines[at] = f"  {name} = phi i64 [ {first}, %{before} ], [ {following}, %{self.block} ]"
-        lines.append(f"  br i1 {more}, label %{head}, label %{end}")
-        lines.append(f"{end}:")
-        self.block = end
-
-    @contextmanager
-    def cursor_loop(
-        self, count: IntLike, cursors: Mapping[Key, Cursor]
-    ) -> Iterator[tuple[Int, dict[Key, Any]]]:
-        """Repeat ``count`` (>= 1) times while ``cursors`` move. Yields the round's number and the cursors."""
-        self.names = n = self.names + 1
-        head, end, before, lines = f"b{n}", f"e{n}", self.block, self._lines
-        lines.append(f"  br label %{head}")
         lines.append(f"{head}:")
         self.block = head
         here: dict[Key, Any] = {}
@@ -265,8 +260,8 @@ class FunctionWriter(Code):
         yield Int(self, "i64", number), here
         latch = self.block
         for (key, cursor), k in zip(cursors.items(), itertools.count(at + 1)):
-            one, start, step = here[key], cursor.start, cursor.step
-            way = step.name if isinstance(step, Int) else step
+            one, start, by = here[key], cursor.start, cursor.step
+            way = by.name if isinstance(by, Int) else by
             if one.__class__ is Pointer:
                 past = self.append(f"getelementptr i8, ptr {one.name}, i64 {way}")
             else:
@@ -274,9 +269,9 @@ class FunctionWriter(Code):
             lines[k] = (
                 f"  {one.name} = phi {one.type} [ {start.name}, %{before} ], [ {past}, %{latch} ]"
             )
-        following = self.append(f"add nuw nsw i64 {number}, 1")
+        following = self.append(f"add nuw nsw i64 {number}, {step}")
         more = self.append(f"icmp ult i64 {following}, {count}")
-        lines[at] = f"  {number} = phi i64 [ 0, %{before} ], [ {following}, %{latch} ]"
+        lines[at] = f"  {number} = phi i64 [ {first}, %{before} ], [ {following}, %{latch} ]"
         lines.append(f"  br i1 {more}, label %{head}, label %{end}")
         lines.append(f"{end}:")
         self.block = end

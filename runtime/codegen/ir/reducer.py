@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.codegen.ir.combine import combining_ir, element_of
-from runtime.codegen.ir.element_operations import stored_type
+from runtime.codegen.elements.storage import stored_type
+from runtime.codegen.ir.combine import combiner_ir, combining_ir, conversion_ir, element_of
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.program.scalar_program import Reducer, ScalarProgram
 from spmd.lazy_dataclass import dataclass
@@ -28,13 +28,7 @@ def combining(kind: PrimitiveType, reducer: Reducer) -> Combining:
         element = element_of(kind.numpy)
         return Combining(element.stored, element.wide, combining_ir(kind.numpy, reducer))
     t, struct = stored_type(kind), struct_type(reducer)
-    same = (
-        f"define internal {t} @{name}({t} %x) alwaysinline {{\n  ret {t} %x\n}}"
-        for name in ("widen", "narrow")
-    )
-    combine = (
-        f"define internal {t} @combine({t} %a, {t} %b) alwaysinline {{\n"
-        f"  %both = call {struct} @reducer({t} %a, {t} %b)\n"
-        f"  %r = extractvalue {struct} %both, 0\n  ret {t} %r\n}}"
-    )
+    same = (conversion_ir(name, t, t) for name in ("widen", "narrow"))
+    body = f"%both = call {struct} @reducer({t} %a, {t} %b)\n  %r = extractvalue {struct} %both, 0"
+    combine = combiner_ir("combine", t, body)
     return Combining(t, t, (*dict.fromkeys(program_ir(reducer, "reducer")), *same, combine))

@@ -166,6 +166,18 @@ def selected(condition: Value, on_true: Value, on_false: Value) -> Any:
     return typed(code, t, code.append(line))
 
 
+def indices_of(number: Int, sizes: Sequence[Int]) -> list[Int]:
+    """Return the index, slowest dimension first, of element ``number`` in row-major order.
+
+    ``sizes`` are those of all dimensions but the first.
+    """
+    indices: list[Int] = []
+    for size in reversed(sizes):
+        indices.insert(0, number % size)
+        number = number // size
+    return [number, *indices]
+
+
 def cast(value: Value, instruction: str, kind: str) -> Any:
     """Return ``value`` converted to LLVM type ``kind`` by ``instruction``, such as ``bitcast``."""
     code = value.code

@@ -24,7 +24,6 @@ CPU_KERNELS.import_at_need(
         "runtime.cpu.kernels.linalg.linear_algebra": ("CholeskyKernel", "TriangularSolveKernel"),
         "runtime.cpu.kernels.loop.loop": (
             "LoopKernel",
-            "NativeElementwiseKernel",
             "PiecesKernel",
             "UpdateKernel",
         ),

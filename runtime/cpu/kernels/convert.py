@@ -8,10 +8,9 @@ from functools import partial
 import numpy as np
 
 from runtime.cpu.kernels.copy.copy import copying
-from runtime.cpu.kernels.loop.loop import bind_native_elementwise
+from runtime.cpu.kernels.loop.loop import bind_operation
 from runtime.cpu.kernels.native_call import in_order
 from runtime.program.kernel import Action, KernelArrays
-from runtime.program.records.loop import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo.opcode import Opcode
 from spmd.literal import NDArray
@@ -35,8 +34,7 @@ def converting(source: NDArray, target: NDArray) -> Action:
     signature = ElementSignature(Opcode.CONVERT, (types[0],), types[1])
     if not has_operation(signature):
         return partial(np.copyto, target, source, casting="unsafe")
-    arrays = KernelArrays((np.broadcast_to(source, target.shape),), (target,))
-    return bind_native_elementwise(NativeElementwiseKernel(signature), arrays)
+    return bind_operation(signature, (np.broadcast_to(source, target.shape),), target)
 
 
 def computed_in(

@@ -43,6 +43,16 @@ class BlasFunction:
     alive: tuple[object, ...] = field(default=(), compare=False)
 
 
+#: Enumerators of CBLAS.
+ROW_MAJOR, COLUMN_MAJOR = 101, 102
+NO_TRANSPOSE, TRANSPOSE, ADJOINT = 111, 112, 113
+
+
+def gemm_parameters(index: str, factor: str) -> tuple[str, ...]:
+    """Return the LLVM types of the parameters of CBLAS's gemm, whose sizes are of type ``index``."""
+    return (*["i32"] * 3, *[index] * 3, factor, *("ptr", index) * 2, factor, "ptr", index)
+
+
 #: Letters of the element types in the names of functions.
 LETTERS = {
     PrimitiveType.F32: "s",

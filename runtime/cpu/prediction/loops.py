@@ -13,17 +13,14 @@ from runtime.cpu.prediction.work import (
     Access,
     Busy,
     Work,
-    all_touched,
     element_busy,
     stored_bytes,
 )
 from runtime.program.records.loop import (
     LoopKernel,
-    NativeElementwiseKernel,
     Numbers,
     PiecesKernel,
     UpdateKernel,
-    one_operation,
 )
 from runtime.program.scalar_program import ScalarConstant, ScalarProgram
 from runtime.program.strides import StridedView, in_streaming_order, merged_dims
@@ -165,16 +162,3 @@ def update_work(kernel: UpdateKernel, thunk: KernelThunk, machine: MachineDescri
         if source.slice != target.slice:
             accesses += [Access(array, stored_bytes(array)) for array in (source, target)]
     return _in_sequence(parts, accesses)
-
-
-@WORK.register(NativeElementwiseKernel)
-def elementwise_work(
-    kernel: NativeElementwiseKernel, thunk: KernelThunk, machine: MachineDescription
-) -> Work:
-    program = one_operation(kernel.signature)
-    (result,) = thunk.results
-    tracks = [track(array.view) for array in (*thunk.operands, result)]
-    nest = nest_of(result.view.dims, tracks, len(thunk.operands))
-    each, _ = program_busy(program, [True] * len(program.parameters), machine)
-    busy = each.times(nest.points)
-    return Work(all_touched(thunk), busy.arithmetic, rows=nest.rows, divider=busy.divider)

@@ -1,4 +1,4 @@
-"""Division of loops, row fusions, copies and elementwise kernels along a dimension of their results."""
+"""Division of loops, row fusions and copies along a dimension of their results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runtime.cpu.sharing.pieces import CUTS, Piece, bytes_apart, longest, scratc
 from runtime.program.blocks import Span, loop_part, rows_part
 from runtime.program.kernel import KernelArrays
 from runtime.program.records.copy import CopyKernel
-from runtime.program.records.loop import LoopKernel, NativeElementwiseKernel
+from runtime.program.records.loop import LoopKernel
 from runtime.program.records.rows import RowKernel
 from runtime.program.strides import StridedView
 
@@ -56,10 +56,8 @@ def _cut(dims: Sequence[int], d: int, written: Sequence[StridedView], count: int
     return spans(dims[d], count, LINE if packed else 1)
 
 
-@CUTS.register(CopyKernel, NativeElementwiseKernel)
-def cut_elements(
-    kernel: CopyKernel | NativeElementwiseKernel, arrays: KernelArrays, count: int
-) -> Sequence[Piece]:
+@CUTS.register(CopyKernel)
+def cut_copy(kernel: CopyKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
     """Cut along a dimension of the result. Returns no pieces if an operand has another shape, as in a broadcast."""
     (result,) = arrays.results
     d = longest(result.shape, bytes_apart([result.strides]), count)

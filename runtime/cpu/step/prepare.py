@@ -148,8 +148,7 @@ def prepare_while(thunk: WhileThunk, program: LoadedDevice) -> Segment:
     """Return the rows of a loop.
 
     The rows are the condition, a jump behind the loop unless the predicate holds, the body, a poll of collectives, and
-    a jump back to the condition. If all thunks compute single elements, one native call runs many trips, and is
-    repeated while the predicate holds; this is not done if a timeline is recorded, because it shows each thunk.
+    a jump back to the condition.
     """
     predicate = program.array(thunk.predicate)
     number, address = program.number_of(thunk), predicate.ctypes.data
@@ -159,19 +158,6 @@ def prepare_while(thunk: WhileThunk, program: LoadedDevice) -> Segment:
     body = prepare_sequence(thunk.body, program)
     look = progress.look(number) if progress.are_needed else Segment()
     progress.since = over
-    plan = None
-    if program.recorder is None:
-        from runtime.program.thunks.scalar_loop import plan_scalar_loop
-
-        plan = plan_scalar_loop(thunk)
-    if plan is not None:
-        from runtime.cpu.kernels.loop.scalar_loop import bind_scalar_loop
-
-        (call,) = bind_scalar_loop(plan, program.array).calls
-        some = SegmentRow(number, call, call.record)
-        leave = SegmentRow.unless(number, address, len(look.rows) + 2)
-        again = SegmentRow.jump(number, -2 - len(look.rows))
-        return Segment((some, leave, *look.rows, again), (call, predicate))
     trip = (*body.rows, *look.rows)
     leave = SegmentRow.unless(number, address, len(trip) + 2)
     again = SegmentRow.jump(number, -len(condition.rows) - 1 - len(trip))

@@ -21,7 +21,6 @@ class KernelCost:
 
     ``seconds`` is the time from dispatch to end. ``least`` is a lower bound on the seconds of any kernel that computes
     some of this kernel's inputs as well. ``bytes_read`` and ``bytes_written`` count each touched byte once.
-    ``evaluations`` is the number of elements computed, over all instructions that compute.
 
     The other fields count occurrences in the generated code: ``code`` those of computing instructions, ``reads`` those
     that read an input or an iota, ``values`` those of all values. ``loops`` is an upper bound on the number of loops
@@ -32,7 +31,6 @@ class KernelCost:
     least: float
     bytes_read: float
     bytes_written: float
-    evaluations: float
     code: int
     reads: int = 0
     values: int = 0

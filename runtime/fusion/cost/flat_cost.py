@@ -20,15 +20,13 @@ def flat_cost(
     would give the same result, but needs index maps.
     """
     points = float(next(iter(roots)).array_shape.num_elements)
-    compute = evaluations = 0.0
+    compute = 0.0
     code = values = 0
     for x in members:
         values += 1
         each = cost_model.element(x)
         if each:
-            times = points if x.dims else 1.0
-            compute += times * each
-            evaluations += times
+            compute += (points if x.dims else 1.0) * each
             code += 1
     written = [float(root.shape.byte_size) for root in roots]
     read = [float(x.shape.byte_size) for x in inputs if x.dims]
@@ -38,7 +36,6 @@ def flat_cost(
         cost_model.kernel(compute, 1.0),
         sum(read),
         sum(written),
-        evaluations,
         code,
         len(inputs),
         values + len(inputs),

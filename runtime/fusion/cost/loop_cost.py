@@ -226,7 +226,7 @@ def _loop_cost(
     uses_of: dict[HloInstruction, _Uses] = {}
     for block in blocks:
         _add_use(uses_of.setdefault(block, {}), space.of_root(block), 1.0)
-    compute = evaluations = 0.0
+    compute = 0.0
     code = counting = values = 0
     edges: Edges = {}
     for x in reversed(members):
@@ -246,7 +246,6 @@ def _loop_cost(
         if one.seconds:
             times = sum([use.times * share for use, share in uses.items()])
             compute += times * one.seconds
-            evaluations += times
             code += len(uses)
         for use, share in uses.items():
             for operand, there, part in space.operand_uses(one, use):
@@ -266,7 +265,6 @@ def _loop_cost(
         cost_model.kernel(compute, space.rows(next_run), pieces),
         read,
         sum(written),
-        evaluations,
         code,
         counting + leaves,
         values + leaves,

@@ -31,7 +31,6 @@ class _Passes:
     region: RowRegion
     cost_model: CostModel
     compute: float = 0.0
-    evaluations: float = 0.0
     code: int = 0
     #: Passes that read each operand at all indices, and whether they read it through a transpose of the innermost
     #: dimension.
@@ -60,13 +59,12 @@ class _Passes:
         seconds = cost_model.kernel(max(self.compute, memory), rows)
         # A kernel with more members may cache more values, which later passes then do not compute again.
         least = cost_model.kernel(self.compute if len(region.pass_roots) == 1 else 0.0, rows)
-        return KernelCost(seconds, least, read, sum(written), self.evaluations, self.code)
+        return KernelCost(seconds, least, read, sum(written), self.code)
 
     def _add(self, times: float, each: float) -> None:
         """Add ``times`` evaluations of an instruction that takes ``each`` seconds per element."""
         if each:
             self.compute += times * each
-            self.evaluations += times
             self.code += 1
 
     def _add_pass(

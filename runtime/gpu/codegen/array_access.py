@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from runtime.codegen.elements.builder import Instructions, Int
+from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.dynamic_starts import computed_starts, moved_by
-from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.codegen.ir.values import typed
 from runtime.codegen.starts import StartsStage, StartsVariant

@@ -10,7 +10,7 @@ from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxArgument, PtxTarget
 from runtime.gpu.codegen.loop import loop_source, pieces_sources
 from runtime.gpu.codegen.loop_nest import Nest, nest_of
-from runtime.program.program_builder import ProgramBuilder
+from runtime.program.program_builder import index_stage
 from runtime.program.records.copy import (
     ConcatenateKernel,
     CopyKernel,
@@ -18,10 +18,9 @@ from runtime.program.records.copy import (
     DynamicUpdateSliceKernel,
     PadKernel,
 )
-from runtime.program.records.loop import OperandElements, StartsStage, UpdateKernel
+from runtime.program.records.loop import StartsStage, UpdateKernel
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import Shift, StridedView
-from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
 #: Size of an element in bytes -> type as which it is copied.
@@ -143,21 +142,9 @@ def emit_update(kernel: UpdateKernel, arrays: GpuArrays) -> Sources:
 
 
 # ---- blocks
-def _index_stage(operands: Sequence[StridedView], first: int) -> StartsStage:
-    """Return a stage that converts the scalars ``operands[first:]`` to s64. Values of u64 are clamped to 2^63 - 1."""
-    kinds = tuple(view.element_type for view in operands[first:])
-    program = ProgramBuilder(*kinds)
-    results = []
-    for n, kind in enumerate(kinds):
-        register = n
-        if kind is PrimitiveType.U64:
-            most = program.constant(kind, (1 << 63) - 1)
-            register = program.op(Opcode.MINIMUM, kind, n, most)
-        results.append(program.converted(register, PrimitiveType.S64))
-    leaves = tuple(
-        OperandElements(first + n, StridedView(kind, (), ())) for n, kind in enumerate(kinds)
-    )
-    return StartsStage(program.giving(*results), leaves)
+def _start_stage(arrays: GpuArrays, first: int) -> StartsStage:
+    """Return the stage of the starts ``arrays.operands[first:]``."""
+    return index_stage(tuple([view.element_type for view in arrays.operands[first:]]), first)
 
 
 def _shifts(source_view: StridedView, sizes: Sequence[int]) -> tuple[Shift, ...]:
@@ -176,7 +163,7 @@ def emit_dynamic_slice(kernel: DynamicSliceKernel, arrays: GpuArrays) -> Sources
     """Return the launch that copies the slice. Its threads load the start indices."""
     source_view, (target,) = arrays.operands[0], arrays.results
     source = replace(_operand(0, source_view), shifts=_shifts(source_view, kernel.sizes))
-    stages = (_index_stage(arrays.operands, 1),)
+    stages = (_start_stage(arrays, 1),)
     accesses = source, _result(target)
     return copy_source(*accesses, kernel.sizes, arrays.target, stages, arrays.operands)
 
@@ -188,7 +175,7 @@ def emit_dynamic_update_slice(_: DynamicUpdateSliceKernel, arrays: GpuArrays) ->
     (target,) = arrays.results
     copy = copy_source(_operand(0, source_view), _result(target), target.dims, arrays.target)
     moved = replace(_result(target), shifts=_shifts(target, update.dims))
-    stages = (_index_stage(arrays.operands, 2),)
+    stages = (_start_stage(arrays, 2),)
     source = _operand(1, update)
     write = copy_source(source, moved, update.dims, arrays.target, stages, arrays.operands)
     return (*unless_same(copy, 0, 0, arrays), *write)

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 
 from runtime.codegen.elements.builder import Int
+from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.dynamic_starts import inside, widened_index
-from runtime.codegen.ir.element_operations import stored_type
 from runtime.gpu.codegen.array_access import (
     GpuArrayAccess,
     address_at,

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 
 from runtime.gpu.codegen.array_access import (
     address_at,
-    array_access,
     computed,
     index_type,
     load,
@@ -21,17 +20,12 @@ from runtime.gpu.codegen.array_access import (
     store,
 )
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
-from runtime.gpu.codegen.launch import RESIDENT_THREADS, ArgumentKind, KernelSource, PtxTarget
-from runtime.gpu.codegen.loop_nest import Nest, Spans, body, loop_nest, nest_functions, nest_of
+from runtime.gpu.codegen.launch import RESIDENT_THREADS, KernelSource, PtxTarget
+from runtime.gpu.codegen.loop_nest import Nest, Spans, body, loop_nest, nest_functions
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.gpu.codegen.tiled_loop import tiled_source
 from runtime.program.records.copy import UninitializedKernel
-from runtime.program.records.loop import (
-    LoopKernel,
-    NativeElementwiseKernel,
-    PiecesKernel,
-    one_operation,
-)
+from runtime.program.records.loop import LoopKernel, PiecesKernel
 
 #: Threads of a block.
 THREADS = 256
@@ -61,20 +55,6 @@ def pieces_sources(pieces: Sequence[LoopKernel], arrays: GpuArrays) -> tuple[Ker
     """Return one launch for each of ``pieces`` that is not empty, to run in order."""
     nests = [loop_nest(piece, arrays.operands, arrays.results) for piece in pieces]
     return tuple(loop_source(nest, arrays.target) for nest in nests if nest is not None)
-
-
-@kernel_emitter(NativeElementwiseKernel)
-def emit_elementwise(kernel: NativeElementwiseKernel, arrays: GpuArrays) -> Sources:
-    """Return the loop of one elementwise operation, or no launch if the result is empty."""
-    (result,) = arrays.results
-    accesses = [
-        array_access(ArgumentKind.OPERAND, n, view) for n, view in enumerate(arrays.operands)
-    ]
-    accesses.append(array_access(ArgumentKind.RESULT, 0, result))
-    if result.num_elements == 0:
-        return ()
-    nest = nest_of(one_operation(kernel.signature), result.dims, accesses, arrays.operands)
-    return (loop_source(nest, arrays.target),)
 
 
 @kernel_emitter(UninitializedKernel)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from runtime.codegen.ir.element_operations import stored_type
+from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,

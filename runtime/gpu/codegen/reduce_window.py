@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from runtime.codegen.elements.combining import element_combining_ir
-from runtime.codegen.ir.element_operations import stored_type, wide_type
+from runtime.codegen.elements.storage import stored_type, wide_type
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.selection_ir import keeps_ir
 from runtime.gpu.codegen.array_access import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runtime.codegen.elements.combining import neutral_element
-from runtime.codegen.ir.element_operations import stored_type
+from runtime.codegen.elements.storage import stored_type
 from runtime.gpu.codegen.launch import WARP
 from runtime.gpu.codegen.row_inputs import RowPart
 from runtime.gpu.codegen.row_schedule import RowPlan

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from runtime.codegen.elements.combining import element_combining_ir
-from runtime.codegen.ir.element_operations import wide_type
+from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from runtime.codegen.ir.element_operations import stored_type
+from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,

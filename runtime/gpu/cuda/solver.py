@@ -24,11 +24,10 @@ from runtime.gpu.libraries.linalg_work import SolverFunction, SolverWork, batch_
 from runtime.gpu.views import DeviceView
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
-from spmd.shape import PrimitiveType
+from spmd.shape import COMPLEX_PARTS, PrimitiveType
 
 _TRIANGLES = {"L": LOWER, "U": UPPER}
 _WITHOUT_VECTORS, _WITH_VECTORS = 0, 1  # cusolverEigMode_t
-_PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
 #: Most rows of the matrices that potrfBatched factors; for larger ones potrf is called for each matrix.
 _BATCHED_ROWS = 1024
 
@@ -209,7 +208,7 @@ class Cusolver:
         (a, *_), (values, *_), (info, *_) = batch.addresses
         arguments = (
             *(self._object("cusolverDnCreateParams"), _WITH_VECTORS, _TRIANGLES[batch.flag], n),
-            *(_TYPES[kind], a, n, _TYPES[_PARTS.get(kind, kind)], values, _TYPES[kind]),
+            *(_TYPES[kind], a, n, _TYPES[COMPLEX_PARTS.get(kind, kind)], values, _TYPES[kind]),
         )
         on_device, on_host = ctypes.c_size_t(), ctypes.c_size_t()
         name = "cusolverDnXsyevBatched"

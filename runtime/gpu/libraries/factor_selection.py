@@ -10,10 +10,9 @@ from functools import cache
 from runtime.program.program_builder import ProgramBuilder
 from runtime.program.scalar_program import ScalarProgram
 from spmd.hlo import Opcode
-from spmd.shape import PrimitiveType
+from spmd.shape import COMPLEX_PARTS, PrimitiveType
 
 _S32, _PRED = PrimitiveType.S32, PrimitiveType.PRED
-_PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
 
 
 def _has_factor(program: ProgramBuilder, kind: PrimitiveType, pivot: int, info: int) -> int:
@@ -22,7 +21,7 @@ def _has_factor(program: ProgramBuilder, kind: PrimitiveType, pivot: int, info: 
     pivot: last diagonal element, of type ``kind``, of the factor, which must be positive and not nan. info: status of
     potrf, which must be 0.
     """
-    part = _PARTS.get(kind, kind)
+    part = COMPLEX_PARTS.get(kind, kind)
     if part is not kind:
         pivot = program.op(Opcode.REAL, part, pivot)
     is_positive = program.compare("GT", pivot, program.constant(part, 0))

@@ -14,10 +14,9 @@ from runtime.program.records.loop import LoopKernel, OperandElements
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView
 from spmd.hlo import Opcode
-from spmd.shape import PrimitiveType
+from spmd.shape import COMPLEX_PARTS, PrimitiveType
 
 _S32 = PrimitiveType.S32
-_PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
 #: Most library calls for one kernel. For a larger batch of small matrices the host's own decompositions are faster than
 #: one library call for each.
 _MOST_CALLS = 1024
@@ -129,7 +128,7 @@ def _jacobi(
     if flag != "N":
         builder.copy(_first(left, u.view.dims), u)
         transposed = _first(right, vh.view.dims)
-        if kind in _PARTS:
+        if kind in COMPLEX_PARTS:
             leaf = OperandElements(0, from_first(transposed.view))
             conjugate = LoopKernel(vh.view.dims, _conjugate(kind), (leaf,), (from_first(vh.view),))
             builder.kernel(conjugate, (transposed,), (vh,))
@@ -166,7 +165,7 @@ def _first(room: SequenceArray, dims: tuple[int, ...]) -> SequenceArray:
 @cache
 def _conjugate(kind: PrimitiveType) -> ScalarProgram:
     """Return the program that conjugates an element of the complex type ``kind``."""
-    part = _PARTS[kind]
+    part = COMPLEX_PARTS[kind]
     program = ProgramBuilder(kind)
     real, imaginary = program.op(Opcode.REAL, part, 0), program.op(Opcode.IMAG, part, 0)
     negated = program.op(Opcode.NEGATE, part, imaginary)

@@ -16,7 +16,7 @@ from runtime.gpu.options import GpuOptions
 from runtime.gpu.planning import MakePtx, Views
 from runtime.program.kernel import Kernel
 from runtime.program.records.copy import CopyKernel
-from runtime.program.records.loop import LoopKernel, NativeElementwiseKernel
+from runtime.program.records.loop import LoopKernel, operation_loop
 from runtime.program.scalar_program import ElementSignature, ScalarConstant, ScalarProgram
 from runtime.program.strides import StridedView
 from spmd.hlo import Opcode
@@ -142,7 +142,8 @@ class SequenceBuilder:
         given, made = source.view.element_type, target.view.element_type
         kernel: Kernel = CopyKernel()
         if given is not made:
-            kernel = NativeElementwiseKernel(ElementSignature(Opcode.CONVERT, (given,), made))
+            signature = ElementSignature(Opcode.CONVERT, (given,), made)
+            kernel = operation_loop(signature, (source.view,), target.view)
         self.kernel(kernel, (source,), (target,))
 
     def zeros(self, target: SequenceArray) -> None:

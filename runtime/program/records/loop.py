@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TypeAlias
 
@@ -93,15 +94,20 @@ class UpdateKernel(Kernel):
     updates: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class NativeElementwiseKernel(Kernel):
-    """Elementwise operation ``signature`` on operands of the sizes of results[0], which may be an operand's memory."""
-
-    signature: ElementSignature
-
-
 @cache
 def one_operation(signature: ElementSignature) -> ScalarProgram:
     """Return the program whose parameters are the operands of one operation, and whose result is its result."""
     count = len(signature.operands)
     return ScalarProgram(signature.operands, (ScalarOp(signature, tuple(range(count))),), (count,))
+
+
+def operation_loop(
+    signature: ElementSignature, operands: Sequence[StridedView], result: StridedView
+) -> LoopKernel:
+    """Return the loop of one operation on arrays that lie as ``operands``, all of the sizes of ``result``."""
+
+    def relative(view: StridedView) -> StridedView:
+        return StridedView(view.element_type, view.dims, view.strides)
+
+    leaves = tuple(OperandElements(n, relative(view)) for n, view in enumerate(operands))
+    return LoopKernel(result.dims, one_operation(signature), leaves, (relative(result),))

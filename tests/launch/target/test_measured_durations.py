@@ -12,7 +12,7 @@ from collectives.cost.estimator import CostError
 from launch.cache.program_cache import program_key
 from launch.cli import main
 from launch.options import CompileOptions
-from launch.pipeline import compile_module
+from launch.pipeline import stages
 from launch.target.measured_durations import measured_durations
 from spmd import parse
 from spmd.machine.named import machine_named
@@ -93,9 +93,9 @@ def test_the_schedule_goes_by_them() -> None:
 
     def beside(durations: tuple[tuple[str, float], ...]) -> float:
         asked = replace(options, durations=durations)
-        made = compile_module(parse(BESIDE), None, asked)
-        assert made.overlap is not None
-        (one,) = made.overlap.collectives
+        *_, (_, compilation) = stages(parse(BESIDE), None, asked)
+        assert compilation.hiding.report is not None
+        (one,) = compilation.hiding.report.collectives
         return one.exposed
 
     assert beside(()) == 0.0

@@ -98,3 +98,17 @@ def test_concatenated_operands_share_the_elements() -> None:
     )
     accesses = operand_accesses(root, identity(2))
     assert [access.share for access in accesses] == [0.25, 0.75]
+
+
+def test_a_merged_index_along_the_first_of_concatenated_operands() -> None:
+    """The first operand is read at the index itself, whose parts have more values than the operand's dimension."""
+    (merged,) = reshaped(identity(2), (3, 3), (9,))
+    first, *_ = operand_accesses(
+        parsed(
+            "x = f32[1,4] parameter(0)\ny = f32[8,4] parameter(1)\n"
+            "ROOT r = f32[9,4] concatenate(x, y), dimensions={0}"
+        ),
+        (merged, identity(3)[2]),
+    )
+    assert reshaped(first.map, (1, 4), (4, 1)) == (identity(3)[2], Index(("zero",), frozenset()))
+    assert reshaped(first.map, (2, 4), (4, 2))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from runtime.gpu.command import traverse_commands
-from runtime.gpu.commands.while_loop import CountedLoopCommand, HostedLoopCommand, WhileCommand
+from runtime.gpu.commands.while_loop import CountedLoopCommand, WhileCommand
 from spmd.evaluator.evaluator import evaluate
 from tests.runtime.gpu.doubles.engines import Doubles, devices_of
 from tests.runtime.programs import assert_same, compiled, module_of
@@ -45,8 +45,8 @@ READ_BACK = "get-tuple-element(state), index=2"
     [
         ("f32[5]", COUNTED, CountedLoopCommand),
         ("f32[5]", READ_BACK, WhileCommand),
-        ("f32[]", COUNTED, HostedLoopCommand),
-        ("f32[]", READ_BACK, HostedLoopCommand),
+        ("f32[]", COUNTED, CountedLoopCommand),
+        ("f32[]", READ_BACK, WhileCommand),
     ],
 )
 def test_loops(kind: str, limit: str, step: type) -> None:
@@ -64,9 +64,3 @@ def test_loops(kind: str, limit: str, step: type) -> None:
             assert downloads == 3  # the outputs
         if step is WhileCommand:
             assert downloads == 3 + trips + 1
-
-
-def test_scalar_loops_are_told_of() -> None:
-    executable = Doubles(ptx=True).on(compiled(LOOP.format(kind="f32[]", limit=READ_BACK)))
-    (device,) = devices_of(executable).devices
-    assert device.kernel_report.hosted == (("scalar loop", "end"),)

@@ -11,12 +11,8 @@ from runtime.codegen.record import word_index
 from runtime.cpu.kernels.convert import computed_in
 from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables, expanded
 from runtime.cpu.kernels.convolution.ir.panel_ir import (
-    COLUMN_MAJOR,
     FUNCTION,
-    NO_TRANSPOSE,
-    ROW_MAJOR,
     SPATIAL,
-    TRANSPOSE,
     OuterDimension,
     PanelRecord,
     PatchPosition,
@@ -34,7 +30,13 @@ from runtime.cpu.kernels.convolution.tile_image_geometry import geometry
 from runtime.cpu.kernels.convolution.vectors import vector_action
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.kernels.native_call import NativeAction, native_call
-from runtime.cpu.libraries.blas import gemm_function
+from runtime.cpu.libraries.blas import (
+    COLUMN_MAJOR,
+    NO_TRANSPOSE,
+    ROW_MAJOR,
+    TRANSPOSE,
+    gemm_function,
+)
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.convolution import (
     GradientTiles,

@@ -1,38 +1,24 @@
-"""Records and code of the calls that store the addresses of dynamic slices in the records of later calls."""
+"""Calls that store the addresses of dynamic slices in the records of later calls."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
-from runtime.codegen.record import Address, Record, Word, record
+from runtime.codegen.record import Address, Record, record
 from runtime.codegen.starts import StartsRecord, StartsVariant
-from spmd.shape import PrimitiveType
+from runtime.cpu.kernels.loop.loop import (
+    ArrayAccess,
+    starting_accesses,
+    starts_record,
+    starts_variant,
+)
+from runtime.cpu.kernels.native_call import NativeAction, native_call
+from runtime.program.records.loop import StartsStage
+from spmd.literal import NDArray
 
 FUNCTION = "spmd_slice_offset"
-_IR = "runtime.cpu.kernels.copy.slice_offset_ir"
-
-
-@record
-class SliceStart(Record):
-    """Start of a slice: the address of the index, the limit to which it is clamped, and the stride in bytes."""
-
-    index: Address
-    limit: Word
-    stride: Word
-
-
-@record
-class SliceOffsetRecord(Record):
-    """Record of one slice.
-
-    ``target`` is the address of the word to write, and ``base`` the address of the slice whose starts are all 0.
-    """
-
-    target: Address
-    base: Address
-    starts: Sequence[SliceStart]
 
 
 @record
@@ -54,16 +40,22 @@ class SliceOffsetsRecord(SliceBases):
 
 
 @cache
-def slice_offset_code(index: PrimitiveType, starts: int) -> NativeLibrary:
-    """Return the library of ``FUNCTION`` for ``starts`` starts of type ``index``, which takes a SliceOffsetRecord."""
-    return host_jit().compile(
-        DeferredIr(_IR, "slice_offset_ir", (index, starts)), (FUNCTION,), passes=Passes.TIDY
-    )
-
-
-@cache
 def slice_offsets_code(variant: StartsVariant) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for the arrays that ``variant`` offsets, which takes a SliceOffsetsRecord."""
-    return host_jit().compile(
-        DeferredIr(_IR, "slice_offsets_ir", (variant,)), (FUNCTION,), passes=Passes.TIDY
-    )
+    ir = DeferredIr("runtime.cpu.kernels.copy.slice_offset_ir", "slice_offsets_ir", (variant,))
+    return host_jit().compile(ir, (FUNCTION,), passes=Passes.TIDY)
+
+
+def storing_addresses(
+    slices: Mapping[int, ArrayAccess], stages: Sequence[StartsStage], operands: Sequence[NDArray]
+) -> NativeAction:
+    """Return a call that stores the address of each of ``slices`` in the word at its key.
+
+    The last of ``stages``, which read ``operands``, computes the starts that the shifts of the slices name.
+    """
+    accesses = tuple(slices.values())
+    starting = starting_accesses(stages, operands)
+    code = slice_offsets_code(starts_variant(starting, accesses))
+    bases = [access.start for access in accesses]
+    record = SliceOffsetsRecord(bases, starts_record(starting, accesses), tuple(slices))
+    return native_call(code, FUNCTION, record.to_array(), tuple(operands))

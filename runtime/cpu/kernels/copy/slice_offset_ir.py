@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from runtime.codegen.ir.dynamic_starts import inside, shifted, starts_ir, widened_index
+from runtime.codegen.ir.dynamic_starts import shifted, starts_ir
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.starts import StartsVariant
-from runtime.cpu.kernels.copy.slice_offset import FUNCTION, SliceBases, SliceOffsetRecord
-from spmd.shape import PrimitiveType
-
-
-def slice_offset_ir(index: PrimitiveType, starts: int) -> str:
-    """Return the IR of ``slice_offset_code``."""
-    f = FunctionWriter(FUNCTION, SliceOffsetRecord, starts=starts)
-    target, address = f.record.target, f.record.base
-    for one in f.record.starts:
-        at, limit, stride = one.index, one.limit, one.stride
-        start = widened_index(index, at.load(f"i{8 * index.byte_size}"))
-        address = address.at(inside(start, limit) * stride)
-    target.store(address)
-    return f.end()
+from runtime.cpu.kernels.copy.slice_offset import FUNCTION, SliceBases
 
 
 def slice_offsets_ir(variant: StartsVariant) -> str:

@@ -7,20 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from runtime.cpu.kernels.copy.copy import SOURCE_WORD, TARGET_WORD, copying, native_copy
-from runtime.cpu.kernels.copy.slice_offset import (
-    FUNCTION,
-    SliceOffsetRecord,
-    SliceStart,
-    slice_offset_code,
-)
-from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call
+from runtime.cpu.kernels.copy.slice_offset import storing_addresses
+from runtime.cpu.kernels.loop.loop import ArrayAccess
+from runtime.cpu.kernels.native_call import NativeAction, in_order
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.program_builder import index_stage
 from runtime.program.records.copy import (
     ConcatenateKernel,
     DynamicSliceKernel,
     DynamicUpdateSliceKernel,
     PadKernel,
 )
+from runtime.program.strides import Shift
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -85,20 +83,16 @@ def placed(
     The block of ``array`` has ``sizes`` and begins at the scalar indices ``starts``, which are clamped so that it is in
     bounds. Dimensions in which the block is as large as the array need no start.
     """
-    moving = [
-        SliceStart(start.ctypes.data, limit - size, stride)
-        for start, size, limit, stride in zip(
-            starts, sizes, array.shape, array.strides, strict=True
-        )
-        if limit != size
-    ]
+    moving = [d for d, size in enumerate(sizes) if size != array.shape[d]]
     if not moving or not copy.calls:
         return copy
     (call,) = copy.calls
-    record = SliceOffsetRecord(call.record + 8 * word, array.ctypes.data, moving)
-    code = slice_offset_code(PrimitiveType.from_numpy(starts[0].dtype), len(moving))
-    offset = native_call(code, FUNCTION, record.to_array(), (array, *starts))
-    return NativeAction((*offset.calls, call))
+    shifts = [Shift(n, array.shape[d] - sizes[d], array.strides[d]) for n, d in enumerate(moving)]
+    block = ArrayAccess(array.ctypes.data, (), 1, shifts=tuple(shifts))
+    stage = index_stage((PrimitiveType.from_numpy(starts[0].dtype),) * len(moving), 1)
+    operands = (array, *(starts[d] for d in moving))
+    storing = storing_addresses({call.record + 8 * word: block}, (stage,), operands)
+    return NativeAction((*storing.calls, call))
 
 
 def clamped_block(

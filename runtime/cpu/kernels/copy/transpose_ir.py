@@ -6,7 +6,7 @@ Element [i, j] of the source, which is contiguous in j, goes to [j, i] of the ta
 from __future__ import annotations
 
 from runtime.codegen.elements.builder import Int, IntLike
-from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, Vector
@@ -64,21 +64,20 @@ def add_transpose(module: Module, width: int, linkage: str = "") -> None:
     edge = f"edge{width}"
     f.call("void", edge, s, width, s_stride, t, t_stride, width, 0, j_count, i_tiled, i_count)
     f.call("void", edge, s, s_stride, width, t, width, t_stride, 0, i_tiled, j_tiled, j_count)
-    with f.when(i_tiled.differs(0) & j_tiled.differs(0)), f.repeat(0) as squares:
-        (p,) = squares.values
-        p_end = (p + _SQUARE).umin(i_tiled)
-        with f.repeat(0) as along:
-            (q,) = along.values
-            q_end = (q + _SQUARE).umin(j_tiled)
-            with f.loop(q_end, first=q, step=block) as j, f.loop(p_end, first=p, step=block) as i:
-                block_source, block_target = source.at(j, i, width), target.at(i, j, width)
-                with f.loop(4) as b:  # a loop: LLVM takes long for a tile's code
-                    down, across = (b & 1) * n, (b >> 1) * n
-                    from_b = block_source.at(across, down, width)
-                    to_b = block_target.at(down, across, width)
-                    transpose_tile(from_b, to_b, n, width)
-            along.again(q_end, when=q_end.ult(j_tiled))
-        squares.again(p_end, when=p_end.ult(i_tiled))
+    none: dict[int, Cursor] = {}
+    with (
+        f.when(i_tiled.differs(0) & j_tiled.differs(0)),
+        f.blocks(i_tiled, _SQUARE, none) as (p, rows, _),
+        f.blocks(j_tiled, _SQUARE, none) as (q, columns, _),
+        f.loop(q + columns, first=q, step=block) as j,
+        f.loop(p + rows, first=p, step=block) as i,
+    ):
+        block_source, block_target = source.at(j, i, width), target.at(i, j, width)
+        with f.loop(4) as b:  # a loop: LLVM takes long for a tile's code
+            down, across = (b & 1) * n, (b >> 1) * n
+            from_b = block_source.at(across, down, width)
+            to_b = block_target.at(down, across, width)
+            transpose_tile(from_b, to_b, n, width)
     f.finish()
 
 

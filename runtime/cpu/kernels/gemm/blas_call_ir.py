@@ -16,13 +16,13 @@ from runtime.cpu.kernels.gemm.native_dot import (
     GEMM_WORDS,
     GEMV,
     RHS_WORD,
-    ROW_MAJOR,
     TRANSPOSING_GEMM,
     GemmRecord,
     GemvRecord,
     RegisterBlock,
 )
 from runtime.cpu.kernels.gemm.small_dot_ir import small_gemm_ir
+from runtime.cpu.libraries.blas import ROW_MAJOR, gemm_parameters
 from spmd.shape import PrimitiveType
 
 
@@ -36,9 +36,7 @@ def gemm_ir(kind: PrimitiveType, product: RegisterBlock | int) -> str:
     i = f"i{product}"
     f = FunctionWriter(GEMM, GemmRecord)
     rec, (one, zero) = f.record, (blas_factor(f, kind, text) for text in ("1.0", "0.0"))
-    t = one.type
-    types = f"i32, i32, i32, {i}, {i}, {i}, {t}, ptr, {i}, ptr, {i}, {t}, ptr, {i}"
-    f.declare(f"declare void @blas({types})")
+    f.declare(f"declare void @blas({', '.join(gemm_parameters(i, one.type))})")
     flags = [x.resized("i32") for x in (rec.transpose_lhs, rec.transpose_rhs)]
     m, n, k = (x.resized(i) for x in (rec.m, rec.n, rec.k))
     lhs, rhs, result = (

@@ -19,7 +19,13 @@ from runtime.cpu.kernels.native_call import (
     moving,
     native_call,
 )
-from runtime.cpu.libraries.blas import BlasFunction, gemm_function, gemv_function
+from runtime.cpu.libraries.blas import (
+    NO_TRANSPOSE,
+    TRANSPOSE,
+    BlasFunction,
+    gemm_function,
+    gemv_function,
+)
 from runtime.program.strides import merged_dims
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
@@ -192,9 +198,6 @@ def _leading_dimension(matrix: NDArray) -> int:
 
 
 GEMM, GEMV, TRANSPOSING_GEMM = "spmd_gemm", "spmd_gemv", "spmd_transposing_gemm"
-
-#: Enumerators of CBLAS.
-ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112
 
 
 @record

@@ -9,15 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from runtime.cpu.kernels.copy.copy import SOURCE_WORD, native_copy
-from runtime.cpu.kernels.copy.slice_offset import FUNCTION, SliceOffsetsRecord, slice_offsets_code
+from runtime.cpu.kernels.copy.slice_offset import storing_addresses
 from runtime.cpu.kernels.gemm.dot import bind_dot, native_product
-from runtime.cpu.kernels.loop.loop import (
-    ArrayAccess,
-    starting_accesses,
-    starts_record,
-    starts_variant,
-)
-from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
+from runtime.cpu.kernels.loop.loop import ArrayAccess
+from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.dot import DotKernel, FactorOperands, SlicedProductKernel
 from runtime.program.strides import Shift
@@ -85,15 +80,8 @@ def _placing(
     operands: Sequence[NDArray],
 ) -> NativeAction:
     """Return a call that stores in each word the address that it holds now, offset by its shifts."""
-    accesses = [
-        ArrayAccess(ctypes.c_int64.from_address(address).value, (), 1, shifts=shifts)
+    slices = {
+        address: ArrayAccess(ctypes.c_int64.from_address(address).value, (), 1, shifts=shifts)
         for address, shifts in addresses
-    ]
-    starting = starting_accesses(factors.starts, operands)
-    code = slice_offsets_code(starts_variant(starting, accesses))
-    record = SliceOffsetsRecord(
-        [access.start for access in accesses],
-        starts_record(starting, accesses),
-        [address for address, _ in addresses],
-    )
-    return native_call(code, FUNCTION, record.to_array(), tuple(operands))
+    }
+    return storing_addresses(slices, factors.starts, operands)

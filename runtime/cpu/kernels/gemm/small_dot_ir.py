@@ -16,7 +16,8 @@ from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.values import splat, zeros
 from runtime.codegen.ir.vectors import first_lanes, masked_load, masked_store
-from runtime.cpu.kernels.gemm.native_dot import GEMM, NO_TRANSPOSE, GemmRecord, RegisterBlock
+from runtime.cpu.kernels.gemm.native_dot import GEMM, GemmRecord, RegisterBlock
+from runtime.cpu.libraries.blas import NO_TRANSPOSE
 from spmd.shape import PrimitiveType
 
 

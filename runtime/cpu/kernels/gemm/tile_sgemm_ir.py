@@ -13,7 +13,6 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.codegen.record import word_count
 from runtime.cpu.kernels.gemm import tuning
-from runtime.cpu.kernels.gemm.native_dot import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE
 from runtime.cpu.kernels.gemm.tile_block_ir import (
     SCALE,
     UNSCALE,
@@ -23,6 +22,7 @@ from runtime.cpu.kernels.gemm.tile_block_ir import (
     product_module,
 )
 from runtime.cpu.kernels.gemm.tile_types import TileTypes
+from runtime.cpu.libraries.blas import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE, gemm_parameters
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_tile_sgemm"
@@ -41,7 +41,7 @@ def tile_gemm_code(
     """
     types = TileTypes(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
     index = f"i{index_bits}"
-    parameters = (*["i32"] * 3, *[index] * 3, "float", *("ptr", index) * 2, "float", "ptr", index)
+    parameters = gemm_parameters(index, "float")
     module = product_module(types, instead=True)
     module.declare(f"declare void @blas({', '.join(parameters)})")
     _add_block_by_blas(module, index)

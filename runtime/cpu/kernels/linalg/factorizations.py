@@ -20,7 +20,7 @@ from runtime.cpu.libraries.lapack import lapack_function
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.linalg import FactorizationKernel, Routine
 from spmd.literal import NDArray
-from spmd.shape import ArrayShape, PrimitiveType
+from spmd.shape import COMPLEX_PARTS, ArrayShape, PrimitiveType
 
 
 def scratch_shapes(
@@ -45,18 +45,11 @@ def scratch_shapes(
     if kernel.routine is Routine.GETRF:
         columns.append(ArrayShape(index, (count, least)))
     found = (*columns, ArrayShape(index, (count,)))
-    room = [ArrayShape(each, (1,)) for each in (kind, _part(kind), index)]
+    room = [ArrayShape(each, (1,)) for each in (kind, COMPLEX_PARTS.get(kind, kind), index)]
     asked = _room_of(kernel, operands, results, (*found, *room))
     return (
         *found,
         *(ArrayShape(x.element_type, (n,)) for x, n in zip(room, asked, strict=True)),
-    )
-
-
-def _part(kind: PrimitiveType) -> PrimitiveType:
-    """Return the type of a real or imaginary part of ``kind``."""
-    return {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}.get(
-        kind, kind
     )
 
 

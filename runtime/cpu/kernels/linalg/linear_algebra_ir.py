@@ -9,22 +9,26 @@ from __future__ import annotations
 from functools import cache
 
 from runtime.codegen.elements.builder import Bool, Float, Int, Value
-from runtime.codegen.elements.complex_numbers import PARTS
-from runtime.codegen.elements.storage import stored_type
+from runtime.codegen.ir.combine import element_of
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.record import Address, Record, Word, record
 from runtime.cpu.kernels.linalg.small_systems_ir import add_factor
-from runtime.cpu.libraries.blas import BlasFunction
+from runtime.cpu.libraries.blas import (
+    ADJOINT,
+    NO_TRANSPOSE,
+    ROW_MAJOR,
+    TRANSPOSE,
+    BlasFunction,
+)
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 CHOLESKY, SOLVE = "spmd_cholesky", "spmd_triangular_solve"
+TRANSPOSES = {"NO_TRANSPOSE": NO_TRANSPOSE, "TRANSPOSE": TRANSPOSE, "ADJOINT": ADJOINT}
 #: Enumerators of CBLAS.
-ROW_MAJOR = 101
-TRANSPOSES = {"NO_TRANSPOSE": 111, "TRANSPOSE": 112, "ADJOINT": 113}
 UPPER, LOWER = 121, 122
 NOT_UNIT, UNIT = 131, 132
 LEFT, RIGHT = 141, 142
@@ -85,6 +89,7 @@ class _Cholesky:
 
     def __init__(self, variant: CholeskyVariant, index: str, module: Module) -> None:
         self.variant, self.index, self.item = variant, index, variant.kind.byte_size
+        self.part = element_of(variant.kind.numpy).wide  # of complex elements: of their parts
         self.f = FunctionWriter(CHOLESKY, CholeskyRecord, module=module)
 
     def text(self) -> str:
@@ -149,19 +154,14 @@ class _Cholesky:
 
         A nan pivot makes all later pivots nan, and LAPACK may not stop at it.
         """
-        kind = self.variant.kind
-        part = PARTS[kind].name if kind.is_complex else stored_type(kind)
-        pivot: Float = matrix.at(matrix_bytes).at(-kind.byte_size).load(part)
+        pivot: Float = matrix.at(matrix_bytes).at(-self.item).load(self.part)
         return pivot.compared("ule", 0.0)
 
     def store_nan(self, pointer: Pointer) -> None:
         """Store nan, or nan + 0i for complex types. NumPy's complex nan has an imaginary part of nan."""
-        kind = self.variant.kind
-        fmt = PARTS.get(kind)
-        part = fmt.name if fmt is not None else stored_type(kind)
-        pointer.store(Value(self.f, part, "0x7FF8000000000000"))
-        if fmt is not None:
-            pointer.at(kind.byte_size // 2).store(Value(self.f, part, "0.0"))
+        pointer.store(Value(self.f, self.part, "0x7FF8000000000000"))
+        if self.variant.kind.is_complex:
+            pointer.element(self.part, 1).store(Value(self.f, self.part, "0.0"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,14 +25,13 @@ from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.loop import (
     LoopKernel,
     LoopLeaf,
-    NativeElementwiseKernel,
     Numbers,
     PiecesKernel,
     StartsStage,
     UpdateKernel,
     one_operation,
 )
-from runtime.program.scalar_program import ScalarProgram
+from runtime.program.scalar_program import ElementSignature, ScalarProgram
 from runtime.program.strides import (
     LEAST_TILED,
     Range,
@@ -348,12 +347,12 @@ def crossed_accesses(
 # ---- single elementwise operations
 
 
-@CPU_KERNELS.binds(NativeElementwiseKernel)
-def bind_native_elementwise(kernel: NativeElementwiseKernel, arrays: KernelArrays) -> Action:
-    """Bind the elementwise operation as a loop over the sizes of the result."""
-    (result,) = arrays.results
-    every = (*arrays.operands, result)
-    return bind_loop(one_operation(kernel.signature), result.shape, [*map(_access, every)], every)
+def bind_operation(
+    signature: ElementSignature, operands: Sequence[NDArray], result: NDArray
+) -> Action:
+    """Bind the operation ``signature`` on arrays of the shape of ``result``."""
+    every = (*operands, result)
+    return bind_loop(one_operation(signature), result.shape, [*map(_access, every)], every)
 
 
 def _access(array: NDArray) -> ArrayAccess:

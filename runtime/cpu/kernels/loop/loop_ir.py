@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from runtime.codegen.elements.builder import Int, IntLike
+from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.dynamic_starts import (
     Position,
     computed_starts,
@@ -18,7 +19,6 @@ from runtime.codegen.ir.dynamic_starts import (
     moved_to,
     starts_ir,
 )
-from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type

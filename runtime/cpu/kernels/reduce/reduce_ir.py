@@ -11,7 +11,7 @@ from functools import cache
 from typing import TypeAlias
 
 from runtime.codegen.elements.builder import Int, IntLike
-from runtime.codegen.ir.element_operations import stored_type
+from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
@@ -128,13 +128,10 @@ class _Reduce:
             with f.cursor_loop(self.retained_sizes[d], cursors) as (_, inner):
                 self.rows(d + 1, inner)
             return
-        rows, size = self.variant.rows, self.retained_sizes[d]
-        blocks = (size + (rows - 1)) // rows
-        cursors = {i: Cursor(at, strides[i] * rows) for i, at in here.items()}
-        with f.cursor_loop(blocks, cursors) as (number, inner):
-            left = size - number * rows
-            short = left.ult(rows)
-            self.block(inner, strides, 1 if rows == 1 else short.select(left, rows))
+        rows = self.variant.rows
+        cursors = {i: Cursor(at, strides[i]) for i, at in here.items()}
+        with f.blocks(self.retained_sizes[d], rows, cursors) as (_, count, inner):
+            self.block(inner, strides, 1 if rows == 1 else count)
 
     def block(self, here: _Here, strides: _Strides, count: IntLike) -> None:
         """Write the code that computes ``count`` rows and stores their totals."""

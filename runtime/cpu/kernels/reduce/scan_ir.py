@@ -14,7 +14,7 @@ from functools import cache
 from typing import TypeAlias
 
 from runtime.codegen.elements.builder import Int, Value
-from runtime.codegen.ir.combine import combination, element_of, neutral
+from runtime.codegen.ir.combine import combination, combiner_ir, element_of, neutral
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.reducer import combining
@@ -89,12 +89,8 @@ def _combine_vectors(variant: ScanVariant) -> str:
     assert not isinstance(variant.reduction, ScalarProgram), "its totals go side by side"
     wide = element_of(variant.kind.numpy).wide
     lanes = _lanes(variant.kind)
-    vector = f"<{lanes} x {wide}>"
     body = combination(variant.kind.numpy, variant.reduction, wide, lanes)
-    return (
-        f"define internal {vector} @combine_vectors({vector} %a, {vector} %b) alwaysinline {{\n"
-        f"  {body}\n  ret {vector} %r\n}}"
-    )
+    return combiner_ir("combine_vectors", f"<{lanes} x {wide}>", body)
 
 
 class _Scan:

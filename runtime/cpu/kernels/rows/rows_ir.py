@@ -16,8 +16,8 @@ from runtime.codegen.elements.combining import (
     folding_ir,
     neutral_element,
 )
+from runtime.codegen.elements.storage import stored_type, wide_type
 from runtime.codegen.ir.dynamic_starts import Position, moved_to, shifted, starts_ir
-from runtime.codegen.ir.element_operations import stored_type, wide_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type

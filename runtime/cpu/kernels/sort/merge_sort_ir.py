@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from functools import cache
 
 from runtime.codegen.elements.builder import Bool, Int, IntLike
-from runtime.codegen.ir.element_operations import stored_type
+from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.scalar_program_ir import program_ir
-from runtime.codegen.ir.values import Pointer
+from runtime.codegen.ir.values import Pointer, indices_of
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Address, Record, Word, record, sized
 from runtime.program.records.sort import RANK
@@ -72,12 +72,7 @@ def rows(f: FunctionWriter) -> Iterator[list[Row]]:
     n = rec.sizes
     arrays = [(one.address, one.strides, one.step) for one in rec.arrays]
     with f.loop((n[0] * n[1]) * (n[2] * n[3])) as number:
-        index: list[Int] = []
-        for size in reversed(n[1:]):
-            index.insert(0, number % size)
-            number = number // size
-        index.insert(0, number)
-        found = []
+        index, found = indices_of(number, n[1:]), []
         for address, strides, step in arrays:
             a, b, c, d = (i * stride for i, stride in zip(index, strides, strict=True))
             found.append(Row(address.at((a + b) + (c + d)), step))

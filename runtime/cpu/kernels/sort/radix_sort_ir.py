@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 
 from runtime.codegen.elements.builder import Int, Value
-from runtime.codegen.ir.element_operations import stored_type
+from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.codegen.elements.builder import Int, Value
-from runtime.codegen.ir.element_operations import stored_type
+from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.program.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 
 from runtime.codegen.elements.builder import Int
-from runtime.codegen.ir.element_operations import stored_type
+from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module

@@ -12,9 +12,7 @@ from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from runtime.codegen.ir import element_operations
 from runtime.codegen.ir.element_operations import has_operation, host_instructions, operation_ir
 from runtime.cpu.kernels.loop import loop as loop_kernels
-from runtime.cpu.kernels.loop.loop import ArrayAccess, bind_loop
-from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.loop import NativeElementwiseKernel
+from runtime.cpu.kernels.loop.loop import ArrayAccess, bind_loop, bind_operation
 from runtime.program.scalar_program import (
     ElementSignature,
     Provenance,
@@ -60,8 +58,7 @@ def _instructions(
 
 def native(signature: ElementSignature, operands: list[NDArray]) -> NDArray:
     out = np.empty(operands[0].shape, signature.result.numpy)
-    kernel = NativeElementwiseKernel(signature)
-    CPU_KERNELS.bind(kernel, KernelArrays(tuple(operands), (out,)))()
+    bind_operation(signature, operands, out)()
     return out
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from runtime.codegen.ir.element_operations import has_operation
-from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.loop import NativeElementwiseKernel
+from runtime.cpu.kernels.loop.loop import bind_operation
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -40,8 +39,7 @@ def native(opcode: Opcode, operands: list[np.ndarray]) -> np.ndarray:
     signature = ElementSignature(opcode, (kind,) * len(operands), kind)
     assert has_operation(signature)
     out = np.empty_like(operands[0])
-    arrays = KernelArrays(tuple(operands), (out,))
-    CPU_KERNELS.bind(NativeElementwiseKernel(signature), arrays)()
+    bind_operation(signature, operands, out)()
     return out
 
 

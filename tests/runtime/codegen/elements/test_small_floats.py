@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.loop import NativeElementwiseKernel
+from runtime.cpu.kernels.loop.loop import bind_operation
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -17,9 +16,8 @@ SMALL = [kind for kind in PrimitiveType if kind.is_floating and kind.bits <= 8]
 
 def converted(x: np.ndarray, kind: PrimitiveType) -> np.ndarray:
     source = PrimitiveType.from_numpy(x.dtype)
-    kernel = NativeElementwiseKernel(ElementSignature(Opcode.CONVERT, (source,), kind))
     out = np.empty(x.shape, kind.numpy)
-    CPU_KERNELS.bind(kernel, KernelArrays((x,), (out,)))()
+    bind_operation(ElementSignature(Opcode.CONVERT, (source,), kind), (x,), out)()
     return out
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.loop import NativeElementwiseKernel
+from runtime.cpu.kernels.loop.loop import bind_operation
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import NO_ATTRS, Attrs, Opcode
 from spmd.hlo.opcode import CompareAttrs
@@ -38,11 +37,10 @@ def pairs(kind: PrimitiveType) -> list[np.ndarray]:
 def check(opcode: Opcode, operands: list[np.ndarray], result: PrimitiveType, attrs: Attrs) -> None:
     kinds = tuple(PrimitiveType.from_numpy(x.dtype) for x in operands)
     signature = ElementSignature(opcode, kinds, result, attrs)
-    kernel = NativeElementwiseKernel(signature)
     with np.errstate(all="ignore"):
         want = reference(signature, operands)
         got = np.empty(want.shape, result.numpy)
-        CPU_KERNELS.bind(kernel, KernelArrays(tuple(operands), (got,)))()
+        bind_operation(signature, operands, got)()
         if result.is_floating:
             got, want = got.astype(np.float32), want.astype(np.float32)
         assert canonical(got) == canonical(want)

@@ -14,7 +14,7 @@ from runtime.gpu.codegen import loop
 from runtime.gpu.codegen.emitters import GpuArrays, sources
 from runtime.gpu.codegen.launch import PtxTarget
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.loop import LoopKernel, NativeElementwiseKernel, OperandElements
+from runtime.program.records.loop import LoopKernel, OperandElements, operation_loop
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from runtime.program.strides import StridedView
 from spmd.errors import CheckFailed
@@ -167,9 +167,20 @@ def test_element_operations_are_accepted(kernel: LoopKernel) -> None:
 
 
 # ---- neighbours that one instruction moves
-def elementwise(kind: PrimitiveType) -> NativeElementwiseKernel:
+def sum_loop(*views: StridedView) -> LoopKernel:
+    """The sum of two operands, laid out as the first two views, into a result as the last."""
+    kind = views[-1].element_type
     opcode = Opcode.OR if kind is P.PRED else Opcode.ADD
-    return NativeElementwiseKernel(ElementSignature(opcode, (kind, kind), kind))
+    return operation_loop(ElementSignature(opcode, (kind, kind), kind), views[:-1], views[-1])
+
+
+def sum_of(arrays: KernelArrays) -> LoopKernel:
+    return sum_loop(
+        *(
+            StridedView(PrimitiveType.from_numpy(x.dtype), x.shape, x.strides)
+            for x in (*arrays.operands, *arrays.results)
+        )
+    )
 
 
 KINDS = (P.PRED, P.S4, P.U8, P.S16, P.F16, P.BF16, P.F32, P.S64, P.F64, P.C64, P.C128)
@@ -188,8 +199,10 @@ def test_neighbours(kind: PrimitiveType, start: int) -> None:
         whole = rng.integers(0, 2, (3, count + 32)).astype(kind.numpy)
         a, b, out = whole[:, 8 + start : 8 + start + count]
         want = whole.copy()
-        CPU_KERNELS.bind(elementwise(kind), KernelArrays((a, b), (want[2, 8 + start :][:count],)))()
-        assert on_gpu(elementwise(kind), KernelArrays((a, b), (out,)))
+        wanted = KernelArrays((a, b), (want[2, 8 + start :][:count],))
+        CPU_KERNELS.bind(sum_of(wanted), wanted)()
+        arrays = KernelArrays((a, b), (out,))
+        assert on_gpu(sum_of(arrays), arrays)
         np.testing.assert_array_equal(whole.astype("c16"), want.astype("c16"))
 
 
@@ -214,7 +227,8 @@ def test_strides(one: str, other: str) -> None:
     rows, columns = (min(sizes) for sizes in zip(a.shape, b.shape, strict=True))
     a, b = a[:rows, :columns], b[:rows, :columns]
     whole = np.zeros((rows + 2, columns + 5), np.int16)
-    assert on_gpu(elementwise(P.S16), KernelArrays((a, b), (whole[1 : rows + 1, 3 : columns + 3],)))
+    arrays = KernelArrays((a, b), (whole[1 : rows + 1, 3 : columns + 3],))
+    assert on_gpu(sum_of(arrays), arrays)
     want = np.pad(a + b, ((1, 1), (3, 2)))
     np.testing.assert_array_equal(whole, want)
 
@@ -223,5 +237,6 @@ def test_strides(one: str, other: str) -> None:
 def test_in_place() -> None:
     x = np.arange(5000, dtype=np.int16)
     want = x + x
-    assert on_gpu(elementwise(P.S16), KernelArrays((x, x), (x,)))
+    arrays = KernelArrays((x, x), (x,))
+    assert on_gpu(sum_of(arrays), arrays)
     np.testing.assert_array_equal(x, want)

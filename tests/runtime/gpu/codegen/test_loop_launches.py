@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from runtime.gpu.codegen.emitters import GpuArrays, sources
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
 from runtime.gpu.codegen.launch import (
     ArgumentKind,
     KernelSource,
@@ -23,7 +23,7 @@ from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.runtime.gpu.codegen.assembler import ARCHITECTURES, accepted, needs_assembler
-from tests.runtime.gpu.codegen.test_loop import KINDS, dense, elementwise
+from tests.runtime.gpu.codegen.test_loop import KINDS, dense, sum_loop
 from tests.runtime.programs.build import compiled
 
 P = PrimitiveType
@@ -32,7 +32,7 @@ P = PrimitiveType
 # ---- launches
 def launches(kind: PrimitiveType, *dims: int) -> tuple[KernelSource, ...] | None:
     view = dense(kind, *dims)
-    return ptx_for(elementwise(kind), (view, view), (view,), (), PtxTarget())
+    return ptx_for(sum_loop(view, view, view), (view, view), (view,), (), PtxTarget())
 
 
 def test_launch() -> None:
@@ -52,7 +52,7 @@ def test_launch() -> None:
 
 
 def test_threads_of_large_arrays_read_several_groups_before_they_compute() -> None:
-    (found,) = sources(elementwise(P.F32), lying(P.F32, 1 << 24)) or ()
+    (found,) = lying_sum(P.F32, 1 << 24) or ()
     assert found.blocks == (1 << 24) // 4 // 2 // 256
     loads = [n for n, line in enumerate(found.ir.splitlines()) if "= load <4 x float>" in line]
     calls = [n for n, line in enumerate(found.ir.splitlines()) if "@body(" in line]
@@ -66,20 +66,20 @@ def test_an_array_that_rows_share_does_not_count_for_what_a_thread_reads(
 ) -> None:
     whole, other = dense(P.F32, 16384, 4096), StridedView(P.F32, (16384, 4096), strides)
     arrays = GpuArrays((whole, other), (whole,), (), PtxTarget())
-    (found,) = sources(elementwise(P.F32), arrays) or ()
+    (found,) = sources(sum_loop(whole, other, whole), arrays) or ()
     assert found.blocks == 16384 * 4096 // 4 // groups // 256
 
 
 def test_large_arrays_count_in_64_bits_only_where_they_must() -> None:
-    (small,) = sources(elementwise(P.F32), lying(P.F32, 1 << 20))
-    (large,) = sources(elementwise(P.F32), lying(P.F32, 1 << 30))
+    (small,) = lying_sum(P.F32, 1 << 20)
+    (large,) = lying_sum(P.F32, 1 << 30)
     assert "add nuw nsw i32" in small.ir
     assert "add nuw nsw i64" in large.ir
 
 
-def lying(kind: PrimitiveType, *dims: int) -> GpuArrays:
+def lying_sum(kind: PrimitiveType, *dims: int) -> Sources:
     view = dense(kind, *dims)
-    return GpuArrays((view, view), (view,), (), PtxTarget())
+    return sources(sum_loop(view, view, view), GpuArrays((view, view), (view,), (), PtxTarget()))
 
 
 def test_nothing_to_do_is_no_launch() -> None:
@@ -109,16 +109,16 @@ def test_one_text_for_arrays_that_lie_alike() -> None:
 def test_a_later_gpu_takes_the_text_of_an_earlier_one() -> None:
     view = dense(P.F32, 64)
     for arch, found in (("sm_90", "sm_90"), ("sm_121", "sm_120"), ("sm_88", "sm_87")):
-        launches = ptx_for(elementwise(P.F32), (view, view), (view,), (), PtxTarget(arch))
+        launches = ptx_for(sum_loop(view, view, view), (view, view), (view,), (), PtxTarget(arch))
         assert launches is not None
         assert f".target {found}\n" in ptx_text(launches[0].ir, arch)
     with pytest.raises(UnsupportedError, match=r"8\.0 or more, found sm_75"):
-        ptx_for(elementwise(P.F32), (view, view), (view,), (), PtxTarget("sm_75"))
+        ptx_for(sum_loop(view, view, view), (view, view), (view,), (), PtxTarget("sm_75"))
 
 
 def test_pointers() -> None:
     view = dense(P.F32, 64)
-    launches = ptx_for(elementwise(P.F32), (view, view), (view,), (), PtxTarget())
+    launches = ptx_for(sum_loop(view, view, view), (view, view), (view,), (), PtxTarget())
     assert launches is not None
     found = placed(launches, {ArgumentKind.OPERAND: [512, 1024], ArgumentKind.RESULT: [4096]})
     assert [each.pointers for each in found] == [(512, 1024, 4096)]
@@ -129,7 +129,7 @@ def test_pointers() -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_accepted_without_spills(kind: PrimitiveType, arch: str) -> None:
     for dims in ((1 << 20,), (1000, 1001), (7,)):
-        (found,) = accepted(sources(elementwise(kind), lying(kind, *dims)), arch)
+        (found,) = accepted(lying_sum(kind, *dims), arch)
         assert found.spilled == 0
         assert found.registers <= 64
 

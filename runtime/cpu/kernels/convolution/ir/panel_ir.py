@@ -17,17 +17,15 @@ from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.values import Pointer, selected
+from runtime.codegen.ir.values import Pointer, indices_of, selected
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
 from runtime.codegen.record import Address, Listed, Record, Word, record, sized, word_count
-from runtime.cpu.libraries.blas import BlasFunction
+from runtime.cpu.libraries.blas import BlasFunction, gemm_parameters
 from spmd.shape import PrimitiveType
 
 #: Number of spatial dimensions of the code. For a convolution with fewer, the first ones have size 1.
 SPATIAL = 3
 FUNCTION = "spmd_convolve"
-#: Enumerators of CBLAS.
-ROW_MAJOR, COLUMN_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 102, 111, 112
 
 
 @record
@@ -175,12 +173,7 @@ def _outer_position(
     instance: Pointer, number: Int, sizes: Sequence[Int], steps: Sequence[Sequence[Int]]
 ) -> list[Int]:
     """Return the position of outer index ``number`` of ``instance``, as its words."""
-    indices: list[Int] = []
-    for size in reversed(sizes[1:]):
-        indices.insert(0, number % size)
-        number = number // size
-    indices.insert(0, number)
-    position = []
+    indices, position = indices_of(number, sizes[1:]), []
     for part in range(SPATIAL + 1):
         at = instance.word(part)
         for index, step in zip(indices, steps, strict=True):
@@ -191,8 +184,7 @@ def _outer_position(
 
 def _add_multiply(module: Module, t: str, index: str) -> None:
     """Add ``multiply``(record, instance, first inner index, count, first outer index, count), for one panel."""
-    types = f"i32, i32, i32, {index}, {index}, {index}, {t}, ptr, {index}, ptr, {index}, {t}, ptr, {index}"
-    module.declare(f"declare void @gemm({types})")
+    module.declare(f"declare void @gemm({', '.join(gemm_parameters(index, t))})")
     f = _function(module, "multiply")
     _, instance, first_inner, inner, first_outer, outer = f.parameters
     rec, inside = f.record, f.record.inner_is_depth.differs(0)

@@ -9,7 +9,7 @@ from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.values import Pointer
+from runtime.codegen.ir.values import Pointer, indices_of
 from runtime.codegen.record import Record, Word, record, word_count
 
 
@@ -66,12 +66,7 @@ def add_walking(module: Module, kind: type[Record]) -> None:
     f = internal_function(module, "seek", "i64", "ptr", record=kind)
     _, number, cursor = f.parameters
     rec = f.record
-    sizes, outer = (rec.size3, rec.size2, rec.size1), rec.outer
-    outer_indices: list[Int] = []
-    for size in sizes:
-        outer_indices.insert(0, number % size)
-        number = number // size
-    outer_indices.insert(0, number)
+    outer_indices, outer = indices_of(number, (rec.size1, rec.size2, rec.size3)), rec.outer
     cursor.store(outer_indices[-1])
     for part in range(POSITION):
         at = outer.word(part)

@@ -7,8 +7,7 @@ import pytest
 
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from runtime.codegen.ir.element_operations import has_operation
-from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.loop import NativeElementwiseKernel
+from runtime.cpu.kernels.loop.loop import bind_operation
 from runtime.program.scalar_program import ElementSignature
 from runtime.program.strides import merged_dims
 from spmd.hlo import Attrs, Opcode
@@ -40,8 +39,7 @@ def may_overwrite(signature: ElementSignature) -> list[int]:
 
 
 def run(signature: ElementSignature, out: np.ndarray, operands: list[np.ndarray]) -> None:
-    kernel = NativeElementwiseKernel(signature)
-    CPU_KERNELS.bind(kernel, KernelArrays(tuple(operands), (out,)))()
+    bind_operation(signature, operands, out)()
 
 
 def edges(kind: PrimitiveType, seed: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Loops of single elements keep their state in registers, and leave it where the program has it."""
+"""Loops run as many trips as their predicate says, leave their state where the program has it, and hear signals."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-import runtime.program.thunks.scalar_loop as loops
-from runtime.cpu.kernels.loop.scalar_loop import TRIPS
+from runtime.cpu.step.segment_ir import JUMPS
 from runtime.executable import Executable
-from runtime.program.thunks import WhileThunk
-from runtime.program.thunks.scalar_loop import ScalarLoopPlan
 from tests.runtime.programs import compiled
 
 #: A counter, a product, and the two of a pair that change places.
@@ -47,23 +44,9 @@ ENTRY main {
 }
 """
 
-NOT_SCALAR = COUNTING.replace("f32[]", "f32[2]").replace(
+OF_ARRAYS = COUNTING.replace("f32[]", "f32[2]").replace(
     "factor = f32[2] constant(0.999)", "factor = f32[2] constant({0.999, 0.999})"
 )
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[ScalarLoopPlan | None]:
-    """What became of each loop that was loaded."""
-    found: list[ScalarLoopPlan | None] = []
-    original = loops.plan_scalar_loop
-
-    def spying(loop: WhileThunk) -> ScalarLoopPlan | None:
-        found.append(original(loop))
-        return found[-1]
-
-    monkeypatch.setattr(loops, "plan_scalar_loop", spying)
-    return found
 
 
 def run(text: str, trips: int, x: np.ndarray) -> list[np.ndarray]:
@@ -75,27 +58,23 @@ def step(executable: Executable, trips: int, x: np.ndarray) -> list[np.ndarray]:
     return executable.run_devices([[np.asarray(value) for value in inputs]])[0]
 
 
-@pytest.mark.parametrize("trips", [0, 1, 2, TRIPS - 1, TRIPS, TRIPS + 1, 2 * TRIPS, 2 * TRIPS + 7])
-def test_trips_are_counted_across_calls(trips: int, made: list[ScalarLoopPlan | None]) -> None:
+@pytest.mark.parametrize("trips", [0, 1, 2, JUMPS - 1, JUMPS, JUMPS + 1, 2 * JUMPS, 2 * JUMPS + 7])
+def test_trips_are_counted_across_visits_of_python(trips: int) -> None:
     i, x, a, b, n = run(COUNTING, trips, np.float32(2))
     want = np.float32(2)
     for _ in range(trips):
         want *= np.float32(0.999)
     assert (i, x, n) == (trips, want, trips)
     assert (a, b) == ((3, -4) if trips % 2 == 0 else (-4, 3))
-    (plan,) = made
-    assert plan is not None
 
 
-def test_arrays_are_left_to_rows(made: list[ScalarLoopPlan | None]) -> None:
-    i, x, a, _, _ = run(NOT_SCALAR, 5, np.ones(2, np.float32))
+def test_arrays() -> None:
+    i, x, a, _, _ = run(OF_ARRAYS, 5, np.ones(2, np.float32))
     assert (i, a) == (5, -4)
     np.testing.assert_allclose(x, 0.999**5, rtol=1e-6)
-    assert made == [None]
 
 
-def test_elements_at_computed_places_are_left_to_rows(made: list[ScalarLoopPlan | None]) -> None:
-    """A loop in registers reads each element from where it always is."""
+def test_elements_at_computed_places() -> None:
     text = """HloModule picking
 condition {
   state = (s32[], f32[], f32[8]) parameter(0)
@@ -132,20 +111,19 @@ ENTRY main {
 """
     (total,) = compiled(text).run(np.arange(8, dtype=np.float32))
     assert total == 28
-    assert made == [None]
 
 
 class SignalledError(Exception):
     """What a signal's handler raises."""
 
 
-@pytest.mark.parametrize("text", [COUNTING, NOT_SCALAR], ids=["registers", "rows"])
+@pytest.mark.parametrize("text", [COUNTING, OF_ARRAYS], ids=["elements", "arrays"])
 def test_endless_loops_hear_signals(text: str) -> None:
     def handler(*_: object) -> None:
         raise SignalledError
 
     executable = compiled(text.replace("constant(1)", "constant(0)"))
-    x = np.ones(2 if text is NOT_SCALAR else (), np.float32)
+    x = np.ones(2 if text is OF_ARRAYS else (), np.float32)
     step(executable, 0, x)
     before = signal.signal(signal.SIGUSR1, handler)
     timer = threading.Timer(0.5, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
