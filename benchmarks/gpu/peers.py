@@ -31,9 +31,9 @@ from runtime.executable import Executable
 from runtime.gpu.device import LoadedGpuDevice
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
+from runtime.gpu.launch_maker import launch_maker
 from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.loopback import GpuLoopbackDevices
-from runtime.gpu.ptx import ptx_maker
 
 Arrays = Sequence[np.ndarray]
 Step = Callable[[], None]
@@ -74,7 +74,7 @@ def ours(jitted: Any, arrays: Arrays, donated: int, driver: GpuDriver) -> tuple[
     text = jitted.lower(*arrays).compiler_ir("hlo").as_hlo_text(print_large_constants=True)
     options = CompileOptions(machine=machine_for(None, backend="gpu"))
     executable = compile_module(spmd.parse(text), 1, options)
-    executable.engine = GpuEngine(lambda _: driver, ptx_maker, gpu_options())
+    executable.engine = GpuEngine(lambda _: driver, launch_maker, gpu_options())
     state = [executable.put(arrays)]
 
     def step() -> None:

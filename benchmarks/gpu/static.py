@@ -28,14 +28,14 @@ from launch.pipeline import compile_module
 from launch.target.machine_option import machine_for
 from runtime.gpu.command import Command
 from runtime.gpu.commands.horizontal import HorizontalCommand
-from runtime.gpu.commands.kernel import HostedCommand, LibraryCommand, PtxCommand
+from runtime.gpu.commands.kernel import GeneratedKernelCommand, HostedCommand, LibraryCommand
 from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
 from runtime.gpu.commands.sequence import plan_commands
 from runtime.gpu.commands.while_loop import CountedLoopCommand
-from runtime.gpu.libraries.sequence import PtxStage
+from runtime.gpu.launch_maker import launch_maker
+from runtime.gpu.libraries.sequence import KernelStage
 from runtime.gpu.options import DEFAULT
 from runtime.gpu.planning import Planner
-from runtime.gpu.ptx import ptx_maker
 from spmd.analysis.cost import module_cost
 from spmd.text.parser import parse_module
 from tests.runtime.gpu.doubles.host_driver import HostDriver
@@ -70,7 +70,7 @@ class Counts:
                 continue
             if isinstance(command, HorizontalCommand):
                 self.kernels -= times * (len(command.parts) - 1)  # its parts are counted below
-            elif isinstance(command, PtxCommand):
+            elif isinstance(command, GeneratedKernelCommand):
                 self.kernels += times * len(command.launches)
                 places = (*command.operands, *command.results)
                 self.bytes += times * sum(place.view.byte_size for place in places)
@@ -79,7 +79,7 @@ class Counts:
             elif isinstance(command, LibrarySequenceCommand):
                 assert command.sequence is not None
                 for stage in command.sequence.stages:
-                    if isinstance(stage, PtxStage):
+                    if isinstance(stage, KernelStage):
                         self.kernels += times * len(stage.launches)
                         moved = (*stage.operands, *stage.results)
                         self.bytes += times * sum(place.view.byte_size for place in moved)
@@ -94,7 +94,7 @@ def ours(folder: Path, devices: int) -> Counts:
     module = parse_module((folder / "module.hlo").read_text())
     machine = machine_for(None, backend="gpu")
     executable = compile_module(module, devices, CompileOptions(machine=machine))
-    planner = Planner(0, devices, ptx_maker(HostDriver()), options=DEFAULT)
+    planner = Planner(0, devices, launch_maker(HostDriver()), options=DEFAULT)
     counts = Counts(temp=executable.stats.temp)
     counts.add(plan_commands(executable.program.thunks, planner))
     collectives = module_cost(executable.module).collectives.values()

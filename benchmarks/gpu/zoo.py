@@ -37,7 +37,7 @@ from launch.target.engine_choice import gpu_options
 from launch.target.machine_option import machine_for
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
-from runtime.gpu.ptx import ptx_maker
+from runtime.gpu.launch_maker import launch_maker
 from spmd.evaluator.evaluator import evaluate
 from spmd.text.parser import parse_module
 
@@ -54,7 +54,7 @@ def measure(name: str, driver: GpuDriver, rounds: int) -> dict[str, Any]:
     module = parse_module(text)
     begin = time.perf_counter()
     executable = compile_module(module, 1, CompileOptions(machine=machine_for(None, backend="gpu")))
-    executable.engine = GpuEngine(lambda _: driver, ptx_maker, gpu_options())
+    executable.engine = GpuEngine(lambda _: driver, launch_maker, gpu_options())
     inputs = [arrays[number] for number in prepared.parameters()]
     outputs = executable.run(*inputs)
     seconds = time.perf_counter() - begin

@@ -18,7 +18,7 @@ from runtime.gpu.commands.sequence import plan_commands
 from runtime.gpu.driver import GpuDriver, multiplies_f8
 from runtime.gpu.failures import failures_of
 from runtime.gpu.options import DEFAULT, GpuOptions
-from runtime.gpu.planning import MakePtx, Planner
+from runtime.gpu.planning import MakeLaunches, Planner
 from runtime.gpu.recorder import GpuRecorder
 from runtime.gpu.report import KernelReport
 from runtime.gpu.tile import DeviceTile
@@ -41,7 +41,7 @@ class LoadedGpuDevice:
         communicator: Communicator,
         driver: GpuDriver,
         *,
-        make_ptx: MakePtx,
+        make_launches: MakeLaunches,
         collectives: NcclCommunicator | None = None,
         options: GpuOptions = DEFAULT,
         record: bool = False,
@@ -52,7 +52,7 @@ class LoadedGpuDevice:
 
         driver: the GPU.
         collectives: communicator between GPUs; None: collectives go through the hosts' ``communicator``.
-        make_ptx: compiler of kernels to PTX.
+        make_launches: compiler of kernels to PTX.
         record: record thunk timestamps, which disables CUDA graphs, since events inside a graph give no times.
         reference_every: n makes every n-th step wait for each collective at its start; 0: no step does.
         explain: returns a description of thunk number n for the messages of ranks that wait for this one.
@@ -85,7 +85,7 @@ class LoadedGpuDevice:
         planner = Planner(
             communicator.rank,
             program.num_partitions,
-            make_ptx,
+            make_launches,
             collectives=collectives,
             options=options,
             has_blocking_steps=bool(reference_every),

@@ -11,7 +11,7 @@ from runtime.gpu.device import LoadedGpuDevice
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.loopback import GpuLoopbackDevices
 from runtime.gpu.options import DEFAULT, GpuOptions
-from runtime.gpu.planning import MakePtx
+from runtime.gpu.planning import MakeLaunches
 from runtime.gpu.rank import GpuRankDevice
 from runtime.gpu.report import KernelReport
 from runtime.local_devices import LocalDevices
@@ -22,13 +22,13 @@ from spmd.lazy_dataclass import dataclass
 class GpuEngine:
     """Engine that loads executables on GPUs.
 
-    drivers: returns the driver of a device number. make_ptx: returns the kernel compiler for a driver's GPU.
+    drivers: returns the driver of a device number. make_launches: returns the kernel compiler for a driver's GPU.
     collectives: returns the communicator from this rank's GPU to the GPUs of other ranks, or None if collectives go
     through the hosts.
     """
 
     drivers: Callable[[int], GpuDriver]
-    make_ptx: Callable[[GpuDriver], MakePtx]
+    make_launches: Callable[[GpuDriver], MakeLaunches]
     options: GpuOptions = DEFAULT
     collectives: Callable[[], NcclCommunicator | None] = lambda: None
 
@@ -37,7 +37,7 @@ class GpuEngine:
         return GpuLoopbackDevices(
             executable.program,
             self.drivers,
-            self.make_ptx,
+            self.make_launches,
             executable.timeout_seconds,
             options=self.options,
             record=executable.record,
@@ -61,7 +61,7 @@ class GpuEngine:
                 communicator,
                 driver,
                 collectives=self.collectives(),
-                make_ptx=self.make_ptx(driver),
+                make_launches=self.make_launches(driver),
                 options=self.options,
                 record=executable.record,
                 reference_every=executable.reference_every,

@@ -16,7 +16,7 @@ from runtime.device_program import DeviceProgram
 from runtime.gpu.device import LoadedGpuDevice
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.options import DEFAULT, GpuOptions
-from runtime.gpu.planning import MakePtx
+from runtime.gpu.planning import MakeLaunches
 
 
 class GpuLoopbackDevices:
@@ -26,7 +26,7 @@ class GpuLoopbackDevices:
         self,
         program: DeviceProgram,
         drivers: Callable[[int], GpuDriver],
-        make_ptx: Callable[[GpuDriver], MakePtx],
+        make_launches: Callable[[GpuDriver], MakeLaunches],
         timeout_seconds: float = 300.0,
         *,
         options: GpuOptions = DEFAULT,
@@ -35,7 +35,7 @@ class GpuLoopbackDevices:
     ) -> None:
         """Load the program for each device.
 
-        drivers: returns the driver of a device number. make_ptx: returns the kernel compiler for a driver's GPU.
+        drivers: returns the driver of a device number. make_launches: returns the kernel compiler for a driver's GPU.
         timeout_seconds: longest wait for a peer in a collective. The other arguments are those of LoadedGpuDevice.
         """
         self.world = LoopbackWorld(program.num_devices, timeout_seconds)
@@ -47,7 +47,7 @@ class GpuLoopbackDevices:
                     program,
                     self.world.communicator(rank),
                     driver,
-                    make_ptx=make_ptx(driver),
+                    make_launches=make_launches(driver),
                     options=options,
                     record=record,
                     reference_every=reference_every,

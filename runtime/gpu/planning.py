@@ -22,21 +22,21 @@ Views: TypeAlias = tuple[StridedView, ...]
 
 #: Compiler of kernels: (kernel, operands, results, scratch) -> launches that run in order, or None if the kernel has no
 #: PTX code for arrays of these layouts.
-MakePtx: TypeAlias = Callable[[Kernel, Views, Views, Views], tuple[KernelSource, ...] | None]
+MakeLaunches: TypeAlias = Callable[[Kernel, Views, Views, Views], tuple[KernelSource, ...] | None]
 
 
 @dataclass(frozen=True)
 class Planner:
     """Planner of the commands of one device.
 
-    rank: rank of this device. num_partitions: devices of one replica. make_ptx: compiler of kernels.
+    rank: rank of this device. num_partitions: devices of one replica. make_launches: compiler of kernels.
     collectives: communicator between GPUs, or None. Collectives that it does not support go through the host.
     has_blocking_steps: some steps wait for each collective at its start. multiprocessors: their number on this GPU.
     """
 
     rank: int
     num_partitions: int
-    make_ptx: MakePtx
+    make_launches: MakeLaunches
     collectives: NcclCommunicator | None = None
     options: GpuOptions = DEFAULT
     has_blocking_steps: bool = False

@@ -30,7 +30,7 @@ class KernelArraysOnDevice:
 
 
 @dataclass(frozen=True)
-class PtxWork(Work):
+class KernelWork(Work):
     """Kernel computed by the PTX ``launches``, which run in order."""
 
     kernel: Kernel
@@ -50,7 +50,7 @@ class HorizontalWork(Work):
     The arrays of ``launch`` are the concatenated arrays of all parts.
     """
 
-    parts: tuple[PtxWork, ...]
+    parts: tuple[KernelWork, ...]
     launch: KernelSource
 
     @property

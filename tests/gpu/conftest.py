@@ -12,8 +12,8 @@ from runtime.executable import Executable
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.errors import NoGpuError
+from runtime.gpu.launch_maker import launch_maker
 from runtime.gpu.options import GpuOptions
-from runtime.gpu.ptx import ptx_maker
 from tests.paths import CASES
 from tests.runtime.gpu.doubles.host_driver import HostDriver
 from tests.runtime.gpu.doubles.host_streams import HostGpu
@@ -88,7 +88,7 @@ class OnGpu:
         given = replace(wanted, graphs=wanted.graphs and said.graphs, tf32=said.tf32)
         if self.is_double:
             gpu = HostGpu()  # one for all devices, as on a machine with one
-            executable.engine = GpuEngine(lambda _: HostDriver(gpu=gpu), ptx_maker, given)
+            executable.engine = GpuEngine(lambda _: HostDriver(gpu=gpu), launch_maker, given)
             return executable
         from runtime.gpu.cuda.engine import cuda_engine
 

@@ -12,12 +12,12 @@ import pytest
 
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.errors import GpuMemoryError
+from runtime.gpu.launch_maker import launch_maker
 from runtime.gpu.libraries.library_emitters import library_work
 from runtime.gpu.libraries.tuning import Tuning
-from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.transfers.staging import Staging
 from runtime.gpu.views import DeviceView
-from runtime.gpu.work import CopyWork, GemmWork, KernelArraysOnDevice, PtxWork, Work
+from runtime.gpu.work import CopyWork, GemmWork, KernelArraysOnDevice, KernelWork, Work
 from runtime.program.kernel import Kernel
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
@@ -115,10 +115,10 @@ def test_copies_in_ptx(arrays: Arrays, driver: GpuDriver, order: tuple[int, ...]
 
 def _run_ptx(arrays: Arrays, driver: GpuDriver, kernel: Kernel, on: KernelArraysOnDevice) -> None:
     views = [tuple(v.view for v in own) for own in (on.operands, on.results, on.scratch)]
-    launches = ptx_maker(driver)(kernel, *views)
+    launches = launch_maker(driver)(kernel, *views)
     if launches is None:
         pytest.skip(f"{type(kernel).__name__} has no form in PTX")
-    arrays.run(PtxWork(kernel, launches, on))
+    arrays.run(KernelWork(kernel, launches, on))
 
 
 ORDERS = [(0, 1, 2), (0, 2, 1), (1, 0, 2)]

@@ -11,8 +11,8 @@ from runtime.codegen.ir.dynamic_starts import computed_starts, moved_by
 from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.codegen.ir.values import typed
 from runtime.codegen.starts import StartsStage, StartsVariant
-from runtime.gpu.codegen.launch import ALIGNMENT, ArgumentKind, PtxArgument
-from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.gpu.codegen.launch import ALIGNMENT, ArgumentKind, KernelArgument
+from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.records import loop
 from runtime.program.records.loop import LoopLeaf, Numbers
 from runtime.program.strides import Shift, StridedView
@@ -33,7 +33,7 @@ class GpuArrayAccess:
     pointer; for numbers, the first number and its increments. shifts: offsets of the start that are known at run time.
     """
 
-    argument: PtxArgument | None
+    argument: KernelArgument | None
     kind: PrimitiveType
     start: int
     strides: tuple[int, ...]
@@ -57,7 +57,7 @@ class GpuArrayAccess:
 
 def array_access(kind: ArgumentKind, number: int, array: StridedView) -> GpuArrayAccess:
     """Return the access to the entire operand, result or scratch array ``number``, whose layout is ``array``."""
-    argument = PtxArgument(kind, number)
+    argument = KernelArgument(kind, number)
     return GpuArrayAccess(argument, array.element_type, array.offset, array.strides)
 
 
@@ -65,7 +65,7 @@ def view_access(
     kind: ArgumentKind, number: int, array: StridedView, view: StridedView
 ) -> GpuArrayAccess:
     """Return the access to ``view``, whose offset is relative to the first element of array ``number``."""
-    argument, start = PtxArgument(kind, number), array.offset + view.offset
+    argument, start = KernelArgument(kind, number), array.offset + view.offset
     return GpuArrayAccess(argument, view.element_type, start, view.strides)
 
 
@@ -75,7 +75,10 @@ def leaf_access(leaf: LoopLeaf, operands: Sequence[StridedView]) -> GpuArrayAcce
         return GpuArrayAccess(
             None, PrimitiveType.S64, leaf.view.offset, leaf.view.strides, leaf.shifts
         )
-    argument, start = PtxArgument(ArgumentKind.OPERAND, leaf.operand), operands[leaf.operand].offset
+    argument, start = (
+        KernelArgument(ArgumentKind.OPERAND, leaf.operand),
+        operands[leaf.operand].offset,
+    )
     view = leaf.view
     return GpuArrayAccess(
         argument, view.element_type, start + view.offset, view.strides, leaf.shifts
@@ -98,7 +101,7 @@ def index_type(
 
 
 # ---- where arrays begin
-def begun(writer: PtxWriter, access: GpuArrayAccess) -> str:
+def begun(writer: ThreadWriter, access: GpuArrayAccess) -> str:
     """Emit the address of the first element of an array and return it; for numbers return the first number."""
     if access.argument is None:
         return str(access.start)
@@ -116,7 +119,7 @@ def starts_functions(stages: Sequence[loop.StartsStage]) -> list[str]:
 
 
 def computed(
-    writer: PtxWriter, stages: Sequence[loop.StartsStage], operands: Sequence[StridedView]
+    writer: ThreadWriter, stages: Sequence[loop.StartsStage], operands: Sequence[StridedView]
 ) -> list[str]:
     """Emit the computation of run-time starts and return the results of the last stage (i64).
 
@@ -133,7 +136,7 @@ def computed(
 
 
 def moved(
-    writer: PtxWriter, accesses: Sequence[GpuArrayAccess], starts: Sequence[str]
+    writer: ThreadWriter, accesses: Sequence[GpuArrayAccess], starts: Sequence[str]
 ) -> list[str]:
     """Emit the base address of each access, moved by its shifts, and return the addresses. starts: run-time starts."""
     first = {
@@ -179,7 +182,7 @@ def piece(access: GpuArrayAccess, strides: Sequence[int], count: int) -> int:
 
 
 def load(
-    writer: PtxWriter, access: GpuArrayAccess, address: str, stride: int, count: int, piece: int
+    writer: ThreadWriter, access: GpuArrayAccess, address: str, stride: int, count: int, piece: int
 ) -> list[str]:
     """Emit loads of ``count`` elements and return their values. Numbers are computed instead.
 
@@ -208,7 +211,7 @@ def load(
 
 
 def store(
-    writer: PtxWriter,
+    writer: ThreadWriter,
     access: GpuArrayAccess,
     address: str,
     stride: int,
@@ -234,12 +237,12 @@ def store(
         writer.add(f"store <{piece} x {t}> {vector}, ptr {at}, align {align}")
 
 
-def offset_address(writer: PtxWriter, address: str, way: int) -> str:
+def offset_address(writer: ThreadWriter, address: str, way: int) -> str:
     """Emit ``address`` plus the constant ``way`` in bytes."""
     return address if way == 0 else writer.value(f"getelementptr i8, ptr {address}, i64 {way}")
 
 
-def address_at(writer: PtxWriter, access: GpuArrayAccess, base: str, way: str) -> str:
+def address_at(writer: ThreadWriter, access: GpuArrayAccess, base: str, way: str) -> str:
     """Emit ``base`` plus the value ``way``, whose type is that of indices: an address in bytes, or a number."""
     if way == "0":
         return base

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from runtime.gpu.codegen.array_access import GpuArrayAccess, array_access
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
-from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxArgument, PtxTarget
+from runtime.gpu.codegen.launch import ArgumentKind, GpuTarget, KernelArgument, KernelSource
 from runtime.gpu.codegen.loop import loop_source, pieces_sources
 from runtime.gpu.codegen.loop_nest import Nest, nest_of
 from runtime.program.program_builder import index_stage
@@ -37,7 +37,7 @@ def copy_source(
     source: GpuArrayAccess,
     target: GpuArrayAccess,
     dims: Sequence[int],
-    target_gpu: PtxTarget,
+    target_gpu: GpuTarget,
     stages: Sequence[StartsStage] = (),
     operands: Sequence[StridedView] = (),
 ) -> tuple[KernelSource, ...]:
@@ -115,7 +115,10 @@ def unless_same(
     """
     if arrays.operands[operand].offset != arrays.results[result].offset:
         return tuple(found)
-    both = (PtxArgument(ArgumentKind.OPERAND, operand), PtxArgument(ArgumentKind.RESULT, result))
+    both = (
+        KernelArgument(ArgumentKind.OPERAND, operand),
+        KernelArgument(ArgumentKind.RESULT, result),
+    )
     return tuple(replace(source, unless_same=both) for source in found)
 
 

@@ -23,7 +23,7 @@ from runtime.gpu.codegen.array_access import (
 )
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource
-from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.program_builder import ProgramBuilder
 from runtime.program.records.dot import DotKernel
 from runtime.program.scalar_program import ScalarProgram
@@ -79,7 +79,7 @@ class _Product:
             index_type(longest, accesses, [access.strides for access in accesses]) == "i32"
             and math.prod(self.dims) < 1 << 30
         )
-        self.writer = PtxWriter("i32" if fits else "i64")
+        self.writer = ThreadWriter("i32" if fits else "i64")
 
     def source(self) -> KernelSource:
         writer = self.writer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
-from runtime.gpu.codegen.launch import KernelSource, PtxTarget
+from runtime.gpu.codegen.launch import GpuTarget, KernelSource
 from runtime.program.kernel import Kernel
 from runtime.program.strides import StridedView
 from spmd.lazy_dataclass import dataclass
@@ -19,7 +19,7 @@ class GpuArrays:
     operands: tuple[StridedView, ...]
     results: tuple[StridedView, ...]
     scratch: tuple[StridedView, ...]
-    target: PtxTarget
+    target: GpuTarget
 
 
 #: Launches that run in order and compute a kernel, or None if it has no GPU code for arrays of these layouts.

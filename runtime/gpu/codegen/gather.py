@@ -22,8 +22,8 @@ from runtime.gpu.codegen.array_access import (
     store,
 )
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
-from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxTarget
-from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.gpu.codegen.launch import ArgumentKind, GpuTarget, KernelSource
+from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows
 from runtime.program.strides import merged_dims
 from spmd.lazy_dataclass import dataclass
@@ -130,7 +130,7 @@ class WindowWriter:
 
     def __init__(self, windows: Windows) -> None:
         self.windows = windows
-        self.writer = PtxWriter(index=windows.index)
+        self.writer = ThreadWriter(index=windows.index)
 
     def begin(self) -> None:
         """Emit the base addresses of the three arrays."""
@@ -192,7 +192,7 @@ def emit_gather(kernel: GatherKernel, arrays: GpuArrays) -> Sources:
 
 
 class _Gather(WindowWriter):
-    def __init__(self, windows: Windows, target: PtxTarget) -> None:
+    def __init__(self, windows: Windows, target: GpuTarget) -> None:
         super().__init__(windows)
         self.count = windows.vector_elements()
         *outer, last = windows.window.sizes

@@ -20,7 +20,7 @@ BLOCK_NUMBER = "call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()"
 
 
 @dataclass(frozen=True, slots=True)
-class PtxTarget:
+class GpuTarget:
     """Target GPU. arch: PTX name of its compute capability, at least sm_80. multiprocessors: their number.
 
     shared_bytes: largest shared memory of a block.
@@ -43,7 +43,7 @@ class ArgumentKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class PtxArgument:
+class KernelArgument:
     """Pointer argument of a launch: the address to which the view of array ``number`` is relative."""
 
     kind: ArgumentKind
@@ -68,8 +68,8 @@ class KernelSource:
     shared_bytes: int
     blocks: int
     threads: int
-    arguments: tuple[PtxArgument, ...]
-    unless_same: tuple[PtxArgument, PtxArgument] | None = None
+    arguments: tuple[KernelArgument, ...]
+    unless_same: tuple[KernelArgument, KernelArgument] | None = None
     workspace_bytes: int = 0
 
     @property
@@ -125,7 +125,7 @@ def placed(
     pointers: for each kind of argument, the addresses of its arrays.
     """
 
-    def pointer(argument: PtxArgument) -> int | None:
+    def pointer(argument: KernelArgument) -> int | None:
         return (
             None
             if argument.kind is ArgumentKind.WORKSPACE

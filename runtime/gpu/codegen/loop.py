@@ -20,9 +20,9 @@ from runtime.gpu.codegen.array_access import (
     store,
 )
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
-from runtime.gpu.codegen.launch import RESIDENT_THREADS, KernelSource, PtxTarget
+from runtime.gpu.codegen.launch import RESIDENT_THREADS, GpuTarget, KernelSource
 from runtime.gpu.codegen.loop_nest import Nest, Spans, body, loop_nest, nest_functions
-from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.gpu.codegen.tiled_loop import tiled_source
 from runtime.program.records.copy import UninitializedKernel
 from runtime.program.records.loop import LoopKernel, PiecesKernel
@@ -63,12 +63,12 @@ def emit_uninitialized(_: UninitializedKernel, __: GpuArrays) -> Sources:
     return ()
 
 
-def loop_source(nest: Nest, target: PtxTarget) -> KernelSource:
+def loop_source(nest: Nest, target: GpuTarget) -> KernelSource:
     """Return the launch of a loop nest: with transposed tiles if these help, else a thread for each group."""
     return tiled_source(nest, target) or _Loop(nest, target).source()
 
 
-def elements_per_thread(nest: Nest, target: PtxTarget) -> int:
+def elements_per_thread(nest: Nest, target: GpuTarget) -> int:
     """Return how many contiguous elements a thread processes at once.
 
     It is the number that one instruction moves of the array with the smallest elements, limited by registers and by the
@@ -94,7 +94,7 @@ def elements_per_thread(nest: Nest, target: PtxTarget) -> int:
     return count
 
 
-def groups_per_thread(nest: Nest, count: int, target: PtxTarget) -> int:
+def groups_per_thread(nest: Nest, count: int, target: GpuTarget) -> int:
     """Return how many groups of ``count`` elements a thread loads before it computes, to have enough loads in flight.
 
     The number is limited by registers, and by the number of threads that fill the GPU. A broadcast operand, such as a
@@ -121,7 +121,7 @@ def groups_per_thread(nest: Nest, count: int, target: PtxTarget) -> int:
 
 
 class _Loop:
-    def __init__(self, nest: Nest, target: PtxTarget) -> None:
+    def __init__(self, nest: Nest, target: GpuTarget) -> None:
         self.nest = nest
         self.count = elements_per_thread(nest, target)
         self.unrolled = groups_per_thread(nest, self.count, target)
@@ -131,7 +131,7 @@ class _Loop:
         work = max(math.prod(self.groups), self.left)
         self.tile = THREADS * self.unrolled
         self.blocks = -(-work // self.tile)
-        self.writer = PtxWriter(index=index_type(nest.sizes, nest.accesses, nest.strides))
+        self.writer = ThreadWriter(index=index_type(nest.sizes, nest.accesses, nest.strides))
 
     def source(self) -> KernelSource:
         writer, nest = self.writer, self.nest

@@ -15,7 +15,7 @@ from runtime.gpu.codegen.array_access import (
     view_access,
 )
 from runtime.gpu.codegen.launch import ArgumentKind
-from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.records.loop import LoopKernel, StartsStage
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import (
@@ -122,7 +122,7 @@ def nest_functions(nest: Nest) -> list[str]:
 class Spans:
     """Run-time bounds of the restricted dimensions of a loop nest, and the test of an index against them."""
 
-    def __init__(self, writer: PtxWriter, nest: Nest, starts: Sequence[str]) -> None:
+    def __init__(self, writer: ThreadWriter, nest: Nest, starts: Sequence[str]) -> None:
         value = writer.value
         self.writer = writer
         self.spans: dict[int | None, tuple[str, str]] = {}
@@ -146,7 +146,7 @@ class Spans:
         return found or None
 
 
-def body(writer: PtxWriter, nest: Nest, elements: Sequence[str]) -> list[str]:
+def body(writer: ThreadWriter, nest: Nest, elements: Sequence[str]) -> list[str]:
     """Emit the call of the program with ``elements`` and return its results."""
     struct = struct_type(nest.program)
     typed = [f"{access.stored} {x}" for access, x in zip(nest.accesses, elements, strict=False)]

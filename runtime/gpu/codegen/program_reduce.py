@@ -29,7 +29,7 @@ from runtime.gpu.codegen.array_access import (
 )
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.launch import WARP, ArgumentKind, KernelSource
-from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.records.reduce import ProgramReduceKernel
 from runtime.program.scalar_program import ScalarOp, ScalarProgram
 from runtime.program.strides import merged_dims
@@ -96,7 +96,7 @@ class _Reduce:
         every = [*self.accesses, *self.targets]
         spread = [(*a, *b) for a, b in zip(self.row_strides, self.strides, strict=False)]
         spread += [(*a, *[0] * len(self.reduced)) for a in self.row_strides[count:]]
-        self.writer = PtxWriter(index=index_type([*self.rows, *self.reduced], every, spread))
+        self.writer = ThreadWriter(index=index_type([*self.rows, *self.reduced], every, spread))
         self.struct = struct_type(self.program)
         self.kinds = [stored_type(kind) for kind in self.program.parameters[:count]]
 

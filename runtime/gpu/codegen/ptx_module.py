@@ -29,8 +29,8 @@ from runtime.gpu.codegen import (  # noqa: F401 - they fill the table
 from runtime.gpu.codegen.emitters import GpuArrays, sources
 from runtime.gpu.codegen.entry_names import named
 from runtime.gpu.codegen.launch import (
+    GpuTarget,
     KernelSource,
-    PtxTarget,
 )
 from runtime.program.kernel import Kernel
 from runtime.program.strides import StridedView
@@ -45,12 +45,12 @@ _MOST_TEXTS = 4096
 _LOCK = threading.Lock()
 
 
-def ptx_for(
+def launches_for(
     kernel: Kernel,
     operands: Sequence[StridedView],
     results: Sequence[StridedView],
     scratch: Sequence[StridedView],
-    target: PtxTarget,
+    target: GpuTarget,
 ) -> tuple[KernelSource, ...] | None:
     """Return the launches that compute ``kernel``, in order; none if there is nothing to compute.
 

@@ -10,7 +10,7 @@ from runtime.codegen.ir.random_block_ir import RandomBitsVariant, block_function
 from runtime.gpu.codegen.array_access import array_access, begun, index_type, store
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.launch import ALIGNMENT, WARP, ArgumentKind, KernelSource
-from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.records.random_bits import Algorithm, RandomBitsKernel, split_dimension
 
 #: Threads of a block, and blocks per multiprocessor.
@@ -47,7 +47,7 @@ class _RandomBits:
             self.rows, self.lines, self.inner = split_dimension(self.bits.dims)
         self.apart = self.pairs and (self.inner > 1 or (self.rows > 1 and self.lines % 2 > 0))
         self.counters = self.rows * -(-self.lines // self.each) * self.inner
-        self.writer = PtxWriter(
+        self.writer = ThreadWriter(
             index=index_type((2 * self.size,), (self.access,), ((self.access.item,),))
         )
 

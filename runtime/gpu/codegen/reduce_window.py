@@ -26,7 +26,7 @@ from runtime.gpu.codegen.array_access import (
 from runtime.gpu.codegen.copy import copy_source
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource
-from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.records.reduce import ReduceWindowKernel, SelectAndScatterKernel
 from runtime.program.scalar_program import Reducer, ScalarProgram
 from spmd.ops.window import Window, WindowDimension
@@ -88,7 +88,7 @@ class _PerElement(ABC):
         ]
         wide = index_type(longest, every, [access.strides for access in every])
         fits = math.prod(sizes) < 1 << 30
-        self.writer = PtxWriter(index=wide if fits else "i64")
+        self.writer = ThreadWriter(index=wide if fits else "i64")
         order = sorted(range(len(self.dims)), key=lambda d: -abs(self.target.strides[d]))
         self.order = order
         total = math.prod(self.dims)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from runtime.gpu.codegen.launch import ALIGNMENT, RESIDENT_THREADS, WARP, PtxTarget
+from runtime.gpu.codegen.launch import ALIGNMENT, RESIDENT_THREADS, WARP, GpuTarget
 from runtime.gpu.codegen.row_inputs import RowParts
 from spmd.lazy_dataclass import dataclass
 
@@ -72,7 +72,7 @@ class RowPlan:
         return -(-self.row_groups // self.rows_per_block)
 
 
-def row_plan(parts: RowParts, target: PtxTarget) -> RowPlan:
+def row_plan(parts: RowParts, target: GpuTarget) -> RowPlan:
     """Return the distribution of the rows of ``parts`` among the threads of ``target``."""
     along_rows = parts.fusion.along_rows
     rows, length = math.prod(parts.counted), math.prod(parts.reduced)

@@ -9,7 +9,7 @@ from runtime.codegen.elements.storage import stored_type
 from runtime.gpu.codegen.launch import WARP
 from runtime.gpu.codegen.row_inputs import RowPart
 from runtime.gpu.codegen.row_schedule import RowPlan
-from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.records.rows import Reduction
 from spmd.device import ReductionKind
 
@@ -25,7 +25,7 @@ class RowSums:
     first: number of the thread's first group of a row (i32).
     """
 
-    writer: PtxWriter
+    writer: ThreadWriter
     plan: RowPlan
     reductions: tuple[Reduction, ...]
     wides: list[str]

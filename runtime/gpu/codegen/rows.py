@@ -33,7 +33,7 @@ from runtime.gpu.codegen.launch import KernelSource
 from runtime.gpu.codegen.row_inputs import Part, RowPart, RowParts
 from runtime.gpu.codegen.row_schedule import RowPlan
 from runtime.gpu.codegen.row_sums import RowSums
-from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.records.rows import RowKernel, Source
 
 
@@ -51,7 +51,7 @@ class Rows(RowSums):
         self.strides = [
             (*a, *b) for a, b in zip(parts.counted_strides, parts.reduced_strides, strict=True)
         ]
-        self.writer = PtxWriter(index=index_type(sizes, parts.accesses, self.strides))
+        self.writer = ThreadWriter(index=index_type(sizes, parts.accesses, self.strides))
         inner = parts.reduced_strides if plan.along_rows else parts.counted_strides
         others = parts.counted_strides if plan.along_rows else parts.reduced_strides
         self.steps = [own[-1] for own in inner]

@@ -26,7 +26,7 @@ from runtime.gpu.codegen.array_access import (
 from runtime.gpu.codegen.copy import copy_source, unless_same
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.gather import BLOCKS, THREADS, Windows, WindowWriter, windows_of
-from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxTarget
+from runtime.gpu.codegen.launch import ArgumentKind, GpuTarget, KernelSource
 from runtime.gpu.codegen.loop import loop_source
 from runtime.gpu.codegen.loop_nest import nest_of
 from runtime.program.records.gather_scatter import IndexedWindows, ScatterKernel
@@ -118,7 +118,7 @@ _ATOMIC = {
 
 
 class _Scatter(WindowWriter):
-    def __init__(self, windows: Windows, reduction: Reducer | None, target: PtxTarget) -> None:
+    def __init__(self, windows: Windows, reduction: Reducer | None, target: GpuTarget) -> None:
         super().__init__(windows)
         self.reduction = reduction
         kind = windows.array.kind

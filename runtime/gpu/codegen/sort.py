@@ -22,8 +22,8 @@ from runtime.gpu.codegen.array_access import (
     index_type,
 )
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
-from runtime.gpu.codegen.launch import WARP, ArgumentKind, KernelSource, PtxArgument
-from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.gpu.codegen.launch import WARP, ArgumentKind, KernelArgument, KernelSource
+from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.records.sort import SortKernel
 
 #: Most threads of a block, blocks per multiprocessor, and bytes of a position.
@@ -59,7 +59,7 @@ class _Sort:
             max(x.dims[d] for x in (*arrays.operands, *arrays.results)) for d in range(len(dims))
         ]
         wide = index_type(sizes, every, [access.strides for access in every])
-        self.writer = PtxWriter(index=wide if self.rows * self.length < 1 << 30 else "i64")
+        self.writer = ThreadWriter(index=wide if self.rows * self.length < 1 << 30 else "i64")
         self.in_shared = self.length * _POSITION_BYTES <= arrays.target.shared_bytes
 
     def source(self) -> KernelSource:
@@ -72,7 +72,7 @@ class _Sort:
             self.start = writer.shared(self.length * _POSITION_BYTES)
         else:
             workspace = self.blocks * self.length * _POSITION_BYTES
-            pointer = writer.pointer(PtxArgument(ArgumentKind.WORKSPACE))
+            pointer = writer.pointer(KernelArgument(ArgumentKind.WORKSPACE))
             wide = value(f"zext i32 {block} to i64")
             way = value(f"mul i64 {wide}, {self.length * _POSITION_BYTES}")
             self.positions = value(f"getelementptr i8, ptr {pointer}, i64 {way}")

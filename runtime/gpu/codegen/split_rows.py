@@ -14,9 +14,9 @@ from runtime.gpu.codegen.launch import (
     ALIGNMENT,
     WARP,
     ArgumentKind,
+    GpuTarget,
+    KernelArgument,
     KernelSource,
-    PtxArgument,
-    PtxTarget,
 )
 from runtime.gpu.codegen.row_inputs import RowPart, RowParts, row_parts
 from runtime.gpu.codegen.row_schedule import RowPlan, power_of_two, row_plan
@@ -25,7 +25,7 @@ from runtime.program.records.rows import RowKernel
 
 #: Rows are split so that there are about this many blocks per multiprocessor.
 _BLOCKS = 4
-_WORKSPACE = PtxArgument(ArgumentKind.WORKSPACE)
+_WORKSPACE = KernelArgument(ArgumentKind.WORKSPACE)
 
 
 @kernel_emitter(RowKernel)
@@ -42,7 +42,7 @@ def emit_rows(kernel: RowKernel, arrays: GpuArrays) -> Sources:
     return (Rows(kernel, parts, plan, arrays).source(),)
 
 
-def splits_of(parts: RowParts, plan: RowPlan, target: PtxTarget) -> int:
+def splits_of(parts: RowParts, plan: RowPlan, target: GpuTarget) -> int:
     """Return the number of parts into which each row is split.
 
     It is 1 if there are enough rows, or if there are several passes, since a later pass needs the totals of all parts.

@@ -12,22 +12,22 @@ from typing import Any
 
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.values import typed
-from runtime.gpu.codegen.launch import BLOCK_NUMBER, WARP, KernelSource, PtxArgument
+from runtime.gpu.codegen.launch import BLOCK_NUMBER, WARP, KernelArgument, KernelSource
 
 _SHARED = "ptr addrspace(3)"
 
 
-class PtxWriter(FunctionWriter):
+class ThreadWriter(FunctionWriter):
     """Writer of one kernel function. ``index`` is the LLVM type of indices and byte offsets: i32 or i64."""
 
     def __init__(self, index: str = "i32") -> None:
         super().__init__("")
         self.index = index
-        self.arguments: list[PtxArgument] = []
+        self.arguments: list[KernelArgument] = []
         self.shared_bytes = 0
         self.constants: list[str] = []
 
-    def pointer(self, argument: PtxArgument) -> str:
+    def pointer(self, argument: KernelArgument) -> str:
         """Return the parameter of the kernel that is the pointer ``argument``, which is added if it is new."""
         if argument not in self.arguments:
             self.arguments.append(argument)

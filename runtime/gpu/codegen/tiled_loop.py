@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from runtime.gpu.codegen.array_access import address_at, computed, index_type, moved
-from runtime.gpu.codegen.launch import WARP, KernelSource, PtxTarget
+from runtime.gpu.codegen.launch import WARP, GpuTarget, KernelSource
 from runtime.gpu.codegen.loop_nest import Nest, Spans, body, nest_functions
-from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.gpu.codegen.thread_writer import ThreadWriter
 
 #: Rows of threads of a block.
 ROWS = 8
@@ -30,7 +30,7 @@ LEAST_BLOCKS = 4
 BANK = 4
 
 
-def tiled_source(nest: Nest, target: PtxTarget) -> KernelSource | None:
+def tiled_source(nest: Nest, target: GpuTarget) -> KernelSource | None:
     """Return the launch of ``nest`` with transposed tiles.
 
     Returns None if no array is crossed (``Nest.crossed``), or if the tiles do not fit in shared memory.
@@ -43,7 +43,7 @@ def tiled_source(nest: Nest, target: PtxTarget) -> KernelSource | None:
 
 
 class _Tiles:
-    def __init__(self, nest: Nest, crossed: Sequence[bool], target: PtxTarget) -> None:
+    def __init__(self, nest: Nest, crossed: Sequence[bool], target: GpuTarget) -> None:
         self.nest = nest
         self.crossed = [i for i, crosses in enumerate(crossed) if crosses]
         items = [nest.accesses[i].item for i in self.crossed]
@@ -53,7 +53,7 @@ class _Tiles:
         self.tile = TILE if large and fits else SMALL_TILE
         self.pieces = [-(-size // self.tile) for size in (self.rows, self.columns)]
         self.count = math.prod([*self.outer, *self.pieces])
-        self.writer = PtxWriter(index=index_type(nest.sizes, nest.accesses, nest.strides))
+        self.writer = ThreadWriter(index=index_type(nest.sizes, nest.accesses, nest.strides))
         self.buffers, self.pitches = {}, {}
         for i, item in zip(self.crossed, items, strict=True):
             # The distance of rows is an odd number of banks.

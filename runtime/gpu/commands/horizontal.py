@@ -15,9 +15,9 @@ from runtime.gpu.codegen.horizontal import MOST_ARGUMENTS, horizontal_source, is
 from runtime.gpu.codegen.launch import RESIDENT_THREADS, ArgumentKind, KernelSource
 from runtime.gpu.command import Action, Command, GpuProgram
 from runtime.gpu.commands.collective import DoneCommand, StartCommand
-from runtime.gpu.commands.kernel import PtxCommand
+from runtime.gpu.commands.kernel import GeneratedKernelCommand
 from runtime.gpu.commands.kernel_command import KernelCommand
-from runtime.gpu.work import HorizontalWork, PtxWork
+from runtime.gpu.work import HorizontalWork, KernelWork
 from runtime.timeline.events import Stream
 from spmd.lazy_dataclass import dataclass
 
@@ -31,7 +31,7 @@ _MOST_WAVES = 4
 class HorizontalCommand(Command):
     """Kernels ``parts`` merged horizontally into one ``launch``. ``thunk`` is the thunk of the last part."""
 
-    parts: tuple[PtxCommand, ...]
+    parts: tuple[GeneratedKernelCommand, ...]
     launch: KernelSource
 
     @property
@@ -44,7 +44,7 @@ class HorizontalCommand(Command):
 
     def bind(self, device: GpuProgram) -> Action:
         works = tuple(
-            PtxWork(part.kernel, part.launches, part.on_device(device)) for part in self.parts
+            KernelWork(part.kernel, part.launches, part.on_device(device)) for part in self.parts
         )
         enqueue = device.driver.load(HorizontalWork(works, self.launch))
         stream = device.stream(Stream.COMPUTE)
@@ -92,7 +92,7 @@ class _Group:
         parts = [
             command
             for command in (*self.commands, *other.commands)
-            if isinstance(command, PtxCommand)
+            if isinstance(command, GeneratedKernelCommand)
         ]
         arguments = sum(len(part.launches[0].arguments) for part in parts)
         return len(parts) <= _MOST_PARTS and arguments <= MOST_ARGUMENTS
@@ -139,7 +139,7 @@ def _conflict(one: _Group, other: _Group) -> bool:
 
 
 def _is_small(command: Command, most_threads: int) -> bool:
-    if not isinstance(command, PtxCommand) or len(command.launches) != 1:
+    if not isinstance(command, GeneratedKernelCommand) or len(command.launches) != 1:
         return False
     (launch,) = command.launches
     return is_mergeable(launch) and launch.blocks * launch.threads <= most_threads
@@ -148,7 +148,7 @@ def _is_small(command: Command, most_threads: int) -> bool:
 def _joined(commands: Sequence[Command]) -> Command:
     if len(commands) == 1:
         return commands[0]
-    parts = tuple(command for command in commands if isinstance(command, PtxCommand))
+    parts = tuple(command for command in commands if isinstance(command, GeneratedKernelCommand))
     first = dict.fromkeys(ArgumentKind, 0)
     sources = []
     for part in parts:

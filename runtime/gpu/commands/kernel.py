@@ -22,7 +22,7 @@ from runtime.gpu.libraries.library_emitters import library_work
 from runtime.gpu.libraries.sequence import LibrarySequence, library_sequence
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.views import DeviceView
-from runtime.gpu.work import KernelArraysOnDevice, PtxWork
+from runtime.gpu.work import KernelArraysOnDevice, KernelWork
 from runtime.program.kernel import CPU_KERNELS, Kernel, KernelArrays
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
@@ -32,7 +32,7 @@ from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)
-class PtxCommand(KernelCommand):
+class GeneratedKernelCommand(KernelCommand):
     """Kernel computed by the PTX ``launches``."""
 
     implementation = "ptx"
@@ -40,7 +40,7 @@ class PtxCommand(KernelCommand):
 
     def bind(self, device: GpuProgram) -> Action:
         arrays = self.on_device(device)
-        enqueue = device.driver.load(PtxWork(self.kernel, self.launches, arrays))
+        enqueue = device.driver.load(KernelWork(self.kernel, self.launches, arrays))
         stream = device.stream(Stream.COMPUTE)
         return lambda: enqueue(stream)
 
@@ -109,9 +109,9 @@ def _kernel_command(
     if not any(array.view.num_elements for array in results):
         return
     views = KernelArraysOnDevice(*(tuple(DeviceView(0, p.view) for p in own) for own in arrays))
-    launches = planner.make_ptx(kernel, *map(planner.anchored, arrays))
+    launches = planner.make_launches(kernel, *map(planner.anchored, arrays))
     if launches is not None:
-        yield PtxCommand(thunk, kernel, operands, results, scratch, launches)
+        yield GeneratedKernelCommand(thunk, kernel, operands, results, scratch, launches)
     elif not _in_f8(kernel) and (work := library_work(kernel, views)) is not None:
         yield LibraryCommand(thunk, kernel, operands, results, scratch, work.can_be_captured)
     elif (sequence := _in_sequence(kernel, planner, operands, results)) is not None:
@@ -135,4 +135,4 @@ def _in_sequence(
     results: tuple[ArrayView, ...],
 ) -> LibrarySequence | None:
     views = planner.anchored(operands), planner.anchored(results)
-    return library_sequence(kernel, *views, planner.make_ptx, planner.options)
+    return library_sequence(kernel, *views, planner.make_launches, planner.options)

@@ -7,7 +7,7 @@ from runtime.gpu.command import Action, GpuProgram
 from runtime.gpu.commands.kernel_command import KernelCommand
 from runtime.gpu.libraries.sequence import CallStage, LibrarySequence, SequenceArray, Stage
 from runtime.gpu.views import DeviceView
-from runtime.gpu.work import KernelArraysOnDevice, PtxWork, Work
+from runtime.gpu.work import KernelArraysOnDevice, KernelWork, Work
 from runtime.program.records.copy import CopyKernel
 from runtime.timeline.events import Stream
 from spmd.lazy_dataclass import dataclass
@@ -64,12 +64,12 @@ def _work(stage: Stage, memory: _SequenceMemory) -> Work:
     operands, results = (
         tuple(map(memory.on_device, own)) for own in (stage.operands, stage.results)
     )
-    return PtxWork(stage.kernel, stage.launches, KernelArraysOnDevice(operands, results))
+    return KernelWork(stage.kernel, stage.launches, KernelArraysOnDevice(operands, results))
 
 
 def _copies_nothing(work: Work) -> bool:
     """Return whether ``work`` copies an array to its own memory."""
-    if not isinstance(work, PtxWork) or not isinstance(work.kernel, CopyKernel):
+    if not isinstance(work, KernelWork) or not isinstance(work.kernel, CopyKernel):
         return False
     (source,), (target,) = work.arrays.operands, work.arrays.results
     return source.first == target.first and source.view.strides == target.view.strides

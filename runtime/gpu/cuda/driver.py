@@ -29,7 +29,7 @@ from runtime.gpu.work import (
     FftWork,
     GemmWork,
     HorizontalWork,
-    PtxWork,
+    KernelWork,
     Work,
 )
 from spmd.literal import NDArray
@@ -172,12 +172,12 @@ class CudaDriver:
 
     # ---- work
     def load(self, work: Work) -> Enqueue:
-        if isinstance(work, PtxWork | HorizontalWork):
+        if isinstance(work, KernelWork | HorizontalWork):
             compile_ptx(work, self.arch)  # compile before taking the lock, since it takes long
         with self.captures:
             return _LOADERS[type(work)](self, work)
 
-    def load_ptx(self, work: PtxWork | HorizontalWork) -> Enqueue:
+    def load_kernel(self, work: KernelWork | HorizontalWork) -> Enqueue:
         return self._ptx.load(work)
 
     def load_gemm(self, work: GemmWork) -> Enqueue:
@@ -210,8 +210,8 @@ class CudaDriver:
 
 
 _LOADERS: dict[type[Work], Callable[[CudaDriver, Any], Enqueue]] = {
-    PtxWork: CudaDriver.load_ptx,
-    HorizontalWork: CudaDriver.load_ptx,
+    KernelWork: CudaDriver.load_kernel,
+    HorizontalWork: CudaDriver.load_kernel,
     GemmWork: CudaDriver.load_gemm,
     ConvolutionWork: CudaDriver.load_convolution,
     CopyWork: CudaDriver.load_copy,

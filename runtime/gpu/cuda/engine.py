@@ -9,9 +9,9 @@ from collectives.communicator.nccl.communicator import NcclCommunicator
 from runtime.gpu.availability import require_gpu
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
+from runtime.gpu.launch_maker import launch_maker
 from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.options import GpuOptions
-from runtime.gpu.ptx import ptx_maker
 
 
 def cuda_engine_on(
@@ -24,7 +24,7 @@ def cuda_engine_on(
     require_gpu()
     # Ranks do not measure, so that all use the same algorithms.
     drivers = _drivers(lambda _: index, options, measures=False)
-    return GpuEngine(drivers, ptx_maker, options, collectives)
+    return GpuEngine(drivers, launch_maker, options, collectives)
 
 
 def cuda_engine(options: GpuOptions) -> GpuEngine:
@@ -33,7 +33,7 @@ def cuda_engine(options: GpuOptions) -> GpuEngine:
     Device d runs on GPU d modulo the number of GPUs. Raises NoGpuError if no GPU is usable.
     """
     count = require_gpu()
-    return GpuEngine(_drivers(lambda d: d % count, options, measures=True), ptx_maker, options)
+    return GpuEngine(_drivers(lambda d: d % count, options, measures=True), launch_maker, options)
 
 
 def _drivers(

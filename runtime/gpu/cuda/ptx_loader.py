@@ -12,7 +12,7 @@ from runtime.gpu.codegen.launch import PlacedLaunch
 from runtime.gpu.codegen.ptx_module import ptx_text
 from runtime.gpu.cuda.modules import PtxModules
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
-from runtime.gpu.work import HorizontalWork, PtxWork
+from runtime.gpu.work import HorizontalWork, KernelWork
 
 
 class PtxLoader:
@@ -29,7 +29,7 @@ class PtxLoader:
         self._workspace_bytes = 0
         self._retained: list[GpuBlock] = []
 
-    def load(self, work: PtxWork | HorizontalWork) -> Enqueue:
+    def load(self, work: KernelWork | HorizontalWork) -> Enqueue:
         """Bind the launches of ``work``, which run in order. Raises PtxError if CUDA rejects the PTX text."""
         launches = list(map(self._bound, work.placed))
         if len(launches) == 1:
@@ -61,7 +61,7 @@ class PtxLoader:
         return 0 if self._workspace is None else self._workspace.address
 
 
-def compile_ptx(work: PtxWork | HorizontalWork, arch: str) -> None:
+def compile_ptx(work: KernelWork | HorizontalWork, arch: str) -> None:
     """Compile the launches of ``work`` to PTX and cache the texts, so that a later load does not compile."""
     for each in work.placed:
         ptx_text(each.launch.ir, arch)

@@ -13,7 +13,7 @@ from runtime.gpu.arena import ALIGNMENT
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource
 from runtime.gpu.libraries.call import LibraryCall
 from runtime.gpu.options import GpuOptions
-from runtime.gpu.planning import MakePtx, Views
+from runtime.gpu.planning import MakeLaunches, Views
 from runtime.program.kernel import Kernel
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.loop import LoopKernel, operation_loop
@@ -39,7 +39,7 @@ class SequenceArray:
 
 
 @dataclass(frozen=True)
-class PtxStage:
+class KernelStage:
     """PTX kernel of a sequence. A copy is skipped if its operand and its result are the same memory."""
 
     kernel: Kernel
@@ -56,7 +56,7 @@ class CallStage:
     arrays: tuple[SequenceArray, ...]
 
 
-Stage: TypeAlias = PtxStage | CallStage
+Stage: TypeAlias = KernelStage | CallStage
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class SequenceBuilder:
     """
 
     def __init__(
-        self, operands: Views, results: Views, make_ptx: MakePtx, options: GpuOptions
+        self, operands: Views, results: Views, make_launches: MakeLaunches, options: GpuOptions
     ) -> None:
         self.operands = tuple(
             SequenceArray(ArgumentKind.OPERAND, n, view) for n, view in enumerate(operands)
@@ -90,7 +90,7 @@ class SequenceBuilder:
         )
         self.fails = False
         self.options = options
-        self._make_ptx = make_ptx
+        self._make_launches = make_launches
         self._stages: list[Stage] = []
         self._unpacked: list[tuple[SequenceArray, SequenceArray]] = []
         self._end = 0
@@ -129,11 +129,11 @@ class SequenceBuilder:
     ) -> None:
         """Add a PTX kernel on these arrays; if ``kernel`` has no PTX code for them, set ``fails``."""
         given, made = (tuple(array.view for array in own) for own in (operands, results))
-        launches = self._make_ptx(kernel, given, made, ())
+        launches = self._make_launches(kernel, given, made, ())
         if launches is None:
             self.fails = True
         else:
-            self._stages.append(PtxStage(kernel, launches, operands, results))
+            self._stages.append(KernelStage(kernel, launches, operands, results))
 
     def copy(self, source: SequenceArray, target: SequenceArray) -> None:
         """Add a copy of ``source`` to ``target``, which has equal sizes. Elements are converted to its type."""
@@ -174,7 +174,11 @@ in_sequence = _EMITTERS.register
 
 
 def library_sequence(
-    kernel: Kernel, operands: Views, results: Views, make_ptx: MakePtx, options: GpuOptions
+    kernel: Kernel,
+    operands: Views,
+    results: Views,
+    make_launches: MakeLaunches,
+    options: GpuOptions,
 ) -> LibrarySequence | None:
     """Return the sequence that computes ``kernel``, or None if there is none.
 
@@ -183,5 +187,5 @@ def library_sequence(
     emitter = _EMITTERS.get(type(kernel))
     if emitter is None:
         return None
-    builder = SequenceBuilder(operands, results, make_ptx, options)
+    builder = SequenceBuilder(operands, results, make_launches, options)
     return builder.finished() if emitter(kernel, builder) else None

@@ -15,8 +15,8 @@ from launch.target import engine_choice
 from launch.target.engine_choice import gpu_options
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.errors import NoGpuError
+from runtime.gpu.launch_maker import launch_maker
 from runtime.gpu.options import GpuOptions
-from runtime.gpu.ptx import ptx_maker
 from spmd.errors import UnsupportedError
 from tests.runtime.gpu.doubles.host_driver import HostDriver
 
@@ -71,7 +71,7 @@ def test_other_back_ends() -> None:
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU, as commands see it."""
-    engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
+    engine = GpuEngine(lambda _: HostDriver(), launch_maker)
     monkeypatch.setattr(engine_choice, "engine_for", lambda _: engine)
 
 

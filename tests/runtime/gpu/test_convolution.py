@@ -10,12 +10,12 @@ from runtime.gpu.command import traverse_commands
 from runtime.gpu.commands.kernel_command import KernelCommand
 from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
 from runtime.gpu.engine import GpuEngine
+from runtime.gpu.launch_maker import launch_maker
 from runtime.gpu.libraries.call import KernelCall
 from runtime.gpu.libraries.convolution_call import LibraryConvolution
 from runtime.gpu.libraries.convolution_ways import ConvolutionKernel
-from runtime.gpu.libraries.sequence import CallStage, PtxStage
+from runtime.gpu.libraries.sequence import CallStage, KernelStage
 from runtime.gpu.options import GpuOptions
-from runtime.gpu.ptx import ptx_maker
 from tests.runtime.gpu.convolutions import (
     TRAINING,
     check_convolution,
@@ -28,11 +28,11 @@ from tests.runtime.gpu.doubles.host_driver import HostDriver
 
 def on_double(text: str, **options: bool) -> Executable:
     executable = compiled_convolution(text)
-    executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker, GpuOptions(**options))
+    executable.engine = GpuEngine(lambda _: HostDriver(), launch_maker, GpuOptions(**options))
     return executable
 
 
-def stages(executable: Executable) -> tuple[LibraryConvolution, list[PtxStage]]:
+def stages(executable: Executable) -> tuple[LibraryConvolution, list[KernelStage]]:
     """Return the call of cuDNN, and the kernels around it."""
     (command,) = kernel_commands(executable)
     assert isinstance(command, LibrarySequenceCommand)
@@ -40,7 +40,7 @@ def stages(executable: Executable) -> tuple[LibraryConvolution, list[PtxStage]]:
     (called,) = [stage.call for stage in command.sequence.stages if isinstance(stage, CallStage)]
     assert isinstance(called, KernelCall)
     assert isinstance(called.kernel, LibraryConvolution)
-    return called.kernel, [s for s in command.sequence.stages if isinstance(s, PtxStage)]
+    return called.kernel, [s for s in command.sequence.stages if isinstance(s, KernelStage)]
 
 
 def kernel_commands(executable: Executable) -> list[KernelCommand]:

@@ -13,12 +13,12 @@ import pytest
 from runtime.executable import Executable
 from runtime.gpu.codegen.launch import ArgumentKind
 from runtime.gpu.engine import GpuEngine
+from runtime.gpu.launch_maker import launch_maker
 from runtime.gpu.libraries.call import KernelCall
 from runtime.gpu.libraries.gemm import GemmCall, gemm_calls
 from runtime.gpu.libraries.library_emitters import library_work
-from runtime.gpu.libraries.sequence import CallStage, PtxStage, library_sequence
+from runtime.gpu.libraries.sequence import CallStage, KernelStage, library_sequence
 from runtime.gpu.options import DEFAULT, GpuOptions
-from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.report import KernelReport
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork, KernelArraysOnDevice, Work
@@ -148,7 +148,7 @@ ENTRY main {{
 }}
 """
     executable = compiled(text)
-    executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
+    executable.engine = GpuEngine(lambda _: HostDriver(), launch_maker)
     (device,) = devices_of(executable).devices
     assert device.kernel_report == KernelReport(0, 1, ())
     inputs = random_inputs(executable.module)
@@ -179,7 +179,7 @@ def noted_calls(executable: Executable, options: GpuOptions = DEFAULT) -> list[G
                 calls.extend(work.calls)
             return super().load(work)
 
-    executable.engine = GpuEngine(lambda _: Noting(), ptx_maker, options)
+    executable.engine = GpuEngine(lambda _: Noting(), launch_maker, options)
     return calls
 
 
@@ -229,12 +229,12 @@ def in_sequence(
 ) -> tuple[Kernel, list[tuple[ArgumentKind, int]]]:
     """Return the product that is called, and which arrays of the program kernels read or write."""
     lhs, rhs, out = views
-    made = ptx_maker(HostDriver())
+    made = launch_maker(HostDriver())
     found = library_sequence(kernel, (lhs, rhs), (out,), made, GpuOptions(f8=f8))
     assert found is not None
     (called,) = [stage.call for stage in found.stages if isinstance(stage, CallStage)]
     assert isinstance(called, KernelCall)
-    copies = [stage for stage in found.stages if isinstance(stage, PtxStage)]
+    copies = [stage for stage in found.stages if isinstance(stage, KernelStage)]
     places = [place for copy in copies for place in (*copy.operands, *copy.results)]
     own = [(p.kind, p.number) for p in places if p.kind is not ArgumentKind.WORKSPACE]
     return called.kernel, own

@@ -20,9 +20,9 @@ from runtime.gpu.commands.horizontal import HorizontalCommand
 from runtime.gpu.commands.kernel_command import KernelCommand
 from runtime.gpu.commands.sequence import plan_commands
 from runtime.gpu.engine import GpuEngine
+from runtime.gpu.launch_maker import launch_maker
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import Planner
-from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.work import HorizontalWork, Work
 from runtime.program.thunks import Thunk
 from spmd.evaluator.evaluator import evaluate
@@ -95,7 +95,7 @@ class EmulatedDriver(HostDriver):
 
 
 def on_double(executable: Executable, driver: HostDriver, options: GpuOptions = DEFAULT) -> None:
-    executable.engine = GpuEngine(lambda _: driver, ptx_maker, options)
+    executable.engine = GpuEngine(lambda _: driver, launch_maker, options)
 
 
 def horizontal_commands(executable: Executable) -> list[HorizontalCommand]:
@@ -151,7 +151,7 @@ def test_steps_that_depend_on_each_other_keep_their_order(name: str, cases: Path
     plans = []
     for graphs in (False, True):
         options = GpuOptions(graphs=graphs)
-        planner = Planner(0, case.devices, ptx_maker(HostDriver()), options=options)
+        planner = Planner(0, case.devices, launch_maker(HostDriver()), options=options)
         plans.append(plan_commands(case.compiled.program.thunks, planner))
     before, after = map(positions, plans)
     assert before.keys() == after.keys()

@@ -17,7 +17,7 @@ from launch.pipeline import compile_module
 from launch.target.machine_option import machine_for
 from runtime.executable import Executable
 from runtime.gpu.engine import GpuEngine
-from runtime.gpu.ptx import ptx_maker
+from runtime.gpu.launch_maker import launch_maker
 from spmd.text.parser import parse_module
 from tests.paths import SHARED
 from tests.runtime.gpu.decompositions import (
@@ -40,7 +40,7 @@ CORPUS = SHARED / "corpus"
 
 
 def on_double(executable: Executable) -> Executable:
-    executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
+    executable.engine = GpuEngine(lambda _: HostDriver(), launch_maker)
     return executable
 
 

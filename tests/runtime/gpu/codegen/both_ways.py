@@ -12,7 +12,7 @@ import pytest
 
 from runtime.gpu.codegen import ptx_module  # noqa: F401 - it fills the table of emitters
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
-from runtime.gpu.codegen.launch import ArgumentKind, PtxTarget, anchored
+from runtime.gpu.codegen.launch import ArgumentKind, GpuTarget, anchored
 from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.program.strides import StridedView
 from spmd.literal import NDArray
@@ -20,11 +20,11 @@ from spmd.shape import PrimitiveType
 from tests.runtime.gpu.codegen.emulator import run_source
 
 #: A small one, so that small arrays are as much work for it as large ones for others.
-SMALL = PtxTarget(multiprocessors=1)
+SMALL = GpuTarget(multiprocessors=1)
 
 
 def gpu_arrays(
-    arrays: KernelArrays, target: PtxTarget
+    arrays: KernelArrays, target: GpuTarget
 ) -> tuple[GpuArrays, dict[ArgumentKind, list[int]]]:
     """How the arrays lie, and the pointers to them."""
     places: dict[ArgumentKind, list[int]] = {}
@@ -60,7 +60,7 @@ def run_emulated(found: Sources, places: dict[ArgumentKind, list[int]]) -> None:
     assert (workspace[base - workspace.ctypes.data + size :] == 0xA5).all(), "beyond the workspace"
 
 
-def on_gpu(kernel: Kernel, arrays: KernelArrays, target: PtxTarget = SMALL) -> bool:
+def on_gpu(kernel: Kernel, arrays: KernelArrays, target: GpuTarget = SMALL) -> bool:
     """Run ``kernel`` on the emulated GPU, over ``arrays``; False: it has no form there."""
     views, places = gpu_arrays(arrays, target)
     found = sources(kernel, views)
@@ -138,7 +138,7 @@ class Compared:
 
 
 @contextmanager
-def both_ways(target: PtxTarget = SMALL, rtol: float | None = None) -> Iterator[Compared]:
+def both_ways(target: GpuTarget = SMALL, rtol: float | None = None) -> Iterator[Compared]:
     """Within, every kernel of every program runs on the emulated GPU, then on the processor, and both must agree."""
     bind = CPU_KERNELS.bind
     compared = Compared()

@@ -11,7 +11,7 @@ import pytest
 from runtime.gpu.codegen import loop, tiled_loop
 from runtime.gpu.codegen.copy import emit_copy
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
-from runtime.gpu.codegen.launch import PtxTarget
+from runtime.gpu.codegen.launch import GpuTarget
 from runtime.program.kernel import KernelArrays
 from runtime.program.records.copy import (
     ConcatenateKernel,
@@ -83,7 +83,7 @@ def test_repeated_elements() -> None:
 
 def test_nothing() -> None:
     view = StridedView.dense(ArrayShape(PrimitiveType.F32, (3, 0)))
-    assert emit_copy(CopyKernel(), GpuArrays((view,), (view,), (), PtxTarget())) == ()
+    assert emit_copy(CopyKernel(), GpuArrays((view,), (view,), (), GpuTarget())) == ()
 
 
 # ---- blocks
@@ -152,7 +152,7 @@ def copied(dtype: Any, dims: tuple[int, ...], order: tuple[int, ...]) -> Sources
     kind = PrimitiveType.from_numpy(np.dtype(dtype))
     target = StridedView.dense(ArrayShape(kind, dims))
     source = StridedView.dense_in_order(ArrayShape(kind, dims), order)
-    return sources(CopyKernel(), GpuArrays((source,), (target,), (), PtxTarget()))
+    return sources(CopyKernel(), GpuArrays((source,), (target,), (), GpuTarget()))
 
 
 @needs_assembler

@@ -10,7 +10,7 @@ import pytest
 
 from runtime.gpu.codegen import dot
 from runtime.gpu.codegen.emitters import GpuArrays, sources
-from runtime.gpu.codegen.launch import PtxTarget
+from runtime.gpu.codegen.launch import GpuTarget
 from runtime.program.kernel import KernelArrays
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
@@ -92,7 +92,7 @@ def test_what_a_library_multiplies_is_left_to_it() -> None:
     def emitted(m: int, k: int, n: int, kind: PrimitiveType) -> object:
         views = [StridedView.dense(ArrayShape(kind, dims)) for dims in ((m, k), (k, n), (m, n))]
         one = DotKernel((), m, k, n, kind, kind, kind, kind)
-        return sources(one, GpuArrays(tuple(views[:2]), (views[2],), (), PtxTarget()))
+        return sources(one, GpuArrays(tuple(views[:2]), (views[2],), (), GpuTarget()))
 
     assert emitted(10, 5, 10, F32) is None
     assert emitted(9, 5, 10, F32) is not None
@@ -119,4 +119,4 @@ def test_assembler_accepts_it(kind: PrimitiveType) -> None:
     compute = kind if kind.bits > 32 else S32
     views = [StridedView.dense(ArrayShape(t, (900, 900))) for t in (kind, kind, compute)]
     one = DotKernel((), 900, 900, 900, kind, kind, compute, compute)
-    accepted(sources(one, GpuArrays(tuple(views[:2]), (views[2],), (), PtxTarget())), "sm_90")
+    accepted(sources(one, GpuArrays(tuple(views[:2]), (views[2],), (), GpuTarget())), "sm_90")

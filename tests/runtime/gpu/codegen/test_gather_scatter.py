@@ -6,7 +6,7 @@ import pytest
 
 from runtime.gpu.codegen import gather, scatter
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
-from runtime.gpu.codegen.launch import PtxTarget
+from runtime.gpu.codegen.launch import GpuTarget
 from runtime.program.thunks import KernelThunk
 from tests.runtime.cpu.kernels.gather_scatter.test_gather_scatter import (
     GATHERS,
@@ -95,7 +95,7 @@ def test_scatter_of_many_rows(kind: str, donate: bool) -> None:
 def only_sources(text: str) -> Sources:
     (thunk,) = [x for x in compiled(text).program.thunks.thunks if isinstance(x, KernelThunk)]
     views = [tuple(x.view for x in own) for own in (thunk.operands, thunk.results, thunk.scratch)]
-    return sources(thunk.kernel, GpuArrays(*views, PtxTarget()))
+    return sources(thunk.kernel, GpuArrays(*views, GpuTarget()))
 
 
 @needs_assembler

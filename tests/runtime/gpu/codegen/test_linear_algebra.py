@@ -9,7 +9,7 @@ import pytest
 
 from runtime.executable import Executable
 from runtime.gpu.engine import GpuEngine
-from runtime.gpu.ptx import ptx_maker
+from runtime.gpu.launch_maker import launch_maker
 from tests.runtime.gpu import decompositions, linear_algebra
 from tests.runtime.gpu.codegen.both_ways import both_ways
 from tests.runtime.gpu.codegen.emulator import needs_contexts
@@ -19,7 +19,7 @@ pytestmark = needs_contexts
 
 
 def on_double(executable: Executable) -> Executable:
-    executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
+    executable.engine = GpuEngine(lambda _: HostDriver(), launch_maker)
     return executable
 
 

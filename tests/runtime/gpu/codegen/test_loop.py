@@ -12,7 +12,7 @@ from runtime.codegen.ir.element_operations import has_operation
 from runtime.fusion.refusal import NoEmitterError
 from runtime.gpu.codegen import loop
 from runtime.gpu.codegen.emitters import GpuArrays, sources
-from runtime.gpu.codegen.launch import PtxTarget
+from runtime.gpu.codegen.launch import GpuTarget
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.loop import LoopKernel, OperandElements, operation_loop
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
@@ -163,7 +163,7 @@ def test_conversions_of_small_floats() -> None:
 )
 def test_element_operations_are_accepted(kernel: LoopKernel) -> None:
     operands = tuple(leaf.view for leaf in kernel.leaves if isinstance(leaf, OperandElements))
-    accepted(sources(kernel, GpuArrays(operands, kernel.results, (), PtxTarget())), "sm_90")
+    accepted(sources(kernel, GpuArrays(operands, kernel.results, (), GpuTarget())), "sm_90")
 
 
 # ---- neighbours that one instruction moves

@@ -9,13 +9,13 @@ import pytest
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
 from runtime.gpu.codegen.launch import (
     ArgumentKind,
+    GpuTarget,
+    KernelArgument,
     KernelSource,
-    PtxArgument,
-    PtxTarget,
     anchored,
     placed,
 )
-from runtime.gpu.codegen.ptx_module import ptx_for, ptx_text
+from runtime.gpu.codegen.ptx_module import launches_for, ptx_text
 from runtime.program.records.reference import ReferenceKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks import KernelThunk
@@ -32,7 +32,7 @@ P = PrimitiveType
 # ---- launches
 def launches(kind: PrimitiveType, *dims: int) -> tuple[KernelSource, ...] | None:
     view = dense(kind, *dims)
-    return ptx_for(sum_loop(view, view, view), (view, view), (view,), (), PtxTarget())
+    return launches_for(sum_loop(view, view, view), (view, view), (view,), (), GpuTarget())
 
 
 def test_launch() -> None:
@@ -42,9 +42,9 @@ def test_launch() -> None:
     # Two groups of four neighbours for a thread would leave too few threads.
     assert launch.blocks == -(-1001000 // 4 // 256)
     assert launch.arguments == (
-        PtxArgument(ArgumentKind.OPERAND, 0),
-        PtxArgument(ArgumentKind.OPERAND, 1),
-        PtxArgument(ArgumentKind.RESULT, 0),
+        KernelArgument(ArgumentKind.OPERAND, 0),
+        KernelArgument(ArgumentKind.OPERAND, 1),
+        KernelArgument(ArgumentKind.RESULT, 0),
     )
     text = ptx_text(launch.ir, "sm_90")
     assert "ld.global.v4" in text
@@ -65,7 +65,7 @@ def test_an_array_that_rows_share_does_not_count_for_what_a_thread_reads(
     strides: tuple[int, int], groups: int
 ) -> None:
     whole, other = dense(P.F32, 16384, 4096), StridedView(P.F32, (16384, 4096), strides)
-    arrays = GpuArrays((whole, other), (whole,), (), PtxTarget())
+    arrays = GpuArrays((whole, other), (whole,), (), GpuTarget())
     (found,) = sources(sum_loop(whole, other, whole), arrays) or ()
     assert found.blocks == 16384 * 4096 // 4 // groups // 256
 
@@ -79,7 +79,7 @@ def test_large_arrays_count_in_64_bits_only_where_they_must() -> None:
 
 def lying_sum(kind: PrimitiveType, *dims: int) -> Sources:
     view = dense(kind, *dims)
-    return sources(sum_loop(view, view, view), GpuArrays((view, view), (view,), (), PtxTarget()))
+    return sources(sum_loop(view, view, view), GpuArrays((view, view), (view,), (), GpuTarget()))
 
 
 def test_nothing_to_do_is_no_launch() -> None:
@@ -88,7 +88,7 @@ def test_nothing_to_do_is_no_launch() -> None:
 
 def test_records_without_form() -> None:
     instruction = HloInstruction(Opcode.ADD, ArrayShape(P.F32, ()))
-    assert ptx_for(ReferenceKernel(instruction), (), (), (), PtxTarget()) is None
+    assert launches_for(ReferenceKernel(instruction), (), (), (), GpuTarget()) is None
 
 
 def test_text_is_the_same_again() -> None:
@@ -109,16 +109,18 @@ def test_one_text_for_arrays_that_lie_alike() -> None:
 def test_a_later_gpu_takes_the_text_of_an_earlier_one() -> None:
     view = dense(P.F32, 64)
     for arch, found in (("sm_90", "sm_90"), ("sm_121", "sm_120"), ("sm_88", "sm_87")):
-        launches = ptx_for(sum_loop(view, view, view), (view, view), (view,), (), PtxTarget(arch))
+        launches = launches_for(
+            sum_loop(view, view, view), (view, view), (view,), (), GpuTarget(arch)
+        )
         assert launches is not None
         assert f".target {found}\n" in ptx_text(launches[0].ir, arch)
     with pytest.raises(UnsupportedError, match=r"8\.0 or more, found sm_75"):
-        ptx_for(sum_loop(view, view, view), (view, view), (view,), (), PtxTarget("sm_75"))
+        launches_for(sum_loop(view, view, view), (view, view), (view,), (), GpuTarget("sm_75"))
 
 
 def test_pointers() -> None:
     view = dense(P.F32, 64)
-    launches = ptx_for(sum_loop(view, view, view), (view, view), (view,), (), PtxTarget())
+    launches = launches_for(sum_loop(view, view, view), (view, view), (view,), (), GpuTarget())
     assert launches is not None
     found = placed(launches, {ArgumentKind.OPERAND: [512, 1024], ArgumentKind.RESULT: [4096]})
     assert [each.pointers for each in found] == [(512, 1024, 4096)]
@@ -205,6 +207,6 @@ def test_large_fusions_stay_in_registers(body: str) -> None:
     (thunk,) = compiled(fused(body)).program.thunks.thunks
     assert isinstance(thunk, KernelThunk)
     operands, results = (tuple(x.view for x in own) for own in (thunk.operands, thunk.results))
-    for found in accepted(sources(thunk.kernel, GpuArrays(operands, results, (), PtxTarget()))):
+    for found in accepted(sources(thunk.kernel, GpuArrays(operands, results, (), GpuTarget()))):
         assert found.spilled == 0
         assert found.registers <= 64

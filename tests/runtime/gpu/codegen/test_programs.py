@@ -7,7 +7,7 @@ import pytest
 
 from runtime.gpu.codegen import random_bits
 from runtime.gpu.codegen.emitters import GpuArrays, sources
-from runtime.gpu.codegen.launch import PtxTarget
+from runtime.gpu.codegen.launch import GpuTarget
 from runtime.program.records.random_bits import RandomBitsKernel
 from runtime.program.records.reduce import (
     ProgramReduceKernel,
@@ -199,5 +199,5 @@ def test_accepted_without_spills() -> None:
                 operands, results = (
                     tuple(x.view for x in own) for own in (thunk.operands, thunk.results)
                 )
-                found = sources(thunk.kernel, GpuArrays(operands, results, (), PtxTarget()))
+                found = sources(thunk.kernel, GpuArrays(operands, results, (), GpuTarget()))
                 assert all(x.spilled == 0 for x in accepted(found, "sm_90"))

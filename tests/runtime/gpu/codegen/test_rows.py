@@ -8,7 +8,7 @@ import pytest
 from runtime.executable import Executable
 from runtime.gpu.codegen import row_schedule
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
-from runtime.gpu.codegen.launch import PtxTarget
+from runtime.gpu.codegen.launch import GpuTarget
 from runtime.program.records.rows import RowKernel
 from runtime.program.thunks import KernelThunk
 from spmd.shape import PrimitiveType
@@ -28,12 +28,12 @@ from tests.runtime.gpu.codegen.emulator import needs_contexts
 from tests.runtime.programs.build import compiled, random_inputs
 
 P = PrimitiveType
-HOPPER = PtxTarget()
+HOPPER = GpuTarget()
 REDUCERS = (reducer("maximum", P.F32), reducer("add", P.F32))
 
 
 def run(
-    text: str, *, edges: bool = False, rtol: float = 2e-6, target: PtxTarget = SMALL
+    text: str, *, edges: bool = False, rtol: float = 2e-6, target: GpuTarget = SMALL
 ) -> Executable:
     """``rtol``: of sums in another order. Rows of a few elements are loops."""
     with both_ways(target, rtol) as compared:
@@ -149,7 +149,7 @@ def test_few_long_rows(dims: tuple[int, ...], axes: tuple[int, ...], kind: Primi
     text = reduce_text("add", kind, init, dims, axes)
     if kind is P.C64:
         text = text.replace("maximum(", "add(")
-    many = PtxTarget(multiprocessors=64)
+    many = GpuTarget(multiprocessors=64)
     assert len(row_sources(text, many) or ()) == 2
     run(text, target=many, rtol=1e-2 if kind is P.BF16 else 5e-6)
 
@@ -157,13 +157,13 @@ def test_few_long_rows(dims: tuple[int, ...], axes: tuple[int, ...], kind: Primi
 def test_what_is_computed_beside_long_rows() -> None:
     text = module_text(SIBLINGS, SIBLINGS_ENTRY, *REDUCERS)
     text = text.replace("33,20", "3000,24").replace("f32[20]", "f32[24]")
-    many = PtxTarget(multiprocessors=64)
+    many = GpuTarget(multiprocessors=64)
     assert len(row_sources(text, many) or ()) == 2
     run(text, target=many)
 
 
 # ---- what ptxas says
-def row_sources(text: str, target: PtxTarget = HOPPER) -> Sources:
+def row_sources(text: str, target: GpuTarget = HOPPER) -> Sources:
     thunks = compiled(text).program.thunks.thunks
     (thunk,) = [x for x in thunks if isinstance(x, KernelThunk) and isinstance(x.kernel, RowKernel)]
     operands, results = (tuple(x.view for x in own) for own in (thunk.operands, thunk.results))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from runtime.gpu.codegen.emitters import GpuArrays, sources
-from runtime.gpu.codegen.launch import PtxTarget
+from runtime.gpu.codegen.launch import GpuTarget
 from runtime.program.thunks import KernelThunk
 from spmd.literal import NDArray
 from tests.runtime.cpu.kernels.sort.test_sort import ONE, TWO, few_values
@@ -61,5 +61,5 @@ def test_accepted_without_spills(dims: str) -> None:
     text = ONE.format(kind="f32", direction="LT", order=total("f32"), dims=dims, axis=axis)
     (thunk,) = [x for x in compiled(text).program.thunks.thunks if isinstance(x, KernelThunk)]
     views = [tuple(x.view for x in own) for own in (thunk.operands, thunk.results, thunk.scratch)]
-    found = sources(thunk.kernel, GpuArrays(*views, PtxTarget()))
+    found = sources(thunk.kernel, GpuArrays(*views, GpuTarget()))
     assert all(x.spilled == 0 for x in accepted(found))

@@ -18,7 +18,7 @@ from runtime.gpu.errors import GpuFailedError
 from runtime.gpu.failures import failures_of
 from runtime.gpu.libraries.library_emitters import library_work
 from runtime.gpu.views import DeviceView
-from runtime.gpu.work import KernelArraysOnDevice, PtxWork
+from runtime.gpu.work import KernelArraysOnDevice, KernelWork
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
@@ -45,9 +45,9 @@ def test_new_memory_is_cleared_on_a_stream_of_its_own(cupy: CupyDouble) -> None:
     assert not data.any()
 
 
-def empty_kernel() -> PtxWork:
+def empty_kernel() -> KernelWork:
     source = KernelSource("kernel", (), (), 0, 1, 32, ())
-    return PtxWork(CopyKernel(), (source,), KernelArraysOnDevice((), ()))
+    return KernelWork(CopyKernel(), (source,), KernelArraysOnDevice((), ()))
 
 
 def test_a_module_is_loaded_once_for_all_devices_of_a_gpu(cupy: CupyDouble) -> None:

@@ -8,7 +8,7 @@ from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.loopback import GpuLoopbackDevices
 from runtime.gpu.options import GpuOptions
-from runtime.gpu.planning import MakePtx, Views
+from runtime.gpu.planning import MakeLaunches, Views
 from runtime.program.kernel import Kernel
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
@@ -33,7 +33,7 @@ class Doubles:
 
     def __init__(self, *, ptx: bool, **options: bool) -> None:
         self.drivers: dict[int, HostDriver] = {}
-        self._make_ptx: MakePtx = ptx_of_all if ptx else no_ptx
+        self._make_launches: MakeLaunches = ptx_of_all if ptx else no_ptx
         self._options = GpuOptions(**options)
 
     def on(self, executable: Executable) -> Executable:
@@ -43,8 +43,8 @@ class Doubles:
     def _driver(self, device: int) -> HostDriver:
         return self.drivers.setdefault(device, HostDriver())
 
-    def _ptx(self, _: GpuDriver) -> MakePtx:
-        return self._make_ptx
+    def _ptx(self, _: GpuDriver) -> MakeLaunches:
+        return self._make_launches
 
 
 def devices_of(executable: Executable) -> GpuLoopbackDevices:

@@ -22,7 +22,7 @@ from runtime.gpu.work import (
     FftWork,
     GemmWork,
     HorizontalWork,
-    PtxWork,
+    KernelWork,
     Work,
 )
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
@@ -174,7 +174,7 @@ class HostDriver:
     def _loaded(self, work: Work) -> Callable[[], None]:
         if isinstance(work, HorizontalWork):
             return partial(_run_all, list(map(self._loaded, work.parts)))
-        if isinstance(work, PtxWork):
+        if isinstance(work, KernelWork):
             arrays = KernelArrays(
                 tuple(map(self.array, work.arrays.operands)),
                 tuple(map(self.array, work.arrays.results)),

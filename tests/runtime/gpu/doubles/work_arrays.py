@@ -12,7 +12,7 @@ from runtime.gpu.work import (
     FftWork,
     GemmWork,
     HorizontalWork,
-    PtxWork,
+    KernelWork,
     Work,
 )
 
@@ -21,7 +21,7 @@ Arrays: TypeAlias = tuple[DeviceView, ...]
 
 def reads_and_writes(work: Work) -> tuple[Arrays, Arrays]:
     match work:
-        case PtxWork(arrays=own):
+        case KernelWork(arrays=own):
             return own.operands, (*own.scratch, *own.results)
         case HorizontalWork(parts=parts):
             each = [reads_and_writes(part) for part in parts]
