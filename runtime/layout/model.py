@@ -53,6 +53,7 @@ RESULT = -1
 
 #: Costs by the number of the operand, for operands that are read out of order or copied.
 Costs: TypeAlias = dict[int, int]
+_PassedArray: TypeAlias = tuple[int, HloInstruction, "LoopElement | None"]
 
 
 @dataclass
@@ -71,6 +72,10 @@ class LayoutModel:
     _views: dict[HloInstruction, StridedView] = field(default_factory=dict)
     _costs: dict[HloInstruction, Costs] = field(default_factory=dict)
     _can_permute: dict[HloInstruction, bool] = field(default_factory=dict)
+    #: Whether the view of an instruction is dense. Loop states of hundreds of arrays ask for it again and again.
+    _dense: dict[HloInstruction, bool] = field(default_factory=dict)
+    #: Operands of boundaries that are arrays: number, operand, and the loop state element that it is handed to.
+    _passed_arrays: dict[HloInstruction, list[_PassedArray]] = field(default_factory=dict)
 
     @staticmethod
     def of(module: HloModule) -> LayoutModel:
@@ -164,7 +169,7 @@ class LayoutModel:
         if x.opcode in _NO_READERS:
             return {}
         if x.opcode in _BOUNDARIES:
-            return self._copied(x, lambda i, view: self._is_misplaced(x, i, view))
+            return self._passed_on_copies(x)
         if x.opcode in REPACKED:
             return {} if self.is_view(x) else {0: COPY * self.view(x.operand(0)).stored_bytes}
         if self.is_view(x):
@@ -183,19 +188,39 @@ class LayoutModel:
             )
         return self._read(x)
 
-    def _is_misplaced(self, x: HloInstruction, operand: int, view: StridedView) -> bool:
-        """Return whether operand ``operand`` of ``x`` is in another order than the receiving computation needs."""
-        element = self.handed_over.get((x, operand))
+    def _passed_on_copies(self, x: HloInstruction) -> Costs:
+        """Return the costs of the operands of a boundary that are copied to the order that its computation needs."""
+        if x not in self._passed_arrays:
+            self._passed_arrays[x] = [
+                (i, operand, self.handed_over.get((x, i)))
+                for i, operand in enumerate(x.operands)
+                if isinstance(operand.shape, ArrayShape) and operand.dims
+            ]
+        return {
+            i: COPY * self.view(operand).stored_bytes
+            for i, operand, element in self._passed_arrays[x]
+            if self._is_misplaced(operand, element)
+        }
+
+    def _is_misplaced(self, x: HloInstruction, element: LoopElement | None) -> bool:
+        """Return whether ``x`` is in another order than the computation that receives it, as ``element``, needs."""
         if element is None:
-            return not view.is_dense
-        return not element.is_invariant and not view.transpose(element.order).is_dense
+            return not self.is_dense(x)
+        return not element.is_invariant and not self.view(x).transpose(element.order).is_dense
+
+    def is_dense(self, x: HloInstruction) -> bool:
+        """Return whether the memory that holds ``x`` is row-major without gaps, in the present layouts."""
+        found = self._dense.get(x)
+        if found is None:
+            found = self._dense[x] = self.view(x).is_dense
+        return found
 
     def _copied(self, x: HloInstruction, is_needed: Callable[[int, StridedView], bool]) -> Costs:
         return {i: COPY * view.stored_bytes for i, view in self._arrays(x) if is_needed(i, view)}
 
     def _at_root(self, x: HloInstruction) -> Costs:
         """Return the cost of a copy of ``x`` if it is the root: an array that a computation returns is row-major."""
-        if not x.is_root or not isinstance(x.shape, ArrayShape) or self.view(x).is_dense:
+        if not x.is_root or not isinstance(x.shape, ArrayShape) or self.is_dense(x):
             return {}
         return {RESULT: COPY * self.view(x).stored_bytes}
 
@@ -236,8 +261,8 @@ class LayoutModel:
     # ---- changes
     def forget_all(self) -> None:
         """Drop all cached views and costs. It must be called after an edit of the module."""
-        self._views.clear()
-        self._costs.clear()
+        for cache in (self._views, self._costs, self._dense, self._passed_arrays):
+            cache.clear()
 
     def readers(self, x: HloInstruction) -> list[HloInstruction]:
         """Return all instructions whose cost depends on the order of ``x``: ``x``, its views, and their readers."""
@@ -288,6 +313,7 @@ class LayoutModel:
         for x in instructions:
             self._views.pop(x, None)
             self._costs.pop(x, None)
+            self._dense.pop(x, None)
 
 
 def _is_scalar_everywhere(x: HloInstruction) -> bool:
