@@ -40,7 +40,7 @@ fi
 SHOWN=15 stage driver 90 "" "$PYTHON" -m tests.gpu "${DOUBLE[@]}" -k "$CALLS" --timeout=30 --maxfail=12 ||
     grep -q ' passed' "$OUT/driver.log" || finish
 
-stage tf32 30 "" "$PYTHON" -m tests.gpu "${DOUBLE[@]}" --tf32 tests/gpu/test_driver.py -k "tf32 or (test_types and F32)" -s
+stage tf32 60 "" "$PYTHON" -m tests.gpu "${DOUBLE[@]}" --tf32 tests/gpu/test_driver.py -k "tf32 or (test_types and F32)" -s
 
 # 3. Programs, several processes on one GPU. Devices of one process are threads here, so this meets captures beside copies.
 # What fails runs once more, one after the other, so that the log names the kernel.
