@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=20,
         metavar="K",
-        help=f"time K steps, after {WARM_UP} that warm up (default: 20)",
+        help=f"time K steps, after {WARM_UP} warm-up steps (default: 20)",
     )
     add_seed(parser)
     add_backend(parser)

@@ -51,19 +51,18 @@ class DisturbedError(SpmdError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Measure matrix products, convolutions, memory, native loops, dispatch and exchange between two "
-        "devices of this process, in half a minute, and write them where later compilations on such a processor find "
-        "them; what an earlier calibration found between nodes is kept. On ranks of several nodes (spmd launch) "
-        "measure what joins these, in some seconds, and write it beside what an earlier calibration found of one node. "
-        "Nothing else should run meanwhile. All ranks of a job must be given the same description: it is part of what "
-        "they compare before they compile."
+        "Measure matrix products, convolutions, memory, native loops, dispatch and exchange between two devices of this "
+        "process, in half a minute, and write a description that later compilations on this kind of processor find. "
+        "The network of an earlier calibration is kept. On ranks of several nodes (spmd launch), measure the network "
+        "between them, in a few seconds, and add it to the description of one node. Run nothing else meanwhile. All "
+        "ranks of a job must have the same description: they compare it before they compile."
     )
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
         metavar="F.json",
-        help="write to this file instead: it is then used by nobody until it is put in its place",
+        help="write to this file instead; later compilations use it only if --machine names it",
     )
     parser.add_argument(
         "--json",
@@ -104,12 +103,13 @@ def _joined_as_before(machine: MachineDescription) -> tuple[MachineDescription, 
     try:
         earlier = machine_here()
     except MachineError as error:
-        return machine, [f"  nothing is kept of an earlier calibration: {error}"]
+        return machine, [f"  nothing of the earlier calibration is kept: {error}"]
     source = network_source(earlier)
     if not source:
         return machine, []
     return with_network_of(machine, earlier), [
-        f"  kept of an earlier calibration: what joins nodes ({source}); measure it again on ranks of several nodes"
+        f"  kept from the earlier calibration: the network between nodes ({source}); to measure it again, calibrate on "
+        "ranks of several nodes"
     ]
 
 
@@ -120,8 +120,8 @@ def _between_nodes(options: argparse.Namespace, world: MpiCommunicator) -> int:
         devices = world.nodes.devices_of_each
         if devices is None:
             raise UsageError(
-                "calibrate measures all cores of a node from one process: start it alone there, "
-                "and on ranks of several nodes for what joins them"
+                "calibrate measures all cores of a node from one process: start it without a launcher, "
+                "or on ranks of several nodes to measure the network between them"
             )
         if world.rank == 0:
             _require_writable(options.output or calibration_path(), options.output is None)
@@ -147,7 +147,7 @@ def _keep(
         read_machine(text.encode(), "this measurement")
     except MachineError as error:
         raise DisturbedError(
-            f"{error}: something else used the machine; nothing was written, calibrate again"
+            f"{error}: another process used the machine; nothing was written, calibrate again"
         ) from error
     _write(options.output, text)
     if options.json:
@@ -158,7 +158,7 @@ def _keep(
     print(f"{options.output or calibration_path()}: {machine}, measured in {seconds:.1f} s")
     if options.output is not None:
         print(
-            f"compilations look for it in {calibration_path()}, or are given --machine {options.output}"
+            f"to use it, compile with --machine {options.output}, or copy it to {calibration_path()}"
         )
 
 
@@ -189,8 +189,8 @@ def _unsteady(spreads: Mapping[str, float]) -> list[str]:
     unsteady = [f"{name} {spread:.0%}" for name, spread in spreads.items() if spread > UNSTEADY]
     if not unsteady:
         return []
-    reason = "something else ran, or the processor's speed changed; the best round counts"
-    return [f"  rounds were far apart ({', '.join(unsteady)}): {reason}"]
+    reason = "another process ran, or the processor's speed changed; the best round counts"
+    return [f"  the rounds differed much ({', '.join(unsteady)}): {reason}"]
 
 
 def _table(machine: MachineDescription) -> str:
@@ -215,8 +215,8 @@ def _table(machine: MachineDescription) -> str:
     for level in machine.levels:
         lines.append(f"  {level.name}: {level.bandwidth / 1e9:.1f} GB/s")
     lines.append(
-        f"  a kernel {machine.kernel_seconds * 1e6:.2f} us, a row {machine.row_seconds * 1e9:.1f} ns, "
-        f"a thunk {machine.thunk_seconds * 1e6:.2f} us"
+        f"  overhead: {machine.kernel_seconds * 1e6:.2f} us per kernel, {machine.row_seconds * 1e9:.1f} ns per row, "
+        f"{machine.thunk_seconds * 1e6:.2f} us per thunk"
     )
     return "\n".join([*lines, *_exchange_lines(machine)])
 
@@ -224,6 +224,6 @@ def _table(machine: MachineDescription) -> str:
 def _exchange_lines(machine: MachineDescription) -> list[str]:
     return [
         f"  {way.name}: {way.bandwidth / 1e9:.3g} GB/s, {way.latency * 1e6:.1f} us"
-        + (f", {way.busy:.0%} of a processor meanwhile" if way.busy < 1 else "")
+        + (f", uses {way.busy:.0%} of a processor" if way.busy < 1 else "")
         for way in machine.exchanges
     ]

@@ -22,9 +22,7 @@ from spmd.output_file import write_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Compile a module to a file that `spmd run` and `spmd bench` take in its place."
-    )
+    parser.description = "Compile a module to a file that `spmd run`, `spmd bench` and `spmd profile` accept instead of it."
     add_module_arguments(parser)
     add_machine(parser)
     add_memory_limit(parser)
@@ -34,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with-code",
         action="store_true",
-        help="also write machine code for this processor, which `spmd run --trust` uses. It is made by loading the "
-        "program: this process needs the memory of all devices",
+        help="also write machine code for this processor, which `spmd run --trust` uses; this loads the program, so "
+        "this process needs the memory of all devices",
     )
     parser.set_defaults(run=run)
 

@@ -50,15 +50,15 @@ EXECUTABLE_STAGES: dict[str, Callable[[Executable], str]] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Read and verify a module, carry it up to a stage, transform it there, and print it."
+        "Read and verify a module, compile it up to a stage, run passes on it there, and print it."
     )
     add_module_arguments(parser, required=False)
     parser.add_argument(
         "--until",
         choices=(*HLO_STAGES, *EXECUTABLE_STAGES, KERNELS),
         default="logical",
-        help="stage to stop after (default: logical); kernels: records, IR before and after LLVM, assembly, and "
-        "predicted and measured times of the kernels for this processor",
+        help="stage to stop after (default: logical); kernels: argument records, IR before and after LLVM, assembly, "
+        "and predicted and measured times of the kernels for this processor",
     )
     parser.add_argument(
         "--passes",
@@ -86,26 +86,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dump-to",
         type=Path,
         metavar="DIR",
-        help="write the module after every stage, in files named as XLA names its dumps; of kernels, files for each",
+        help="write the module after every stage, in files named like XLA's dumps; with --until kernels, the files of "
+        "each kernel",
     )
     parser.add_argument(
         "--dump-pass-re",
         metavar="RE",
-        help="with --dump-to: also before and after every pass of such a name that changed it",
+        help="with --dump-to: also write the module before and after every pass that changed it and whose name "
+        "matches RE",
     )
     add_machine(parser)
     add_memory_limit(parser)
     parser.add_argument(
         "--pass-timing",
         action="store_true",
-        help="print to standard error how often each pass ran and changed the module, and its CPU seconds",
+        help="print to standard error, for each pass, how often it ran, how often it changed the module, and its CPU "
+        "seconds",
     )
     parser.add_argument(
         "--bisect",
         action="store_true",
         help="evaluate the module between passes (those of --passes, else those up to the optimized stage) on random "
-        "inputs, name the first that changes what it computes, down to one rewrite where the pass can be stopped, and "
-        "write the smallest example found into the folder of --dump-to, or the current one; exit 1 if there is one",
+        "inputs; name the first pass that changes its result, and the rewrite if the pass can be stopped between "
+        "rewrites; write the smallest example found into the folder of --dump-to, else the current one; exit 1 if "
+        "there is such a pass",
     )
     parser.set_defaults(run=run)
 

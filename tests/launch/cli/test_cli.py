@@ -189,17 +189,23 @@ def test_one_device_file_may_take_several_outputs(capsys: pytest.CaptureFixture[
     [
         ((), "required: COMMAND"),
         (("run",), "required: MODULE"),
-        (("run", MODULE, "--steps", "0"), "--steps: 0 is not at least 1"),
-        (("run", MODULE, "--devices", "two"), "--devices: 'two' is no whole number"),
-        (("run", MODULE, "--timeout", "0"), "--timeout: 0 seconds are not above zero"),
-        (("bench", MODULE, "--timeout", "1h"), "--timeout: '1h' is no number of seconds"),
+        (("run", MODULE, "--steps", "0"), "--steps: expected at least 1, found 0"),
+        (("run", MODULE, "--devices", "two"), "--devices: expected an integer, found 'two'"),
+        (("run", MODULE, "--timeout", "0"), "--timeout: expected more than 0 seconds, found 0"),
+        (
+            ("bench", MODULE, "--timeout", "1h"),
+            "--timeout: expected a number of seconds, found '1h'",
+        ),
         (("opt", MODULE, "--until", "done"), "invalid choice: 'done'"),
-        (("run", MODULE, "--seed", "-1"), "--seed: -1 is below zero"),
-        (("bench", MODULE, "--seed", "one"), "--seed: 'one' is no whole number"),
-        (("profile", MODULE, "--seed", "-1"), "--seed: -1 is below zero"),
-        (("run", MODULE, "--atol", "nan"), "--atol: nan is no tolerance"),
-        (("run", MODULE, "--rtol", "-1"), "--rtol: -1 is no tolerance"),
-        (("run", MODULE, "--rtol", "x"), "--rtol: x is no tolerance"),
+        (("run", MODULE, "--seed", "-1"), "--seed: expected 0 or more, found -1"),
+        (("bench", MODULE, "--seed", "one"), "--seed: expected an integer, found 'one'"),
+        (("profile", MODULE, "--seed", "-1"), "--seed: expected 0 or more, found -1"),
+        (
+            ("run", MODULE, "--atol", "nan"),
+            "--atol: expected a number that is 0 or more, found nan",
+        ),
+        (("run", MODULE, "--rtol", "-1"), "--rtol: expected a number that is 0 or more, found -1"),
+        (("run", MODULE, "--rtol", "x"), "--rtol: expected a number that is 0 or more, found x"),
     ],
 )
 def test_bad_usage_exits_with_two(
