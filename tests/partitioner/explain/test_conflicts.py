@@ -40,5 +40,5 @@ ENTRY main {
     (found,) = conflicts(text)
     assert (found.op, found.kind, found.winner) == ("product", "axis", "parameter w")
     assert found.text == (
-        "x is asked for dimension 0 of product by x, but splits its dimension 1 (priority 0 before 1)"
+        "x propagates axis x to dimension 0 of product, whose dimension 1 is split by it (priority 0 before 1)"
     )
