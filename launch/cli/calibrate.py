@@ -170,7 +170,7 @@ def _require_writable(path: Path, makes_folder: bool) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputPathError(
-                f"{path.parent}: cannot be made: {error.strerror or error}"
+                f"{path.parent}: the folder cannot be created: {error.strerror or error}"
             ) from error
     require_writable(path)
 

@@ -151,9 +151,7 @@ def run(options: argparse.Namespace) -> int:
 def _kernels(executable: Executable, machine: MachineDescription, dumps: Dumps | None) -> str:
     """Return the listing of all kernels, or their table alone if their texts are in files."""
     if machine.kind == "gpu":
-        raise UsageError(
-            f"--until kernels lists a processor's kernels, and {machine.name} is a GPU's"
-        )
+        raise UsageError(f"--until kernels lists CPU kernels, but {machine.name} is a GPU machine")
     kernels = list_kernels(executable.program, machine)
     if dumps is None:
         return kernels_text(kernels)
@@ -181,7 +179,9 @@ def _bisect(options: argparse.Namespace, module: HloModule, passes: tuple[HloPas
     if passes:
         return run_bisect(_carry_until(options, module).module, [_given(passes)], folder)
     if options.until not in ("optimized", "scheduled"):
-        raise UsageError("--bisect needs --passes, or --until optimized for the passes up to there")
+        raise UsageError(
+            "--bisect needs --passes, or --until optimized to bisect the passes up to that stage"
+        )
     options.until = "partitioned"
     return run_bisect(
         _carry_until(options, module).module, optimization(compile_options(options)), folder
@@ -206,7 +206,7 @@ def _dumps(options: argparse.Namespace, module: HloModule) -> Dumps | None:
     if options.dump_to is not None:
         return Dumps(options.dump_to, module.name, options.dump_pass_re)
     if options.dump_pass_re is not None:
-        raise UsageError("--dump-pass-re needs --dump-to DIR to write to")
+        raise UsageError("--dump-pass-re needs --dump-to DIR")
     return None
 
 
@@ -229,7 +229,7 @@ def _stages(options: argparse.Namespace, module: HloModule) -> Iterator[tuple[st
     """Yield the pipeline's stages; of a logical module also the propagated one, which is only for display."""
     partitioned = is_partitioned(module, compile_options(options))
     if partitioned and options.until == "propagated":
-        raise UsageError(f"{module.name} is one device's program: there is nothing to propagate")
+        raise UsageError(f"{module.name} is partitioned already: it has no propagated stage")
     for stage, compilation in stages(module, options.devices, compile_options(options)):
         yield stage, compilation
         if stage == "logical" and options.until == "propagated":

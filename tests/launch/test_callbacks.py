@@ -81,7 +81,8 @@ def test_the_command_runs_what_prints(
     run = ["run", str(tmp_path / "m.hlo"), "--backend", backend]
     assert main([*run, "--without-callbacks"]) == 0
     assert (
-        capsys.readouterr().err == "spmd: note: 1 call of functions that no file holds left out\n"
+        capsys.readouterr().err
+        == "spmd: note: 1 call of Python functions removed (--without-callbacks)\n"
     )
     if backend == "reference":  # the evaluator looks at what the result needs
         return

@@ -131,7 +131,7 @@ def test_json_describes_outputs_without_checks(counter: HloModule) -> None:
 
 def test_inputs_file_that_does_not_fit_is_refused(counter: HloModule, tmp_path: Path) -> None:
     write_arrays(tmp_path / "i.npz", "arg", [np.zeros(3, np.float32), np.zeros(2, np.float32)])
-    with pytest.raises(InputError, match=r"arg0 is float32\[3\], the module takes f32\[2\]"):
+    with pytest.raises(InputError, match=r"arg0 is float32\[3\], the module expects f32\[2\]"):
         job_inputs(Entry.of_module(counter).inputs, JobOptions(inputs=tmp_path / "i.npz"))
 
 
@@ -156,7 +156,7 @@ def test_a_wrong_world_says_both_numbers() -> None:
         WorldSizeError, match=r"the module is for 4 devices, but the job has 3 ranks: start 4$"
     ):
         require_world(4, 3)
-    with pytest.raises(WorldSizeError, match=r"for 1 device, .* start 1, or say --devices 3"):
+    with pytest.raises(WorldSizeError, match=r"for 1 device, .* start 1, or use --devices 3"):
         require_world(1, 3, "--devices ")
 
 

@@ -84,7 +84,7 @@ def test_run_writes_outputs_that_it_then_expects(tmp_path: Path, sum_module: str
     [
         (("run", "nowhere.hlo"), "nowhere.hlo: No such file"),
         (("run", MODULE, "--inputs", "nowhere.npz"), "nowhere.npz: not a readable .npz file"),
-        (("run", MODULE, "--devices", "3"), "the module is for 2 devices, asked for 3"),
+        (("run", MODULE, "--devices", "3"), "the module is for 2 devices, but 3 were requested"),
         (("opt", MODULE, "--passes", "no-such-pass"), "no pass is named 'no-such-pass'"),
         (("run", MODULE, "--outputs", "nowhere/out.npz"), "there is no folder nowhere"),
         (("run", MODULE, "--profile", "nowhere/t.json"), "there is no folder nowhere"),
@@ -92,12 +92,15 @@ def test_run_writes_outputs_that_it_then_expects(tmp_path: Path, sum_module: str
         (("compile", MODULE, "-o", "nowhere/f.spmdx"), "there is no folder nowhere"),
         (("partition", MODULE, "-o", "nowhere/f.hlo"), "there is no folder nowhere"),
         (("opt", MODULE, "-o", "nowhere/f.pb"), "there is no folder nowhere"),
-        (("opt", MODULE, "--dump-to", f"{MODULE}/dumps"), "module.hlo is no folder"),
+        (("opt", MODULE, "--dump-to", f"{MODULE}/dumps"), "module.hlo is not a folder"),
         (("explain", MODULE, "--html", "nowhere/f.html"), "there is no folder nowhere"),
-        (("run", MODULE, "--outputs", "o.npz", "--profile", "./o.npz"), "two outputs would be"),
+        (
+            ("run", MODULE, "--outputs", "o.npz", "--profile", "./o.npz"),
+            "two output options name this file",
+        ),
         (("run", MODULE, "--inputs", "no.npz"), "no.npz: not a readable .npz file: No such file"),
         (("run", MODULE, "--inputs", MODULE), "module.hlo: not a readable .npz file: "),
-        (("run", MODULE, "--machine", MODULE), "the name of a description's file ends in .json"),
+        (("run", MODULE, "--machine", MODULE), "expected a machine's name or a description F.json"),
         (("run", MODULE, "--machine", "dgxh100"), "named 'dgxh100'; did you mean dgx-h100? there"),
         (
             ("run", MODULE, "--machine", "dgx-h100{link=2}"),
@@ -143,7 +146,7 @@ def test_a_saved_program_where_a_module_is_wanted(
     saved = tmp_path / "sum.spmdx"
     spmd.compile(spmd.parse(SUM)).save(saved)
     assert main([*arguments, str(saved)]) == 2
-    said = "sum.spmdx is an executable that `spmd compile` wrote, which only run, bench and profile"
+    said = "sum.spmdx is an executable that `spmd compile` wrote, which only run, bench and profile accept"
     assert said in capsys.readouterr().err
     with saved.open("rb") as file:
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=file))
@@ -171,7 +174,7 @@ def test_a_saved_program_says_what_changes_nothing(
     saved = tmp_path / "sum.spmdx"
     spmd.compile(spmd.parse(SUM)).save(saved)
     assert main(["run", str(saved), "--machine", "dgx-h100", "--without", "latency-hiding"]) == 0
-    said = "sum.spmdx is compiled already: --machine and --without change nothing"
+    said = "sum.spmdx is compiled already: --machine and --without have no effect"
     assert said in capsys.readouterr().err
     assert main(["run", str(saved)]) == 0
     assert capsys.readouterr().err == ""
