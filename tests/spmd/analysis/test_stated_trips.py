@@ -54,7 +54,7 @@ def test_a_stated_count_is_found(stated: list[tuple[str, int]]) -> None:
     [
         ([("halve", 1)], "no loop is named 'halve'; did you mean halved?"),
         ([("zzz", 1)], "no loop is named 'zzz'; loops: halved, counted"),
-        ([("counted", 4)], "counted runs 3 times, not 4"),
+        ([("counted", 4)], "counted has 3 trips, not 4"),
     ],
 )
 def test_what_cannot_be_stated_is_refused(stated: list[tuple[str, int]], said: str) -> None:
@@ -73,7 +73,7 @@ def test_a_simulated_step_takes_as_long_as_its_loops(tmp_path, capsys) -> None:
     path.write_text(LOOPS)
     command = ["simulate", str(path), "--topology", "dgx-h100", "--json"]
     assert main(command) == 2
-    assert "how often loops run is not known: halved" in capsys.readouterr().err
+    assert "unknown trip count of loops: halved" in capsys.readouterr().err
 
     def seconds(*trips: str) -> float:
         assert main([*command, *(word for one in trips for word in ("--trips", one))]) == 0
