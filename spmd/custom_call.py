@@ -77,8 +77,8 @@ def advice_for(target: str) -> str:
         )
     if target == "CustomSPMDPartitioning":
         return (
-            "the partition and lowering functions of custom_partitioning are in the process that made the module, and a "
-            "file does not hold them; lower the function without custom_partitioning, or register its evaluation by "
+            "the partition and lowering functions of custom_partitioning are in the process that made the module, and "
+            "a file does not hold them; lower the function without custom_partitioning, or register its evaluation by "
             "register_custom_call(target, evaluate=...)"
         )
     return f"register one by register_custom_call({target!r}, evaluate=...)"

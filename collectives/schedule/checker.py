@@ -75,7 +75,8 @@ def check_topological(computation: HloComputation) -> None:
         for before in (*instruction.operands, *instruction.control_predecessors):
             if before not in seen:
                 raise CheckFailed(
-                    f"schedule of {computation.name}: {instruction.name} is scheduled before {before.name}, which it needs"
+                    f"schedule of {computation.name}: {instruction.name} is scheduled before {before.name}, which it "
+                    "needs"
                 )
         seen[instruction] = None
 

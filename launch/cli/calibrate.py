@@ -51,10 +51,10 @@ class DisturbedError(SpmdError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Measure matrix products, convolutions, memory, native loops, dispatch and exchange between two devices of this "
-        "process, in half a minute, and write a description that later compilations on this kind of processor find. "
-        "The network of an earlier calibration is kept. On ranks of several nodes (spmd launch), measure the network "
-        "between them, in a few seconds, and add it to the description of one node. Run nothing else meanwhile. All "
+        "Measure matrix products, convolutions, memory, native loops, dispatch and exchange between two devices of "
+        "this process, in half a minute, and write a description that later compilations on this kind of processor "
+        "find. The network of an earlier calibration is kept. On ranks of several nodes (spmd launch), measure the "
+        "network between them, in a few seconds, and add it to the description of one node. Run nothing else meanwhile. All "
         "ranks of a job must have the same description: they compare it before they compile."
     )
     parser.add_argument(
@@ -107,10 +107,11 @@ def _joined_as_before(machine: MachineDescription) -> tuple[MachineDescription, 
     source = network_source(earlier)
     if not source:
         return machine, []
-    return with_network_of(machine, earlier), [
+    note = (
         f"  kept from the earlier calibration: the network between nodes ({source}); to measure it again, calibrate on "
         "ranks of several nodes"
-    ]
+    )
+    return with_network_of(machine, earlier), [note]
 
 
 def _between_nodes(options: argparse.Namespace, world: MpiCommunicator) -> int:

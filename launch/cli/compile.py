@@ -22,7 +22,9 @@ from spmd.output_file import write_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Compile a module to a file that `spmd run`, `spmd bench` and `spmd profile` accept instead of it."
+    parser.description = (
+        "Compile a module to a file that `spmd run`, `bench` and `profile` accept in its place."
+    )
     add_module_arguments(parser)
     add_machine(parser)
     add_memory_limit(parser)

@@ -50,14 +50,17 @@ class InputFileError(SpmdError):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Compile a module for a described machine and simulate its step: times, and the causes of exposed collectives."
+    parser.description = (
+        "Compile a module for a described machine and simulate its step: times, and the causes of exposed "
+        "collectives."
+    )
     add_module_arguments(parser)
     parser.add_argument(
         "--topology",
         required=True,
         metavar="T",
-        help="the machine: dgx-h100, dgx-h200, tcp-cluster, cpu-avx512, or a description that `spmd calibrate -o` wrote "
-        "(F.json); T{links=0.25} has links with a quarter of the bandwidth",
+        help="the machine: dgx-h100, dgx-h200, tcp-cluster, cpu-avx512, or a description that `spmd calibrate -o` "
+        "wrote (F.json); T{links=0.25} has links with a quarter of the bandwidth",
     )
     parser.add_argument(
         "--data-parallel",

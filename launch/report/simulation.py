@@ -143,14 +143,15 @@ def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
 def _range(step_range: StepRange | None) -> str:
     if step_range is None:
         return ""
-    return f"  {brief(step_range.best)} if all devices were equally fast; at most {brief(step_range.worst)} on 95 % of such machines"
+    best, worst = brief(step_range.best), brief(step_range.worst)
+    return f"  {best} if all devices were equally fast; at most {worst} on 95 % of such machines"
 
 
 def _in_pieces(found: Simulation) -> Iterator[str]:
     least = found.least
     if least is None:
         return
-    yield f"  if split       {brief(least.seconds):>9}  {least.what}; for any order, with instructions split into pieces"
+    yield f"  if split       {brief(least.seconds):>9}  {least.what}; for any order, instructions split into pieces"
     hidden = least.waiting - found.seconds
     share = (
         f", {percent(hidden, least.hideable)} of {brief(least.hideable)}" if least.hideable else ""

@@ -96,7 +96,7 @@ def _header(explanation: Explanation) -> Iterator[str]:
             f"{total.seconds * 1e6:12,.1f} us{times}"
         )
     yield f"  times assume {explanation.links}"
-    yield "  f32[8@data,16]: the first dimension is split along mesh axis data, the array is replicated along the others"
+    yield "  f32[8@data,16]: the first dimension is split along mesh axis data; other axes hold replicas"
     searched = sum(c.remedies_tried is not None for c in explanation.collectives)
     if searched < len(explanation.collectives):
         yield f"  remedies were searched for {searched} of {len(explanation.collectives)} (--remedies K)"
@@ -119,7 +119,8 @@ def _collective(collective: CollectiveExplanation, *, in_hlo: bool = False) -> I
     if collective.remedy is not None:
         yield f"      remedy: {collective.remedy.text}"
     elif collective.remedies_tried:
-        yield f"      remedy: none of the {collective.remedies_tried} annotations tried removes it and sends fewer bytes"
+        tried = collective.remedies_tried
+        yield f"      remedy: none of the {tried} annotations tried removes it and sends fewer bytes"
 
 
 def _excess(collective: CollectiveExplanation) -> str:

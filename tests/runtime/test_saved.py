@@ -255,5 +255,5 @@ def test_an_archive_of_many_members_is_refused_at_once() -> None:
         archive.writestr(zipfile.ZipInfo("executable.json"), b"{}")
         for number in range(60_000):
             archive.writestr(zipfile.ZipInfo(str(number)), b"x" * 200)
-    with pytest.raises(SavedExecutableError, match="executable.json does not state"):
+    with pytest.raises(SavedExecutableError, match="does not state the format"):
         load_bytes(stream.getvalue())

@@ -42,7 +42,8 @@ def _because(
             cause = lateness(
                 async_interval, devices[async_interval.device], devices[async_interval.last]
             )
-            later = f"device {async_interval.last} arrives {brief(found.late)} later than device {async_interval.device}"
+            late = brief(found.late)
+            later = f"device {async_interval.last} arrives {late} later than device {async_interval.device}"
             return f"{later}: {cause}" if cause else later
         case Reason.CONTENTION:
             return f"its transfer takes {brief(async_interval.seconds)}, alone {brief(found.alone)}"
@@ -65,10 +66,11 @@ def _limit(async_interval: AsyncInterval, site: Site, found: ExposureInputs) -> 
     total = dict(async_interval.parts)[Reason.RESOURCE]
     queued = min(max(async_interval.seconds - found.alone, 0.0), found.concurrent)
     before = max(site.in_flight_limited, found.delayed)
+    took = brief(async_interval.seconds)
     limits = (
         (
             queued,
-            f"{found.other} uses the same exchange for {brief(found.concurrent)} of its {brief(async_interval.seconds)}",
+            f"{found.other} uses the same exchange for {brief(found.concurrent)} of its {took}",
         ),
         (
             found.delayed,

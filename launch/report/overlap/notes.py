@@ -40,7 +40,10 @@ def notes_of(
         )
     uncertain = max(run.clock_uncertainty)
     if uncertain > _UNCERTAIN and _late(steps):
-        yield f"the clocks of devices agree only to within {brief(uncertain)}: the waits for late peers may be wrong by as much"
+        yield (
+            f"the clocks of devices agree only to within {brief(uncertain)}: the waits for late peers may be wrong by "
+            "as much"
+        )
 
 
 def _all_block(run: MeasuredRun, steps: Sequence[MeasuredStep]) -> bool:
