@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Measure matrix products, convolutions, memory, native loops, dispatch and exchange between two devices of "
         "this process, in half a minute, and write a description that later compilations on this kind of processor "
         "find. The network of an earlier calibration is kept. On ranks of several nodes (spmd launch), measure the "
-        "network between them, in a few seconds, and add it to the description of one node. Run nothing else meanwhile. All "
-        "ranks of a job must have the same description: they compare it before they compile."
+        "network between them, in a few seconds, and add it to the description of one node. Run nothing else "
+        "meanwhile. All ranks of a job must have the same description: they compare it before they compile."
     )
     parser.add_argument(
         "-o",
