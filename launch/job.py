@@ -225,7 +225,8 @@ def format_result(
 
     If all agree, the one nearest to its tolerance is shown. `verbose`: all outputs are.
     """
-    time_text = f"{step_milliseconds(result.seconds)['median']:.1f} ms a step"
+    median = step_milliseconds(result.seconds)["median"]
+    time_text = f"{median:.1f} ms a step" if median >= 100.0 else f"{median:.3g} ms a step"
     if not result.checks:
         return f"{name}: {num_outputs} outputs on {where}, {time_text}"
     from launch.checks.outputs import format_checks, summary  # as above

@@ -104,6 +104,15 @@ def test_outputs_written_can_be_expected(counter: HloModule, tmp_path: Path) -> 
     assert "all 2 outputs agree on the evaluator" in shown
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0000412, "0.0412 ms"), (0.00123456, "1.23 ms"), (12.3456, "12345.6 ms")],
+)
+def test_a_step_time_has_three_digits(seconds: float, text: str) -> None:
+    shown = format_result(JobResult([], [seconds]), "step", 1, "nothing")
+    assert shown == f"step: 1 outputs on nothing, {text} a step"
+
+
 def test_the_worst_output_is_listed_first_and_those_that_agree_are_counted() -> None:
     def check(name: str, verdict: Verdict, of_tolerance: float) -> OutputCheck:
         return OutputCheck(name, (2,), "f32", 1.0, 1.0, of_tolerance, verdict, "dot.1", "loss")
