@@ -229,7 +229,7 @@ def test_a_folder_of_settings_that_is_a_file(
 ) -> None:
     calibration_path().parent.write_text("")
     assert main(["calibrate"]) == 2
-    assert "no folder" in capsys.readouterr().err
+    assert "not a folder" in capsys.readouterr().err
 
 
 def test_no_file_can_be_written_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_what_cannot_be_stated_is_refused(stated: list[tuple[str, int]], said: s
 
 
 def test_unknown_lengths_are_asked_for() -> None:
-    with pytest.raises(TripCountError, match="not known: halved; --trips halved=N says it of one"):
+    with pytest.raises(TripCountError, match="loops: halved; state it by --trips halved=N for one"):
         require_trips(parse_module(LOOPS))
 
 
