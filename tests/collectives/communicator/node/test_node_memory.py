@@ -168,7 +168,9 @@ def test_results_that_differ_are_refused_in_memory_of_the_group(elements: int) -
         memory_of_pair = comm.allocate_shared(1 << 16, pair).view(np.float32)[:elements]
         with pytest.raises(RunError, match="a2a: its results differ between ranks"):
             comm.bind(AllToAll(everyone, 0), "a2a", [own], [memory])
-        with pytest.raises(RunError, match=r"ranks \{0,1,2\}, of which its group .* not hold all"):
+        with pytest.raises(
+            RunError, match=r"ranks \{0,1,2\} share, but its group .* does not contain all"
+        ):
             comm.bind(AllReduce(pair, ReductionKind.SUM), "some", [own], [memory])
         add = AllReduce(everyone, ReductionKind.SUM)
         own[:] = 1
@@ -243,7 +245,7 @@ def test_ranks_whose_buffers_overlap_otherwise_are_refused_on_every_rank() -> No
     )
     assert len(set(messages)) == 1
     assert "[rank 0/3] all-reduce.7: ranks {1} bound another collective here" in messages[0]
-    assert "this is a fault of spmd-executor" in messages[0]
+    assert "this is a defect of spmd-executor" in messages[0]
 
 
 def refused(comm: SharedMemoryRank) -> str:
