@@ -61,8 +61,8 @@ class JobOptions:
         """
         if self.expect is not None and self.inputs is None and not self.seed_given:
             raise UsageError(
-                f"--expect {self.expect} compares with outputs of certain inputs: give them with --inputs F.npz, "
-                "or say --seed S where they were made from a seed"
+                f"--expect {self.expect} needs the inputs that gave these outputs: --inputs F.npz, or --seed S if they "
+                "are from a seed"
             )
 
     @property
@@ -161,7 +161,7 @@ def require_world(devices: int, ranks: int, option: str = "") -> None:
     ``option``: how to ask for another number of devices, empty if the module itself fixes it.
     """
     if devices != ranks:
-        advice = f", or say {option}{ranks}" if option else ""
+        advice = f", or use {option}{ranks}" if option else ""
         what = "device" if devices == 1 else "devices"
         raise WorldSizeError(
             f"the module is for {devices} {what}, but the job has {ranks} ranks: start {devices}{advice}"
@@ -173,7 +173,7 @@ def require_saved_for(executable: Executable, devices: int) -> None:
     if executable.num_devices != devices:
         raise WorldSizeError(
             f"the saved executable is for {executable.num_devices} devices, not for {devices}: "
-            f"start {executable.num_devices}, or compile the module again"
+            f"run it on {executable.num_devices}, or compile the module again"
         )
 
 
@@ -225,7 +225,8 @@ def format_result(
 
     If all agree, the one nearest to its tolerance is shown. `verbose`: all outputs are.
     """
-    time_text = f"{step_milliseconds(result.seconds)['median']:.1f} ms a step"
+    median = step_milliseconds(result.seconds)["median"]
+    time_text = f"{median:.1f} ms a step" if median >= 100.0 else f"{median:.3g} ms a step"
     if not result.checks:
         return f"{name}: {num_outputs} outputs on {where}, {time_text}"
     from launch.checks.outputs import format_checks, summary  # Deferred, as above.

@@ -69,6 +69,6 @@ def saved_digest(argument: str) -> str | None:
 
 def is_executable(where: str) -> HloParseError:
     return HloParseError(
-        f"{where} is an executable that `spmd compile` wrote, which only run, bench and profile take; here it must be "
-        "the module that it was made of"
+        f"{where} is an executable that `spmd compile` wrote, which only run, bench and profile accept; this command "
+        "needs the module"
     )

@@ -379,4 +379,4 @@ def require_devices(module: HloModule, num_devices: int) -> None:
     """Raise ShardingError if the module says it is for another number of devices."""
     named = device_count(module)
     if named not in (1, num_devices):
-        raise ShardingError(f"the module is for {named} devices, asked for {num_devices}")
+        raise ShardingError(f"the module is for {named} devices, but {num_devices} were requested")

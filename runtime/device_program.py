@@ -92,7 +92,7 @@ class MemoryLimitError(RunError):
 def require_memory(program: DeviceProgram, limit: int | None) -> None:
     """Raise MemoryLimitError if a device needs more than ``limit`` bytes.
 
-    The message names the largest buffers that are live at the peak, and the limit that would suffice.
+    The message names the largest buffers that are live at the peak, and the limit that suffices.
     """
     assignment = program.assignment
     needed = assignment.device_bytes
@@ -104,6 +104,6 @@ def require_memory(program: DeviceProgram, limit: int | None) -> None:
     largest = live.largest_at(live.peak)[:MOST_NAMED]
     buffers = "".join(f"\n  {one.name} {one.shape}: {one.slice.size:,} bytes" for one in largest)
     raise MemoryLimitError(
-        f"{program.name} takes {needed:,} bytes on each device, the limit is {limit:,}: --memory-limit {needed} would "
-        f"do; where most is live ({int(live.bytes_at.max()):,} bytes), the largest buffers are{buffers}"
+        f"{program.name} needs {needed:,} bytes on each device, but the limit is {limit:,}: --memory-limit {needed} is "
+        f"enough; the largest buffers at the peak of {int(live.bytes_at.max()):,} live bytes are{buffers}"
     )

@@ -100,6 +100,10 @@ def _members(data: bytes) -> dict[str, bytes]:
         *_, method, _, _, crc, packed, size, name_size, extra = _LOCAL.unpack_from(data, at)
         named = at + _LOCAL.size
         name = data[named : named + name_size].decode("ascii", "replace")
+        if not members and name != HEADER:
+            raise SavedExecutableError(
+                f"not a saved executable: its first member is {name}, expected {HEADER}"
+            )
         first = named + name_size + extra
         at = first + size
         members[name] = data[first:at]
@@ -108,7 +112,7 @@ def _members(data: bytes) -> dict[str, bytes]:
         if crc32(members[name]) != crc:
             raise SavedExecutableError(f"not a saved executable: {name} is damaged or cut off")
     if data[at : at + 4] not in (_DIRECTORY, _END) or data[-_END_SIZE:][:4] != _END:
-        raise SavedExecutableError("not a saved executable: it is no archive, or cut off")
+        raise SavedExecutableError("not a saved executable: it is not an archive, or is truncated")
     return members
 
 
@@ -126,7 +130,9 @@ def _read_header(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise SavedExecutableError(f"not a saved executable: {HEADER}: {error}") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise SavedExecutableError(f"not a saved executable: {HEADER} says nothing of it")
+        raise SavedExecutableError(
+            f"not a saved executable: {HEADER} does not state the format {FORMAT}"
+        )
     if header.get("version") != VERSION:
         raise SavedExecutableError(
             f"saved as version {header.get('version')!r}, this is version {VERSION}: compile it again"

@@ -71,14 +71,14 @@ def advice_for(target: str) -> str:
     """Return the end of a message about a custom call of ``target`` that cannot be evaluated."""
     if _CALLBACK.search(target):
         return (
-            "the Python function that it calls lives in the process that made the module, and no file holds it; "
-            "--without-callbacks leaves out calls that return nothing, as those of jax.debug.print, and "
+            "it calls a Python function of the process that made the module, which a file does not hold; "
+            "--without-callbacks removes calls without results, such as jax.debug.print, and "
             "register_custom_call(target, evaluate=...) takes a function"
         )
     if target == "CustomSPMDPartitioning":
         return (
-            "the partition and lowering functions of custom_partitioning live in the process that made the module, and "
-            "no file holds them; lower the function without custom_partitioning, or say what it computes with "
+            "the partition and lowering functions of custom_partitioning are in the process that made the module, and "
+            "a file does not hold them; lower the function without custom_partitioning, or register its evaluation by "
             "register_custom_call(target, evaluate=...)"
         )
-    return "register_custom_call(target, evaluate=...) does"
+    return f"register one by register_custom_call({target!r}, evaluate=...)"

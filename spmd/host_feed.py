@@ -64,11 +64,11 @@ def next_item(items: Iterator[Item] | None, name: str) -> list[NDArray]:
     """Return the array leaves of the next item. Raises RunError if there is none for infeed ``name``."""
     if items is None:
         raise RunError(
-            f"{name}: the program takes values from the host (infeed), and is given none"
+            f"{name}: the program reads arrays from the host (infeed), but none are given"
         )
     for item in items:
         return flat_item(item)
-    raise RunError(f"{name}: the host has nothing more to feed")
+    raise RunError(f"{name}: the host has no more arrays for the infeed")
 
 
 def item_of(shape: Shape, arrays: Iterator[NDArray]) -> Item:
@@ -82,11 +82,13 @@ def require_fit(arrays: Sequence[NDArray], shape: Shape, name: str) -> None:
     """Raise RunError unless ``arrays`` are the leaves of a value of ``shape``."""
     wanted = array_shapes(shape)
     if len(arrays) != len(wanted):
-        raise RunError(f"{name} takes {len(wanted)} arrays at a time, is fed {len(arrays)}")
+        raise RunError(
+            f"{name}: expected {len(wanted)} arrays for each execution, found {len(arrays)}"
+        )
     for array, leaf in zip(arrays, wanted, strict=True):
         if array.shape != leaf.dims or array.dtype != leaf.element_type.numpy:
             raise RunError(
-                f"{name} takes {leaf.without_layout()}, is fed {array.dtype}{list(array.shape)}"
+                f"{name}: expected {leaf.without_layout()}, found {array.dtype}{list(array.shape)}"
             )
 
 

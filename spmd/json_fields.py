@@ -52,7 +52,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 class JsonFields:
@@ -93,7 +93,7 @@ class JsonFields:
         found = self.pop(name)
         if not isinstance(found, str) or not 0 < len(found) <= MAX_TEXT:
             raise self.error(
-                f"{self.where}: {name} must be a text of 1 to {MAX_TEXT} characters, found {shown(found)}"
+                f"{self.where}: {name} must be a string of 1 to {MAX_TEXT} characters, found {shown(found)}"
             )
         return found
 
@@ -115,7 +115,7 @@ class JsonFields:
     def integer(self, name: str, bounds: tuple[int, int], default: int | None = None) -> int:
         found = self.number(name, bounds, default)
         if found != int(found):
-            raise self.error(f"{self.where}: {name} must be a whole number, found {found:g}")
+            raise self.error(f"{self.where}: {name} must be an integer, found {found:g}")
         return int(found)
 
     def items(

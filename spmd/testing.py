@@ -136,7 +136,9 @@ def _require(explanation: Any, name: str) -> Any:
     for instruction in explanation.instructions:
         if instruction.name == name:
             return instruction
-    raise AssertionError(f"no instruction {name!r} once the module is prepared for partitioning")
+    raise AssertionError(
+        f"no instruction {name!r} in the module after its simplification before partitioning"
+    )
 
 
 def _same(found: str, expected: str) -> bool:

@@ -92,7 +92,9 @@ class SharedMemoryRank:
         self, done: Callable[[], bool], what: str, group: Group, late: Callable[[], Sequence[int]]
     ) -> None:
         if not poll_until(done, self.timeout_seconds):
-            raise CollectiveTimeoutError(f"{what}: group {group}: nothing came from {list(late())}")
+            raise CollectiveTimeoutError(
+                f"{what}: group {group}: nothing received from {list(late())}"
+            )
 
 
 @dataclass

@@ -43,8 +43,8 @@ def _generated(rows: Mapping[str, Sequence[Any]], found: int) -> Iterator[str]:
     ]
     for title, key in (
         ("XLA CPU runs, and the result is defined", "run"),
-        ("of these agree", "agree"),
-        ("... of these but for rounding that the program amplifies", AGREES[1]),
+        ("of these, agree", "agree"),
+        ("... of these, differ only by rounding that the program amplifies", AGREES[1]),
         ("differ", "differs"),
         ("do not run here", "fails"),
         ("left to the implementation", "left to the implementation"),

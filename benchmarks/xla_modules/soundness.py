@@ -56,36 +56,34 @@ def unsound(module: HloModule) -> str:
         return re.sub(r"\d+", "..", str(error))
     for x in module.all_instructions():
         if x.opcode is Opcode.CONSTANT and x.attrs_as(ConstantAttrs).literal is None:
-            return "a constant whose value the text leaves out"
+            return "a constant whose value the text elides"
         if x.opcode is Opcode.SET_DIMENSION_SIZE and not any(x.array_shape.dynamic):
             if not _is_bound(x):
-                return (
-                    "a size is set that the type does not mark: StableHLO, which XLA gets, has none"
-                )
+                return "set-dimension-size of a static dimension: XLA is given StableHLO, which has no such op"
         if x.opcode is Opcode.RESHAPE and x.attrs_as(ReshapeAttrs).inferred_dimension >= 0:
             if any(x.array_shape.dynamic):
-                return "a reshape infers a run-time size: StableHLO, which XLA gets, does not say which"
+                return "a reshape that infers a run-time size: XLA is given StableHLO, which does not say which one"
         if x.opcode is Opcode.BITCAST and x.parent is not module.entry and _is_laid_out(x):
-            return "a bitcast to another layout within a fusion: StableHLO, which XLA gets, has no layouts"
+            return "a bitcast to another layout in a fusion: XLA is given StableHLO, which has no layouts"
         if x.opcode is Opcode.RNG and x.num_operands != 2:
-            return "rng of other than two operands, which XLA's verifier refuses, too"
+            return "rng without two operands, which XLA's verifier also rejects"
         if isinstance(x.attrs, CustomCallAttrs) and x.attrs.target == "GetRngSeed":
             return "the random seed of XLA's configuration"
         if x.opcode is Opcode.WHILE and _is_endless(x):
-            return "a loop that does not end"
+            return "an endless loop"
         if x.opcode in _TYPED_COLLECTIVES and not _has_its_shape(x):
-            return "a collective of another shape than XLA's verifier allows"
+            return "a collective whose shape XLA's verifier rejects"
         if (
             x.opcode is Opcode.GATHER
             and x.operand(0).array_shape.num_elements == 0 != x.array_shape.num_elements
         ):
             return "a gather from an array without elements"
         if x.opcode is Opcode.SORT and not _compares_keys(x):
-            return "a sort whose comparison takes parts of different operands"
+            return "a sort whose comparator compares different operands"
         if isinstance(x.attrs, CustomCallAttrs) and x.attrs.target == WRAP and _is_too_large(x):
             return "a Wrap with more elements than it says to wrap around"
     if _keeps_devices_apart(module):
-        return "a result of which every device has its own: there is no global array"
+        return "a result that differs between devices: there is no global array"
     return ""
 
 
@@ -189,7 +187,7 @@ def free_choice(module: HloModule) -> str:
     """Return the reason why two right compilers may give different results; empty if there is none."""
     for x in module.all_instructions():
         if x.opcode in (Opcode.RNG, Opcode.RNG_GET_AND_UPDATE_STATE):
-            return "random numbers of the implementation's own"
+            return "random numbers of the implementation"
         if x.opcode is Opcode.SORT and not x.attrs_as(SortAttrs).is_stable:
             return "equal keys of an unstable sort"
         if x.opcode is Opcode.REDUCE_WINDOW and not _starts_neutral(x):

@@ -19,7 +19,7 @@ def collective_of(x: HloInstruction) -> HloInstruction:
     """Return the collective that ``x`` is, or wraps as an async-start. Raises CostError if there is none."""
     collective = wrapped(x)
     if collective.opcode not in KIND:
-        raise CostError(f"{x!r}: {collective.opcode} is no collective whose time can be told")
+        raise CostError(f"{x!r}: {collective.opcode} has no collective cost model")
     return collective
 
 

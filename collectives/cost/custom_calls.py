@@ -65,7 +65,7 @@ def call_cost(
         return CallCost(None, _top_k_work(call))
     if custom_call(target).cost is None and not by_bytes:
         raise CostError(
-            f"{call!r}: what a custom call of {target!r} takes is not known; --cost {target}=FILE says it"
+            f"{call!r}: the cost of a custom call of {target!r} is unknown; state it by --cost {target}=FILE"
         )
     return CallCost(None, op_cost(call), attention=target in FUSED_ATTENTION)
 

@@ -183,5 +183,6 @@ def _require_joined(machine: MachineDescription, group: Ids, circle: Ids) -> Non
     if (np.diff(circle)[np.diff(group) == 0] != 0).any():
         most = machine.exchanges[-1].devices if machine.exchanges else 1
         raise CostError(
-            f"{machine.name} joins {most} devices; a collective's group spans more, or lies across them"
+            f"{machine.name} connects at most {most} devices, but a collective's group has more, or spans several such "
+            "sets"
         )

@@ -49,7 +49,7 @@ class ExchangePipeliner(FueledPass):
     def __post_init__(self) -> None:
         if self.pieces < 0 or self.pieces == 1:
             raise PassOptionError(
-                f"option pieces of {self.name} is 0, or 2 or more, found {self.pieces}"
+                f"option pieces of {self.name}: expected 0, or 2 or more, found {self.pieces}"
             )
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:

@@ -46,7 +46,9 @@ class WindowedEinsum(Simplifier):
 
     def __post_init__(self) -> None:
         if self.chunks < 0:
-            raise PassOptionError(f"option chunks of {self.name} is 0 or more, found {self.chunks}")
+            raise PassOptionError(
+                f"option chunks of {self.name}: expected 0 or more, found {self.chunks}"
+            )
 
     def simplify(self, module: HloModule) -> Simplify:
         choice = _Choice(self, module)

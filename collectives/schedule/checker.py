@@ -75,7 +75,8 @@ def check_topological(computation: HloComputation) -> None:
         for before in (*instruction.operands, *instruction.control_predecessors):
             if before not in seen:
                 raise CheckFailed(
-                    f"schedule of {computation.name}: {instruction.name} stands before {before.name}, which it needs"
+                    f"schedule of {computation.name}: {instruction.name} is scheduled before {before.name}, which it "
+                    "needs"
                 )
         seen[instruction] = None
 
@@ -333,7 +334,9 @@ def _check_progress(events: Sequence[Sequence[Event]], numbers: GroupNumbers) ->
             device: started[event.collective, numbers.of(event.group)]
             for device, event in stuck.items()
         }
-        raise CheckFailed(f"devices wait for each other in a circle: {_describe(stuck, there)}")
+        raise CheckFailed(
+            f"deadlock: devices wait for each other in a cycle: {_describe(stuck, there)}"
+        )
 
 
 def _describe(stuck: Mapping[int, Event], there: Mapping[int, Mapping[int, int]]) -> str:

@@ -212,8 +212,8 @@ class OrderSearch:
             within = f" within {limit:,} bytes" if limit is not None else ""
             name = self._memory.buffers.computation.name
             raise ScheduleError(
-                f"no order of {name} was found that keeps scheduling groups together and limits what is in "
-                f"flight{within}"
+                f"no order of {name} was found that keeps scheduling groups together and obeys the limits of "
+                f"collectives in flight{within}"
             )
         return self._judge(nodes)
 

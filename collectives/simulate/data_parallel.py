@@ -39,7 +39,7 @@ def with_more_replicas(module: HloModule, copies: int) -> HloModule:
     """
     if module.replica_count != 1:
         raise UnsupportedError(
-            f"{module.name} has {module.replica_count} replicas: only programs of partitions can be extended"
+            f"{module.name} has {module.replica_count} replicas: --data-parallel needs a module with partitions only"
         )
     program = clone_module(module)
     devices = program.num_partitions
@@ -73,7 +73,7 @@ def _replica_size(program: HloModule, groups: dict[HloInstruction, DeviceGroups]
             _require_reductions(groups, joined)
             return size
     raise UnsupportedError(
-        f"{program.name} has no data axis: no collective joins groups of consecutive devices that are alike"
+        f"{program.name} has no data axis: no collective reduces over equal blocks of consecutive devices"
     )
 
 
@@ -96,7 +96,7 @@ def _require_reductions(
     for x, found in groups.items():
         if found in joined and x.opcode not in _ANY_SIZE:
             raise UnsupportedError(
-                f"{x.name}: this {x.opcode} joins replicas, so that its shapes depend on their number"
+                f"{x.name}: this {x.opcode} spans replicas, so its shapes depend on the number of replicas"
             )
 
 

@@ -51,7 +51,7 @@ def program_of(module: HloModule, estimators: Sequence[Estimator]) -> Program:
     """
     if module.stage < Stage.SCHEDULED:
         raise UnsupportedError(
-            f"{module.name} is {module.stage.name.lower()}: a simulation runs the order of a scheduled module"
+            f"{module.name} is {module.stage.name.lower()}, but a simulation needs a scheduled module"
         )
     reader = _ProgramReader(estimators)
     activities = reader.of(module.entry)
@@ -96,7 +96,7 @@ class _ProgramReader:
             yield from self._collective(x)
         elif x.opcode in _REFUSED:
             raise UnsupportedError(
-                f"{x!r}: {x.opcode} is not simulated: how long it takes is not described"
+                f"{x!r}: the simulation has no cost for {x.opcode}: it transfers data with the host or another program"
             )
         else:
             yield from self._work(x.name, self._computed(wrapped(x)))
@@ -117,7 +117,7 @@ class _ProgramReader:
 
     def _loop(self, loop: HloInstruction) -> Iterator[Activity]:
         if trip_count(loop) is None:
-            self.notes.append(f"{loop.name}: how often it runs is not known; counted once")
+            self.notes.append(f"{loop.name}: its trip count is unknown; counted as one trip")
         trips = counted_trips(loop)
         yield from self._once(loop.name, loop.while_condition)
         around = (*self.of(loop.while_body), *self.of(loop.while_condition))
@@ -151,7 +151,7 @@ class _ProgramReader:
         if len(set(costs)) > 1:
             name = self.branches[conditional].name
             self.notes.append(
-                f"{conditional.name}: which branch is taken is not known; counted as the dearest, {name}"
+                f"{conditional.name}: the branch taken is unknown; counted as the most expensive one, {name}"
             )
         yield from self._once(conditional.name, self.branches[conditional])
 

@@ -110,29 +110,34 @@ def why(
         )
     if cause is Cause.CONTENTION:
         exchange, other = max(waiting.contended, key=lambda one: waiting.contended[one])
-        return f"contention: {other} is on {exchange} at the same time"
-    concurrent = f"{brief(waiting.independent)} of work may run beside its {brief(waiting.alone)}"
+        return f"contention: {other} uses {exchange} at the same time"
+    concurrent = (
+        f"{brief(waiting.independent)} of work can overlap its transfer of {brief(waiting.alone)}"
+    )
     if cause is Cause.DEPENDENCY:
         return f"dependency: {concurrent}; {_between(site.instruction, around)}"
     if cause is Cause.BLOCKING:
-        return f"blocking: it has no start and done, though {concurrent}"
+        return f"blocking: it has no start and done, although {concurrent}"
     if cause is Cause.MEMORY:
-        return f"memory limit: so the scheduler says, though {concurrent}"
+        return f"memory limit: the scheduler had too little memory to overlap it, although {concurrent}"
     if cause is Cause.LINKS:
         exchange = max(waiting.links, key=lambda one: waiting.links[one])
         sent = brief(waiting.links[exchange])
-        return (
-            f"links: {exchange} is busy for {sent} beside {brief(waiting.work)} of work around it"
-        )
-    return f"order: {concurrent}, but stands elsewhere in the schedule; {_between(site.instruction, around)}"
+        return f"links: its computation keeps {exchange} busy for {sent} and has {brief(waiting.work)} of work"
+    between = _between(site.instruction, around)
+    return f"order: {concurrent}, but the schedule places that work elsewhere; {between}"
 
 
 def _between(start: HloInstruction, around: Neighbours) -> str:
     """Return a text of the instructions between which ``start`` is scheduled by dataflow."""
     made, needed = around
     assert start.parent is not None
-    by = f"{made.name} makes its operand" if made else f"its operand comes into {start.parent.name}"
-    to = f"{needed.name} needs its result" if needed else f"{start.parent.name} returns it"
+    by = (
+        f"{made.name} produces its operand"
+        if made
+        else f"its operand is an input of {start.parent.name}"
+    )
+    to = f"{needed.name} uses its result" if needed else f"{start.parent.name} returns its result"
     return f"{by}, {to}"
 
 

@@ -84,7 +84,7 @@ def simulate(
     notes = program.notes
     if not device_classes.exact:
         notes += (
-            f"more than {MAX_CLASSES} classes of devices: all that are as fast are taken for alike",
+            f"more than {MAX_CLASSES} device classes: devices of equal speed count as one class",
         )
     return Simulation(
         module=module.name,

@@ -7,6 +7,6 @@ from __future__ import annotations
 PROGRAM_CACHE_VARIABLE = "SPMD_PROGRAM_CACHE"
 
 HELP = (
-    "Programs that were compiled before, with the same options, are taken from the user's cache folder "
+    "A program that was compiled before with the same options is taken from the user's cache folder "
     f"(~/.cache/spmd-executor); {PROGRAM_CACHE_VARIABLE}=off compiles afresh."
 )

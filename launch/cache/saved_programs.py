@@ -50,7 +50,7 @@ def load_file_bytes(data: bytes, where: str, *, trusted: bool) -> LoadedFile:
         if archive.program is not None and not is_for_this_machine(archive.program):
             report_note(
                 f"the thunks in {where} are for another processor or version: "
-                "they are made again from its module"
+                "its module is compiled again"
             )
         executable = load_archive(archive, where, program=trust(archive))
         return LoadedFile(executable, data, archive.program)

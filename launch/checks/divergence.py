@@ -81,7 +81,7 @@ def search(
         return Search(note=f"the search for the first diverging op failed: {one_line(error)}")
     if op is None:
         return Search(
-            note="no op goes wrong by itself: from its operands each gives what it should, but for rounding"
+            note="no single op is wrong: the result of each op for its operands is right up to rounding"
         )
     return Search(op)
 
@@ -96,7 +96,7 @@ class _Limit:
     def require_time(self) -> None:
         """Raise RunError if the time limit is exceeded."""
         if time.monotonic() > self.end:
-            raise RunError(f"nothing was found in {self.seconds:g} s (--timeout)")
+            raise RunError(f"it did not finish within {self.seconds:g} s (--timeout)")
 
 
 _NO_LIMIT = _Limit()
@@ -144,9 +144,7 @@ def first_diverging_op(
             if op is not None:
                 return op
             undivided.append(source)
-    return (
-        f"{undivided[0].name}, as a whole: no part of it differs by itself" if undivided else None
-    )
+    return f"{undivided[0].name}, as a whole: no op inside it is wrong alone" if undivided else None
 
 
 def _wrong_values(

@@ -34,7 +34,7 @@ def verify_equivalent(before: HloModule, after: HloModule, logical: HloModule | 
     differences = _differences(wanted, found, specs[1])
     if differences:
         raise CheckFailed(
-            f"{after.name}: not equivalent to what it was made of: {_listed(differences)}"
+            f"{after.name}: not equivalent to the module before the passes: {_listed(differences)}"
         )
 
 

@@ -45,8 +45,8 @@ def expected_outputs(
         return []
     if reference is None:
         raise UsageError(
-            "--check compares with the module before compilation, which a saved executable does not hold; "
-            "--expect F.npz compares with outputs"
+            "--check needs the module before compilation, which a saved executable does not hold; "
+            "use --expect F.npz to compare with outputs"
         )
     inputs = job_inputs(entry.inputs, options)
     found = evaluate_steps(reference, entry.feedback, inputs, options.steps, feed)
@@ -77,8 +77,8 @@ def compare_outputs(
     values = result.values if len(expected) > len(result.outputs) else result.outputs
     if options.check and len(result.values) != len(expected):
         raise CheckFailed(
-            f"outfeeds gave {len(result.outfeeds)} arrays, those of the reference evaluator "
-            f"{len(expected) - len(result.outputs)}"
+            f"the outfeeds produced {len(result.outfeeds)} arrays, but "
+            f"{len(expected) - len(result.outputs)} in the reference evaluator"
         )
     checks = [check_output(got, want) for got, want in zip(values, expected, strict=True)]
     if len(paths) == len(result.outputs):

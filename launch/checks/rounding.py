@@ -138,9 +138,9 @@ def judge_rounding(
         if number >= LEAST_SAMPLES and fruitless >= FRUITLESS_SAMPLES and left > few:
             break
         if number and time.monotonic() - start > seconds:
-            note = f"rounding was judged by {number} evaluations alone, after {seconds:g} s (--timeout)"
+            note = f"rounding was judged by only {number} evaluations, because {seconds:g} s (--timeout) were over"
             break
-        show(f"does rounding explain it? evaluation {number + 1} of at most {MOST_SAMPLES}")
+        show(f"checking for amplified rounding: evaluation {number + 1} of at most {MOST_SAMPLES}")
         values = sample(RoundingNoise(number, ULPS[min(number, len(ULPS) - 1)], excess))
         for doubt in doubts:
             doubt.add(values[doubt.number])

@@ -73,7 +73,7 @@ def explain_by_rounding(
         )
         checks = _with_amplifiers(judged.checks, question, len(result.outputs))
     except Exception as error:  # noqa: BLE001 - a failed judgement must not lose the report
-        note = f"whether rounding explains it was not found out: {one_line(error)}"
+        note = f"the check whether rounding explains the difference failed: {one_line(error)}"
         return replace(result, notes=(*result.notes, note))
     notes = (judged.note,) if judged.note else ()
     return replace(result, checks=checks, notes=(*result.notes, *notes))

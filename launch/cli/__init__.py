@@ -24,12 +24,12 @@ COMMANDS: Mapping[str, str] = {
     "compile": "compile ahead of time",
     "opt": "transform a module and print it",
     "partition": "print the per-device program",
-    "explain": "say why each value is sharded as it is, and why each collective is there",
+    "explain": "print the cause of each sharding and of each collective",
     "stats": "count instructions, flops, collectives and memory",
     "bench": "time a module's step",
     "calibrate": "measure this machine",
-    "profile": "measure a module's step: what communication is hidden, and what is not and why",
-    "simulate": "run a module's schedule on a described machine",
+    "profile": "measure a module's step: hidden and exposed communication, and the causes",
+    "simulate": "simulate a module's schedule on a described machine",
     "launch": "run a command on N MPI ranks",
 }
 
@@ -45,7 +45,7 @@ def require_command(name: str) -> None:
     if name not in COMMANDS:
         from spmd.name_suggestions import did_you_mean  # deferred: for unknown commands
 
-        meant = did_you_mean(name, COMMANDS) or f"; it has {', '.join(COMMANDS)}"
+        meant = did_you_mean(name, COMMANDS) or f"; the commands are {', '.join(COMMANDS)}"
         raise UsageError(f"spmd has no command {name!r}{meant}")
 
 
@@ -99,7 +99,7 @@ def build_parser(commands: Container[str] = COMMANDS) -> argparse.ArgumentParser
         prog="spmd",
         description="Compile sharded HLO modules and run them on MPI ranks or in-process devices.",
         epilog="`spmd COMMAND --help` lists a command's options. Exit codes: 0 done; 1 a check failed; 2 bad usage or "
-        "bad input; 3 a failure while running, of the system, or a defect (SPMD_TRACEBACK=1 prints where).",
+        "bad input; 3 a run failed: a rank, the system, or a defect of spmd (SPMD_TRACEBACK=1 prints the traceback).",
     )
     parser.add_argument(
         "--version",

@@ -18,7 +18,7 @@ def positive(text: str) -> int:
     """Return an integer of at least one."""
     value = _integer(text)
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+        raise argparse.ArgumentTypeError(f"expected at least 1, found {value}")
     return value
 
 
@@ -26,7 +26,7 @@ def seed(text: str) -> int:
     """Return what NumPy takes to make numbers from."""
     value = _integer(text)
     if value < 0:
-        raise argparse.ArgumentTypeError(f"{value} is below zero")
+        raise argparse.ArgumentTypeError(f"expected 0 or more, found {value}")
     return value
 
 
@@ -35,14 +35,14 @@ def tolerance(text: str) -> float:
     with contextlib.suppress(ValueError):
         if (value := float(text)) >= 0:
             return value
-    raise argparse.ArgumentTypeError(f"{text} is no tolerance: a number from 0 on")
+    raise argparse.ArgumentTypeError(f"expected a number that is 0 or more, found {text}")
 
 
 def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        raise argparse.ArgumentTypeError(f"expected an integer, found {text!r}") from None
 
 
 def positive_seconds(text: str) -> float:
@@ -50,9 +50,9 @@ def positive_seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, found {text!r}") from None
     if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text} seconds are not above zero")
+        raise argparse.ArgumentTypeError(f"expected more than 0 seconds, found {text}")
     return value
 
 
@@ -63,7 +63,7 @@ def byte_count(text: str) -> int:
     """Parse a number of bytes, or of KiB, MiB and GiB as in 512K, 64M, 1.5G (an argparse type)."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)(?:i?B)?", text, re.IGNORECASE)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes (1000000, 512K, 1.5G)")
+        raise argparse.ArgumentTypeError(f"expected bytes (1000000, 512K, 1.5G), found {text!r}")
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
@@ -85,7 +85,7 @@ def add_module_arguments(
         default="-",
         metavar="MODULE",
         help="HLO text, a serialized HloModuleProto or HloProto, StableHLO text (with the jax extra), or a directory "
-        "that --xla_dump_to wrote (DIR:NAME where it holds several modules)"
+        "that --xla_dump_to wrote (DIR:NAME if it holds several modules)"
         + ("; or an executable that `spmd compile` wrote" if executable else "")
         + "; `-` reads standard input",
     )
@@ -93,30 +93,31 @@ def add_module_arguments(
         "--devices",
         type=positive,
         metavar="N",
-        help="number of devices (default: what the module's header, shardings or groups name)",
+        help="number of devices (default: from the module's header, shardings or replica groups)",
     )
     parser.add_argument(
         "--stage",
         choices=STAGES,
-        help="what the module is: to be partitioned, or one device's program (default: by what it holds)",
+        help="logical: a module to partition; partitioned: one device's program (default: detected from the module)",
     )
     parser.add_argument(
         "--fusion",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="make kernels of several instructions where that saves time on this machine",
+        help="fuse instructions into one kernel if that saves time on the target machine (default: on)",
     )
     parser.add_argument(
         "--without",
         action="append",
         choices=COLLECTIVE_GROUPS,
         default=[],
-        help="leave out a group of passes on collectives; may be repeated",
+        help="skip a group of passes on collectives; may be repeated",
     )
     parser.add_argument(
         "--without-callbacks",
         action="store_true",
-        help="leave out calls of Python functions that return nothing, as those of jax.debug.print: no file holds them",
+        help="remove calls of Python functions without results, such as jax.debug.print: a module file does not hold "
+        "these functions",
     )
 
 
@@ -128,16 +129,16 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--machine",
         metavar="NAME|F.json",
-        help="compile for this machine: cpu-avx512, tcp-cluster, ..., or a description that `spmd calibrate -o` wrote; "
-        "M{node=2} has nodes of two devices, M{links=0.25} links that carry a quarter (default: this one as `spmd "
-        f"calibrate` found it; between nodes of an MPI job, if it found nothing of that, the network of {NETWORK})",
+        help="target machine: cpu-avx512, tcp-cluster, ..., or a description that `spmd calibrate -o` wrote; "
+        "M{node=2} has nodes of two devices, M{links=0.25} has links with a quarter of the bandwidth (default: this "
+        f"machine as `spmd calibrate` measured it; {NETWORK}'s network between nodes if that was not measured)",
     )
     parser.add_argument(
         "--durations",
         type=Path,
         metavar="F.json",
-        help="order collectives and work by times that were measured: a trace that `spmd profile --trace` has written "
-        "of the same module, options and machine, or {instruction: seconds}",
+        help="schedule by measured times instead of predicted ones: a trace that `spmd profile --trace` wrote for the "
+        "same module, options and machine, or {instruction: seconds}",
     )
 
 
@@ -146,8 +147,8 @@ def add_memory_limit(parser: argparse.ArgumentParser) -> None:
         "--memory-limit",
         type=byte_count,
         metavar="B",
-        help="bytes (or 64M, 1.5G) that the program may take of a device: values are computed again instead of being "
-        "kept, or in pieces, until it fits; one that cannot fit is refused, naming its largest buffers",
+        help="memory limit of a device in bytes (or 64M, 1.5G): the compiler rematerializes values or computes them in "
+        "pieces until the program fits; an error lists the largest buffers if it cannot fit",
     )
 
 
@@ -161,8 +162,8 @@ def add_program_arguments(parser: argparse.ArgumentParser, *, required: bool = T
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="use the thunks and machine code in a file that `spmd compile` wrote on such a machine, instead of making "
-        "them again from its module: only for files of those whose programs you would run",
+        help="use the thunks and machine code of a file that `spmd compile` wrote for this kind of processor, instead "
+        "of compiling its module again; only for files from a source whose programs you would run",
     )
     add_machine(parser)
     parser.add_argument(
@@ -170,8 +171,8 @@ def add_program_arguments(parser: argparse.ArgumentParser, *, required: bool = T
         type=positive_seconds,
         default=None,
         metavar="S",
-        help="seconds a rank waits for one that shows no sign of life, and that a loop of the reference evaluator "
-        f"takes (default: {DEFAULT_SECONDS:g}, or what SPMD_TIMEOUT says)",
+        help="limit in seconds of a wait for a rank that makes no progress, and of a loop in the reference evaluator "
+        f"(default: SPMD_TIMEOUT, else {DEFAULT_SECONDS:g})",
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object and nothing else"
@@ -184,7 +185,7 @@ def add_seed(parser: argparse._ActionsContainer) -> None:
         type=seed,
         default=0,
         metavar="S",
-        help="make the inputs from a seed (default: 0)",
+        help="seed of the random inputs (default: 0)",
     )
 
 
@@ -193,5 +194,5 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
         "--backend",
         choices=("cpu", "gpu"),
         default="cpu",
-        help="what computes: this machine's cores (default: cpu) or GPUs (docs/gpu.md)",
+        help="run on this machine's cores or on GPUs, see docs/gpu.md (default: cpu)",
     )

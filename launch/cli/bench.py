@@ -7,6 +7,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
+from collectives.simulate.reasons import brief
 from launch.cli.arguments import add_backend, add_program_arguments, add_seed, positive
 from launch.cli.program import Program, dispatch, program_here
 from launch.cli.programs.compile_options import compile_options
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=20,
         metavar="K",
-        help=f"time K steps, after {WARM_UP} that warm up (default: 20)",
+        help=f"time K steps, after {WARM_UP} warm-up steps (default: 20)",
     )
     add_seed(parser)
     add_backend(parser)
@@ -111,13 +112,13 @@ def _report(
         return
     made = "taken from the cache" if program.cached else "compiled"
     processes = "1 process" if ranks == 1 else f"{ranks} processes"
+    median, least, most = (brief(1e-3 * times[key]) for key in ("median", "min", "max"))
     print(
-        f"{program.executable.program.name}: {times['median']:.2f} ms a step "
-        f"(least {times['min']:.2f}, most {times['max']:.2f}; {options.repeat} steps), "
+        f"{program.executable.program.name}: {median} a step (min {least}, max {most}; {options.repeat} steps), "
         f"{devices} devices in {processes}, {made} in {ready:.2f} s"
     )
     if kernels is not None:
         print(kernels)
-    most = ", ".join(f"{name} {1e3 * share:.2f}" for name, share in predicted.by_kind[:3])
-    print(f"predicted for {machine.name}: {1e3 * predicted.seconds:.2f} ms ({most})")
+    kinds = ", ".join(f"{name} {brief(share)}" for name, share in predicted.by_kind[:3])
+    print(f"predicted for {machine.name}: {brief(predicted.seconds)} ({kinds})")
     print(f"{where['cores']} cores of {where['cpu']}, {where['blas']} for {where['blas_core']}")

@@ -52,19 +52,18 @@ class DisturbedError(SpmdError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Measure matrix products, convolutions, memory, native loops, dispatch and exchange between two "
-        "devices of this process, in half a minute, and write them where later compilations on such a processor find "
-        "them; what an earlier calibration found between nodes is kept. On ranks of several nodes (spmd launch) "
-        "measure what joins these, in some seconds, and write it beside what an earlier calibration found of one node. "
-        "Nothing else should run meanwhile. All ranks of a job must be given the same description: it is part of what "
-        "they compare before they compile."
+        "Measure matrix products, convolutions, memory, native loops, dispatch and exchange between two devices of "
+        "this process, in half a minute, and write a description that later compilations on this kind of processor "
+        "find. The network of an earlier calibration is kept. On ranks of several nodes (spmd launch), measure the "
+        "network between them, in a few seconds, and add it to the description of one node. Run nothing else "
+        "meanwhile. All ranks of a job must have the same description: they compare it before they compile."
     )
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
         metavar="F.json",
-        help="write to this file instead: it is then used by nobody until it is put in its place",
+        help="write to this file instead; later compilations use it only if --machine names it",
     )
     parser.add_argument(
         "--json",
@@ -105,13 +104,15 @@ def _joined_as_before(machine: MachineDescription) -> tuple[MachineDescription, 
     try:
         earlier = machine_here()
     except MachineError as error:
-        return machine, [f"  nothing is kept of an earlier calibration: {error}"]
+        return machine, [f"  nothing of the earlier calibration is kept: {error}"]
     source = network_source(earlier)
     if not source:
         return machine, []
-    return with_network_of(machine, earlier), [
-        f"  kept of an earlier calibration: what joins nodes ({source}); measure it again on ranks of several nodes"
-    ]
+    note = (
+        f"  kept from the earlier calibration: the network between nodes ({source}); to measure it again, calibrate on "
+        "ranks of several nodes"
+    )
+    return with_network_of(machine, earlier), [note]
 
 
 def _between_nodes(options: argparse.Namespace, world: MpiCommunicator) -> int:
@@ -121,8 +122,8 @@ def _between_nodes(options: argparse.Namespace, world: MpiCommunicator) -> int:
         devices = world.nodes.devices_of_each
         if devices is None:
             raise UsageError(
-                "calibrate measures all cores of a node from one process: start it alone there, "
-                "and on ranks of several nodes for what joins them"
+                "calibrate measures all cores of a node from one process: start it without a launcher, "
+                "or on ranks of several nodes to measure the network between them"
             )
         if world.rank == 0:
             _require_writable(options.output or calibration_path(), options.output is None)
@@ -148,7 +149,7 @@ def _keep(
         read_machine(text.encode(), "this measurement")
     except MachineError as error:
         raise DisturbedError(
-            f"{error}: something else used the machine; nothing was written, calibrate again"
+            f"{error}: another process used the machine; nothing was written, calibrate again"
         ) from error
     _write(options.output, text)
     if options.json:
@@ -159,7 +160,7 @@ def _keep(
     print(f"{options.output or calibration_path()}: {machine}, measured in {seconds:.1f} s")
     if options.output is not None:
         print(
-            f"compilations look for it in {calibration_path()}, or are given --machine {options.output}"
+            f"to use it, compile with --machine {options.output}, or copy it to {calibration_path()}"
         )
 
 
@@ -171,7 +172,7 @@ def _require_writable(path: Path, makes_folder: bool) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputPathError(
-                f"{path.parent}: cannot be made: {error.strerror or error}"
+                f"{path.parent}: the folder cannot be created: {error.strerror or error}"
             ) from error
     require_writable(path)
 
@@ -190,8 +191,8 @@ def _unsteady(spreads: Mapping[str, float]) -> list[str]:
     unsteady = [f"{name} {spread:.0%}" for name, spread in spreads.items() if spread > UNSTEADY]
     if not unsteady:
         return []
-    reason = "something else ran, or the processor's speed changed; the best round counts"
-    return [f"  rounds were far apart ({', '.join(unsteady)}): {reason}"]
+    reason = "another process ran, or the processor's speed changed; the best round counts"
+    return [f"  the rounds differed much ({', '.join(unsteady)}): {reason}"]
 
 
 def _table(machine: MachineDescription) -> str:
@@ -216,8 +217,8 @@ def _table(machine: MachineDescription) -> str:
     for level in machine.levels:
         lines.append(f"  {level.name}: {level.bandwidth / 1e9:.1f} GB/s")
     lines.append(
-        f"  a kernel {machine.kernel_seconds * 1e6:.2f} us, a row {machine.row_seconds * 1e9:.1f} ns, "
-        f"a thunk {machine.thunk_seconds * 1e6:.2f} us"
+        f"  overhead: {machine.kernel_seconds * 1e6:.2f} us per kernel, {machine.row_seconds * 1e9:.1f} ns per row, "
+        f"{machine.thunk_seconds * 1e6:.2f} us per thunk"
     )
     return "\n".join([*lines, *_exchange_lines(machine)])
 
@@ -225,6 +226,6 @@ def _table(machine: MachineDescription) -> str:
 def _exchange_lines(machine: MachineDescription) -> list[str]:
     return [
         f"  {way.name}: {way.bandwidth / 1e9:.3g} GB/s, {way.latency * 1e6:.1f} us"
-        + (f", {way.busy:.0%} of a processor meanwhile" if way.busy < 1 else "")
+        + (f", uses {way.busy:.0%} of a processor" if way.busy < 1 else "")
         for way in machine.exchanges
     ]

@@ -23,7 +23,7 @@ from spmd.output_file import write_file
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Compile a module to a file that `spmd run` and `spmd bench` take in its place."
+        "Compile a module to a file that `spmd run`, `bench` and `profile` accept in its place."
     )
     add_module_arguments(parser)
     add_machine(parser)
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with-code",
         action="store_true",
-        help="also write machine code for this processor, which `spmd run --trust` uses. It is made by loading the "
-        "program: this process needs the memory of all devices",
+        help="also write machine code for this processor, which `spmd run --trust` uses; this loads the program, so "
+        "this process needs the memory of all devices",
     )
     parser.set_defaults(run=run)
 

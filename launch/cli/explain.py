@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print only this instruction and its collectives, or this collective",
     )
     parser.add_argument(
-        "--html", type=Path, metavar="F.html", help="write one page that needs no other file"
+        "--html", type=Path, metavar="F.html", help="write the explanation as a self-contained page"
     )
     parser.add_argument(
         "--remedies",
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strict",
         type=float,
         metavar="BYTES",
-        help="exit 1, naming them, where reshards receive more than BYTES and over 1.5x the least possible",
+        help="exit 1 and list the reshards that receive more than BYTES and over 1.5x the least possible",
     )
     parser.set_defaults(run=run)
 
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     module = read_module(options)
     if is_partitioned(module, compile_options(options)):
         raise UnsupportedError(
-            f"{module.name} is one device's program already: explain reads the module before partitioning"
+            f"{module.name} is partitioned already: explain needs the module before partitioning"
         )
     devices = options.devices if options.devices is not None else device_count(module)
     require_devices(module, devices)

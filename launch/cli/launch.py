@@ -22,7 +22,7 @@ _CODES = {0: 0, CHECK_FAILED_ON_RANK: CheckFailed.exit_code, 2: 2, 3: 3}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Build and run the mpirun or srun line for `spmd COMMAND ...`, with the environment it needs; "
-        "end every rank when it is interrupted."
+        "an interrupt ends every rank."
     )
     parser.usage = (
         "spmd launch -n N [--hostfile F | --slurm] [--cores-per-rank K] [--dry-run] -- COMMAND ..."
@@ -48,14 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cores-per-rank",
         type=positive,
         metavar="K",
-        help="bind each rank to K cores, which BLAS may use (default: this machine's cores divided among the ranks; "
-        "unbound on other hosts, and where ranks outnumber cores)",
+        help="bind each rank to K cores, which its BLAS uses (default: this machine's cores divided by the ranks; no "
+        "binding on other hosts, or with more ranks than cores)",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print the mpirun or srun line and stop"
     )
     parser.add_argument(
-        "arguments", nargs="+", metavar="COMMAND ...", help="a command of spmd with its options"
+        "arguments", nargs="+", metavar="COMMAND ...", help="an spmd command with its options"
     )
     parser.set_defaults(run=run)
 

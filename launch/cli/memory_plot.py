@@ -19,7 +19,7 @@ def add_memory_plot(parser: argparse.ArgumentParser) -> None:
         "--memory-plot",
         type=_picture,
         metavar="F.html|F.png",
-        help="draw what lies where in a device's memory while the program runs: a page that needs no other file, or an "
+        help="draw the offsets of all values in a device's memory over the schedule: a self-contained page, or an "
         "image (with the plot extra)",
     )
 
@@ -36,5 +36,7 @@ def _picture(text: str) -> Path:
     """Parse a path with the suffix of a picture (an argparse type)."""
     path = Path(text)
     if path.suffix not in FORMATS:
-        raise argparse.ArgumentTypeError(f"{text!r} ends in neither {' nor '.join(FORMATS)}")
+        raise argparse.ArgumentTypeError(
+            f"expected a name that ends in {' or '.join(FORMATS)}, found {text!r}"
+        )
     return path

@@ -50,15 +50,15 @@ EXECUTABLE_STAGES: dict[str, Callable[[Executable], str]] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Read and verify a module, carry it up to a stage, transform it there, and print it."
+        "Read and verify a module, compile it up to a stage, run passes on it there, and print it."
     )
     add_module_arguments(parser, required=False)
     parser.add_argument(
         "--until",
         choices=(*HLO_STAGES, *EXECUTABLE_STAGES, KERNELS),
         default="logical",
-        help="stage to stop after (default: logical); kernels: records, IR before and after LLVM, assembly, and "
-        "predicted and measured times of the kernels for this processor",
+        help="stage to stop after (default: logical); kernels: argument records, IR before and after LLVM, assembly, "
+        "and predicted and measured times of the kernels for this processor",
     )
     parser.add_argument(
         "--passes",
@@ -86,26 +86,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dump-to",
         type=Path,
         metavar="DIR",
-        help="write the module after every stage, in files named as XLA names its dumps; of kernels, files for each",
+        help="write the module after every stage, in files named like XLA's dumps; with --until kernels, the files of "
+        "each kernel",
     )
     parser.add_argument(
         "--dump-pass-re",
         metavar="RE",
-        help="with --dump-to: also before and after every pass of such a name that changed it",
+        help="with --dump-to: also write the module before and after every pass that changed it and whose name "
+        "matches RE",
     )
     add_machine(parser)
     add_memory_limit(parser)
     parser.add_argument(
         "--pass-timing",
         action="store_true",
-        help="print to standard error how often each pass ran and changed the module, and its CPU seconds",
+        help="print to standard error, for each pass, how often it ran, how often it changed the module, and its CPU "
+        "seconds",
     )
     parser.add_argument(
         "--bisect",
         action="store_true",
         help="evaluate the module between passes (those of --passes, else those up to the optimized stage) on random "
-        "inputs, name the first that changes what it computes, down to one rewrite where the pass can be stopped, and "
-        "write the smallest example found into the folder of --dump-to, or the current one; exit 1 if there is one",
+        "inputs; name the first pass that changes its result, and the rewrite if the pass can be stopped between "
+        "rewrites; write the smallest example found into the folder of --dump-to, else the current one; exit 1 if "
+        "there is such a pass",
     )
     parser.set_defaults(run=run)
 
@@ -147,9 +151,7 @@ def run(options: argparse.Namespace) -> int:
 def _kernels(executable: Executable, machine: MachineDescription, dumps: Dumps | None) -> str:
     """Return the listing of all kernels, or their table alone if their texts are in files."""
     if machine.kind == "gpu":
-        raise UsageError(
-            f"--until kernels lists a processor's kernels, and {machine.name} is a GPU's"
-        )
+        raise UsageError(f"--until kernels lists CPU kernels, but {machine.name} is a GPU machine")
     kernels = list_kernels(executable.program, machine)
     if dumps is None:
         return kernels_text(kernels)
@@ -177,7 +179,9 @@ def _bisect(options: argparse.Namespace, module: HloModule, passes: tuple[HloPas
     if passes:
         return run_bisect(_carry_until(options, module).module, [_given(passes)], folder)
     if options.until not in ("optimized", "scheduled"):
-        raise UsageError("--bisect needs --passes, or --until optimized for the passes up to there")
+        raise UsageError(
+            "--bisect needs --passes, or --until optimized to bisect the passes up to that stage"
+        )
     options.until = "partitioned"
     return run_bisect(
         _carry_until(options, module).module, optimization(compile_options(options)), folder
@@ -202,7 +206,7 @@ def _dumps(options: argparse.Namespace, module: HloModule) -> Dumps | None:
     if options.dump_to is not None:
         return Dumps(options.dump_to, module.name, options.dump_pass_re)
     if options.dump_pass_re is not None:
-        raise UsageError("--dump-pass-re needs --dump-to DIR to write to")
+        raise UsageError("--dump-pass-re needs --dump-to DIR")
     return None
 
 
@@ -225,7 +229,7 @@ def _stages(options: argparse.Namespace, module: HloModule) -> Iterator[tuple[st
     """Yield the pipeline's stages; of a logical module also the propagated one, which is only for display."""
     partitioned = is_partitioned(module, compile_options(options))
     if partitioned and options.until == "propagated":
-        raise UsageError(f"{module.name} is one device's program: there is nothing to propagate")
+        raise UsageError(f"{module.name} is partitioned already: it has no propagated stage")
     for stage, compilation in stages(module, options.devices, compile_options(options)):
         yield stage, compilation
         if stage == "logical" and options.until == "propagated":

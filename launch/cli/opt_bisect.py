@@ -26,7 +26,7 @@ def run_bisect(module: HloModule, pipelines: Sequence[Pipeline], folder: Path) -
     check.reference(module)
     first_bad = bisect(module, pipelines, check)
     if first_bad is None:
-        write_text(f"{module.name}: the passes keep what it computes", None)
+        write_text(f"{module.name}: no pass changes its results", None)
         return 0
     folder.mkdir(parents=True, exist_ok=True)
     before, after = (folder / f"{module.name}.bisect.{side}.hlo" for side in ("before", "after"))
@@ -44,7 +44,7 @@ def _report(module: HloModule, first_bad: FirstBadPass, before: Path, after: Pat
     if len(first_bad.changes) > MOST_SHOWN:
         shown.append(f"  and {len(first_bad.changes) - MOST_SHOWN} more")
     return [
-        f"{module.name}: {first_bad.step} changes what it computes ({where}): {first_bad.problem}",
+        f"{module.name}: {first_bad.step} changes its results ({where}): {first_bad.problem}",
         *shown,
         f"smallest example: {before} ({first_bad.before.instruction_count} instructions), which becomes {after}",
     ]

@@ -21,7 +21,7 @@ def require_writable(*paths: Path | None) -> None:
             raise OutputPathError(f"{path}: cannot be written: {fault}")
         resolved = path.resolve()
         if resolved in taken and (path.is_file() or not path.exists()):
-            raise OutputPathError(f"{path}: two outputs would be written there")
+            raise OutputPathError(f"{path}: two output options name this file")
         taken.add(resolved)
 
 
@@ -31,9 +31,11 @@ def require_folder(path: Path | None) -> None:
         return
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not nearest.is_dir():
-        raise OutputPathError(f"{path}: cannot be made: {nearest} is no folder")
+        raise OutputPathError(f"{path}: the folder cannot be created: {nearest} is not a folder")
     if not os.access(nearest, os.W_OK):
-        raise OutputPathError(f"{path}: cannot be made: no permission to write to {nearest}")
+        raise OutputPathError(
+            f"{path}: the folder cannot be created: no permission to write to {nearest}"
+        )
 
 
 def _fault(path: Path) -> str | None:

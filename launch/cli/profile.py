@@ -49,9 +49,9 @@ _MOST = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Run a module's step on small random inputs, in turns as it is scheduled and as a reference step, "
-        "which waits for every collective where it starts; report on both. On the ranks of an MPI job (spmd launch, "
-        "mpirun), else on devices of this process."
+        "Run a module's step on small random inputs, alternately as scheduled and as a reference step, which waits for "
+        "every collective where it starts, and report on both. Runs on the ranks of an MPI job (spmd launch, mpirun), "
+        "else on devices of this process."
     )
     add_program_arguments(parser, required=False)
     add_memory_limit(parser)
@@ -60,14 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=STEPS,
         metavar="K",
-        help=f"K steps as scheduled, and as many reference steps (default: {STEPS})",
+        help=f"run K steps as scheduled, and K reference steps (default: {STEPS})",
     )
     parser.add_argument(
         "--warm-up",
         type=positive,
         default=WARM_UP,
         metavar="W",
-        help=f"W steps before them that do not count (default: {WARM_UP})",
+        help=f"run W steps before them, which are not measured (default: {WARM_UP})",
     )
     add_seed(parser)
     add_backend(parser)
@@ -84,21 +84,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeline",
         type=Path,
         metavar="F.json",
-        help="report on a timeline that --trace, or `spmd run --profile`, has written; nothing is run",
+        help="report on a timeline that --trace or `spmd run --profile` wrote; nothing is run",
     )
     parser.add_argument(
         "--top",
         type=positive,
         default=_MOST,
         metavar="K",
-        help="list the K collectives that cost most (default: %(default)s)",
+        help="list the K most expensive collectives (default: %(default)s)",
     )
     parser.set_defaults(run=run, module=None)
 
 
 def run(options: argparse.Namespace) -> int:
     if (options.module is None) == (options.timeline is None):
-        raise UsageError("profile runs a MODULE, or reports on what --timeline names: give one")
+        raise UsageError(
+            "expected a MODULE to run or --timeline F.json to report on, one of the two"
+        )
     if options.timeline is not None:
         return _run_timeline(options)
     return dispatch(options, _run_here, _run_as_rank, (options.trace, options.html))

@@ -120,5 +120,5 @@ def _note_what_changes_nothing(options: argparse.Namespace) -> None:
     names = ("stage", "machine", "without", "without_callbacks")
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
     if given:
-        change = "changes" if len(given) == 1 else "change"
-        report_note(f"{options.module} is compiled already: {' and '.join(given)} {change} nothing")
+        have = "has" if len(given) == 1 else "have"
+        report_note(f"{options.module} is compiled already: {' and '.join(given)} {have} no effect")

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
 
 
-#: Part of the help of options that take files of users.
+#: Other names of the arrays, for files that users write.
 _POSITIONAL = " (or arr_0, arr_1, ..., as np.savez(F, a, b) names them)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Run a module on the ranks of an MPI job (spmd launch, mpirun), else on devices of this process. "
-        "Files hold global arrays, of which each rank reads its own tiles; a name with %r in it, as in in.%r.npz, "
-        "stands for one file of tiles for each device."
+        "Files hold global arrays, and each rank reads only its own tiles; a name with %r, such as in.%r.npz, means "
+        "one file of tiles for each device."
     )
     add_program_arguments(parser)
     source = parser.add_mutually_exclusive_group()
@@ -57,43 +57,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--atol",
         type=tolerance,
         metavar="A",
-        help="with --expect and --check (default: case.json's, or 64 ulp)",
+        help="absolute tolerance of --expect and --check (default: from case.json, else 64 ulp)",
     )
     parser.add_argument(
         "--rtol",
         type=tolerance,
         metavar="R",
-        help="with --expect and --check (default: case.json's, or by type)",
+        help="relative tolerance of --expect and --check (default: from case.json, else by element type)",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="check the schedule and the buffers, and compare with the unpartitioned reference evaluator; exit 1, "
-        "naming the first op that differs",
+        help="check the schedule and the buffers, and compare with the unpartitioned reference evaluator; if they "
+        "differ, name the first op that diverges and exit 1",
     )
     parser.add_argument(
         "--backend",
         choices=("cpu", "gpu", "reference"),
         default="cpu",
-        help="what computes: this machine's cores (default: cpu), GPUs (docs/gpu.md), or the "
-        "reference evaluator, unpartitioned",
+        help="run on this machine's cores, on GPUs (docs/gpu.md), or in the unpartitioned reference evaluator "
+        "(default: cpu)",
     )
     parser.add_argument(
         "--verbose",
         action="store_true",
-        help="with --expect and --check: list the outputs that agree, too",
+        help="with --expect and --check: also list the outputs that agree",
     )
     parser.add_argument(
         "--infeed",
         type=Path,
         metavar="F.npz",
-        help="what infeeds take, in the order in which they take it: infeed0, infeed1, ..., one for each array",
+        help="arrays for the infeeds, in execution order: infeed0, infeed1, ...",
     )
     parser.add_argument(
         "--outfeed",
         type=Path,
         metavar="F.npz",
-        help="write what outfeeds give: outfeed0, outfeed1, ...",
+        help="write the arrays of the outfeeds: outfeed0, outfeed1, ...",
     )
     add_memory_limit(parser)
     parser.add_argument(
@@ -101,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=1,
         metavar="K",
-        help="run K times, aliased outputs fed back (default: 1)",
+        help="run K steps; aliased outputs are inputs of the next step (default: 1)",
     )
     parser.add_argument(
         "--profile",

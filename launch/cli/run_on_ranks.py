@@ -32,7 +32,9 @@ def run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
     def agreed_values() -> dict[str, str]:
         job.require_inputs()
         if options.backend == "reference":
-            raise UnsupportedError("--backend reference runs in one process, not under MPI")
+            raise UnsupportedError(
+                "--backend reference runs in one process: start it without an MPI launcher"
+            )
         return {
             "inputs": inputs_digest(job),
             "options": str(compile_options(options)),
@@ -42,7 +44,7 @@ def run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
             # Gathering these is collective.
             "option --outfeed": str(options.outfeed),
             "option --profile": "given" if options.profile else "not given",
-            "wish for whole outputs (--outputs, --expect, --check)": (
+            "need for global outputs (--outputs, --expect, --check)": (
                 "given" if job.needs_global_outputs else "not given"
             ),
         }

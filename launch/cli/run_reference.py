@@ -117,10 +117,10 @@ def judged(
     if job.atol is not None or job.rtol is not None:
         return result
     if module is None:
-        note = "whether rounding explains it cannot be told from a saved executable, only from its module"
+        note = "no check whether rounding explains the difference: it needs the module, not a saved executable"
         return replace(result, notes=(*result.notes, note))
     if job.inputs is not None and is_per_device(job.inputs):
-        note = "whether rounding explains it is not told where inputs are files of tiles (%r)"
+        note = "no check whether rounding explains the difference: it needs global inputs, not files of tiles (%r)"
         return replace(result, notes=(*result.notes, note))
     partitioned = is_partitioned(module, compile_options(options))
     question = Question(

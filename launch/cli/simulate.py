@@ -51,23 +51,24 @@ class InputFileError(SpmdError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Compile a module for a described machine; tell what its step takes there and waits for."
+        "Compile a module for a described machine and simulate its step: times, and the causes of exposed "
+        "collectives."
     )
     add_module_arguments(parser)
     parser.add_argument(
         "--topology",
         required=True,
         metavar="T",
-        help="the machine: dgx-h100, dgx-h200, tcp-cluster, cpu-avx512, or a description as `spmd calibrate -o` writes "
-        "it (F.json); T{links=0.25} has links that carry a quarter",
+        help="the machine: dgx-h100, dgx-h200, tcp-cluster, cpu-avx512, or a description that `spmd calibrate -o` "
+        "wrote (F.json); T{links=0.25} has links with a quarter of the bandwidth",
     )
     parser.add_argument(
         "--data-parallel",
         type=positive,
         default=1,
         metavar="K",
-        help="K times as many replicas of the data axis, on K times as many devices: shapes stay, and groups that "
-        "reduce over replicas grow",
+        help="simulate K times as many replicas of the data axis, on K times as many devices: per-device shapes stay "
+        "the same, groups that reduce over replicas grow",
     )
     parser.add_argument(
         "--cost",
@@ -75,13 +76,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TARGET=F.json",
-        help='what a custom call of TARGET takes: {"seconds": s}, or {"flops": n, "bytes": n}; may be repeated',
+        help='cost of a custom call to TARGET: {"seconds": s}, or {"flops": n, "bytes": n}; may be repeated',
     )
     parser.add_argument(
         "--durations",
         type=Path,
         metavar="F.json",
-        help="times that were measured, instead of described ones: a trace of `spmd run --profile`, or "
+        help="use measured times instead of predicted ones: a trace of `spmd run --profile`, or "
         "{instruction: seconds}",
     )
     parser.add_argument(
@@ -90,12 +91,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[LOOP=]N",
-        help="how often the loop LOOP runs, or every loop of which nothing in the module says it; may be repeated",
+        help="trip count of the loop LOOP, or of every loop whose trip count the module does not determine; may be "
+        "repeated",
     )
     parser.add_argument(
         "--no-bound",
         action="store_true",
-        help="leave out how much could be hidden at most, for which the program is compiled a second time",
+        help="do not compute the bound of what could be hidden (it compiles the program a second time)",
     )
     parser.add_argument(
         "--trace", type=Path, metavar="F.json", help="write the step as a trace for Perfetto"
@@ -109,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=_MOST,
         metavar="K",
-        help="list the K collectives that are exposed longest (default: %(default)s)",
+        help="list the K collectives with the longest exposed time (default: %(default)s)",
     )
     parser.set_defaults(run=run)
 
@@ -213,7 +215,7 @@ def _target_and_file(text: str) -> tuple[str, Path]:
     """Parse TARGET=FILE (an argparse type)."""
     target, equals, file = text.partition("=")
     if not (target and equals and file):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form TARGET=FILE")
+        raise argparse.ArgumentTypeError(f"expected TARGET=FILE, found {text!r}")
     return target, Path(file)
 
 
@@ -221,7 +223,7 @@ def _loop_and_trips(text: str) -> tuple[str, int]:
     """Parse LOOP=N, or N for all loops (an argparse type)."""
     loop, _, trips = text.rpartition("=")
     if not trips.isdecimal() or len(trips) > _LONGEST_COUNT or text.startswith("="):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form LOOP=N or N")
+        raise argparse.ArgumentTypeError(f"expected LOOP=N or N, found {text!r}")
     return loop, int(trips)
 
 

@@ -44,8 +44,8 @@ def with_sizes(module: HloModule, *, partitioned: bool) -> HloModule:
     for k, _ in bounded:
         if partitioned and shardings is not None and shardings[k].is_tiled:
             raise UnsupportedError(
-                f"result {k} of {module.name}, {results[k][1]}, is divided as {shardings[k]}: one device's program "
-                "cannot say the size of the whole array"
+                f"result {k} of {module.name}, {results[k][1]}, has bounded dynamic sizes and the sharding "
+                f"{shardings[k]}: a partitioned program does not give the size of the global array"
             )
     sizes = [
         b.create(Opcode.GET_DIMENSION_SIZE, (values[k],), DimensionsAttrs((d,))) for k, d in bounded
@@ -88,7 +88,7 @@ def _require_own_memory(module: HloModule, bounded: set[tuple[int, ...]]) -> Non
         if alias.output_index in bounded:
             raise UnsupportedError(
                 f"result {list(alias.output_index)} of {module.name} is bounded dynamic and aliases parameter "
-                f"{alias.parameter}: the next step would not know its size"
+                f"{alias.parameter}: the next step would not get its size"
             )
 
 

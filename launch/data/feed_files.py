@@ -65,7 +65,7 @@ class FeedFile:
             if entry not in self._stored:
                 raise InputError(
                     f"{self.path}: {entry} ({wanted.without_layout()}, for {name}) is missing: "
-                    f"the program takes more than the {self.num_taken} arrays that are there"
+                    f"the file has {self.num_taken} arrays, and the program reads more"
                 )
             array = self._stored[entry]
             shape = ArrayShape(leaf.element_type, array.shape)
@@ -109,7 +109,7 @@ class _UnpartitionedFeed:
         for array, shape in zip(arrays, shapes, strict=True):
             if array.shape != shape.dims:
                 found = f"{array.dtype}{list(array.shape)}"
-                raise InputError(f"{infeed.name} takes {shape.without_layout()}, is fed {found}")
+                raise InputError(f"{infeed.name}: expected {shape.without_layout()}, found {found}")
         return arrays
 
     def put(self, _: HloInstruction, __: int, arrays: Sequence[Array]) -> None:
@@ -133,7 +133,7 @@ class FeedOptions:
         for path in (self.infeed, self.outfeed):
             if path is not None and is_per_device(path):
                 raise FeedOptionError(
-                    f"{path}: the reference evaluator takes and gives whole arrays, not files of tiles (%r)"
+                    f"{path}: the reference evaluator needs files of global arrays, not of tiles (%r)"
                 )
 
     def source(self) -> Infeed | None:
@@ -196,7 +196,7 @@ def write_outfeed(options: FeedOptions, outfeed: Outfeed | None, *, writes: bool
 def note_what_is_left(source: Infeed | None) -> None:
     """Note on standard error that a file has arrays that no infeed read."""
     if isinstance(source, FeedFile) and source.num_left > 0:
-        report_note(f"{source.path}: no infeed took the last {source.num_left} of its arrays")
+        report_note(f"{source.path}: no infeed read the last {source.num_left} of its arrays")
 
 
 def feed_digest(path: Path) -> str:
@@ -211,6 +211,6 @@ def leaves_of(outfeed: Outfeed | None) -> list[Array]:
 
 def _missing(infeeds: Sequence[str]) -> str:
     return (
-        f"the program takes values from the host ({', '.join(infeeds[:3])}): "
-        "give them with --infeed F.npz, as infeed0, infeed1, ... in the order in which it takes them"
+        f"the program reads arrays from the host ({', '.join(infeeds[:3])}): "
+        "pass them by --infeed F.npz as infeed0, infeed1, ... in execution order"
     )

@@ -100,7 +100,7 @@ def from_storage(stored: Array, shape: ArrayShape, where: str) -> Array:
         stored = stored.view(dtype)
     if stored.dtype != dtype or stored.shape != shape.dims:
         found = f"{stored.dtype}[{','.join(map(str, stored.shape))}]"
-        raise InputError(f"{where} is {found}, the module takes {shape.without_layout()}")
+        raise InputError(f"{where} is {found}, the module expects {shape.without_layout()}")
     return np.ascontiguousarray(stored).reshape(shape.dims)
 
 

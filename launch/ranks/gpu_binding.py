@@ -104,7 +104,7 @@ def transport_of(gpus: Sequence[RankGpu], asked: str = "") -> GpuTransport:
     hosts. Raises RunError for another value than those documented, or if the requested transport is impossible.
     """
     if asked not in ("", "nccl", "host"):
-        raise RunError(f"{COLLECTIVES_VARIABLE}={asked}: there is nccl, host")
+        raise RunError(f"expected {COLLECTIVES_VARIABLE}=nccl or host, found {asked!r}")
     obstacle = _no_nccl(gpus)
     if obstacle and asked == "nccl":
         raise RunError(f"{COLLECTIVES_VARIABLE}=nccl: {obstacle}")
@@ -134,8 +134,9 @@ def _no_nccl(gpus: Sequence[RankGpu]) -> str:
 
 def _describe_shared_gpus(shared: Sequence[Sequence[int]], gpus: Sequence[RankGpu]) -> str:
     first = shared[0]
-    more = f", and so on for {len(shared) - 1} more" if len(shared) > 1 else ""
-    return f"ranks {describe_group(tuple(first))} have one GPU, {gpus[first[0]].name}{more}"
+    rest = len(shared) - 1
+    more = f"; {rest} more GPU{'s are' if rest > 1 else ' is'} shared" if rest else ""
+    return f"ranks {describe_group(tuple(first))} share one GPU, {gpus[first[0]].name}{more}"
 
 
 def _shared_gpu_transport(gpus: Sequence[RankGpu], shared: Sequence[Sequence[int]]) -> GpuTransport:
@@ -146,7 +147,7 @@ def _shared_gpu_transport(gpus: Sequence[RankGpu], shared: Sequence[Sequence[int
     most = max(shared, key=len)
     if len(most) > _RANKS_ON_A_GPU:
         raise RunError(
-            f"{COLLECTIVES_VARIABLE}=nccl: {_describe_shared_gpus([most], gpus)}; NCCL takes {_RANKS_ON_A_GPU} on one"
+            f"{COLLECTIVES_VARIABLE}=nccl: {_describe_shared_gpus([most], gpus)}; NCCL allows {_RANKS_ON_A_GPU} per GPU"
         )
     if gpus[0].nccl >= _SHARED_GPU_VERSION:
         variables = [{"NCCL_MULTI_RANK_GPU_ENABLE": "1"} for _ in gpus]

@@ -76,7 +76,7 @@ def begin_start(rank: int, ranks: int) -> Start:
         segments.mkdir(mode=0o700, exist_ok=True)
         os.environ[SEGMENTS_VARIABLE] = str(segments)
         if first and segments.parent != SHARED_MEMORY:
-            note = f"{SHARED_MEMORY} has no room: Open MPI's segments lie in {segments.parent}"
+            note = f"{SHARED_MEMORY} has no room: Open MPI's segments are in {segments.parent}"
     return Start(watchdog, segments, note)
 
 

@@ -79,7 +79,8 @@ class MemoryTimeline:
 
     @property
     def subtitle(self) -> str:
-        return f"{self.total:,} bytes allocated, most live ({self.peak_bytes:,}) at position {self.peak} of {self.end}"
+        where = f"at position {self.peak} of {self.end}"
+        return f"{self.total:,} bytes allocated, peak of {self.peak_bytes:,} live bytes {where}"
 
 
 def memory_timeline(executable: Executable) -> MemoryTimeline:

@@ -116,10 +116,10 @@ def format_simulation(
 
 def _head(found: Simulation, machine: MachineDescription) -> Iterator[str]:
     others = found.devices - found.class_size
-    like = "all are like it" if not others else f"{found.class_size} of {found.devices} are like it"
+    like = "all devices" if not others else f"{found.class_size} of {found.devices} devices"
     classes = "" if found.classes == 1 else f", {found.classes} classes of devices"
     yield f"{found.module} on {found.devices} devices of {machine.name}{classes}"
-    yield f"one step of device {found.device}; {like}"
+    yield f"one step of device {found.device}; {like} behave alike"
 
 
 def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
@@ -132,7 +132,7 @@ def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
         f"  communication  {brief(found.communication):>9}  {bar(found.communication, total)} "
         f"{percent(found.communication, total)}, overlapped or exposed"
     )
-    yield f"  lower bound    {brief(found.bound.seconds):>9}  by {found.bound.what}, in any order"
+    yield f"  lower bound    {brief(found.bound.seconds):>9}  {found.bound.what}; for any order of the instructions"
     yield from _in_pieces(found)
     excess = "" if fits(found, machine) else ": does not fit"
     yield (
@@ -143,19 +143,20 @@ def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
 def _range(step_range: StepRange | None) -> str:
     if step_range is None:
         return ""
-    return f"  {brief(step_range.best)} if all devices were alike; {brief(step_range.worst)} or less, 19 of 20 times"
+    best, worst = brief(step_range.best), brief(step_range.worst)
+    return f"  {best} if all devices were equally fast; at most {worst} on 95 % of such machines"
 
 
 def _in_pieces(found: Simulation) -> Iterator[str]:
     least = found.least
     if least is None:
         return
-    yield f"  in pieces      {brief(least.seconds):>9}  by {least.what}, of any cut and order"
+    yield f"  if split       {brief(least.seconds):>9}  {least.what}; for any order, instructions split into pieces"
     hidden = least.waiting - found.seconds
     share = (
         f", {percent(hidden, least.hideable)} of {brief(least.hideable)}" if least.hideable else ""
     )
-    yield f"  nothing hidden {brief(least.waiting):>9}  {brief(max(hidden, 0.0))} hidden{share}"
+    yield f"  no overlap     {brief(least.waiting):>9}  {brief(max(hidden, 0.0))} hidden{share}"
 
 
 #: Description of each part of a waterfall.
@@ -163,7 +164,7 @@ _PARTS = {
     "arithmetic": "arithmetic at published rates",
     "attained": "products: power limits, tiles and waves",
     "memory": "waiting for memory",
-    "starts": "dispatching and beginning kernels",
+    "starts": "kernel dispatch and launch",
     "slowest": "the slowest device, above the median",
     "slowed": "collectives occupy processors",
     "exposed": "waiting for collectives",
@@ -197,9 +198,8 @@ def _collectives(found: Simulation, most: int) -> Iterator[str]:
     counted = (
         "1 collective" if len(found.collectives) == 1 else f"{len(found.collectives)} collectives"
     )
-    yield f"{counted}, {hidden} hidden" + (
-        f"; the {len(shown)} of {len(exposed)} that are exposed longest:" if exposed else ""
-    )
+    first = "longest first" if len(shown) == len(exposed) else f"the longest {len(shown)}"
+    yield f"{counted}, {hidden} hidden" + (f", {len(exposed)} exposed; {first}:" if exposed else "")
     if not shown:
         return
     width = max(len(one.name) for one in shown)

@@ -103,25 +103,25 @@ def format_statistics(statistics: Statistics) -> str:
     cost = statistics.cost
     lines = [
         f"{statistics.module} on {statistics.devices} devices (per device)",
-        "  instructions   "
+        "  instructions    "
         + ", ".join(f"{name} {n}" for name, n in statistics.instructions.items()),
-        f"  flops          {cost.flops:,.0f}, of these recomputed {statistics.flops_recomputed:,.0f}",
-        f"  bytes accessed {cost.bytes_accessed:,.0f}",
-        f"  wire bytes     {cost.wire_bytes:,.0f}",
+        f"  flops           {cost.flops:,.0f}, of which {statistics.flops_recomputed:,.0f} are recomputed",
+        f"  bytes accessed  {cost.bytes_accessed:,.0f}",
+        f"  wire bytes      {cost.wire_bytes:,.0f}",
     ]
     for kind, one in cost.collectives.items():
         lines.append(
             f"    {kind:<22} {one.count:>4} instructions, {one.executed:>6.0f} executed, {one.bytes:>14,.0f} bytes"
         )
-    lines += [f"  {name + ' bytes':<14} {size:,}" for name, size in statistics.memory.items()]
+    lines += [f"  {name + ' bytes':<15} {size:,}" for name, size in statistics.memory.items()]
     lines += [
         f"  {one.op} for {one.used_by}: {one.shape} from {one.source} to {one.target} receives "
-        f"{one.bytes:,.0f} bytes, {one.bound:,.0f} would do"
+        f"{one.bytes:,.0f} bytes, the least possible is {one.bound:,.0f}"
         for one in statistics.implicit_full_replications
     ]
     total = sum(statistics.compile_seconds.values())
     parts = ", ".join(
         f"{stage} {seconds:.2f}" for stage, seconds in statistics.compile_seconds.items()
     )
-    lines.append(f"  compile        {total:.2f} s ({parts})")
+    lines.append(f"  compile         {total:.2f} s ({parts})")
     return "\n".join(lines)

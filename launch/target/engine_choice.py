@@ -114,7 +114,7 @@ def engine_of_ranks(world: MpiCommunicator) -> Engine:
     set_where_unset(transport.variables[world.rank])
     if transport.why and world.rank == 0 and world.size > 1:
         way = "NCCL" if transport.through_nccl else "the hosts"
-        report_note(f"GPUs meet through {way}: {transport.why}")
+        report_note(f"collectives between GPUs use {way}: {transport.why}")
     through_nccl = transport.through_nccl and world.size > 1
     # One communicator for all programs, because creating one takes seconds.
     collectives = functools.cache(lambda: _nccl(world, transport) if through_nccl else None)

@@ -25,7 +25,7 @@ def described(text: str) -> MachineDescription:
     named = _FILE.fullmatch(text)
     if named is None:
         if Path(text).is_file():
-            raise MachineError(f"{text}: the name of a description's file ends in .json")
+            raise MachineError(f"expected a machine's name or a description F.json, found {text}")
         return machine_named(text)
     path = Path(named.group(1))
     data = read_at_most(path, MAX_BYTES, MachineError)

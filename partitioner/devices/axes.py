@@ -280,7 +280,7 @@ def as_iota(tiles: TileAssignment) -> IotaTile:
         return tiles.iota
     found = recognise_iota(tiles.devices)
     if found is None:
-        raise ShardingError(f"the device list of {tiles} is no transposed iota")
+        raise ShardingError(f"the device list of {tiles} is not a transposed iota")
     return IotaTile(tiles.dims, *found)
 
 

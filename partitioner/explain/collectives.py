@@ -90,10 +90,10 @@ class CollectiveExplainer:
             over = self.names.join(record.source.partial)
             what = f"partial result of {value.name}: each device holds one term per {over}"
             if record.purpose is Purpose.RESULT:
-                return f"{what}; it is summed up here"
-            return f"{what}; {self._asker(record)} asks for whole values"
+                return f"{what}; this collective reduces them"
+            return f"{what}; the reduced value is needed: {self._asker(record)}"
         if record.purpose is Purpose.RESULT:
-            return f"{op.name} computes {value.name} split otherwise than propagation wants it"
+            return f"{op.name} computes {value.name} in another sharding than the propagated one"
         return f"{value.name} is needed in another sharding: {self._asker(record)}"
 
     def _asker(self, record: ReshardRecord) -> str:
@@ -106,22 +106,23 @@ class CollectiveExplainer:
         if target in SHAPE_CONVERSION_TARGETS:
             return f"the edge of a manual region, {op.name}"
         if record.purpose is Purpose.CARRIED or op.opcode in (Opcode.WHILE, Opcode.CONDITIONAL):
-            return f"loops and branches carry a value in one sharding, {op.name}"
+            return f"{op.name} carries the value in one sharding"
         return f"operand of {op.name} ({op.opcode.value})"
 
 
 def own_collective(op: HloInstruction | None, collective: HloInstruction) -> str:
     """Return the reason for a collective that belongs to no reshard."""
     if op is None:
-        return (
-            "a parameter or result whose annotation does not nest with the others is carried over"
-        )
+        return "a parameter or result is converted from its annotation, whose device axes do not nest with the others"
     if op.opcode in KIND:
-        return f"written in the program: {op.name}"
+        return f"explicit in the program: {op.name}"
     moves = KIND[collective.opcode] == "collective-permute"
-    what = "neighbours pass on what lies at the edges of their tiles" if moves else "devices merge"
-    parts = "" if moves else " what each found in its part"
-    return f"made by the partitioning of {op.name} ({op.opcode.value}) itself: {what}{parts}"
+    what = (
+        "neighbours exchange the edges of their tiles"
+        if moves
+        else "devices combine partial results"
+    )
+    return f"from the partitioning of {op.name} ({op.opcode.value}) itself: {what}"
 
 
 def collectives_of(module: HloModule) -> Iterator[HloInstruction]:

@@ -61,13 +61,13 @@ def _factor_conflict(
     the other.
     """
     text = (
-        f"{source.name} splits by {names.join(wanted)} what is dimension {dim} of {sharding.name}, "
-        f"split by {names.join(own)}"
+        f"dimension {dim} of {sharding.name} is split by {names.join(own)}, "
+        f"but {source.name} splits the same index by {names.join(wanted)}"
     )
     ranks = _priority(source, wanted), _priority(sharding, own)
     if ranks[0] != ranks[1]:
         first, rank = (source, ranks[0]) if ranks[0] < ranks[1] else (sharding, ranks[1])
-        text += f"; {first.name} was there first (priority {rank} before {max(ranks)})"
+        text += f"; {first.name} has precedence (priority {rank} before {max(ranks)})"
     return Conflict(op, "index", text, _winner(source.name, sharding.name, moved))
 
 
@@ -82,7 +82,7 @@ def _winner(first: str, second: str, moved: set[str]) -> str:
     if first in moved and second in moved:
         return "neither"
     if first not in moved and second not in moved:
-        return f"both ({first} and {second} stay as they are)"
+        return f"both ({first} and {second} keep their shardings)"
     return second if first in moved else first
 
 
@@ -93,8 +93,8 @@ def _axis_conflict(
     for other, dim_axes in enumerate(sharding.dims):
         if axis in dim_axes and other != dim:
             text = (
-                f"{names[axis]} is asked for dimension {dim} of {sharding.name} by {source.name}, "
-                f"but splits its dimension {other}"
+                f"{source.name} propagates axis {names[axis]} to dimension {dim} of {sharding.name}, "
+                f"whose dimension {other} is split by it"
             )
             chain = axis_chain(sharding, axis)
             mine, theirs = _priority(sharding, (axis,)), _priority(source, (axis,))

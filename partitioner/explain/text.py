@@ -19,7 +19,7 @@ def format_explanation(explanation: Explanation) -> str:
     for collective in explanation.collectives:
         lines += _collective(collective)
     if explanation.conflicts:
-        lines += ["", "conflicts: two tensors of one op asked for different shardings"]
+        lines += ["", "conflicts: two tensors of one op propagate different shardings"]
         lines += [f"  {c.op}: {c.text}; kept: {c.winner}" for c in explanation.conflicts]
     lines += ["", "shardings"]
     for instruction in explanation.instructions:
@@ -69,7 +69,7 @@ def find_instruction(explanation: Explanation, name: str) -> InstructionExplanat
     names += [collective.name for collective in explanation.collectives]
     meant = did_you_mean(name, names)
     raise SpmdError(
-        f"no instruction {name!r} in {explanation.module} once it is simplified for partitioning{meant}"
+        f"{explanation.module} has no instruction {name!r} after the simplification before partitioning{meant}"
     )
 
 
@@ -96,7 +96,7 @@ def _header(explanation: Explanation) -> Iterator[str]:
             f"{total.seconds * 1e6:12,.1f} us{times}"
         )
     yield f"  times assume {explanation.links}"
-    yield "  f32[8@data,16] has its first dimension split over the devices along axis data, and copies along the others"
+    yield "  f32[8@data,16]: the first dimension is split along mesh axis data; other axes hold replicas"
     searched = sum(c.remedies_tried is not None for c in explanation.collectives)
     if searched < len(explanation.collectives):
         yield f"  remedies were searched for {searched} of {len(explanation.collectives)} (--remedies K)"
@@ -119,7 +119,8 @@ def _collective(collective: CollectiveExplanation, *, in_hlo: bool = False) -> I
     if collective.remedy is not None:
         yield f"      remedy: {collective.remedy.text}"
     elif collective.remedies_tried:
-        yield f"      remedy: none of {collective.remedies_tried} annotations tried sends fewer bytes without it"
+        tried = collective.remedies_tried
+        yield f"      remedy: none of the {tried} annotations tried removes it and sends fewer bytes"
 
 
 def _excess(collective: CollectiveExplanation) -> str:

@@ -86,7 +86,7 @@ def shape_conversion_rule(
 def _conversion(graph: ValueGraph | PartitionContext, call: HloInstruction) -> ShapeConversion:
     conversion = shape_conversion(call, graph.reader)
     if conversion is None:
-        raise ShardingError(f"{call.name} is no edge of a manual region")
+        raise ShardingError(f"{call.name} is not an edge of a manual region")
     return conversion
 
 

@@ -139,7 +139,7 @@ class HostFeeds:
         partition = device % site.num_partitions
         if len(item) != len(site.tiles):
             raise RunError(
-                f"{site.name} takes {len(site.tiles)} arrays at a time, is fed {len(item)}"
+                f"{site.name}: expected {len(site.tiles)} arrays for each execution, found {len(item)}"
             )
         fed = zip(item, site.tiles, site.specs, strict=True)
         return [_tile(array, tile, spec, partition, site) for array, tile, spec in fed]
@@ -159,8 +159,8 @@ class HostFeeds:
         """
         if self.num_taken and self._partition != site.partition:
             raise RunError(
-                f"{site.name}: some infeeds feed one device and others all or another: whole items cannot tell "
-                "which is whose; feed each device by itself, with a function or a file for each (%r)"
+                f"{site.name}: infeeds of one device and infeeds of all or other devices take turns, so global items "
+                "cannot be assigned to devices; feed each device by a function or a file of its own (%r)"
             )
         self._partition = site.partition
         number = self._taken.setdefault(device, 0)
@@ -201,7 +201,9 @@ def _tile(
     wanted = as_array(sharding.shard_shape(shape)).dims if sharding is not None else shape.dims
     fits = array.ndim == tile.rank and wanted == tile.dims
     if not fits or array.dtype != tile.element_type.numpy:
-        raise RunError(f"{site.name} takes {spec.shape}, is fed {array.dtype}{list(array.shape)}")
+        raise RunError(
+            f"{site.name}: expected {spec.shape}, found {array.dtype}{list(array.shape)}"
+        )
     part = np.empty(tile.dims, array.dtype)
     copy_shard(array, sharding, shape, partition, part)
     return part
@@ -241,8 +243,8 @@ def _next_given(queues: Sequence[Sequence[Given]]) -> tuple[list[int], FeedSite]
     names = {queue[0].site.name if queue else "nothing" for queue in queues}
     if len(names) > 1:
         raise RunError(
-            f"devices have given different values at one time ({', '.join(sorted(names))}): these cannot be joined; "
-            "take each device's by itself, with a function or a file for each (%r)"
+            f"devices are at different outfeeds ({', '.join(sorted(names))}), so their tiles cannot be joined; "
+            "receive each device's arrays by a function or a file of its own (%r)"
         )
     return everyone, queues[0][0].site
 

@@ -69,7 +69,7 @@ def _reduction(instruction: HloInstruction) -> ReductionKind:
     reduction = reduction_kind(instruction.to_apply)
     if reduction is None:
         raise UnsupportedError(
-            f"{instruction!r}: the reducer is no plain sum, product, min, max, and, or, xor"
+            f"{instruction!r}: the reducer is not a plain sum, product, min, max, and, or, xor"
         )
     return reduction
 

@@ -96,7 +96,7 @@ def _require_room(program: DeviceProgram, size: int, driver: GpuDriver) -> None:
     if size > free:
         stats = program.assignment.stats
         raise GpuMemoryError(
-            f"{program.name} takes {size:,} bytes of {driver.name} (arguments {stats.arguments:,}, constants "
-            f"{stats.constants:,}, temporaries and outputs {stats.arena:,}), found {free:,} free: --memory-limit "
-            f"{free} has values computed again, or in pieces, or use more devices"
+            f"{program.name} needs {size:,} bytes of {driver.name} (arguments {stats.arguments:,}, constants "
+            f"{stats.constants:,}, temporaries and outputs {stats.arena:,}), but {free:,} are free: use --memory-limit "
+            f"{free}, which rematerializes values, or more devices"
         )

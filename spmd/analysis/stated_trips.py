@@ -39,7 +39,7 @@ def state_trips(module: HloModule, stated: Iterable[tuple[str, int]]) -> None:
     for name, loop in loops.items():
         known, count = trip_count(loop), counts.get(name, counts.get(""))
         if known is not None and counts.get(name, known) != known:
-            raise TripCountError(f"{name} runs {known} times, not {counts[name]}")
+            raise TripCountError(f"{name} has {known} trips, not {counts[name]}")
         if known is None and count is not None:
             stating = f'{{"known_trip_count":{{"n":"{count}"}}}}'
             loop.annotations = replace(loop.annotations, backend_config=stating)
@@ -51,8 +51,8 @@ def require_trips(module: HloModule) -> None:
     if unknown:
         first = unknown[0].name
         raise TripCountError(
-            f"how often loops run is not known: {_listed([x.name for x in unknown])}; --trips {first}=N says it of "
-            "one, --trips N of all"
+            f"unknown trip count of loops: {_listed([x.name for x in unknown])}; state it by --trips {first}=N for "
+            "one loop, or --trips N for all"
         )
 
 

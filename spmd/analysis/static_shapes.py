@@ -17,7 +17,7 @@ def require_values(module: HloModule) -> None:
         for _, leaf in leaves(instruction.shape):
             if (problem := _problem(leaf)) != "":
                 raise UnsupportedError(
-                    f"{problem} cannot be computed with, in: {describe(instruction)}"
+                    f"{problem} is not supported in a computation: {describe(instruction)}"
                 )
 
 

@@ -67,7 +67,7 @@ def evaluate_custom_call(instruction: HloInstruction, operands: Operands, device
         return _call_back(instruction, operands, functions.callbacks[number])
     if evaluate is None:
         raise UnsupportedError(
-            f'{instruction!r}: there is no evaluation of custom-call target "{target}"; '
+            f'{instruction!r}: no evaluation is registered for custom-call target "{target}"; '
             f"{advice_for(target)}"
         )
     value: Value = evaluate(instruction, operands)

@@ -95,7 +95,7 @@ class Session:
         """Return the group of ``device``. Raises RunError if no group has it."""
         group = self.find_group(instruction, device)
         if group is None:
-            raise RunError(f"{instruction!r}: device {device.id} stands in no group")
+            raise RunError(f"{instruction!r}: device {device.id} is in no replica group")
         return group
 
     def _groups_of(self, instruction: HloInstruction, device: Device) -> dict[int, tuple[int, ...]]:

@@ -206,7 +206,7 @@ class HloComputation:
             i not in self._instructions for i in ordered
         ):
             raise VerificationError(
-                f"computation {self.name}: the order is no permutation of the instructions"
+                f"computation {self.name}: the order is not a permutation of the instructions"
             )
         self._instructions = ordered
 

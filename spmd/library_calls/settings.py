@@ -72,6 +72,6 @@ def settings_of(call: HloInstruction) -> Settings:
         )
     if not isinstance(found, dict):
         raise UnsupportedError(
-            f"{call!r}: its backend_config is no object: {json.dumps(found)[:80]}"
+            f"{call!r}: its backend_config is not an object: {json.dumps(found)[:80]}"
         )
     return Settings(call, found)

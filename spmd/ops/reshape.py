@@ -140,7 +140,7 @@ def _one_dimension(instruction: HloInstruction) -> tuple[ArrayShape, int]:
 def infer_get_dimension_size(instruction: HloInstruction) -> Shape:
     operand, dimension = _one_dimension(instruction)
     if operand.dims[dimension] > _MAX_S32:
-        raise ShapeError(f"the size of dimension {dimension} of {operand} is no s32")
+        raise ShapeError(f"the size of dimension {dimension} of {operand} is not s32")
     return SCALAR_S32
 
 

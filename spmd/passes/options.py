@@ -66,7 +66,7 @@ def _value(name: str, option: Field[object], text: str) -> object:
     if isinstance(default, bool):
         if text not in ("true", "false", ""):
             raise PassOptionError(
-                f"option {option.name} of {name} is true or false, found {text!r}"
+                f"option {option.name} of {name}: expected true or false, found {text!r}"
             )
         return text != "false"
     try:
@@ -74,5 +74,5 @@ def _value(name: str, option: Field[object], text: str) -> object:
     except ValueError as error:
         kind = type(default).__name__
         raise PassOptionError(
-            f"option {option.name} of {name} is {kind}, found {text!r}"
+            f"option {option.name} of {name}: expected {kind}, found {text!r}"
         ) from error

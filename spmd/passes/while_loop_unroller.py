@@ -38,11 +38,11 @@ class WhileLoopUnroller(LoopPass):
     def __post_init__(self) -> None:
         if self.factor < 0 or self.factor == 1:
             raise PassOptionError(
-                f"option factor of {self.name} is 0, or 2 or more, found {self.factor}"
+                f"option factor of {self.name}: expected 0, or 2 or more, found {self.factor}"
             )
         if self.max_instructions < 0:
             raise PassOptionError(
-                f"option max_instructions of {self.name} is 0 or more, found {self.max_instructions}"
+                f"option max_instructions of {self.name}: expected 0 or more, found {self.max_instructions}"
             )
 
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:

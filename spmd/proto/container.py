@@ -34,7 +34,7 @@ def find_module(data: bytes) -> Found:
             return Found(wrapped, _config(inner))
         inner = wrapped
     if HloModuleProto.computations.number not in HloModuleProto(data).raws:
-        raise HloParseError("this is no HloModuleProto or HloProto: it holds no computations")
+        raise HloParseError("not an HloModuleProto or HloProto: it has no computations")
     return Found(data)
 
 

@@ -190,7 +190,7 @@ class _ModuleReader:
     def _callee(self, number: int) -> HloComputation:
         computation = self.computations.get(number)
         if computation is None:
-            raise HloParseError(f"no computation {number} stands before this instruction")
+            raise HloParseError(f"no computation {number} is defined before this instruction")
         return computation
 
     # ---- schedule
@@ -238,7 +238,7 @@ def _add_control_edges(
 def _found(by_id: dict[int, HloInstruction], number: int, what: str) -> HloInstruction:
     instruction = by_id.get(number & _LOCAL_ID)
     if instruction is None:
-        raise HloParseError(f"no {what} {number} stands before this instruction")
+        raise HloParseError(f"no {what} {number} is defined before this instruction")
     return instruction
 
 

@@ -78,7 +78,7 @@ def _read_layout(proto: LayoutProto | None, rank: int) -> Layout | None:
     if not rank and not order and not suffix:
         return None
     if sorted(order) != list(range(rank)):
-        raise HloParseError(f"layout {list(order)} is no permutation of {rank} dimensions")
+        raise HloParseError(f"layout {list(order)} is not a permutation of {rank} dimensions")
     return Layout(order, suffix)
 
 

@@ -49,7 +49,7 @@ class ReadContext:
 
     def missing(self, what: str, name: str, start: int) -> MissingNameError:
         """Return the error for a name at ``start`` that is not defined before."""
-        error = self.source.error(f"no {what} {name!r} stands before this one", start)
+        error = self.source.error(f"no {what} {name!r} is defined before this one", start)
         found = MissingNameError(error.message, error.location, error.line, caret=error.caret)
         found.name = name
         return found

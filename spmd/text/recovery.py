@@ -2,7 +2,7 @@
 
 b = f32[2] frobnicate(a)      reported: unknown opcode 'frobnicate'
 c = f32[2] negate(b)          skipped: it needs b, which could not be read
-d = f32[2] negate(z)          reported: no instruction 'z' stands before this one
+d = f32[2] negate(z)          reported: no instruction 'z' is defined before this one
 """
 
 from __future__ import annotations

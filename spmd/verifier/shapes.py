@@ -50,7 +50,7 @@ def _layout_problems(shape: Shape) -> Iterator[str]:
         order = array.layout.minor_to_major
         if sorted(order) != list(range(array.rank)):
             text = ",".join(map(str, order))
-            yield f"the layout {{{text}}} of {array} is no permutation of {array.rank} dimensions"
+            yield f"the layout {{{text}}} of {array} is not a permutation of {array.rank} dimensions"
 
 
 def arrays_have_a_size(module: HloModule) -> Iterator[str]:

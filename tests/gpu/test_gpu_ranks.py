@@ -86,7 +86,7 @@ def case(name: str, *options: str, seconds: int = 60) -> list[str]:
 def test_ranks_through_their_hosts(ranks: int, name: str) -> None:
     done = job(ranks, "host", *case(name))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "GPUs meet through the hosts: SPMD_GPU_COLLECTIVES=host" in done.stderr
+    assert "collectives between GPUs use the hosts: SPMD_GPU_COLLECTIVES=host" in done.stderr
 
 
 def test_ranks_that_share_a_gpu_are_told(gpus: int) -> None:
@@ -94,7 +94,7 @@ def test_ranks_that_share_a_gpu_are_told(gpus: int) -> None:
         pytest.skip("each of two ranks has a GPU of its own here")
     done = job(2, "", *case("mlp_dp2"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "have one GPU" in done.stderr
+    assert "share one GPU" in done.stderr
 
 
 # ---- through NCCL, last: if two ranks of one GPU hang there, once is enough

@@ -81,14 +81,15 @@ def test_the_command_runs_what_prints(
     run = ["run", str(tmp_path / "m.hlo"), "--backend", backend]
     assert main([*run, "--without-callbacks"]) == 0
     assert (
-        capsys.readouterr().err == "spmd: note: 1 call of functions that no file holds left out\n"
+        capsys.readouterr().err
+        == "spmd: note: 1 call of Python functions removed (--without-callbacks)\n"
     )
     if backend == "reference":  # the evaluator looks at what the result needs
         return
     assert main(run) == 2
     message = capsys.readouterr().err
-    assert "lives in the process that made the module" in message
-    assert "--without-callbacks leaves out calls that return nothing" in message
+    assert "calls a Python function of the process that made the module" in message
+    assert "--without-callbacks removes calls without results" in message
 
 
 def test_custom_partitioning_says_where_its_functions_are(
@@ -98,7 +99,7 @@ def test_custom_partitioning_says_where_its_functions_are(
         KEPT.replace("xla_ffi_python_cpu_callback", "CustomSPMDPartitioning")
     )
     assert main(["run", str(tmp_path / "m.hlo")]) == 2
-    assert "custom_partitioning live in the process that made" in capsys.readouterr().err
+    assert "custom_partitioning are in the process that made" in capsys.readouterr().err
 
 
 def test_the_device_of_a_call_without_results_is_no_leafs_sharding() -> None:
@@ -199,5 +200,7 @@ def test_what_functions_do_wrong_is_said() -> None:
 
 
 def test_a_program_from_a_file_has_no_functions() -> None:
-    with pytest.raises(UnsupportedError, match="lives in the process that made the module"):
+    with pytest.raises(
+        UnsupportedError, match="calls a Python function of the process that made the module"
+    ):
         spmd.compile(spmd.parse(CALLS)).run(np.zeros((4, 2), np.float32))

@@ -104,6 +104,15 @@ def test_outputs_written_can_be_expected(counter: HloModule, tmp_path: Path) -> 
     assert "all 2 outputs agree on the evaluator" in shown
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0000412, "0.0412 ms"), (0.00123456, "1.23 ms"), (12.3456, "12345.6 ms")],
+)
+def test_a_step_time_has_three_digits(seconds: float, text: str) -> None:
+    shown = format_result(JobResult([], [seconds]), "step", 1, "nothing")
+    assert shown == f"step: 1 outputs on nothing, {text} a step"
+
+
 def test_the_worst_output_is_listed_first_and_those_that_agree_are_counted() -> None:
     def check(name: str, verdict: Verdict, of_tolerance: float) -> OutputCheck:
         return OutputCheck(name, (2,), "f32", 1.0, 1.0, of_tolerance, verdict, "dot.1", "loss")
@@ -131,7 +140,7 @@ def test_json_describes_outputs_without_checks(counter: HloModule) -> None:
 
 def test_inputs_file_that_does_not_fit_is_refused(counter: HloModule, tmp_path: Path) -> None:
     write_arrays(tmp_path / "i.npz", "arg", [np.zeros(3, np.float32), np.zeros(2, np.float32)])
-    with pytest.raises(InputError, match=r"arg0 is float32\[3\], the module takes f32\[2\]"):
+    with pytest.raises(InputError, match=r"arg0 is float32\[3\], the module expects f32\[2\]"):
         job_inputs(Entry.of_module(counter).inputs, JobOptions(inputs=tmp_path / "i.npz"))
 
 
@@ -156,7 +165,7 @@ def test_a_wrong_world_says_both_numbers() -> None:
         WorldSizeError, match=r"the module is for 4 devices, but the job has 3 ranks: start 4$"
     ):
         require_world(4, 3)
-    with pytest.raises(WorldSizeError, match=r"for 1 device, .* start 1, or say --devices 3"):
+    with pytest.raises(WorldSizeError, match=r"for 1 device, .* start 1, or use --devices 3"):
         require_world(1, 3, "--devices ")
 
 

@@ -67,7 +67,7 @@ def test_an_executable_is_saved_and_loaded_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ("wrong_devices", "the module is for 4 devices, but the job has 2 ranks: start 4, or say devices=2"),
+        ("wrong_devices", "the module is for 4 devices, but the job has 2 ranks: start 4, or use devices=2"),
         ("different_modules", "ranks do not have the same module: rank 1: "),
         ("exits_on_one_rank", "spmd: error: [rank 0/2] an exchange of sizes among all ranks cannot finish (rank 1 has ended its program"),
         ("hangs_on_one_rank", "within 1 s"),

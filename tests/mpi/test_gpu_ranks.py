@@ -91,8 +91,9 @@ def test_a_rank_that_does_not_come_is_named(comm: MpiCommunicator) -> None:
             flights.wait(never.is_done)
         comm.timeout_seconds = limit
         assert f"[rank {comm.rank}/{comm.size}] all-reduce.3: group" in str(caught.value)
-        assert "did not meet within 1 s: nothing came from {1} (rank 1 computes dot.7" in str(
-            caught.value
+        assert (
+            "did not complete within 1 s: nothing received from {1} (rank 1 computes dot.7"
+            in str(caught.value)
         )
     comm.barrier()
 

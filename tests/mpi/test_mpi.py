@@ -105,7 +105,10 @@ def test_messages_carry_all_where_memory_cannot_be_shared() -> None:
     SCENARIOS["all_reduce_in_place"](InAllocatedMemory(comm))
     comm.close()
     assert len(notes) == (1 if MPI.COMM_WORLD.rank == 0 else 0)
-    assert all(note.startswith("collectives go by messages: no memory to share") for note in notes)
+    assert all(
+        note.startswith("collectives use MPI messages instead of shared memory: no shared memory")
+        for note in notes
+    )
 
 
 def test_messages_come_where_they_belong_in_whatever_order_they_are_started(comm: Any) -> None:

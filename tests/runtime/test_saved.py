@@ -110,7 +110,7 @@ def test_what_the_scheduler_expects_comes_back() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"machine": "m" * 2001}, "machine must be a text of 1 to 2000 characters"),
+        ({"machine": "m" * 2001}, "machine must be a string of 1 to 2000 characters"),
         ({"per_exchange": 0}, "per_exchange must be from 1"),
         (
             {"collectives": (ScheduledCollective("all-reduce", math.inf),)},
@@ -168,7 +168,7 @@ ONE = {"shape": "f32[5,4]", "sharding": "{devices=[2,1]<=[2]}"}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": "other"}, "says nothing of it"),
+        ({"format": "other"}, "does not state the format"),
         ({"version": 99}, "saved as version 99, this is version 6: compile it again"),
         ({"inputs": []}, "inputs must be a list of 1 arrays"),
         ({"inputs": [[]]}, r"inputs\[0\] must name a shape and a sharding"),
@@ -180,7 +180,7 @@ ONE = {"shape": "f32[5,4]", "sharding": "{devices=[2,1]<=[2]}"}
         ({"inputs": [{"shape": "f32[3,4]", "sharding": "{maximal device=7}"}]}, "device's tile"),
         ({"overlap": 3}, "overlap: expected an object"),
         ({"overlap": TOLD | {"more": 1}}, "overlap: unknown field 'more'"),
-        ({"overlap": TOLD | {"machine": ""}}, "overlap: machine must be a text"),
+        ({"overlap": TOLD | {"machine": ""}}, "overlap: machine must be a string"),
         ({"overlap": TOLD | {"per_exchange": 0}}, "per_exchange must be from 1"),
         (
             {"overlap": TOLD | {"collectives": [["all-reduce", 1]]}},
@@ -212,9 +212,12 @@ def test_a_header_that_does_not_fit_is_refused(
 
 def test_what_is_no_saved_executable_is_refused(saved: dict[str, bytes]) -> None:
     unscheduled = serialize_hlo_proto(spmd.parse(UNEVEN))
+    arrays = io.BytesIO()
+    np.savez(arrays, arg0=np.zeros(3, np.float32))
     for data, message in (
         (b"HloModule m", "f: not a saved executable"),
         (archive({}), "holds no executable.json"),
+        (arrays.getvalue(), "its first member is arg0.npy, expected executable.json"),
         (archive({"executable.json": saved["executable.json"]}), "holds no module.hlo.pb"),
         (archive(saved, zipfile.ZIP_DEFLATED), "packed or too large"),
         (archive(saved | {"executable.json": b"[" * 100_000}), "not a saved executable"),
@@ -249,7 +252,8 @@ def test_an_archive_of_many_members_is_refused_at_once() -> None:
     """Each is read where it stands: to copy what is behind each of them took 15 seconds."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(zipfile.ZipInfo("executable.json"), b"{}")
         for number in range(60_000):
             archive.writestr(zipfile.ZipInfo(str(number)), b"x" * 200)
-    with pytest.raises(SavedExecutableError, match="it holds no executable"):
+    with pytest.raises(SavedExecutableError, match="does not state the format"):
         load_bytes(stream.getvalue())

@@ -142,9 +142,9 @@ class LoopbackWorld:
         last_position = "; ".join(
             f"rank {member} {self._last_position(member)}" for member in missing[:8]
         )
-        waited = "" if gone else f" after {self.timeout_seconds:g} s"
+        limit = "cannot complete" if gone else f"did not complete within {self.timeout_seconds:g} s"
         raise CollectiveTimeoutError(
-            f"[rank {rank}/{self.size}] {name}: group {describe_group(group)} cannot meet{waited}: "
+            f"[rank {rank}/{self.size}] {name}: group {describe_group(group)} {limit}: "
             f"missing {describe_group(tuple(missing))} ({last_position})"
         )
 

@@ -170,6 +170,6 @@ def _require_consistency(members: list[MemberCollective]) -> None:
     if others:
         ranks = tuple(one.group[members.index(one)] for one in others)
         raise RunError(
-            f"{members[0].name}: {describe_group(ranks)} bound another collective here than rank "
-            f"{members[0].group[0]}: ranks do not run one program"
+            f"{members[0].name}: ranks {describe_group(ranks)} bound another collective here than rank "
+            f"{members[0].group[0]}: the ranks do not run the same program"
         )

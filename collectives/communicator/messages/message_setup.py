@@ -161,7 +161,7 @@ class MessageSetup:
         try:
             window, own = self._open_window(total)
         except RunError as error:
-            self._notify(f"collectives between nodes go by messages alone: {error}")
+            self._notify(f"collectives between nodes use MPI messages only: {error}")
             return [self._by_messages_alone(one) for one in bound]
         where = {rank: dict(everyone[rank]["offsets"]) for rank in self._nodes.own.ranks}
         programs = []

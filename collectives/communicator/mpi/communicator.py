@@ -103,7 +103,7 @@ class MpiCommunicator:
         except RunError as error:
             self._memory.disable_shared_memory()
             shared = None
-            notify(f"collectives go by messages: {error}")
+            notify(f"collectives use MPI messages instead of shared memory: {error}")
         else:
             shared = self._memory.open
             rows = {rank: window.segment(rank, ROW_BYTES) for rank in node.ranks}
@@ -254,7 +254,7 @@ class MpiCommunicator:
             return
         absent = self._status.absent(self.rank)
         raise CollectiveTimeoutError(
-            f"[rank {self.rank}/{self.size}] not all ranks have come to the end of the job within {seconds:g} s "
+            f"[rank {self.rank}/{self.size}] not all ranks have reached the end of the job within {seconds:g} s "
             f"({self._last_positions(absent)})"
         )
 
@@ -323,7 +323,7 @@ class MpiCommunicator:
         self.note(f"waits in {what}")
         detector = StallDetector(self._status, late, self.timeout_seconds, others)
         description = f"{what}: group {describe_group(group)}"
-        self._watch_for_stalls(detector, done, description, "meet", "nothing came from ")
+        self._watch_for_stalls(detector, done, description, "complete", "nothing received from ")
         self.note(f"has passed {what}")
 
     def _watch_for_stalls(

@@ -105,7 +105,7 @@ class InFlightCollectives:
 
     def _settle(self, collective: AsyncCollective) -> None:
         """Wait until the GPU reaches ``collective``, then until ``collective`` ends."""
-        self._compute(collective.reached.is_done, f"its GPU, to come to {collective.name}")
+        self._compute(collective.reached.is_done, f"its GPU to reach {collective.name}")
         self._meet(collective)
 
     def _compute(self, done: Callable[[], bool], what: str) -> None:

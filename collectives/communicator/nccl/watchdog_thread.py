@@ -93,7 +93,7 @@ class NcclWatch:
             self._escalation = threading.Timer(
                 ESCALATION_SECONDS,
                 self._give_up,
-                (f"{self._failure}; NCCL did not let go of it within {ESCALATION_SECONDS:g} s",),
+                (f"{self._failure}; NCCL did not return within {ESCALATION_SECONDS:g} s",),
             )
             self._escalation.daemon = True
             self._escalation.start()
@@ -118,7 +118,7 @@ class NcclWatch:
             self._look_at_comms()
             call = self._call
             if call is not None and time.monotonic() - call[1] > self._timeout:
-                self.fail(f"{call[0]}: NCCL's call has not come back for {self._timeout:g} s")
+                self.fail(f"{call[0]}: the call of NCCL has not returned for {self._timeout:g} s")
 
     def _look_at_comms(self) -> None:
         """Record a failure if the asynchronous state of a communicator is an error."""

@@ -114,7 +114,9 @@ class NodeMemory:
         failed = [provider.name for provider in self._providers]
         failed = failed[: failed.index(window.provider)]
         if failed:
-            self._notify(f"memory is shared through a file in {window.provider}, not {failed[0]}")
+            self._notify(
+                f"shared memory is a file in {window.provider}, because {failed[0]} cannot be used"
+            )
             self._providers = self._providers[len(failed) :]
         return window, own
 
@@ -229,9 +231,9 @@ class NodeMemory:
             ]
             if others and not found:
                 found = (
-                    f"[rank {self._rank}/{len(bound)}] {binding.name}: {describe_group(tuple(others))} bound another "
-                    "collective here, or buffers that lie otherwise. If all ranks have compiled one program, as those "
-                    "of spmd run and spmd.compile have, this is a fault of spmd-executor: please report it, with the "
+                    f"[rank {self._rank}/{len(bound)}] {binding.name}: ranks {describe_group(tuple(others))} bound "
+                    "another collective here, or buffers at other offsets. If all ranks compiled the same program, as "
+                    "spmd run and spmd.compile ensure, this is a defect of spmd-executor: please report it with the "
                     "module, the command and the number of ranks"
                 )
         problems = [data.decode() for data in self._exchange(found.encode()) if data]
@@ -288,14 +290,16 @@ class NodeMemory:
             sharers = entry.window.sharers(self._rank)
             if not set(sharers) <= set(group):
                 raise RunError(
-                    f"{name}: its result lies in memory of ranks {describe_group(sharers)}, of which its group "
-                    f"{describe_group(group)} does not hold all"
+                    f"{name}: its result is in memory that ranks {describe_group(sharers)} share, but its group "
+                    f"{describe_group(group)} does not contain all of them"
                 )
         shared_results = [
             entry if entry and entry.window.is_shared_in(group) else None for entry in results
         ]
         if any(shared_results) and not collective.same_results:
-            raise RunError(f"{name}: results that differ lie in memory that ranks hold together")
+            raise RunError(
+                f"{name}: its results differ between ranks, but are in memory that the ranks share"
+            )
         return shared_results
 
     def _can_share(self, collective: Collective, buffers: Buffers) -> bool:
@@ -356,7 +360,7 @@ def _by_messages(
         return make(buffers, ())
     if collective.rooted:  # the root may be done before the others start
         raise RunError(
-            f"{name}: carried by messages, it cannot write to memory that ranks hold together"
+            f"{name}: a collective that uses MPI messages cannot write to memory that the ranks share"
         )
     staging = tuple(np.empty_like(result) for result in buffers.results)
     return make(Buffers(buffers.operands, staging), tuple(map(Copy, staging, buffers.results)))

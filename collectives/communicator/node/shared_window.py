@@ -194,8 +194,8 @@ def open_window(
             return _window(mapping, provider, layout, rank, num_bytes, number)
         reasons.append(next(filter(None, failures)))
     raise RunError(
-        f"no memory to share for {num_bytes} bytes a rank: {'; '.join(reasons)}. Ranks that cannot share memory "
-        "are told apart by SPMD_NODE_ID, one value for each node"
+        f"no shared memory for {num_bytes} bytes per rank: {'; '.join(reasons)}. For ranks that cannot share memory "
+        "with each other, set different values of SPMD_NODE_ID"
     )
 
 

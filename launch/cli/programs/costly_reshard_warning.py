@@ -19,5 +19,7 @@ def costly_warning(done: SpmdPartitioner) -> str:
     ]
     if len(found) > MOST_NAMED:
         more = len(found) - MOST_NAMED
-        lines.append(f"spmd: warning: {more} more costly reshards (spmd explain --strict 4096)\n")
+        lines.append(
+            f"spmd: warning: {more} more costly reshards (spmd explain --strict 4096 lists all)\n"
+        )
     return "".join(lines)

@@ -32,7 +32,9 @@ def source_named(options: argparse.Namespace) -> ModuleSource:
 def _without_callbacks(module: HloModule) -> HloModule:
     count = leave_out_callbacks(module)
     verify(module)
-    report_note(f"{count} call{'' if count == 1 else 's'} of functions that no file holds left out")
+    report_note(
+        f"{count} call{'' if count == 1 else 's'} of Python functions removed (--without-callbacks)"
+    )
     return module
 
 

@@ -26,7 +26,7 @@ def why(
 
 def slowing(seconds: float) -> str:
     """Return the sentence on a collective that costs concurrent kernels more than it is waited for."""
-    return f"{Reason.CONTENTION.value}: kernels beside it take {brief(seconds)} longer than by themselves"
+    return f"{Reason.CONTENTION.value}: kernels that overlap it take {brief(seconds)} longer than alone"
 
 
 def _because(
@@ -42,22 +42,23 @@ def _because(
             cause = lateness(
                 async_interval, devices[async_interval.device], devices[async_interval.last]
             )
-            later = f"device {async_interval.last} comes {brief(found.late)} later than device {async_interval.device}"
+            late = brief(found.late)
+            later = f"device {async_interval.last} arrives {late} later than device {async_interval.device}"
             return f"{later}: {cause}" if cause else later
         case Reason.CONTENTION:
-            return f"takes {brief(async_interval.seconds)}, by itself {brief(found.alone)}"
+            return f"its transfer takes {brief(async_interval.seconds)}, alone {brief(found.alone)}"
         case Reason.RESOURCE:
             return _limit(async_interval, site, found)
         case Reason.MEMORY:
-            return f"so the scheduler says, though {independent}"
+            return f"the scheduler had too little memory to overlap it, although {independent}"
         case Reason.DEPENDENCY:
             return f"{independent}; {_between(site)}"
         case Reason.BLOCKING:
-            return f"it has no start and done, though {independent}"
+            return f"it has no start and done, although {independent}"
         case Reason.ORDER:
-            return f"{independent}, but stands elsewhere in the schedule; {_between(site)}"
+            return f"{independent}, but the schedule places that work elsewhere; {_between(site)}"
         case Reason.ISSUE:
-            return "what the device does to start it"
+            return "the device is busy starting it"
 
 
 def _limit(async_interval: AsyncInterval, site: Site, found: ExposureInputs) -> str:
@@ -65,22 +66,23 @@ def _limit(async_interval: AsyncInterval, site: Site, found: ExposureInputs) -> 
     total = dict(async_interval.parts)[Reason.RESOURCE]
     queued = min(max(async_interval.seconds - found.alone, 0.0), found.concurrent)
     before = max(site.in_flight_limited, found.delayed)
+    took = brief(async_interval.seconds)
     limits = (
         (
             queued,
-            f"{found.other} is on its exchange for {brief(found.concurrent)} of its {brief(async_interval.seconds)}",
+            f"{found.other} uses the same exchange for {brief(found.concurrent)} of its {took}",
         ),
         (
             found.delayed,
-            f"{found.other} is on its exchange for {brief(found.delayed)} before it is issued",
+            f"{found.other} uses the same exchange for {brief(found.delayed)} before this one is issued",
         ),
         (
             site.in_flight_limited,
-            f"so many may be in flight at a time, says the scheduler, though {_independent_work(site, found)}",
+            f"the scheduler reached its limit of collectives in flight, although {_independent_work(site, found)}",
         ),
         (
             total - queued - before,
-            f"its exchange is busy for {brief(found.busy)} of a step, beside {brief(found.work)} of work",
+            f"its exchange is busy for {brief(found.busy)} of a step with {brief(found.work)} of work",
         ),
     )
     return max(limits, key=lambda limit: limit[0])[1]
@@ -88,11 +90,11 @@ def _limit(async_interval: AsyncInterval, site: Site, found: ExposureInputs) -> 
 
 def _independent_work(site: Site, found: ExposureInputs) -> str:
     if site.independent is None:
-        return f"no one says how much work may run beside its {brief(found.alone)}"
-    return f"{brief(site.independent)} of work may run beside its {brief(found.alone)}"
+        return f"an unknown amount of work can overlap its transfer of {brief(found.alone)}"
+    return f"{brief(site.independent)} of work can overlap its transfer of {brief(found.alone)}"
 
 
 def _between(site: Site) -> str:
-    by = f"{site.producer} makes its operand" if site.producer else "its operand is a parameter"
-    to = f"{site.user} needs its result" if site.user else "its result is returned"
+    by = f"{site.producer} produces its operand" if site.producer else "its operand is a parameter"
+    to = f"{site.user} uses its result" if site.user else "its result is returned"
     return f"{by}, {to}"

@@ -25,7 +25,7 @@ def lateness(async_interval: AsyncInterval, own: DeviceStep, last: DeviceStep) -
         f"its {name} takes {{}} longer": seconds - ours.get(name, 0.0)
         for name, seconds in theirs.items()
     }
-    longer["it leaves the collective before this one {} later"] = last_from - own_from
+    longer["it leaves the previous collective {} later"] = last_from - own_from
     if last_from == last.begin:
         longer["it begins its step {} later"] = longer.popitem()[1]
     for name, waited in _waits(last, last_from, async_interval.arrived):

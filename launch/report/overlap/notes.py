@@ -23,24 +23,27 @@ def notes_of(
     """Yield the notes. ``steps``: those on which the figures are based."""
     if alone.reference is not Reference.BLOCKING_STEPS:
         yield (
-            "the trace has no reference steps (spmd profile makes some): what kernels and collectives take by "
-            f"themselves is {alone.reference.value}"
+            "the trace has no reference steps (spmd profile runs them): the times of kernels and collectives alone "
+            f"are {alone.reference.value}"
         )
     elif _all_block(run, steps):
         yield (
-            "no collective has a start and a done: steps and reference steps do the same, and what lies between them "
-            "is chance"
+            "no collective has a start and a done: steps and reference steps do the same, and their difference is "
+            "noise"
         )
     yield from _of_cores(run, steps)
     predicted = (run.predicted or {}).get("compute_s", 0.0)
     if predicted and totals.compute > _SLOWED * predicted:
         yield (
             f"kernels take {totals.compute / predicted:.2g} times as long as predicted for {run.machine}: something "
-            "slows them down, or the description is of another machine (spmd calibrate)"
+            "slows them down, or the description does not fit this machine (run spmd calibrate)"
         )
     uncertain = max(run.clock_uncertainty)
     if uncertain > _UNCERTAIN and _late(steps):
-        yield f"clocks of devices agree to within {brief(uncertain)} only: so may the waits for late peers"
+        yield (
+            f"the clocks of devices agree only to within {brief(uncertain)}: the waits for late peers may be wrong by "
+            "as much"
+        )
 
 
 def _all_block(run: MeasuredRun, steps: Sequence[MeasuredStep]) -> bool:
@@ -61,7 +64,7 @@ def _of_cores(run: MeasuredRun, steps: Sequence[MeasuredStep]) -> Iterator[str]:
         if lost > _STOLEN * total:
             yield (
                 f"contention: device {number}'s thread had no core for at least {brief(lost)} of its {brief(total)}, "
-                "as when other processes run there"
+                "for example because other processes ran on it"
             )
 
 

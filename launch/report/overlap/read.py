@@ -49,6 +49,10 @@ def read_trace(data: bytes, where: str) -> MeasuredRun:
 def run_of_trace(trace: object, where: str) -> MeasuredRun:
     """Return the run. ``trace``: the JSON object. Raises TraceError as ``read_trace`` does."""
     fields = JsonFields(trace, where, TraceError)
+    if not fields.has("otherData"):
+        raise TraceError(
+            f"{where}: not a trace of `spmd profile --trace` or `spmd run --profile`: otherData is missing"
+        )
     other = fields.nested("otherData")
     events = [*_events(fields)]
     uncertain = _numbers(other, "clock_uncertainty_us")
@@ -134,7 +138,7 @@ def _said(fields: JsonFields, name: str) -> str:
     """Read a text of any length: a program's scopes and paths may be long."""
     found = fields.pop(name) if fields.has(name) else ""
     if not isinstance(found, str):
-        raise fields.error(f"{fields.where}: {name} must be a text, found {shown(found)}")
+        raise fields.error(f"{fields.where}: {name} must be a string, found {shown(found)}")
     return found
 
 
@@ -280,5 +284,5 @@ def _is_length(found: object) -> bool:
 def _texts(other: JsonFields, name: str) -> list[str]:
     found = other.pop(name) if other.has(name) else []
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise TraceError(f"{other.where}: {name} must be a list of texts")
+        raise TraceError(f"{other.where}: {name} must be a list of strings")
     return found

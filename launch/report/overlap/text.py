@@ -76,7 +76,7 @@ def _step(report: OverlapReport) -> Iterator[str]:
     if reference is not None:
         gained = (
             f"   reference step - step = {brief(reference - step_seconds)}, of which {brief(report.elsewhere)} "
-            "is not of collectives"
+            "is not due to collectives"
         )
     yield f"  {'effective':<14} {brief(report.effective):>9}{gained}"
 
@@ -102,9 +102,9 @@ def _collectives(report: OverlapReport, most: int) -> Iterator[str]:
         return
     shown = listed[:most]
     yield f"{count} collective{'s' if count > 1 else ''}" + (
-        f"; the {len(shown)} that cost most:"
+        f"; the {len(shown)} most expensive:"
         if len(shown) < count
-        else ", those first that cost most:"
+        else ", the most expensive first:"
     )
     width = max(len(one.site.name) for one in shown)
     predicted = any(one.predicted is not None for one in shown)

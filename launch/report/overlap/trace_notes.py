@@ -80,7 +80,7 @@ def _require_predicted(collective: JsonFields) -> None:
     for name in ("time_s", "exposed_s"):
         collective.number(name, _PREDICTED)
     if not isinstance(collective.pop("why"), str):
-        raise collective.error(f"{collective.where}: why must be a text")
+        raise collective.error(f"{collective.where}: why must be a string")
 
 
 def _site(name: str, said: JsonFields) -> Site:

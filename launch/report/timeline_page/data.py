@@ -40,7 +40,9 @@ def page_data(report: OverlapReport, module: HloModule | None) -> dict[str, Any]
     """Return the page's data of a report. module: as it ran; without it there are no texts of instructions."""
     steps = _shown_steps(report)
     left_out = len(report.run.steps) - len(steps)
-    few = [f"{left_out} steps are not on this page, which would be too large."] if left_out else []
+    few = (
+        [f"{left_out} steps are left out, because the page would be too large."] if left_out else []
+    )
     return _Writer(report, module, steps).write([*report.notes, *few])
 
 

@@ -10,12 +10,12 @@ from spmd.lazy_dataclass import dataclass
 _HINTS = {
     "step, measured": "a typical step, mean over devices",
     "step, predicted": "a simulation of the same schedule on the described machine",
-    "reference step": "the same step with every collective waited for where it starts",
-    "compute": "kernels and copies, as long as they take with no collective in flight",
-    "slowed": "how much longer they took beside collectives",
-    "exposed": "devices stand still for collectives",
-    "hidden": "collectives under way while the device computed",
-    "effective overlap": "what having collectives in flight was worth",
+    "reference step": "the same step, which waits for every collective where it starts",
+    "compute": "kernels and copies, with their time if no collective is in flight",
+    "slowed": "additional time of kernels that overlap collectives",
+    "exposed": "devices wait for collectives",
+    "hidden": "time of collectives in flight while the device computes",
+    "effective overlap": "time saved by collectives in flight",
 }
 
 

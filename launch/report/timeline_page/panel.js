@@ -81,9 +81,9 @@ class Panel {
       ["took", formatTime(took)],
       ["alone", Number.isNaN(reference) ? "" : `${formatTime(reference)} (${formatFactor(took / reference)})`],
       ["median", `${formatTime(median(own))} here, ${formatTime(median(all))} on all devices`],
-      ["least, most", `${formatTime(least(all))}, ${formatTime(greatest(all))} (${all.length} executions)`],
+      ["min, max", `${formatTime(least(all))}, ${formatTime(greatest(all))} (${all.length} executions)`],
       ["predicted", instructions.predicted[instruction] === null ? "" : formatTime(instructions.predicted[instruction])],
-      ["touches", bytes ? `${formatBytes(bytes)}${waits || instructions.site[instruction] >= 0 ? "" : `, ${formatBytes(bytes / took * 1e9)}/s`}` : ""],
+      ["reads and writes", bytes ? `${formatBytes(bytes)}${waits || instructions.site[instruction] >= 0 ? "" : `, ${formatBytes(bytes / took * 1e9)}/s`}` : ""],
     ]);
     this.source(instruction);
     if (all.length > 1) this.history(instruction, number, theme);
@@ -141,7 +141,7 @@ class Panel {
     facts(this.node, [
       ["time", `${formatTime(moving)} since the last peer`],
       ["hidden", `${formatTime(one.hidden)} (${formatShare(one.hidden, moving)})`],
-      ["slowed", `${formatTime(one.slowed)} of kernels beside it`],
+      ["slowed", `${formatTime(one.slowed)} more in kernels that overlap it`],
       ["exposed", formatTime(exposed)],
     ]);
     this.reasons(one, exposed);
@@ -177,7 +177,7 @@ class Panel {
 
   meeting(number) {
     const { data } = this, met = meetingOf(data, number), first = least(met.map(n => data.flights[n].issued));
-    add(this.node, "h3", "all members, since the first issued it");
+    add(this.node, "h3", "all members, times since the first issue");
     const table = add(this.node, "table"), head = add(table, "tr");
     for (const word of ["", "issued", "landed", "exposed"]) add(head, "th", word, "number");
     for (const n of met) {

@@ -7,13 +7,13 @@ const COLLECTIVE_COLUMNS = [
   ["bytes", row => row.bytes, row => formatBytes(row.bytes)],
   ["group", row => row.group, row => String(row.group)],
   ["times", row => row.executions, row => String(+row.executions.toFixed(2))],
-  ["time", row => row.seconds, row => formatTime(row.seconds), "from when the last device issued it until its bytes had landed"],
-  ["alone", row => row.alone, row => formatTime(row.alone), "the same in reference steps, or predicted"],
-  ["hidden", row => row.hidden, row => formatTime(row.hidden), "of its time, while the device computed"],
-  ["slowed", row => row.slowed, row => formatTime(row.slowed), "how much longer kernels took beside it"],
-  ["effective", row => row.effective, row => formatTime(row.effective), "exposed in reference steps, less exposed and slowed: what having it in flight was worth"],
-  ["exposed", row => row.exposed, row => formatTime(row.exposed), "the device starts it or waits for it"],
-  ["predicted", row => row.predictedExposed ?? -1, row => formatTime(row.predictedExposed), "exposed, as predicted"],
+  ["time", row => row.seconds, row => formatTime(row.seconds), "from the issue by the last device until the bytes have landed"],
+  ["alone", row => row.alone, row => formatTime(row.alone), "the same time in reference steps, or predicted"],
+  ["hidden", row => row.hidden, row => formatTime(row.hidden), "part of its time in which the device computes"],
+  ["slowed", row => row.slowed, row => formatTime(row.slowed), "additional time of kernels that overlap it"],
+  ["effective", row => row.effective, row => formatTime(row.effective), "time saved: exposed in reference steps, minus exposed, minus slowed"],
+  ["exposed", row => row.exposed, row => formatTime(row.exposed), "time in which the device starts it or waits for it"],
+  ["predicted", row => row.predictedExposed ?? -1, row => formatTime(row.predictedExposed), "predicted exposed time"],
   ["why", row => row.why, row => row.why],
 ];
 
@@ -23,9 +23,9 @@ const DEVICE_COLUMNS = [
   ["compute", row => row.compute, row => formatTime(row.compute)],
   ["slowed", row => row.slowed, row => formatTime(row.slowed)],
   ["exposed", row => row.exposed, row => formatTime(row.exposed)],
-  ["awaited", row => row.awaited, row => formatTime(row.awaited), "others stood still because it came last"],
-  ["no core", row => row.stolen ?? -1, row => formatTime(row.stolen), "its thread could not run although it did not wait"],
-  ["clock", row => row.clock, row => formatTime(row.clock), "by how much its times may be wrong"],
+  ["awaited", row => row.awaited, row => formatTime(row.awaited), "time in which other devices waited because this one arrived last"],
+  ["no core", row => row.stolen ?? -1, row => formatTime(row.stolen), "time in which its thread was runnable but had no core"],
+  ["clock", row => row.clock, row => formatTime(row.clock), "uncertainty of its times"],
 ];
 
 /** The step's figures as data.py has made them: [what, nanoseconds, of how many it is a part or null, hint]. */

@@ -40,7 +40,7 @@ class CallbackThunk(Thunk):
         """
         if self.number >= len(host.callbacks):
             raise UnsupportedError(
-                f'{self.name}: there is no evaluation of custom-call target "{self.target}"; '
+                f'{self.name}: no evaluation is registered for custom-call target "{self.target}"; '
                 f"{advice_for(self.target)}"
             )
         function = host.callbacks[self.number]

@@ -81,7 +81,7 @@ def _check_mesh(
     if ids is None or (not axes and len(ids) == 1 and ids[0] >= 0):
         return
     if sorted(ids) != list(range(len(ids))) or len(ids) != total:
-        scanner.fail(f"device_ids are no permutation of 0..{total - 1}", start)
+        scanner.fail(f"device_ids are not a permutation of 0..{total - 1}", start)
 
 
 def parse_tensor_sharding(text: str) -> TensorSharding:

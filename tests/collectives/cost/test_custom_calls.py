@@ -72,7 +72,9 @@ UNKNOWN = 'f32[1000,1000] custom-call(f), custom_call_target="mine"'
 
 
 def test_an_unknown_target_says_what_to_do() -> None:
-    with pytest.raises(CostError, match=r"custom call of 'mine' takes is not known; --cost mine=F"):
+    with pytest.raises(
+        CostError, match=r"custom call of 'mine' is unknown; state it by --cost mine=F"
+    ):
         seconds(UNKNOWN)
 
 

@@ -65,11 +65,11 @@ def test_groups_that_lie_differently_are_patterns_of_their_own() -> None:
 
 def test_groups_beyond_the_machine_are_refused() -> None:
     for groups in ([[0, 16384]], [[1, 2], [16383, 16384]]):
-        with pytest.raises(CostError, match="dgx-h100 joins 16384 devices"):
+        with pytest.raises(CostError, match="dgx-h100 connects at most 16384 devices"):
             place_groups(DeviceGroups.of(groups), DGX)
-        with pytest.raises(CostError, match="dgx-h100 joins 16384 devices"):
+        with pytest.raises(CostError, match="dgx-h100 connects at most 16384 devices"):
             place_pairs(np.array([*groups]), DGX)
-    with pytest.raises(CostError, match="joins 1 devices"):
+    with pytest.raises(CostError, match="connects at most 1 devices"):
         place_groups(DeviceGroups.of([[0, 1]]), replace(DGX, exchanges=()))
     assert place_groups(DeviceGroups.of([[0], [1]]), replace(DGX, exchanges=())) == (
         Pattern(1, ()),

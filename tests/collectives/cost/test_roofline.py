@@ -130,7 +130,7 @@ def test_a_lone_member_sends_nothing() -> None:
 
 def test_what_is_no_collective_is_refused() -> None:
     found = module("p = f32[8] parameter(0)\nROOT a = f32[8] negate(p)")
-    with pytest.raises(CostError, match="negate is no collective"):
+    with pytest.raises(CostError, match="negate has no collective cost model"):
         RooflineEstimator.of(found, H100).collective(found.entry.root)
 
 
@@ -142,7 +142,7 @@ ENTRY e {{
   p = f32[8] parameter(0)
   ROOT a = f32[8] all-reduce(p), channel_id=1, replica_groups=[1,128]<=[128], to_apply=add, use_global_device_ids=true
 }}""")
-    with pytest.raises(CostError, match="cpu-avx512 joins 64 devices"):
+    with pytest.raises(CostError, match="cpu-avx512 connects at most 64 devices"):
         RooflineEstimator.of(found, machine_named("cpu-avx512")).collective(found.entry.root)
 
 

@@ -185,46 +185,48 @@ def _long(first: str, last: str) -> Plant:
 MODULES: tuple[Planted, ...] = (
     Planted(
         "a done before its start",
-        "row-done stands before row-start, which it needs",
+        "row-done is scheduled before row-start, which it needs",
         swap("row-start", "row-done"),
     ),
     Planted(
         "a wrapped done before its start",
-        "scatter-done stands before scatter-start",
+        "scatter-done is scheduled before scatter-start",
         swap("scatter-start", "scatter-done"),
     ),
     Planted(
         "a permute's done before its start",
-        "ring-done stands before ring-start",
+        "ring-done is scheduled before ring-start",
         swap("ring-start", "ring-done"),
     ),
     Planted(
         "a done before its start in a loop",
-        "in-done stands before in-start",
+        "in-done is scheduled before in-start",
         swap("in-start", "in-done"),
     ),
     Planted(
         "a result read ahead of the wait for it",
-        "big stands before column-done",
+        "big is scheduled before column-done",
         move("big", before="column-done"),
     ),
     Planted(
         "a start ahead of what it sends",
-        "all-start stands before few",
+        "all-start is scheduled before few",
         move("all-start", before="few"),
     ),
     Planted(
         "a start ahead of the wait that it was to follow",
-        "column-start stands before row-done",
+        "column-start is scheduled before row-done",
         edge("row-done", "column-start"),
     ),
     Planted(
         "a wait ahead of what it was to follow",
-        "row-done stands before k",
+        "row-done is scheduled before k",
         edge("k", "row-done"),
     ),
     Planted(
-        "a loop ahead of what it was to follow", "loop stands before last", edge("last", "loop")
+        "a loop ahead of what it was to follow",
+        "loop is scheduled before last",
+        edge("last", "loop"),
     ),
     Planted(
         "a start that nobody waits for",

@@ -76,19 +76,19 @@ EVENTS: tuple[PlantedEvents, ...] = (
     ),
     PlantedEvents(
         "a wait ahead of its start",
-        "in a circle.*device 1 in row for",
+        "in a cycle.*device 1 in row for",
         1,
         places(2, 0, 1, 3, 4, 5, 6, 7),
     ),
     PlantedEvents(
         "a wait for all ahead of the start of a row",
-        "in a circle",
+        "in a cycle",
         2,
         places(1, 3, 4, 5, 0, 2, 6, 7),
     ),
     PlantedEvents(
         "a later meeting of the row ahead of all",
-        r"in a circle.*device 3 in row2 for \[2\]",
+        r"in a cycle.*device 3 in row2 for \[2\]",
         3,
         places(0, 1, 2, 3, 6, 7, 4, 5),
     ),

@@ -41,7 +41,7 @@ def test_overlapping_groups_in_one_order() -> None:
 
 def test_overlapping_groups_in_a_circle() -> None:
     """Each group's order is consistent; together nobody can begin."""
-    with pytest.raises(CheckFailed, match=r"in a circle.*device 0 in a for \[1\]"):
+    with pytest.raises(CheckFailed, match=r"in a cycle.*device 0 in a for \[1\]"):
         check_events(
             [
                 [*meet("a", 0, 1), *meet("c", 0, 2)],
@@ -91,7 +91,7 @@ def test_a_device_in_two_groups() -> None:
 
 
 def test_a_done_that_stands_before_its_start() -> None:
-    with pytest.raises(CheckFailed, match="in a circle"):
+    with pytest.raises(CheckFailed, match="in a cycle"):
         check_events([[done("a", 0), start("a", 0)]])
 
 
@@ -156,7 +156,7 @@ def test_a_user_before_its_operand() -> None:
     order = list(parsed.entry.instructions)
     order[-1], order[-2] = order[-2], order[-1]
     parsed.entry.set_order(order)
-    with pytest.raises(CheckFailed, match="out stands before d, which it needs"):
+    with pytest.raises(CheckFailed, match="out is scheduled before d, which it needs"):
         check_topological(parsed.entry)
 
 
@@ -164,7 +164,7 @@ def test_control_predecessors_count() -> None:
     parsed = parse_module(module())
     by_name = {i.name: i for i in parsed.entry.instructions}
     by_name["d"].add_control_dependency_to(by_name["y"])
-    with pytest.raises(CheckFailed, match="y stands before d"):
+    with pytest.raises(CheckFailed, match="y is scheduled before d"):
         check_schedule(parsed)
 
 

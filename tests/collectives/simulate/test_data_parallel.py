@@ -74,7 +74,7 @@ def test_the_program_itself_stays() -> None:
         (("[2,2]<=[2,2]T(1,0)", "[4,1]<=[4]"), "p has no data axis"),
         (
             ("replica_groups=[2,2]<=[4], d", "replica_groups=[2,2]<=[2,2]T(1,0), d"),
-            "g: this all-gather joins replicas",
+            "g: this all-gather spans replicas",
         ),
     ],
 )

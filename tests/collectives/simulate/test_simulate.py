@@ -53,7 +53,7 @@ def test_communication_longer_than_the_work_beside_it() -> None:
     assert (found.compute, found.exposed, found.communication) == (6.0, 3.0, 5.0)
     assert cause(found, "g") == {Cause.DEPENDENCY: 3.0}
     assert one(found, "g").why == (
-        "dependency: 2 s of work may run beside its 5 s; a makes its operand, c needs its result"
+        "dependency: 2 s of work can overlap its transfer of 5 s; a produces its operand, c uses its result"
     )
 
 
@@ -82,7 +82,8 @@ def test_split_with_work_that_stands_elsewhere() -> None:
     found = simulate(parse_module(text), [estimator], SimulationOptions(limited={"s": 2.0}))
     assert cause(found, "s") == {Cause.MEMORY: 2.0, Cause.ORDER: 1.0}
     assert one(found, "s").why == (
-        "memory limit: so the scheduler says, though 4 s of work may run beside its 3 s"
+        "memory limit: the scheduler had too little memory to overlap it, although 4 s of work can overlap its "
+        "transfer of 3 s"
     )
 
 
@@ -92,7 +93,9 @@ def test_more_to_send_than_to_compute() -> None:
     found = simulate(parse_module(_TWO), [TableEstimator({"a": 4.0}, {"g": time, "h": time})])
     assert found.seconds == 7.0
     assert cause(found, "g") == {Cause.LINKS: 3.0}
-    assert one(found, "g").why == "links: wire is busy for 6 s beside 4 s of work around it"
+    assert (
+        one(found, "g").why == "links: its computation keeps wire busy for 6 s and has 4 s of work"
+    )
 
 
 # ---- contention
@@ -102,7 +105,7 @@ def test_two_collectives_share_a_port() -> None:
     assert found.seconds == 7.0
     assert (one(found, "g").seconds, one(found, "h").seconds) == (4.0, 7.0)
     assert cause(found, "g") == {Cause.CONTENTION: 2.0, Cause.DEPENDENCY: 1.0}
-    assert one(found, "g").why == "contention: h is on wire at the same time"
+    assert one(found, "g").why == "contention: h uses wire at the same time"
     assert found.resources[-1].busy == 7.0
 
 
@@ -215,7 +218,7 @@ def test_an_unknown_trip_count_is_said() -> None:
     text = str(made.module).replace("s32[] constant(7)", "s32[] negate(%i.l)")
     found = simulate(parse_module(text), [made.estimator])
     assert found.seconds == 1.0
-    assert found.notes == ("l: how often it runs is not known; counted once",)
+    assert found.notes == ("l: its trip count is unknown; counted as one trip",)
 
 
 def test_a_conditional_is_its_dearest_branch() -> None:
@@ -225,7 +228,7 @@ def test_a_conditional_is_its_dearest_branch() -> None:
     found = simulate(parse_module(_BRANCHES), [estimator])
     assert (found.seconds, found.bound.path) == (4.0, 4.0)
     assert found.notes == (
-        "c: which branch is taken is not known; counted as the dearest, dear_branch",
+        "c: the branch taken is unknown; counted as the most expensive one, dear_branch",
     )
 
 
@@ -233,7 +236,7 @@ def test_a_conditional_is_its_dearest_branch() -> None:
 def test_a_module_that_is_not_scheduled() -> None:
     made = scheduled([work("a", 1.0)])
     text = str(made.module).replace("is_scheduled=true, ", "")
-    with pytest.raises(UnsupportedError, match="runs the order of a scheduled module"):
+    with pytest.raises(UnsupportedError, match="a simulation needs a scheduled module"):
         simulate(parse_module(text), [made.estimator])
 
 

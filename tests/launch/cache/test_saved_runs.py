@@ -58,10 +58,10 @@ def test_a_saved_executable_runs_in_place_of_its_module(executable: Path) -> Non
 def test_what_a_saved_executable_cannot_do_is_said(executable: Path, tmp_path: Path) -> None:
     done = here("run", executable, "--check")
     assert done.returncode == 2
-    assert "--expect F.npz compares with outputs" in done.stderr
+    assert "use --expect F.npz to compare with outputs" in done.stderr
     done = here("run", executable, "--devices", "2")
     assert done.returncode == 2
-    assert "is for 4 devices, not for 2: start 4, or compile the module again" in done.stderr
+    assert "is for 4 devices, not for 2: run it on 4, or compile the module again" in done.stderr
     (tmp_path / "bad.spmdx").write_bytes(executable.read_bytes()[:2000])
     done = here("run", tmp_path / "bad.spmdx")
     assert done.returncode == 2
@@ -77,7 +77,7 @@ def test_thunks_of_another_machine_are_said_and_made_again(
     assert program is not None
     other = tmp_path / "other.spmdx"
     other.write_bytes(with_program(data, b"0" * 64 + program[64:]))
-    said = "the thunks in {} are for another processor or version: they are made again"
+    said = "the thunks in {} are for another processor or version: its module is compiled again"
     for path, is_said in ((other, True), (executable, False)):
         done = here("run", "--trust", path, "--inputs", INPUTS, "--expect", EXPECT)
         assert done.returncode == 0, done.stderr

@@ -100,5 +100,5 @@ def test_a_judgement_that_fails_costs_no_report(run: Run, monkeypatch: pytest.Mo
     monkeypatch.setattr(launch.checks.verdicts, "judge_rounding", fail)
     code, result = run("--check")
     assert code == 1
-    assert any("was not found out: no such op" in note for note in result["notes"])
+    assert any("failed: no such op" in note for note in result["notes"])
     assert "at all" not in str(result["notes"])

@@ -103,7 +103,8 @@ def test_a_network_that_was_measured_earlier_is_kept(
     out = capsys.readouterr().out
     assert "between nodes: " in out
     assert (
-        "kept of an earlier calibration: what joins nodes (measured with 6 ranks on 2 nodes" in out
+        "kept from the earlier calibration: the network between nodes (measured with 6 ranks on 2 nodes"
+        in out
     )
     machine = machine_here()
     assert machine == joined(faster, network)
@@ -121,7 +122,7 @@ def test_an_earlier_calibration_that_cannot_be_read_is_replaced(
     calibration_path().parent.mkdir()
     calibration_path().write_text('{"format": 7}')
     assert main(["calibrate"]) == 0
-    assert "nothing is kept of an earlier calibration: " in capsys.readouterr().out
+    assert "nothing of the earlier calibration is kept: " in capsys.readouterr().out
     assert machine_here() == machine_named()
 
 
@@ -206,7 +207,7 @@ def test_ranks_of_one_node_do_not_calibrate(tmp_path: Path) -> None:
     """They would disturb each other."""
     done = ranks_calibrate(tmp_path / "f.json", nodes=False)
     assert done.returncode == 2
-    assert done.stderr.count("from one process: start it alone there") == 1
+    assert done.stderr.count("from one process: start it without a launcher") == 1
     assert not (tmp_path / "f.json").exists()
 
 
@@ -228,7 +229,7 @@ def test_a_folder_of_settings_that_is_a_file(
 ) -> None:
     calibration_path().parent.write_text("")
     assert main(["calibrate"]) == 2
-    assert "no folder" in capsys.readouterr().err
+    assert "not a folder" in capsys.readouterr().err
 
 
 def test_no_file_can_be_written_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

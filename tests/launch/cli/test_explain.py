@@ -66,7 +66,7 @@ def test_a_program_of_one_device_is_refused(
     file = tmp_path / "device.hlo"
     assert main(["partition", turned, "--devices", "4", "-o", str(file)]) == 0
     assert main(["explain", str(file)]) == 2
-    assert "one device's program already" in capsys.readouterr().err
+    assert "is partitioned already" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def smallest(capsys: pytest.CaptureFixture[str]) -> int:
     sizes = [int(size.replace(",", "")) for size in re.findall(r": ([\d,]+) bytes$", message, re.M)]
     assert len(sizes) == 5
     assert sizes == sorted(sizes, reverse=True)
-    found = re.search(r"--memory-limit (\d+) would do", message)
+    found = re.search(r"--memory-limit (\d+) is enough", message)
     assert found is not None
     return int(found[1])
 

@@ -37,7 +37,7 @@ def test_nothing_to_propagate_in_one_devices_program(
     path = tmp_path / "p.hlo"
     assert main(["partition", MODULE, "--devices", "2", "-o", str(path)]) == 0
     assert main(["opt", str(path), "--until", "propagated"]) == 2
-    assert "nothing to propagate" in capsys.readouterr().err
+    assert "no propagated stage" in capsys.readouterr().err
 
 
 def test_dumps_before_and_after_the_passes_that_were_asked_for(tmp_path: Path) -> None:

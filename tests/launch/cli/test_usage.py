@@ -34,8 +34,8 @@ def test_help_is_a_command(typed: str, usage: str, capsys: pytest.CaptureFixture
     ("typed", "message"),
     [
         ("stat m.hlo", "spmd has no command 'stat'; did you mean stats?"),
-        ("xyzzy", "spmd has no command 'xyzzy'; it has run, compile, opt"),
-        ("walk", "spmd has no command 'walk'; it has run, compile, opt"),
+        ("xyzzy", "spmd has no command 'xyzzy'; the commands are run, compile, opt"),
+        ("walk", "spmd has no command 'walk'; the commands are run, compile, opt"),
         ("help rum", "spmd has no command 'rum'; did you mean run?"),
         ("run m.hlo --see 3", "unrecognized arguments: --see 3"),
         ("run m.hlo --tim 3", "unrecognized arguments: --tim 3"),

@@ -143,7 +143,9 @@ def test_one_device_program_returns_sizes_unless_its_results_are_divided() -> No
     (got,) = executable.run(np.arange(4, dtype=np.int32), np.int32(3))
     np.testing.assert_array_equal(got, np.arange(3))
     divided = text.replace("={0}, sharding={replicated}", "={0}, sharding={devices=[2]<=[2]}")
-    with pytest.raises(spmd.SpmdError, match=r"result 0 of per_device, .* is divided"):
+    with pytest.raises(
+        spmd.SpmdError, match=r"result 0 of per_device, .* has bounded dynamic sizes"
+    ):
         spmd.compile(spmd.parse(divided), 2, options=options)
 
 

@@ -93,7 +93,7 @@ def test_an_iterator_goes_on_in_the_next_run() -> None:
     executable = spmd.compile(spmd.parse(text))
     numbers = iter(np.arange(3, dtype=np.int32))
     assert [int(executable.run(infeed=numbers)[0]) for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(RunError, match="nothing more to feed"):
+    with pytest.raises(RunError, match="no more arrays for the infeed"):
         executable.run(infeed=numbers)
 
 
@@ -139,14 +139,14 @@ ENTRY e {
 @pytest.mark.parametrize(
     ("infeed", "message"),
     [
-        (None, "is given none"),
-        ([], "nothing more to feed"),
-        ([np.zeros((5, 4), np.float32)], "2 arrays at a time, is fed 1"),
+        (None, "but none are given"),
+        ([], "no more arrays for the infeed"),
+        ([np.zeros((5, 4), np.float32)], "expected 2 arrays for each execution, found 1"),
         (
             [(np.zeros((7, 4), np.float32), np.int32(0))],
-            r"takes f32\[.,4\], is fed float32\[7, 4\]",
+            r"expected f32\[.,4\], found float32\[7, 4\]",
         ),
-        ([(np.zeros((5, 4)), np.int32(0))], "is fed float64"),
+        ([(np.zeros((5, 4)), np.int32(0))], "found float64"),
     ],
 )
 def test_what_does_not_fit_is_refused(infeed: Any, message: str) -> None:
@@ -223,7 +223,7 @@ def test_what_the_files_lack_is_said(files: Path, capsys: Any) -> None:
     assert "infeed6" in capsys.readouterr().err
     np.savez(files / "fed.npz", **dict(np.load(files / "fed.npz")), infeed6=np.int32(1))
     assert run(files, "--infeed", "{}/fed.npz") == 0
-    assert "no infeed took the last 1 of its arrays" in capsys.readouterr().err
+    assert "no infeed read the last 1 of its arrays" in capsys.readouterr().err
 
 
 def test_an_outfeed_that_is_wrong_is_found(

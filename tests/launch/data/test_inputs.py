@@ -52,7 +52,7 @@ def test_positional_arrays_of_numpy_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stored", "message"),
     [
-        ({"arr_0": np.zeros((2, 3), np.float64)}, r"arr_0 is float64\[2,3\], the module takes"),
+        ({"arr_0": np.zeros((2, 3), np.float64)}, r"arr_0 is float64\[2,3\], the module expects"),
         ({"arr_1": np.zeros(2)}, r"arg0 \(f32\[2,3\]\) is missing; the file holds arr_1"),
         (
             {"arr_0": np.zeros(2), "arg1": np.zeros(2)},
@@ -61,15 +61,15 @@ def test_positional_arrays_of_numpy_are_read(tmp_path: Path) -> None:
         ({"arg1": np.zeros(2)}, r"arg0 \(f32\[2,3\]\) is missing; the file holds arg1"),
         (
             {"arg0": np.zeros((3, 2), np.float32)},
-            r"arg0 is float32\[3,2\], the module takes f32\[2,3\]",
+            r"arg0 is float32\[3,2\], the module expects f32\[2,3\]",
         ),
         (
             {"arg0": np.zeros((2, 3), np.float64)},
-            r"arg0 is float64\[2,3\], the module takes f32\[2,3\]",
+            r"arg0 is float64\[2,3\], the module expects f32\[2,3\]",
         ),
         (
             {"arg0": np.zeros((2, 3), np.uint32)},
-            r"arg0 is uint32\[2,3\], the module takes f32\[2,3\]",
+            r"arg0 is uint32\[2,3\], the module expects f32\[2,3\]",
         ),
         ({}, "the file is empty"),
     ],

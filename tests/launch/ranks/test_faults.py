@@ -100,7 +100,7 @@ def test_a_survivor_says_the_op_and_its_source_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 3
     assert done.stderr.count("spmd: error: [rank 0/2]") == 1
-    assert "did not meet within 1 s: nothing came from {1}" in done.stderr
+    assert "did not complete within 1 s: nothing received from {1}" in done.stderr
     assert "in step 3 at thunk 1, " in done.stderr
     assert "model.py:4" in done.stderr
     assert 'op_name="jit(step)/' in done.stderr

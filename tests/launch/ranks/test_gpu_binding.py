@@ -70,14 +70,14 @@ def test_the_same_number_on_two_nodes_is_another_gpu() -> None:
 def test_ranks_on_one_gpu_meet_through_their_hosts_which_is_said() -> None:
     transport = transport_of(gpus("ppqq"))
     assert not transport.through_nccl
-    assert transport.why == "ranks {0,1} have one GPU, H200, and so on for 1 more"
+    assert transport.why == "ranks {0,1} share one GPU, H200; 1 more GPU is shared"
     assert transport.variables == ({}, {}, {}, {})
 
 
 def test_ranks_on_one_gpu_meet_through_nccl_where_that_is_asked_for() -> None:
     transport = transport_of(gpus("pp"), "nccl")
     assert transport.through_nccl
-    assert transport.why == "ranks {0,1} have one GPU, H200; SPMD_GPU_COLLECTIVES=nccl"
+    assert transport.why == "ranks {0,1} share one GPU, H200; SPMD_GPU_COLLECTIVES=nccl"
     assert [own["NCCL_MULTI_RANK_GPU_ENABLE"] for own in transport.variables] == ["1", "1"]
     assert transport.max_ctas == 4
 
@@ -89,7 +89,9 @@ def test_an_older_nccl_is_told_of_hosts_that_differ() -> None:
 
 
 def test_more_ranks_on_one_gpu_than_nccl_takes_are_refused() -> None:
-    with pytest.raises(RunError, match=r"ranks \{0,1,2\} have one GPU, H200; NCCL takes 2 on one"):
+    with pytest.raises(
+        RunError, match=r"ranks \{0,1,2\} share one GPU, H200; NCCL allows 2 per GPU"
+    ):
         transport_of(gpus("ppp"), "nccl")
     assert not transport_of(gpus("ppp")).through_nccl
 
@@ -101,7 +103,7 @@ def test_hosts_where_that_is_asked_for() -> None:
 
 
 def test_another_wish_is_refused() -> None:
-    with pytest.raises(RunError, match="SPMD_GPU_COLLECTIVES=gloo: there is nccl, host"):
+    with pytest.raises(RunError, match="expected SPMD_GPU_COLLECTIVES=nccl or host, found 'gloo'"):
         transport_of(gpus("pq"), "gloo")
 
 

@@ -87,7 +87,7 @@ def test_a_rank_that_stalls_is_named_with_what_it_did_last() -> None:
     outcome = run_job(3, "stalls_later", "2")
     assert outcome.code == 3
     message = (
-        "all-reduce.3: group {0,1,2} did not meet within 2 s: nothing came from {1} "
+        "all-reduce.3: group {0,1,2} did not complete within 2 s: nothing received from {1} "
         "(rank 1 computes dot.7 (noted"
     )
     assert message in outcome.errors
@@ -98,7 +98,7 @@ def test_a_rank_of_another_node_that_stalls_is_named() -> None:
     """Its messages have not come; what it does is on the board of its own node alone."""
     outcome = run_job(3, "stalls_on_two_nodes", "2")
     assert outcome.code == 3
-    message = "all-reduce.3: group {0,1,2} did not meet within 2 s: nothing came from {1} ("
+    message = "all-reduce.3: group {0,1,2} did not complete within 2 s: nothing received from {1} ("
     assert message in outcome.errors
     assert outcome.seconds < PROMPT
 

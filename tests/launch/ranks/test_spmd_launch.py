@@ -100,7 +100,10 @@ def test_a_rank_without_its_inputs_ends_the_job_with_its_number() -> None:
     ("arguments", "message"),
     [
         (("--expect", "nowhere.npz"), "[rank 0/2] nowhere.npz: not a readable .npz file"),
-        (("--backend", "reference"), "--backend reference runs in one process, not under MPI"),
+        (
+            ("--backend", "reference"),
+            "--backend reference runs in one process: start it without an MPI launcher",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_the_run(

@@ -189,7 +189,7 @@ G = {"op": "g", "time_s": 1e-5, "exposed_s": 0.0, "executions": 1, "why": ""}
         (told("predicted", {"kernels": {"a": "long"}}), "a must be a number"),
         (told("predicted", {"collectives": 3}), "collectives must be a list"),
         (told("predicted", {"collectives": [{"op": "g"}]}), "field 'executions' is missing"),
-        (told("predicted", {"collectives": [{**G, "why": 3}]}), "why must be a text"),
+        (told("predicted", {"collectives": [{**G, "why": 3}]}), "why must be a string"),
         (of_g("groups", [[0, -1]]), "groups must be lists of device numbers"),
         (of_g("groups", [[False, True]]), "groups must be lists of device numbers"),
         (of_g("pairs", [[0, 1, 2]]), "pairs must be of two devices each"),

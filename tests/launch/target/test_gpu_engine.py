@@ -117,5 +117,5 @@ def test_ranks_that_share_a_gpu_meet_through_their_hosts(machine) -> None:  # ty
 
     assert run_ranks(4, program, 60) == [0, 1, 0, 1]
     assert notes == [
-        "GPUs meet through the hosts: ranks {0,2} have one GPU, H200, and so on for 1 more"
+        "collectives between GPUs use the hosts: ranks {0,2} share one GPU, H200; 1 more GPU is shared"
     ]

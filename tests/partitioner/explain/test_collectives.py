@@ -70,7 +70,7 @@ ENTRY main {
   ROOT whole = f32[8]{0} custom-call(local), custom_call_target="SPMDShardToFullShape", sharding={devices=[2]<=[2]}
 }
 """
-    assert only(explain(text)).because == ("written in the program: total",)
+    assert only(explain(text)).because == ("explicit in the program: total",)
 
 
 def test_times_follow_the_stated_model() -> None:

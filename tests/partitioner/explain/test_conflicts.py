@@ -15,7 +15,8 @@ def conflicts(text: str) -> tuple[Conflict, ...]:
 def test_an_axis_that_two_indices_of_an_op_want() -> None:
     (found,) = conflicts(explain_modules.CONTESTED)
     assert (found.op, found.kind, found.winner) == ("product", "axis", "parameter x")
-    assert "asked for dimension 1 of product by w" in found.text
+    assert found.text.startswith("w propagates axis ")
+    assert "to dimension 1 of product, whose dimension 0 is split by it" in found.text
 
 
 def test_an_index_that_two_tensors_split_by_different_axes() -> None:
@@ -40,5 +41,5 @@ ENTRY main {
     (found,) = conflicts(text)
     assert (found.op, found.kind, found.winner) == ("product", "axis", "parameter w")
     assert found.text == (
-        "x is asked for dimension 0 of product by x, but splits its dimension 1 (priority 0 before 1)"
+        "x propagates axis x to dimension 0 of product, whose dimension 1 is split by it (priority 0 before 1)"
     )

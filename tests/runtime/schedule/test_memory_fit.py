@@ -108,7 +108,7 @@ def work(module: HloModule) -> float:
 
 @cache
 def least(text: str) -> int:
-    """What the refusal of an impossible limit says would do."""
+    """What the refusal of an impossible limit says is enough."""
     with pytest.raises(MemoryLimitError) as refusal:
         fitted(text, 1)
     return int(str(refusal.value).split("--memory-limit ")[1].split(" ")[0])
@@ -140,7 +140,7 @@ def test_the_least_limit_can_be_met_and_one_byte_less_cannot() -> None:
     executable = fitted(text, smallest)
     assert total(executable.program.assignment) == smallest
     assert_same_numbers(text, executable)
-    with pytest.raises(MemoryLimitError, match=f"--memory-limit {smallest} would do"):
+    with pytest.raises(MemoryLimitError, match=f"--memory-limit {smallest} is enough"):
         fitted(text, smallest - 1)
 
 

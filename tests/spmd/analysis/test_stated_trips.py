@@ -54,7 +54,7 @@ def test_a_stated_count_is_found(stated: list[tuple[str, int]]) -> None:
     [
         ([("halve", 1)], "no loop is named 'halve'; did you mean halved?"),
         ([("zzz", 1)], "no loop is named 'zzz'; loops: halved, counted"),
-        ([("counted", 4)], "counted runs 3 times, not 4"),
+        ([("counted", 4)], "counted has 3 trips, not 4"),
     ],
 )
 def test_what_cannot_be_stated_is_refused(stated: list[tuple[str, int]], said: str) -> None:
@@ -64,7 +64,7 @@ def test_what_cannot_be_stated_is_refused(stated: list[tuple[str, int]], said: s
 
 
 def test_unknown_lengths_are_asked_for() -> None:
-    with pytest.raises(TripCountError, match="not known: halved; --trips halved=N says it of one"):
+    with pytest.raises(TripCountError, match="loops: halved; state it by --trips halved=N for one"):
         require_trips(parse_module(LOOPS))
 
 
@@ -73,7 +73,7 @@ def test_a_simulated_step_takes_as_long_as_its_loops(tmp_path, capsys) -> None:
     path.write_text(LOOPS)
     command = ["simulate", str(path), "--topology", "dgx-h100", "--json"]
     assert main(command) == 2
-    assert "how often loops run is not known: halved" in capsys.readouterr().err
+    assert "unknown trip count of loops: halved" in capsys.readouterr().err
 
     def seconds(*trips: str) -> float:
         assert main([*command, *(word for one in trips for word in ("--trips", one))]) == 0
@@ -90,4 +90,4 @@ def test_a_simulated_step_takes_as_long_as_its_loops(tmp_path, capsys) -> None:
 @pytest.mark.parametrize("text", ["halved=", "=3", "x=y", "1e3", "halved=" + "9" * 16])
 def test_other_forms_are_refused(text: str, capsys) -> None:
     assert main(["simulate", "m.hlo", "--topology", "dgx-h100", "--trips", text]) == 2
-    assert "is not of the form LOOP=N or N" in capsys.readouterr().err
+    assert "expected LOOP=N or N, found" in capsys.readouterr().err

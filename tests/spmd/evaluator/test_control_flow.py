@@ -110,7 +110,7 @@ def test_unknown_and_impossible_ops_are_refused_by_name(run):
             np.float32(0),
         )
     body = "t = token[] after-all() i = (f32[2], token[]) infeed(t) ROOT r = f32[2] get-tuple-element(i), index=0"
-    with pytest.raises(RunError, match=r"infeed.*is given none"):
+    with pytest.raises(RunError, match=r"infeed.*but none are given"):
         run(body)
 
 

@@ -194,12 +194,12 @@ def test_loops_without_collectives_stay() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("factor=1", "option factor of while-loop-unroller is 0, or 2 or more, found 1"),
-        ("factor=-2", "option factor of while-loop-unroller is 0, or 2 or more, found -2"),
-        ("factor=all", "option factor of while-loop-unroller is int, found 'all'"),
+        ("factor=1", "option factor of while-loop-unroller: expected 0, or 2 or more, found 1"),
+        ("factor=-2", "option factor of while-loop-unroller: expected 0, or 2 or more, found -2"),
+        ("factor=all", "option factor of while-loop-unroller: expected int, found 'all'"),
         (
             "max-instructions=-1",
-            "option max_instructions of while-loop-unroller is 0 or more, found -1",
+            "option max_instructions of while-loop-unroller: expected 0 or more, found -1",
         ),
     ],
 )

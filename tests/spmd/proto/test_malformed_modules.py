@@ -51,7 +51,7 @@ def _empty(proto: HloModuleProto) -> None:
         (_no_entry, "the module has no entry computation 5"),
         (_two_ids, "two computations have the id 1"),
         (_unnamed, "the module has no name"),
-        (_empty, "it holds no computations"),
+        (_empty, "it has no computations"),
     ],
 )
 def test_module_errors(change: Callable[[HloModuleProto], None], reason: str) -> None:

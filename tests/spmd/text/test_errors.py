@@ -16,7 +16,7 @@ LINE = HEAD.count("\n") + 1
     [
         ("  b = f32[2,3]{1,0} frobnicate(a)", 21, "unknown opcode 'frobnicate'"),
         ("  b = f32[2,3]{1,0} negate(a), frob={1}", 32, "unknown attribute 'frob' of negate"),
-        ("  b = f32[2,3]{1,0} negate(c)", 28, "no instruction 'c' stands before this one"),
+        ("  b = f32[2,3]{1,0} negate(c)", 28, "no instruction 'c' is defined before this one"),
         ("  a = f32[2,3]{1,0} negate(a)", 3, "instruction 'a' is defined twice"),
         ("  b = f33[2,3]{1,0} negate(a)", 7, "unknown element type 'f33'"),
         ("  b = f32[2,3]{0} negate(a)", 15, "expected a layout of 2 dimensions, found {"),
@@ -30,7 +30,7 @@ LINE = HEAD.count("\n") + 1
         ("  b = f32[3,2] transpose(a), dimensions={1,0},", 1, "expected an attribute, found '}'"),
         ("  b = f32[3,2] transpose(a), dimensions={1,0}, dimensions={1,0}", 48, "given twice"),
         ("  b = pred[2,3] compare(a, a), direction=XX", 42, "direction is one of EQ, NE"),
-        ("  b = f32[] call(a), to_apply=g", 31, "no computation 'g' stands before this one"),
+        ("  b = f32[] call(a), to_apply=g", 31, "no computation 'g' is defined before this one"),
         ("  b = f32[2,3] negate(a), sharding={foo}", 37, "unknown sharding 'foo'"),
         ("  b = f32[2,3] negate(a), sharding={devices=[2,2]0,1}", 50, "expected 4 device ids"),
         ("  b = s8[] constant(200)", 21, "200 does not fit in s8"),

@@ -167,7 +167,7 @@ def test_a_peer_that_does_not_come_is_named_with_its_whereabouts() -> None:
     with pytest.raises(CollectiveTimeoutError) as caught:
         run_nccl(3, program, timeout_seconds=0.5)
     message = str(caught.value)
-    assert "all-reduce.4: group {0,1,2} cannot meet after 0.5 s" in message
+    assert "all-reduce.4: group {0,1,2} did not complete within 0.5 s" in message
     assert "missing {2} (rank 2 computes dot.7)" in message
 
 
@@ -186,7 +186,9 @@ def test_a_host_does_not_run_far_ahead_of_a_gpu_that_waits_in_vain() -> None:
                 one.start()
                 put.append(run)
 
-    with pytest.raises(CollectiveTimeoutError, match=r"all-reduce\.0: group \{0,1\} cannot meet"):
+    with pytest.raises(
+        CollectiveTimeoutError, match=r"all-reduce\.0: group \{0,1\} did not complete"
+    ):
         run_nccl(2, program, timeout_seconds=0.5)
     assert len(put) <= 16
 
@@ -255,7 +257,8 @@ def test_a_call_that_does_not_come_back_is_ended(monkeypatch: pytest.MonkeyPatch
 
     said = texts(2, World(2), program, seconds=0.3)
     assert said == [
-        f"[rank {rank}/2] all-reduce.6: NCCL's call has not come back for 0.3 s" for rank in (0, 1)
+        f"[rank {rank}/2] all-reduce.6: the call of NCCL has not returned for 0.3 s"
+        for rank in (0, 1)
     ]
 
 
@@ -283,7 +286,7 @@ def test_an_abort_that_does_not_come_back_ends_the_process(monkeypatch: pytest.M
 
     texts(2, world, program, seconds=0.3, give_up=give_up)
     assert "all-reduce.7" in said[0]
-    assert said[0].endswith("NCCL did not let go of it within 0.2 s")
+    assert said[0].endswith("NCCL did not return within 0.2 s")
 
 
 def test_collectives_on_two_streams_follow_each_other() -> None:

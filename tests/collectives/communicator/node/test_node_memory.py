@@ -166,9 +166,11 @@ def test_results_that_differ_are_refused_in_memory_of_the_group(elements: int) -
         own = comm.allocate(1 << 16).view(np.float32)[:elements]
         memory = comm.allocate_shared(1 << 16, everyone).view(np.float32)[:elements]
         memory_of_pair = comm.allocate_shared(1 << 16, pair).view(np.float32)[:elements]
-        with pytest.raises(RunError, match="a2a: results that differ lie in memory"):
+        with pytest.raises(RunError, match="a2a: its results differ between ranks"):
             comm.bind(AllToAll(everyone, 0), "a2a", [own], [memory])
-        with pytest.raises(RunError, match=r"ranks \{0,1,2\}, of which its group .* not hold all"):
+        with pytest.raises(
+            RunError, match=r"ranks \{0,1,2\} share, but its group .* does not contain all"
+        ):
             comm.bind(AllReduce(pair, ReductionKind.SUM), "some", [own], [memory])
         add = AllReduce(everyone, ReductionKind.SUM)
         own[:] = 1
@@ -182,7 +184,7 @@ def test_a_broadcast_by_messages_is_refused_in_memory_of_the_group() -> None:
     def program(comm: SharedMemoryRank) -> None:
         memory = comm.allocate_shared(1 << 16, (0, 1)).view(np.float32)
         elsewhere = np.zeros(memory.shape, np.float32)
-        with pytest.raises(RunError, match="cb: carried by messages, it cannot write"):
+        with pytest.raises(RunError, match="cb: a collective that uses MPI messages cannot write"):
             comm.bind(CollectiveBroadcast((0, 1)), "cb", [elsewhere], [memory])
 
     run_shared_memory_ranks(2, program)
@@ -242,8 +244,8 @@ def test_ranks_whose_buffers_overlap_otherwise_are_refused_on_every_rank() -> No
         3, lambda comm: program(comm) if comm.rank < 2 else refused(comm)
     )
     assert len(set(messages)) == 1
-    assert "[rank 0/3] all-reduce.7: {1} bound another collective here" in messages[0]
-    assert "this is a fault of spmd-executor" in messages[0]
+    assert "[rank 0/3] all-reduce.7: ranks {1} bound another collective here" in messages[0]
+    assert "this is a defect of spmd-executor" in messages[0]
 
 
 def refused(comm: SharedMemoryRank) -> str:
@@ -259,7 +261,7 @@ def test_a_rank_that_has_bound_less_is_refused() -> None:
         value = np.zeros(4, np.float32)
         if comm.rank == 0:
             comm.bind(AllReduce((0, 1), ReductionKind.SUM), "all-reduce.7", [value], [value])
-        with pytest.raises(RunError, match=r"all-reduce\.7: \{1\} bound another collective"):
+        with pytest.raises(RunError, match=r"all-reduce\.7: ranks \{1\} bound another collective"):
             comm.connect()
 
     run_shared_memory_ranks(2, program)
@@ -274,7 +276,9 @@ def test_the_late_rank_is_named_and_the_collective_goes_on_when_it_comes() -> No
         if comm.rank != 1:
             bound.start()
             assert not bound.test()
-            with pytest.raises(CollectiveTimeoutError, match=r"late: .* nothing came from \[1\]"):
+            with pytest.raises(
+                CollectiveTimeoutError, match=r"late: .* nothing received from \[1\]"
+            ):
                 bound.wait()
         comm.barrier()
         if comm.rank == 1:
@@ -327,4 +331,4 @@ def test_a_note_says_once_where_memory_is_shared_instead(tmp_path: Path) -> None
     places = [Directory(str(tmp_path / "missing")), Directory(str(tmp_path))]
     run_shared_memory_ranks(1, program, providers=places, notify=notes.append)
     missing = tmp_path / "missing"
-    assert notes == [f"memory is shared through a file in {tmp_path}, not {missing}"]
+    assert notes == [f"shared memory is a file in {tmp_path}, because {missing} cannot be used"]

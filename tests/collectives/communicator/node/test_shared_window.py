@@ -151,7 +151,7 @@ def test_where_no_place_serves_every_rank_hears_why(tmp_path: Path) -> None:
 
     messages = run_ranks(2, program)
     assert messages[0] == messages[1]
-    assert "no memory to share for 10000 bytes a rank" in messages[0]
+    assert "no shared memory for 10000 bytes per rank" in messages[0]
     assert f"{tmp_path} has 4096 bytes free, 24576 are needed" in messages[0]
     assert "No such file or directory" in messages[0]
 

@@ -44,7 +44,7 @@ def test_neighbour_that_slows_kernels_to_half_is_contention() -> None:
     assert g.exposed == 0.0
     assert g.slowed == pytest.approx(30 * US)
     assert g.effective == pytest.approx(-10 * US)
-    assert g.why == "contention: kernels beside it take 30 us longer than by themselves"
+    assert g.why == "contention: kernels that overlap it take 30 us longer than alone"
     assert found.reference_seconds == pytest.approx(found.seconds - 10 * US)
 
 
@@ -53,7 +53,7 @@ def test_collective_that_slows_kernels_says_how_much_in_its_mean_step() -> None:
     found = report([[step(b=60), step(b=40)]], [reference()], [site("g", 30)])
     g = collective(found, "g")
     assert g.slowed == pytest.approx(20 * US)
-    assert g.why == "contention: kernels beside it take 20 us longer than by themselves"
+    assert g.why == "contention: kernels that overlap it take 20 us longer than alone"
 
 
 def test_kernels_that_take_longer_beside_nothing_are_not_slowed_by_collectives() -> None:
@@ -90,7 +90,9 @@ def test_late_rank_is_named_with_the_kernel_that_made_it_late() -> None:
     # Device 0 stood still from 40 to 80, 40 us, and device 1 not at all: the mean is 20.
     assert parts(found) == {Reason.LATE_PEER: 20.0}
     assert g.late == ((1, pytest.approx(20 * US)),)
-    assert g.why == "late peer: device 1 comes 50 us later than device 0: its a takes 50 us longer"
+    assert (
+        g.why == "late peer: device 1 arrives 50 us later than device 0: its a takes 50 us longer"
+    )
     assert [device.awaited for device in found.devices] == pytest.approx([0.0, 40 * US])
 
 
@@ -113,7 +115,7 @@ def test_rank_that_begins_late() -> None:
 def test_transfer_that_is_slower_beside_kernels_is_contention() -> None:
     found = report([[step(landed=55)] * 2], [reference()], [site("g", 30)])
     assert parts(found) == {Reason.CONTENTION: 15.0}
-    assert collective(found, "g").why == "contention: takes 45 us, by itself 20 us"
+    assert collective(found, "g").why == "contention: its transfer takes 45 us, alone 20 us"
 
 
 def test_other_collective_on_its_exchange_is_a_resource_limit() -> None:
@@ -130,7 +132,7 @@ def test_other_collective_on_its_exchange_is_a_resource_limit() -> None:
     found = report([lanes], [blocked], sites)
     assert parts(found, "h") == {Reason.RESOURCE: 20.0}
     assert collective(found, "h").why == (
-        "resource limit: g is on its exchange for 30 us of its 50 us"
+        "resource limit: g uses the same exchange for 30 us of its 50 us"
     )
     elsewhere = [site("g", 20), site("h", 20, exchanges=("other",))]
     assert parts(report([lanes], [blocked], elsewhere), "h") == {Reason.CONTENTION: 20.0}
@@ -150,7 +152,7 @@ def test_one_that_may_not_be_issued_beside_another_is_a_resource_limit() -> None
     found = report([lanes], [blocked], sites)
     assert parts(found, "h") == {Reason.RESOURCE: 20.0}
     assert collective(found, "h").why == (
-        "resource limit: g is on its exchange for 30 us before it is issued"
+        "resource limit: g uses the same exchange for 30 us before this one is issued"
     )
     # Where two may be in flight, g was in nobody's way: with work enough, it is the schedule's choice.
     beside = [site("g", 30), site("h", 20, producer="p", in_flight_limit=2)]
@@ -179,7 +181,7 @@ def test_exchange_with_more_to_do_than_there_is_work_is_a_resource_limit(blockin
     found = report([lanes], [blocked], sites)
     assert parts(found, "g") == {Reason.RESOURCE: 10.0}
     assert collective(found, "g").why == (
-        "resource limit: its exchange is busy for 40 us of a step, beside 25 us of work"
+        "resource limit: its exchange is busy for 40 us of a step with 25 us of work"
     )
 
 
@@ -196,14 +198,14 @@ def test_words_are_of_the_limit_that_costs_most() -> None:
     found = report([lanes], [blocked], [site("g", 15), site("h", 40, producer="p")])
     assert parts(found, "h") == {Reason.RESOURCE: 30.0}
     assert collective(found, "h").why == (
-        "resource limit: its exchange is busy for 48 us of a step, beside 15 us of work"
+        "resource limit: its exchange is busy for 48 us of a step with 15 us of work"
     )
     by_flights = report(
         [lanes], [blocked], [site("g", 15), site("h", 40, producer="p", in_flight_limited=28)]
     )
     assert collective(by_flights, "h").why == (
-        "resource limit: so many may be in flight at a time, says the scheduler, though 40 us of work may run beside "
-        "its 40 us"
+        "resource limit: the scheduler reached its limit of collectives in flight, although 40 us of work can overlap "
+        "its transfer of 40 us"
     )
 
 
@@ -236,7 +238,8 @@ def test_scheduler_that_lost_to_limits() -> None:
     by_memory = report([lanes], [reference()], [site("g", 30, limited=20.0)])
     assert parts(by_memory) == {Reason.MEMORY: 20.0}
     assert collective(by_memory, "g").why == (
-        "memory limit: so the scheduler says, though 30 us of work may run beside its 20 us"
+        "memory limit: the scheduler had too little memory to overlap it, although 30 us of work can overlap its "
+        "transfer of 20 us"
     )
     by_flights = report([lanes], [reference()], [site("g", 30, in_flight_limited=15.0)])
     assert parts(by_flights) == {Reason.RESOURCE: 15.0, Reason.ORDER: 5.0}
@@ -263,7 +266,7 @@ def test_exposed_by_the_program_or_by_its_schedule(
     assert parts(found) == expected
     if independent == 0:
         assert collective(found, "g").why == (
-            "dependency: 0 us of work may run beside its 20 us; a makes its operand, c needs its result"
+            "dependency: 0 us of work can overlap its transfer of 20 us; a produces its operand, c uses its result"
         )
 
 

@@ -17,8 +17,8 @@ def step(b: float = 30, start: float = 0, landed: float = 30) -> Lane:
 REFERENCE = [
     [Lane().kernel("a", 10).start("g").wait("g", 30).kernel("b", 30).kernel("c", 5) for _ in "01"]
 ]
-SLOWED = "contention: kernels beside it take 30 us longer than by themselves"
-LATE = "late peer: device 1 comes 50 us later than device 0: its a takes 50 us longer"
+SLOWED = "contention: kernels that overlap it take 30 us longer than alone"
+LATE = "late peer: device 1 arrives 50 us later than device 0: its a takes 50 us longer"
 
 
 @pytest.mark.parametrize(

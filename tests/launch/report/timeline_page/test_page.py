@@ -162,7 +162,7 @@ def test_steps_are_left_out_of_a_page_that_would_be_too_large(
     data = page_data(made, None)
     assert [step["number"] for step in data["steps"]] == [0, 1, 5]
     assert data["shown"] == 2
-    assert data["notes"][-1].startswith("3 steps are not on this page")
+    assert data["notes"][-1].startswith("3 steps are left out")
     assert page_data(with_steps(3), None)["notes"] == list(made.notes)
 
 

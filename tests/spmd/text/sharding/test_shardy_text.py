@@ -78,7 +78,7 @@ def test_manual_axes() -> None:
     [
         (parse_meshes, '{m = #sdy.mesh<["x"=0]>}', "at least 1"),
         (parse_meshes, '{m = #sdy.mesh<["x"=2, "x"=2]>}', "occurs twice"),
-        (parse_meshes, '{m = #sdy.mesh<["x"=2], device_ids=[0, 0]>}', "no permutation"),
+        (parse_meshes, '{m = #sdy.mesh<["x"=2], device_ids=[0, 0]>}', "not a permutation"),
         (parse_meshes, '{m = #sdy.mesh<["x"=2]>, m = #sdy.mesh<[]>}', "given twice"),
         (parse_meshes, '{m = #sdy.mesh<["x"=65536, "y"=65536]>}', "too large"),
         (parse_meshes, "mesh", "expected '{'"),
