@@ -33,7 +33,7 @@ def test_fields_are_taken_one_by_one() -> None:
         ("[" * 20, "f.json: no list of things in JSON"),
         ("[]", r"f.json: expected an object, found \[\]"),
         ('{"a": 1, "a": 2}', "a field is given twice"),
-        ('{"a": NaN}', "NaN is no number"),
+        ('{"a": NaN}', "NaN is not a number"),
         ('{"a": "\\ud800"}', "surrogates not allowed"),
         ('{"\\uDFFF": 1}', "surrogates not allowed"),
         (" " * 61, "f.json: 61 bytes, more than 60 for a list of things"),

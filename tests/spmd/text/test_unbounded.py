@@ -69,8 +69,11 @@ def test_what_needs_a_size_is_refused_by_name(body: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        (UNBOUNDED, r"unbounded dimension of f32\[\?,3\].* in: b = "),
-        (BUFFER, r"buffer type b\(f32\[4\]\{0\}\).* in: b = "),
+        (
+            UNBOUNDED,
+            r"unbounded dimension of f32\[\?,3\].* is not supported in a computation: b = ",
+        ),
+        (BUFFER, r"buffer type b\(f32\[4\]\{0\}\).* is not supported in a computation: b = "),
     ],
     ids=["unbounded", "buffer"],
 )
