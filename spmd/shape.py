@@ -25,8 +25,7 @@ if not hasattr(ml_dtypes, "uint1"):
     )
 from spmd.limits import MAX_LEAVES, MAX_NESTING
 
-#: Size of an unbounded dynamic dimension (``?``), as in XLA. Values with such a dimension can be neither evaluated nor
-#: partitioned.
+#: Size of an unbounded dynamic dimension (``?``), as in XLA. Such values can be neither evaluated nor partitioned.
 UNBOUNDED = -(2**63)
 #: The memory space ``S(5)`` of a layout: the host's memory, as XLA numbers it.
 HOST_MEMORY = 5
@@ -176,7 +175,6 @@ _NUMPY: dict[PrimitiveType, np.dtype[Any]] = {
 }
 
 _BYTES = {kind: dtype.itemsize for kind, dtype in _NUMPY.items()}
-
 _FROM_NUMPY = {dtype: kind for kind, dtype in _NUMPY.items()}
 
 #: The type of a complex number's parts, and the reverse.
@@ -391,7 +389,7 @@ def subshape(shape: Shape, index: ShapeIndex) -> Shape:
 
 
 def array_leaves(shape: Shape) -> Iterator[tuple[ShapeIndex, ArrayShape]]:
-    """Yield the arrays of a shape; tokens are none of the caller's."""
+    """Yield the arrays of a shape. Tokens are left out; any other leaf is an error."""
     for index, leaf in leaves(shape):
         if not isinstance(leaf, TokenShape):
             yield index, as_array(leaf)

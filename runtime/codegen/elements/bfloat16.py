@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from runtime.codegen.elements.builder import Code, Float, Instructions, Int, Lines
+from runtime.codegen.elements.builder import Code, Float, Int, Lines
 from runtime.codegen.elements.formats import F32
+from runtime.codegen.elements.instructions import Instructions
 from runtime.codegen.elements.variants import LANES, PURE, variant, with_variants
 from runtime.program.scalar_program import Provenance
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.codegen.elements.builder import PLAIN, Code, Instructions, Int
+from runtime.codegen.elements.builder import Code, Int
 from runtime.codegen.elements.complex_numbers import PARTS, Complex
+from runtime.codegen.elements.instructions import PLAIN, Instructions
 from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.combine import (
     combination,

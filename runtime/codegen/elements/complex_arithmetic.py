@@ -7,10 +7,11 @@ import operator
 from collections.abc import Callable
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import Bool, Code, Float, Instructions, Int, Lines
+from runtime.codegen.elements.builder import Bool, Code, Float, Int, Lines
 from runtime.codegen.elements.common import scaled
 from runtime.codegen.elements.complex_numbers import Complex
 from runtime.codegen.elements.formats import F32, F64
+from runtime.codegen.elements.instructions import Instructions
 from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.values import typed
 from runtime.program.scalar_program import ElementSignature

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from itertools import product
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import Bool, Code, Float, Instructions, Int, Lines
+from runtime.codegen.elements.builder import Bool, Code, Float, Int, Lines
 from runtime.codegen.elements.formats import BF16, F32, F64, FloatFormat
+from runtime.codegen.elements.instructions import Instructions
 from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.values import typed
 from runtime.program.scalar_program import ElementSignature

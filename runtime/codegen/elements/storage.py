@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from runtime.codegen.elements import bfloat16
-from runtime.codegen.elements.builder import Instructions, Lines
+from runtime.codegen.elements.builder import Lines
+from runtime.codegen.elements.instructions import Instructions
 from runtime.codegen.ir.combine import Element, element_of
 from runtime.program.scalar_program import Provenance
 from spmd.shape import PrimitiveType

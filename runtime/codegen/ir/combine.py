@@ -9,7 +9,7 @@ import numpy as np
 
 from collectives.communicator.group import accumulator_type
 from runtime.codegen.elements import bfloat16
-from runtime.codegen.elements.builder import PLAIN, Instructions
+from runtime.codegen.elements.instructions import PLAIN, Instructions
 from runtime.codegen.elements.small_floats import conversions
 from runtime.program.scalar_program import Provenance
 from spmd.device import ReductionKind

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from runtime.codegen.elements.builder import Instructions, Lines
+from runtime.codegen.elements.builder import Lines
 from runtime.codegen.elements.formats import F32, F64
+from runtime.codegen.elements.instructions import Instructions
 from runtime.codegen.elements.registry import BODIES, float_function, float_lines
 from runtime.codegen.elements.storage import element_layout, narrowing, stored_type, wide_type
 from runtime.codegen.ir.combine import conversion_ir

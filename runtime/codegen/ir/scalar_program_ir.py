@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.codegen.elements.builder import Instructions
+from runtime.codegen.elements.instructions import Instructions
 from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.element_operations import operation_ir
 from runtime.program.scalar_program import (

@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 
 from collectives.communicator.liveness.status_table import THUNK
-from runtime.codegen.record import (
+from runtime.codegen.ir.record import (
     Address,
     Record,
     Word,

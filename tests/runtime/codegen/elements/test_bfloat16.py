@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from runtime.codegen.elements.builder import Instructions
+from runtime.codegen.elements.instructions import Instructions
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from runtime.codegen.ir import element_operations
 from runtime.codegen.ir.element_operations import has_operation, host_instructions, operation_ir

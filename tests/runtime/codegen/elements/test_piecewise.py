@@ -11,7 +11,7 @@ import pytest
 from benchmarks.native import minimax_intervals
 from benchmarks.native.minimax import mpf
 from runtime.codegen.elements import intervals
-from runtime.codegen.elements.builder import Instructions
+from runtime.codegen.elements.instructions import Instructions
 from runtime.codegen.elements.piecewise import Interval
 from runtime.codegen.elements.table import SIZE
 from runtime.codegen.ir.element_operations import host_instructions, operation_ir

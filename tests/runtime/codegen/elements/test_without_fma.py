@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runtime.codegen.elements.builder import Instructions
+from runtime.codegen.elements.instructions import Instructions
 from runtime.codegen.ir import element_operations
 from runtime.codegen.ir.element_operations import operation_ir
 from runtime.codegen.llvm.jit import Jit

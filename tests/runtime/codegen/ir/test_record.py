@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from runtime.codegen.ir.function_writer import FunctionWriter
-from runtime.codegen.llvm.jit import host_jit
-from runtime.codegen.record import (
+from runtime.codegen.ir.record import (
     Address,
     Record,
     Word,
@@ -19,6 +18,7 @@ from runtime.codegen.record import (
     word_count,
     word_index,
 )
+from runtime.codegen.llvm.jit import host_jit
 from spmd.literal import NDArray
 
 

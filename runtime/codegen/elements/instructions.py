@@ -1,0 +1,26 @@
+"""Special instructions that the code of element operations may use."""
+
+from __future__ import annotations
+
+from spmd.lazy_dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """Special instructions that a processor has.
+
+    ``fused`` multiplies and adds with one rounding. ``permutes`` selects a vector of numbers from a table of 32 numbers
+    in registers. ``scales`` multiplies by a power of two that need not be representable. ``pairs`` multiplies pairs of
+    16-bit integers and adds both products to a 32-bit integer. ``rounds`` converts an f32 to bf16, as GPUs do; a nan
+    becomes the GPU's own, whose lower half is ones.
+    """
+
+    fused: bool = False
+    permutes: bool = False
+    scales: bool = False
+    pairs: bool = False
+    rounds: bool = False
+
+
+#: No special instructions, as on every processor.
+PLAIN = Instructions()
