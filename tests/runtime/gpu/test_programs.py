@@ -147,7 +147,7 @@ def test_too_little_memory() -> None:
     executable = compiled(SLICE)
     executable.engine = GpuEngine(lambda _: HostDriver(free_bytes=1000), lambda _: no_ptx)
     with pytest.raises(
-        GpuMemoryError, match=r"takes 1,\d+ bytes of a double of a GPU .*, found 1,000 free"
+        GpuMemoryError, match=r"needs 1,\d+ bytes of a double of a GPU .*, but 1,000 are free"
     ):
         executable.run(*random_inputs(executable.module))
 

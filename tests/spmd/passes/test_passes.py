@@ -301,7 +301,7 @@ def test_a_pipeline_is_read_and_printed() -> None:
     [
         ("no-such-pass", "no pass is named 'no-such-pass'"),
         ("constant-folding{bytes=1}", "no option 'bytes'; options: max-bytes"),
-        ("constant-folding{max-bytes=x}", "is int, found 'x'"),
+        ("constant-folding{max-bytes=x}", "expected int, found 'x'"),
         ("call-inliner{keep-uninlineable=7}", "true or false"),
         ("constant-folding{max-bytes=1", "expected pass"),
         ("constant-folding constant-folding", "expected pass"),

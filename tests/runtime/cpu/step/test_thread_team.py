@@ -118,7 +118,7 @@ def test_a_device_that_is_late_is_named(rank: int, named: str) -> None:
     with pytest.raises(CollectiveTimeoutError) as caught:
         run()
     message = str(caught.value)
-    assert "after 0.3 s: missing {" in message
+    assert "within 0.3 s: missing {" in message
     where = rf"rank {named} last started (start|far), in step 1 at thunk "
     assert re.search(where, message)
 
