@@ -69,6 +69,7 @@ CHOSEN: Mapping[str, str] = {
     "runtime/codegen/elements": "",
     "runtime/codegen/ir": "record",
     "runtime/codegen/llvm": "jit object_cache",
+    "runtime/codegen/records": "record",
     "runtime/codegen/vectorizer": "",
     "runtime/cpu/collective": "",
     "runtime/cpu/kernels": "kernels",

@@ -1,1 +1,1 @@
-"""LLVM IR that both back ends share: element operations, scalar programs, index loops and argument records."""
+"""LLVM IR that both back ends share: element operations, scalar programs, index loops."""

@@ -26,8 +26,8 @@ from collectives.communicator.actions.shared_actions import (
     SwapRows,
 )
 from collectives.communicator.group import can_reduce
-from runtime.codegen.ir.record import Record
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
+from runtime.codegen.records.record import Record
 from runtime.cpu.collective.action_records import (
     ACTION_FUNCTIONS,
     AWAIT_MESSAGES,

@@ -14,7 +14,7 @@ from collectives.communicator.actions.engine import RunStatus
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record
+from runtime.codegen.records.record import Record
 from runtime.cpu.collective.action_records import (
     AWAIT_MESSAGES,
     START_MESSAGES,

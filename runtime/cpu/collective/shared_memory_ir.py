@@ -24,8 +24,8 @@ from collectives.communicator.actions.engine import RunStatus
 from runtime.codegen.elements.builder import Bool, Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record, word_index
 from runtime.codegen.ir.values import Pointer
+from runtime.codegen.records.record import Record, word_index
 from runtime.cpu.collective.action_records import (
     INDEX_TYPES,
     RECORD_WORDS,

@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 
 from collectives.communicator.liveness.status_table import THUNK
-from runtime.codegen.ir.record import (
+from runtime.codegen.records.record import (
     Address,
     Record,
     Word,

@@ -13,7 +13,7 @@ import numpy as np
 
 from collectives.communicator.interface import BoundCollective
 from collectives.communicator.native_collective import NativeCollective
-from runtime.codegen.ir.record import Address, Record, Word, record
+from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall, SharedAction
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray

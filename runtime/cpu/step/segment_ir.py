@@ -13,8 +13,8 @@ from collectives.communicator.actions.engine import RunStatus
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import word_count
 from runtime.codegen.ir.values import Pointer
+from runtime.codegen.records.record import word_count
 from runtime.cpu.collective.shared_memory_ir import add_action_interpreter
 from runtime.cpu.step.clock_ir import now
 from runtime.cpu.step.device_table import (

@@ -10,8 +10,8 @@ from runtime.codegen.elements.instructions import Instructions
 from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.dynamic_starts import computed_starts, moved_by
 from runtime.codegen.ir.scalar_program_ir import program_ir
-from runtime.codegen.ir.starts import StartsStage, StartsVariant
 from runtime.codegen.ir.values import typed
+from runtime.codegen.records.starts import StartsStage, StartsVariant
 from runtime.gpu.codegen.launch import ALIGNMENT, ArgumentKind, KernelArgument
 from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.records import loop

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.codegen.ir.record import word_index
+from runtime.codegen.records.record import word_index
 from runtime.cpu.kernels.convert import computed_in
 from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables, expanded
 from runtime.cpu.kernels.convolution.ir.panel_ir import (

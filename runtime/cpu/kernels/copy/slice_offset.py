@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from runtime.codegen.ir.record import Address, Record, record
-from runtime.codegen.ir.starts import StartsRecord, StartsVariant
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
+from runtime.codegen.records.record import Address, Record, record
+from runtime.codegen.records.starts import StartsRecord, StartsVariant
 from runtime.cpu.kernels.loop.loop import (
     ArrayAccess,
     starting_accesses,

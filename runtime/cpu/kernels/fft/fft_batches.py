@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from runtime.codegen.elements.formats import FloatFormat
-from runtime.codegen.ir.record import Record
 from runtime.codegen.llvm.jit import NativeLibrary
+from runtime.codegen.records.record import Record
 from runtime.cpu.kernels.fft import fft_ir, fft_load_store_ir, fft_real_ir
 from runtime.cpu.kernels.fft.fft_ir import (
     FORMATS,

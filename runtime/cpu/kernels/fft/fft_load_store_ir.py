@@ -15,10 +15,10 @@ from runtime.codegen.elements.builder import Float, Int, IntLike
 from runtime.codegen.elements.complex_numbers import Complex
 from runtime.codegen.elements.formats import FloatFormat
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
-from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.values import Pointer, Vector
 from runtime.codegen.ir.vectors import prefetch
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
+from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.fft.fft_ir import (
     VECTOR_BYTES,
     in_all_lanes,

@@ -17,9 +17,9 @@ from runtime.codegen.elements.builder import IntLike
 from runtime.codegen.elements.complex_numbers import Complex
 from runtime.codegen.elements.formats import FloatFormat
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
-from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
+from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.fft.fft_ir import (
     in_all_lanes,
     load_complex,

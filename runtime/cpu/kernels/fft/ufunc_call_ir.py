@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from runtime.codegen.ir.function_writer import FunctionWriter
-from runtime.codegen.ir.record import Address, Record, Word, record, word_index
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
+from runtime.codegen.records.record import Address, Record, Word, record, word_index
 
 FUNCTION = "spmd_line_loop"
 

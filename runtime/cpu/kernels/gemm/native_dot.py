@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from runtime.codegen.ir.record import Address, Record, Word, record, word_count
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_has, host_jit
+from runtime.codegen.records.record import Address, Record, Word, record, word_count
 from runtime.cpu.kernels.copy.copy import SOURCE_WORD as COPY_SOURCE_WORD
 from runtime.cpu.kernels.copy.copy import CopyRecord
 from runtime.cpu.kernels.gemm import tuning

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
+from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.native_call import RelocatableCall, has_runs, moving, native_call
 from spmd.literal import NDArray

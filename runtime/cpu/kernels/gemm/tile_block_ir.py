@@ -24,8 +24,8 @@ from runtime.codegen.elements.formats import F32
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.values import Pointer, selected
+from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.tile_multiply_ir import add_multiply, call_multiply
 from runtime.cpu.kernels.gemm.tile_pack_ir import add_pack, pack_function

@@ -10,8 +10,8 @@ from runtime.codegen.elements.builder import Bool, Float
 from runtime.codegen.elements.formats import F32
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import word_count
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
+from runtime.codegen.records.record import word_count
 from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.tile_block_ir import (
     SCALE,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 
 from runtime.codegen.ir.function_writer import FunctionWriter
-from runtime.codegen.ir.record import Address, Record, record
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
+from runtime.codegen.records.record import Address, Record, record
 
 FUNCTION = "spmd_fortran"
 

@@ -12,9 +12,9 @@ from runtime.codegen.elements.builder import Bool, Float, Int, Value
 from runtime.codegen.ir.combine import element_of
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
+from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.linalg.small_systems_ir import add_factor
 from runtime.cpu.libraries.blas import (
     ADJOINT,

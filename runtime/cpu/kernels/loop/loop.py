@@ -9,16 +9,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from runtime.codegen.ir import starts as starts_ir
-from runtime.codegen.ir.record import Record, Word, record
-from runtime.codegen.ir.starts import (
+from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
+from runtime.codegen.records import starts as starts_ir
+from runtime.codegen.records.record import Record, Word, record
+from runtime.codegen.records.starts import (
     NestRecord,
     StageRecord,
     StartsRecord,
     StartsVariant,
     without_constants,
 )
-from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
 from runtime.cpu.kernels.copy.copy import copying, transpose_code, transpose_name
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays

@@ -21,10 +21,10 @@ from runtime.codegen.ir.dynamic_starts import (
 )
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.ir.vectors import prefetch
+from runtime.codegen.records.record import Record
 from runtime.cpu.kernels.copy.copy import transpose_name
 from runtime.cpu.kernels.loop.loop import FUNCTION, InnerStride, LoopVariant, transposed_widths
 

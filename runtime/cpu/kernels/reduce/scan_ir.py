@@ -17,10 +17,10 @@ from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.combine import combination, combiner_ir, element_of, neutral
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.reducer import combining
 from runtime.codegen.ir.values import Pointer, Vector, splat, typed
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
+from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.reduce.tuning import SCAN_CHUNK, SCAN_ROWS
 from runtime.program.scalar_program import Reducer, ScalarProgram
 from spmd.lazy_dataclass import dataclass

@@ -7,8 +7,8 @@ from dataclasses import field, replace
 from enum import Enum
 from functools import cache
 
-from runtime.codegen.ir.starts import NestRecord, StartsVariant
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
+from runtime.codegen.records.starts import NestRecord, StartsVariant
 from runtime.cpu.kernels.loop.loop import (
     ArrayAccess,
     InnerStride,

@@ -20,9 +20,9 @@ from runtime.codegen.elements.storage import stored_type, wide_type
 from runtime.codegen.ir.dynamic_starts import Position, moved_to, shifted, starts_ir
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.values import Pointer
+from runtime.codegen.records.record import Record
 from runtime.cpu.kernels.loop.loop import InnerStride
 from runtime.cpu.kernels.rows.rows import (
     BLOCK,

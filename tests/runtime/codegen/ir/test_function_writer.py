@@ -14,9 +14,9 @@ from runtime.codegen.elements.builder import Float, Int
 from runtime.codegen.elements.formats import F32, F64, FloatFormat, VectorFormat
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.values import Vector, selected, splat
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
+from runtime.codegen.records.record import Address, Record, Word, record
 
 Array = np.ndarray[Any, Any]
 #: Everything that compiles IR: with LLVM's vectors, with this project's, and as it is written.

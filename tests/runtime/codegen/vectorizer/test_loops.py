@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runtime.codegen.ir.starts import StartsVariant
 from runtime.codegen.llvm.jit import Passes, host_has, host_jit
+from runtime.codegen.records.starts import StartsVariant
 from runtime.codegen.vectorizer.loops import vectorized
 from runtime.codegen.vectorizer.target import AVX2, AVX512, VectorTarget, vector_target
 from runtime.cpu.kernels.loop.loop import FUNCTION, InnerStride, LoopVariant

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from runtime.codegen.ir.record import word_index
 from runtime.codegen.llvm.jit import NativeLibrary
+from runtime.codegen.records.record import word_index
 from runtime.cpu.kernels.native_call import NativeCall, RepeatRecord, repeated
 from spmd.literal import NDArray
 

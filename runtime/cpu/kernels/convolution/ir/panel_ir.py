@@ -17,9 +17,9 @@ from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Address, Listed, Record, Word, record, sized, word_count
 from runtime.codegen.ir.values import Pointer, indices_of, selected
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
+from runtime.codegen.records.record import Address, Listed, Record, Word, record, sized, word_count
 from runtime.cpu.libraries.blas import BlasFunction, gemm_parameters
 from spmd.shape import PrimitiveType
 

@@ -16,10 +16,10 @@ from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Address, Listed, Record, Word, record
 from runtime.codegen.ir.values import Pointer, Vector, selected, zeros
 from runtime.codegen.ir.vectors import first_lanes, intrinsic, masked_load
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
+from runtime.codegen.records.record import Address, Listed, Record, Word, record
 from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.gemm.native_dot import host_registers
 from spmd.lazy_dataclass import dataclass

@@ -10,9 +10,9 @@ from runtime.codegen.elements.builder import Bool, Int
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.values import Pointer, Vector, selected, zeros
 from runtime.codegen.ir.vectors import masked_store
+from runtime.codegen.records.record import Record
 from runtime.cpu.kernels.convolution.ir.bf16_split_ir import Runs, Split, split_runs
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import (
     F32_TYPES,

@@ -11,9 +11,9 @@ from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.values import Pointer, Vector, cast, splat, zeros
 from runtime.codegen.ir.vectors import addresses, gathered, masked_store, numbers
+from runtime.codegen.records.record import Record
 from runtime.cpu.kernels.convolution.ir.bf16_split_ir import Runs, Split, split_runs
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import (
     F32_TYPES,

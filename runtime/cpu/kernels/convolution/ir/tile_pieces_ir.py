@@ -10,9 +10,9 @@ from __future__ import annotations
 from runtime.codegen.elements.builder import Bool, Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.values import Pointer, Vector, cast
 from runtime.codegen.ir.vectors import first_lanes, intrinsic, masked_load, prefetch
+from runtime.codegen.records.record import Record
 from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.gemm.tile_block_ir import SCALE
 from runtime.cpu.kernels.gemm.tile_pack_ir import split_parts

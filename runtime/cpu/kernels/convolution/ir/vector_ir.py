@@ -15,9 +15,9 @@ from runtime.codegen.elements.builder import Bool, Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Address, Listed, Record, Word, record, word_count
 from runtime.codegen.ir.values import Pointer, selected
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
+from runtime.codegen.records.record import Address, Listed, Record, Word, record, word_count
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
     ITEM,
     add_multiply,

@@ -8,9 +8,9 @@ from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.values import Pointer, Vector, splat, zeros
 from runtime.codegen.ir.vectors import addresses, first_lanes, gathered, masked_load, numbers
+from runtime.codegen.records.record import Record
 from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
     ITEM,

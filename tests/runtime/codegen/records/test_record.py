@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from runtime.codegen.ir.function_writer import FunctionWriter
-from runtime.codegen.ir.record import (
+from runtime.codegen.llvm.jit import host_jit
+from runtime.codegen.records.record import (
     Address,
     Record,
     Word,
@@ -18,7 +19,6 @@ from runtime.codegen.ir.record import (
     word_count,
     word_index,
 )
-from runtime.codegen.llvm.jit import host_jit
 from spmd.literal import NDArray
 
 
