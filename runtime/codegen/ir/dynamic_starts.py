@@ -10,7 +10,7 @@ from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.values import Pointer
-from runtime.codegen.records.starts import StartsVariant
+from runtime.program.slice_starts import StartsVariant
 from spmd.shape import PrimitiveType
 
 #: Cursor of an array: an address, or for an iota-like array the number that is its element.

@@ -19,7 +19,7 @@ from runtime.codegen.elements.builder import Bool, Code, Int, IntLike, Value
 from runtime.codegen.ir.control_flow import Branch, Repetition
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import INDEPENDENT, Pointer, typed
-from runtime.codegen.records.record import Record, RecordView, word_count
+from runtime.program.argument_record import Record, RecordView, word_count
 from spmd.lazy_dataclass import dataclass
 
 Key = TypeVar("Key", bound=Hashable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.records.record import Record
+from runtime.program.argument_record import Record
 
 
 def internal_function(

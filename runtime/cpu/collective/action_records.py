@@ -5,7 +5,7 @@ The first word is the address of the action's function. Strides are in bytes.
 
 from __future__ import annotations
 
-from runtime.codegen.records.record import Address, Record, Word, record, word_count, word_index
+from runtime.program.argument_record import Address, Record, Word, record, word_count, word_index
 from spmd.lazy_dataclass import dataclass
 
 

@@ -27,7 +27,6 @@ from collectives.communicator.actions.shared_actions import (
 )
 from collectives.communicator.group import can_reduce
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Record
 from runtime.cpu.collective.action_records import (
     ACTION_FUNCTIONS,
     AWAIT_MESSAGES,
@@ -51,6 +50,7 @@ from runtime.cpu.collective.action_records import (
     SwapRowsRecord,
     streams_of_code,
 )
+from runtime.program.argument_record import Record
 from spmd.device import ReductionKind
 from spmd.errors import UnsupportedError
 

@@ -14,7 +14,6 @@ from collectives.communicator.actions.engine import RunStatus
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.records.record import Record
 from runtime.cpu.collective.action_records import (
     AWAIT_MESSAGES,
     START_MESSAGES,
@@ -24,6 +23,7 @@ from runtime.cpu.collective.action_records import (
 from runtime.cpu.collective.shared_memory_ir import action_function, header_field
 from runtime.cpu.step.clock_ir import add_clock, note_time
 from runtime.cpu.step.spin_wait_ir import pause
+from runtime.program.argument_record import Record
 
 _POLLS_PER_TEST = 16
 """Number of polls of a counter that take as long as one test of messages by the MPI library.

@@ -25,7 +25,6 @@ from runtime.codegen.elements.builder import Bool, Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
-from runtime.codegen.records.record import Record, word_index
 from runtime.cpu.collective.action_records import (
     INDEX_TYPES,
     RECORD_WORDS,
@@ -38,6 +37,7 @@ from runtime.cpu.collective.action_records import (
 )
 from runtime.cpu.step.clock_ir import add_clock, note_time
 from runtime.cpu.step.spin_wait_ir import pause
+from runtime.program.argument_record import Record, word_index
 
 
 def action_function(module: Module, name: str, record: type[Record]) -> FunctionWriter:

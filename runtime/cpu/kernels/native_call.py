@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, cached_property, partial
 
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record, word_count, word_index
+from runtime.program.argument_record import Address, Record, Word, record, word_count, word_index
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.values import Pointer
-from runtime.codegen.records.record import word_count, word_index
 from runtime.cpu.kernels.native_call import REPEAT, CallRecord, MoveRecord, RepeatRecord
+from runtime.program.argument_record import word_count, word_index
 
 
 def repeat_ir() -> str:

@@ -7,7 +7,8 @@ from enum import IntEnum
 import numpy as np
 
 from collectives.communicator.liveness.status_table import THUNK
-from runtime.codegen.records.record import (
+from runtime.cpu.step.segment import Segment, SegmentRow
+from runtime.program.argument_record import (
     Address,
     Record,
     Word,
@@ -16,7 +17,6 @@ from runtime.codegen.records.record import (
     word_count,
     word_index,
 )
-from runtime.cpu.step.segment import Segment, SegmentRow
 
 
 @record

@@ -13,8 +13,8 @@ import numpy as np
 
 from collectives.communicator.interface import BoundCollective
 from collectives.communicator.native_collective import NativeCollective
-from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall, SharedAction
+from runtime.program.argument_record import Address, Record, Word, record
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray
 

@@ -14,7 +14,6 @@ from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
-from runtime.codegen.records.record import word_count
 from runtime.cpu.collective.shared_memory_ir import add_action_interpreter
 from runtime.cpu.step.clock_ir import now
 from runtime.cpu.step.device_table import (
@@ -48,6 +47,7 @@ from runtime.cpu.step.segment import (
     Stop,
 )
 from runtime.cpu.step.work_sharing_ir import SHARE, add_shares
+from runtime.program.argument_record import word_count
 
 #: Number of jumps between two reads of the clock. Each trip of a loop jumps at least once.
 JUMPS = 32

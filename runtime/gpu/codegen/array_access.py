@@ -11,11 +11,11 @@ from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.ir.dynamic_starts import computed_starts, moved_by
 from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.codegen.ir.values import typed
-from runtime.codegen.records.starts import StartsStage, StartsVariant
 from runtime.gpu.codegen.launch import ALIGNMENT, ArgumentKind, KernelArgument
 from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.records import loop
 from runtime.program.records.loop import LoopLeaf, Numbers
+from runtime.program.slice_starts import StartsStage, StartsVariant
 from runtime.program.strides import Shift, StridedView
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType

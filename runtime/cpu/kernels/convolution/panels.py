@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.codegen.records.record import word_index
 from runtime.cpu.kernels.convert import computed_in
 from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables, expanded
 from runtime.cpu.kernels.convolution.ir.panel_ir import (
@@ -37,6 +36,7 @@ from runtime.cpu.libraries.blas import (
     TRANSPOSE,
     gemm_function,
 )
+from runtime.program.argument_record import word_index
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.convolution import (
     GradientTiles,

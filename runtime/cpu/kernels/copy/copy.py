@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record, word_index
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, native_call
+from runtime.program.argument_record import Address, Record, Word, record, word_index
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.copy import CopyKernel, UninitializedKernel
 from runtime.program.strides import merged_dims

@@ -11,9 +11,9 @@ from typing import Any
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
-from runtime.codegen.records.record import word_index
 from runtime.cpu.kernels.copy.copy import FUNCTION, RANK, CopyRecord, Innermost, transpose_name
 from runtime.cpu.kernels.copy.transpose_ir import add_transpose
+from runtime.program.argument_record import word_index
 
 
 def copy_ir(innermost: Innermost, width: int) -> str:

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Record, record
-from runtime.codegen.records.starts import StartsRecord, StartsVariant
 from runtime.cpu.kernels.loop.loop import (
     ArrayAccess,
     starting_accesses,
@@ -15,7 +13,9 @@ from runtime.cpu.kernels.loop.loop import (
     starts_variant,
 )
 from runtime.cpu.kernels.native_call import NativeAction, native_call
+from runtime.program.argument_record import Address, Record, record
 from runtime.program.records.loop import StartsStage
+from runtime.program.slice_starts import StartsRecord, StartsVariant
 from spmd.literal import NDArray
 
 FUNCTION = "spmd_slice_offset"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from runtime.codegen.ir.dynamic_starts import shifted, starts_ir
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.records.starts import StartsVariant
 from runtime.cpu.kernels.copy.slice_offset import FUNCTION, SliceBases
+from runtime.program.slice_starts import StartsVariant
 
 
 def slice_offsets_ir(variant: StartsVariant) -> str:

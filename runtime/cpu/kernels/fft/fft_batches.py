@@ -6,7 +6,6 @@ import numpy as np
 
 from runtime.codegen.elements.formats import FloatFormat
 from runtime.codegen.llvm.jit import NativeLibrary
-from runtime.codegen.records.record import Record
 from runtime.cpu.kernels.fft import fft_ir, fft_load_store_ir, fft_real_ir
 from runtime.cpu.kernels.fft.fft_ir import (
     FORMATS,
@@ -19,6 +18,7 @@ from runtime.cpu.kernels.fft.fft_load_store_ir import Lie, LinesRecord, LinesVar
 from runtime.cpu.kernels.fft.fft_plan import digit_reversal, radices_of, roots_of_unity, twiddles_of
 from runtime.cpu.kernels.fft.fft_real_ir import RealRecord, RealVariant
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall, native_call, repeated
+from runtime.program.argument_record import Record
 from runtime.program.strides import merged_dims
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray

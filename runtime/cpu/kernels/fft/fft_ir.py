@@ -18,7 +18,7 @@ from runtime.codegen.elements.formats import F32, F64, FloatFormat, VectorFormat
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.values import Pointer, splat
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record
+from runtime.program.argument_record import Address, Record, Word, record
 from spmd.lazy_dataclass import dataclass
 
 FUNCTION = "spmd_fft_pass"

@@ -18,7 +18,6 @@ from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.values import Pointer, Vector
 from runtime.codegen.ir.vectors import prefetch
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.fft.fft_ir import (
     VECTOR_BYTES,
     in_all_lanes,
@@ -26,6 +25,7 @@ from runtime.cpu.kernels.fft.fft_ir import (
     store_complex,
     vectors_of,
 )
+from runtime.program.argument_record import Address, Record, Word, record
 from spmd.lazy_dataclass import dataclass
 
 FUNCTION = "spmd_fft_lines"

@@ -19,7 +19,6 @@ from runtime.codegen.elements.formats import FloatFormat
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.fft.fft_ir import (
     in_all_lanes,
     load_complex,
@@ -27,6 +26,7 @@ from runtime.cpu.kernels.fft.fft_ir import (
     store_complex,
     times_minus_i,
 )
+from runtime.program.argument_record import Address, Record, Word, record
 from spmd.lazy_dataclass import dataclass
 
 FUNCTION = "spmd_fft_real"

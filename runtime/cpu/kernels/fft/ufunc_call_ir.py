@@ -6,7 +6,7 @@ from functools import cache
 
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record, word_index
+from runtime.program.argument_record import Address, Record, Word, record, word_index
 
 FUNCTION = "spmd_line_loop"
 

@@ -9,9 +9,9 @@ from typing import TypeAlias
 import numpy as np
 
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.convert import converting
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
+from runtime.program.argument_record import Address, Record, Word, record
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows, ScatterKernel
 from runtime.program.scalar_program import Reducer, ScalarProgram

@@ -11,9 +11,9 @@ from functools import cache
 from runtime.codegen.elements.builder import IntLike
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.row_sums_ir import RowSums, write_row_sums
+from runtime.program.argument_record import Address, Record, Word, record
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_integer_dot"

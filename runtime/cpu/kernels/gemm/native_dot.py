@@ -9,7 +9,6 @@ from typing import TypeAlias
 import numpy as np
 
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_has, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record, word_count
 from runtime.cpu.kernels.copy.copy import SOURCE_WORD as COPY_SOURCE_WORD
 from runtime.cpu.kernels.copy.copy import CopyRecord
 from runtime.cpu.kernels.gemm import tuning
@@ -26,6 +25,7 @@ from runtime.cpu.libraries.blas import (
     gemm_function,
     gemv_function,
 )
+from runtime.program.argument_record import Address, Record, Word, record, word_count
 from runtime.program.strides import merged_dims
 from spmd.lazy_dataclass import dataclass
 from spmd.literal import NDArray

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.native_call import RelocatableCall, has_runs, moving, native_call
+from runtime.program.argument_record import Address, Record, Word, record
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 

@@ -25,7 +25,6 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, selected
-from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.tile_multiply_ir import add_multiply, call_multiply
 from runtime.cpu.kernels.gemm.tile_pack_ir import add_pack, pack_function
@@ -41,6 +40,7 @@ from runtime.cpu.kernels.gemm.tile_types import (
 )
 from runtime.cpu.kernels.gemm.tile_unit import Unit
 from runtime.cpu.kernels.gemm.vector_multiply_ir import add_multiply as add_multiply_by_vectors
+from runtime.program.argument_record import Address, Record, Word, record
 from spmd.shape import PrimitiveType
 
 #: Factors of packed numbers and of results, in checked products.

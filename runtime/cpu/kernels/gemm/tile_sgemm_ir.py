@@ -11,7 +11,6 @@ from runtime.codegen.elements.formats import F32
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import word_count
 from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.tile_block_ir import (
     SCALE,
@@ -23,6 +22,7 @@ from runtime.cpu.kernels.gemm.tile_block_ir import (
 )
 from runtime.cpu.kernels.gemm.tile_types import TileTypes
 from runtime.cpu.libraries.blas import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE, gemm_parameters
+from runtime.program.argument_record import word_count
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_tile_sgemm"

@@ -7,7 +7,7 @@ from functools import cache
 
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Record, record
+from runtime.program.argument_record import Address, Record, record
 
 FUNCTION = "spmd_fortran"
 

@@ -14,7 +14,6 @@ from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.linalg.small_systems_ir import add_factor
 from runtime.cpu.libraries.blas import (
     ADJOINT,
@@ -23,6 +22,7 @@ from runtime.cpu.libraries.blas import (
     TRANSPOSE,
     BlasFunction,
 )
+from runtime.program.argument_record import Address, Record, Word, record
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 

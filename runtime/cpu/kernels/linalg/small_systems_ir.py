@@ -17,7 +17,7 @@ from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record
+from runtime.program.argument_record import Address, Record, Word, record
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 

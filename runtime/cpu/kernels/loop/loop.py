@@ -10,17 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
-from runtime.codegen.records import starts as starts_ir
-from runtime.codegen.records.record import Record, Word, record
-from runtime.codegen.records.starts import (
-    NestRecord,
-    StageRecord,
-    StartsRecord,
-    StartsVariant,
-    without_constants,
-)
 from runtime.cpu.kernels.copy.copy import copying, transpose_code, transpose_name
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
+from runtime.program import slice_starts
+from runtime.program.argument_record import Record, Word, record
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.loop import (
     LoopKernel,
@@ -32,6 +25,13 @@ from runtime.program.records.loop import (
     one_operation,
 )
 from runtime.program.scalar_program import ElementSignature, ScalarProgram
+from runtime.program.slice_starts import (
+    NestRecord,
+    StageRecord,
+    StartsRecord,
+    StartsVariant,
+    without_constants,
+)
 from runtime.program.strides import (
     LEAST_TILED,
     Range,
@@ -218,7 +218,7 @@ def starts_variant(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsV
         general, constants = without_constants(program)
         counted = (*(w.counts for w in own), *(True for _ in constants))
         shifts = (*_numbers(own), *(() for _ in constants))
-        stages.append(starts_ir.StartsStage(general, counted, shifts))
+        stages.append(slice_starts.StartsStage(general, counted, shifts))
     return StartsVariant(tuple(stages), _numbers(accesses))
 
 

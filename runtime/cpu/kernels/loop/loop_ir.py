@@ -24,9 +24,9 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.ir.vectors import prefetch
-from runtime.codegen.records.record import Record
 from runtime.cpu.kernels.copy.copy import transpose_name
 from runtime.cpu.kernels.loop.loop import FUNCTION, InnerStride, LoopVariant, transposed_widths
+from runtime.program.argument_record import Record
 
 #: Rows and columns of a tile, which has full cache lines along both (Zen 5, x + x^T of f32: 32 take 1.0 to 1.6 times as
 #: long, 128 take 0.8 to 1.1 times).

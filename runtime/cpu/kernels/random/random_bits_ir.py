@@ -17,7 +17,7 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.random_block_ir import RandomBitsVariant, block_function
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record
+from runtime.program.argument_record import Address, Record, Word, record
 from runtime.program.records.random_bits import Algorithm
 
 FUNCTION = "spmd_random_bits"

@@ -17,7 +17,7 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record, sized
+from runtime.program.argument_record import Address, Record, Word, record, sized
 from runtime.program.scalar_program import ScalarProgram
 from spmd.lazy_dataclass import dataclass
 

@@ -20,8 +20,8 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.reducer import combining
 from runtime.codegen.ir.values import Pointer, Vector, splat, typed
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.reduce.tuning import SCAN_CHUNK, SCAN_ROWS
+from runtime.program.argument_record import Address, Record, Word, record
 from runtime.program.scalar_program import Reducer, ScalarProgram
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType

@@ -19,10 +19,10 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.selection_ir import keeps_ir
 from runtime.codegen.ir.values import Pointer, selected
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.loop.loop import InnerStride
 from runtime.cpu.kernels.reduce.tuning import SELECT_BLOCK
 from runtime.cpu.kernels.reduce.window_ir import SlidingAxis
+from runtime.program.argument_record import Address, Record, Word, record
 from runtime.program.records.reduce import SelectedElements
 from spmd.lazy_dataclass import dataclass
 

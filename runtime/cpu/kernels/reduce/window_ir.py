@@ -16,8 +16,8 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.reducer import combining
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record
 from runtime.cpu.kernels.reduce.tuning import WINDOW_BLOCK
+from runtime.program.argument_record import Address, Record, Word, record
 from runtime.program.scalar_program import Reducer
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType

@@ -8,7 +8,6 @@ from enum import Enum
 from functools import cache
 
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
-from runtime.codegen.records.starts import NestRecord, StartsVariant
 from runtime.cpu.kernels.loop.loop import (
     ArrayAccess,
     InnerStride,
@@ -30,6 +29,7 @@ from runtime.program.records.rows import (
     Source,
 )
 from runtime.program.scalar_program import ScalarProgram
+from runtime.program.slice_starts import NestRecord, StartsVariant
 from runtime.program.strides import (
     dense_strides,
     in_streaming_order,

@@ -22,7 +22,6 @@ from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.values import Pointer
-from runtime.codegen.records.record import Record
 from runtime.cpu.kernels.loop.loop import InnerStride
 from runtime.cpu.kernels.rows.rows import (
     BLOCK,
@@ -33,6 +32,7 @@ from runtime.cpu.kernels.rows.rows import (
     RowVariant,
     Storage,
 )
+from runtime.program.argument_record import Record
 from spmd.shape import PrimitiveType
 
 

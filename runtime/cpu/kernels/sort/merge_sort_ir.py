@@ -13,7 +13,7 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.codegen.ir.values import Pointer, indices_of
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record, sized
+from runtime.program.argument_record import Address, Record, Word, record, sized
 from runtime.program.records.sort import RANK
 from runtime.program.scalar_program import ScalarProgram
 from spmd.lazy_dataclass import dataclass

@@ -16,7 +16,7 @@ from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Vector, selected, splat
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Record, Word, record
+from runtime.program.argument_record import Address, Record, Word, record
 
 Array = np.ndarray[Any, Any]
 #: Everything that compiles IR: with LLVM's vectors, with this project's, and as it is written.

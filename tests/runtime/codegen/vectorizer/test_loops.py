@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from runtime.codegen.llvm.jit import Passes, host_has, host_jit
-from runtime.codegen.records.starts import StartsVariant
 from runtime.codegen.vectorizer.loops import vectorized
 from runtime.codegen.vectorizer.target import AVX2, AVX512, VectorTarget, vector_target
 from runtime.cpu.kernels.loop.loop import FUNCTION, InnerStride, LoopVariant
 from runtime.cpu.kernels.loop.loop_ir import loop_ir
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
+from runtime.program.slice_starts import StartsVariant
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from runtime.codegen.llvm.jit import NativeLibrary
-from runtime.codegen.records.record import word_index
 from runtime.cpu.kernels.native_call import NativeCall, RepeatRecord, repeated
+from runtime.program.argument_record import word_index
 from spmd.literal import NDArray
 
 

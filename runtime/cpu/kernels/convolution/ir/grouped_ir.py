@@ -15,7 +15,7 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import splat, zeros
 from runtime.codegen.ir.vectors import first_lanes, intrinsic, masked_load, masked_store
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.codegen.records.record import Address, Listed, Record, Word, record
+from runtime.program.argument_record import Address, Listed, Record, Word, record
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_convolve_groups"

@@ -19,8 +19,8 @@ from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, indices_of, selected
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Listed, Record, Word, record, sized, word_count
 from runtime.cpu.libraries.blas import BlasFunction, gemm_parameters
+from runtime.program.argument_record import Address, Listed, Record, Word, record, sized, word_count
 from spmd.shape import PrimitiveType
 
 #: Number of spatial dimensions of the code. For a convolution with fewer, the first ones have size 1.

@@ -19,9 +19,9 @@ from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, Vector, selected, zeros
 from runtime.codegen.ir.vectors import first_lanes, intrinsic, masked_load
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Listed, Record, Word, record
 from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.gemm.native_dot import host_registers
+from runtime.program.argument_record import Address, Listed, Record, Word, record
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 

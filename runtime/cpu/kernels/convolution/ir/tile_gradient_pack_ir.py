@@ -12,7 +12,6 @@ from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, Vector, selected, zeros
 from runtime.codegen.ir.vectors import masked_store
-from runtime.codegen.records.record import Record
 from runtime.cpu.kernels.convolution.ir.bf16_split_ir import Runs, Split, split_runs
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import (
     F32_TYPES,
@@ -25,6 +24,7 @@ from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import (
     parts_of,
 )
 from runtime.cpu.kernels.gemm.tile_types import FLOATS, INTS, LINES, ROW, TILE_BYTES
+from runtime.program.argument_record import Record
 
 #: Number of words of a panel without its outputs along the rows, and of a phase of the columns.
 PANEL_WORDS, PHASE_WORDS = 6, 3

@@ -17,12 +17,12 @@ from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, zeros
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Listed, Record, Word, record
 from runtime.cpu.kernels.convolution.ir.tile_block_ir import product_module
 from runtime.cpu.kernels.convolution.ir.tile_image_pack_ir import PART_WORDS, add_packing
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES, is_within, or_otherwise
 from runtime.cpu.kernels.convolution.ir.tile_store_ir import begin, finish
 from runtime.cpu.kernels.gemm.tile_types import INTS, TILE_BYTES
+from runtime.program.argument_record import Address, Listed, Record, Word, record
 
 FUNCTION = "spmd_convolve_image"
 

@@ -13,7 +13,6 @@ from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, Vector, cast, splat, zeros
 from runtime.codegen.ir.vectors import addresses, gathered, masked_store, numbers
-from runtime.codegen.records.record import Record
 from runtime.cpu.kernels.convolution.ir.bf16_split_ir import Runs, Split, split_runs
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import (
     F32_TYPES,
@@ -26,6 +25,7 @@ from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import (
     parts_of,
 )
 from runtime.cpu.kernels.gemm.tile_types import FLOATS, HALVES, LINES, ROW, TILE_BYTES
+from runtime.program.argument_record import Record
 
 #: Number of words of a part of the outputs, and of a phase of the planes.
 PART_WORDS, PHASE_WORDS = 5, 4

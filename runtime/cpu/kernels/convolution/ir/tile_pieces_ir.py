@@ -12,11 +12,11 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, Vector, cast
 from runtime.codegen.ir.vectors import first_lanes, intrinsic, masked_load, prefetch
-from runtime.codegen.records.record import Record
 from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.gemm.tile_block_ir import SCALE
 from runtime.cpu.kernels.gemm.tile_pack_ir import split_parts
 from runtime.cpu.kernels.gemm.tile_types import FLOATS, INTS, LINES, TileTypes
+from runtime.program.argument_record import Record
 from spmd.shape import PrimitiveType
 
 F32_TYPES = TileTypes(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)

@@ -15,10 +15,10 @@ from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, Vector, selected, zeros
 from runtime.codegen.ir.vectors import addresses, gathered, masked_store, prefetch, scatter
-from runtime.codegen.records.record import Address, Record, Word, record, word_count, word_index
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import MASK, lanes, loaded
 from runtime.cpu.kernels.gemm.tile_block_ir import UNSCALE
 from runtime.cpu.kernels.gemm.tile_types import BLOCK_BYTES, FLOATS, LINES, ROW, TILE_BYTES
+from runtime.program.argument_record import Address, Record, Word, record, word_count, word_index
 
 
 @record

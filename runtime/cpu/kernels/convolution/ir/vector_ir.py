@@ -17,13 +17,13 @@ from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, selected
 from runtime.codegen.llvm.jit import NativeLibrary, Passes, host_jit
-from runtime.codegen.records.record import Address, Listed, Record, Word, record, word_count
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
     ITEM,
     add_multiply,
 )
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import Unit, add_walking, position_cursor
 from runtime.cpu.kernels.convolution.ir.vector_pack_ir import add_depth, add_rows
+from runtime.program.argument_record import Address, Listed, Record, Word, record, word_count
 from runtime.program.records.convolution import LeftLayout, VectorMicroKernel
 
 FUNCTION = "spmd_convolve_vectors"

@@ -10,7 +10,7 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, indices_of
-from runtime.codegen.records.record import Record, Word, record, word_count
+from runtime.program.argument_record import Record, Word, record, word_count
 
 
 @record

@@ -10,7 +10,6 @@ from runtime.codegen.ir.internal_function import internal_function
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, Vector, splat, zeros
 from runtime.codegen.ir.vectors import addresses, first_lanes, gathered, masked_load, numbers
-from runtime.codegen.records.record import Record
 from runtime.cpu.kernels.convolution import tuning
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
     ITEM,
@@ -25,6 +24,7 @@ from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import (
     position_in,
     step,
 )
+from runtime.program.argument_record import Record
 from runtime.program.records.convolution import VectorMicroKernel
 from spmd.lazy_dataclass import dataclass
 

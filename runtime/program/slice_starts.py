@@ -1,4 +1,4 @@
-"""Records and variants of the starts of dynamic slices, whose code ir/dynamic_starts.py writes, and of loop nests."""
+"""Records of starts of dynamic slices and of loop nests; runtime/codegen/ir/dynamic_starts.py writes their code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from runtime.codegen.records.record import Record, Word, record, sized
+from runtime.program.argument_record import Record, Word, record, sized
 from runtime.program.scalar_program import ScalarConstant, ScalarProgram, ScalarStep
 from spmd.lazy_dataclass import dataclass
 

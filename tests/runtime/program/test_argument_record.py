@@ -10,7 +10,7 @@ import pytest
 
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.llvm.jit import host_jit
-from runtime.codegen.records.record import (
+from runtime.program.argument_record import (
     Address,
     Record,
     Word,

@@ -1,1 +1,0 @@
-"""Argument records of native functions: the order of their fields, for Python and for native code."""
