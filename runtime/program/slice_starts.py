@@ -12,7 +12,7 @@ from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class StartsStage:
+class StageVariant:
     """Stage of the computation of starts. ``program`` returns the starts as s64.
 
     Parameters that are ``counted`` are words of the record; all others are addresses of scalars. ``shifts`` gives for
@@ -67,7 +67,7 @@ class StartsVariant:
     ``shifts`` gives for each array the numbers of the last stage's starts that offset it.
     """
 
-    stages: tuple[StartsStage, ...]
+    stages: tuple[StageVariant, ...]
     shifts: tuple[tuple[int, ...], ...]
 
 

@@ -172,7 +172,7 @@ def test_bytes_between_two_halves(
     without_engine: Communicator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of the messages of one run, beside those of messages alone."""
+    """Compare the bytes of one run in two levels with those of messages alone."""
     size = halves.size
     local = size // 2
     everyone = tuple(range(size))

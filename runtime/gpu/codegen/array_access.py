@@ -15,7 +15,7 @@ from runtime.gpu.codegen.launch import ALIGNMENT, ArgumentKind, KernelArgument
 from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.records import loop
 from runtime.program.records.loop import LoopLeaf, Numbers
-from runtime.program.slice_starts import StartsStage, StartsVariant
+from runtime.program.slice_starts import StageVariant, StartsVariant
 from runtime.program.strides import Shift, StridedView
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
@@ -132,7 +132,7 @@ def computed(
         writer.constants += [begun(writer, access) for access in accesses]
         writer.constants += _shift_constants(accesses)
         counts = tuple(access.counts for access in accesses)
-        generated.append(StartsStage(stage.program, counts, _shift_numbers(accesses)))
+        generated.append(StageVariant(stage.program, counts, _shift_numbers(accesses)))
     return [start.name for start in computed_starts(writer, StartsVariant(tuple(generated), ()))]
 
 

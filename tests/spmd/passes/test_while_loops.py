@@ -115,7 +115,7 @@ def test_invariants_are_hoisted() -> None:
 
 @pytest.mark.parametrize(("size", "stays"), [(90, True), (60, False)])
 def test_values_much_larger_than_their_source_stay_inside(size: int, stays: bool) -> None:
-    """Of 5760 bytes, not of 3840."""
+    """A value of 5,760 bytes stays inside the loop, and one of 3,840 bytes is hoisted."""
     grown = TEXT.replace("e = f32[4,4] exponential(w)", "b = f32[4,4,90] broadcast(w), dimensions={0,1}\n"
         "  c = f32[4,4,90] cosine(b)\n  q = f32[] constant(0)\n"
         "  e = f32[4,4] reduce-precision(w), exponent_bits=8, mantissa_bits=7\n"

@@ -12,7 +12,6 @@ import numpy as np
 from runtime.codegen.llvm.jit import DeferredIr, NativeLibrary, host_jit
 from runtime.cpu.kernels.copy.copy import copying, transpose_code, transpose_name
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
-from runtime.program import slice_starts
 from runtime.program.argument_record import Record, Word, record
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.loop import (
@@ -28,6 +27,7 @@ from runtime.program.scalar_program import ElementSignature, ScalarProgram
 from runtime.program.slice_starts import (
     NestRecord,
     StageRecord,
+    StageVariant,
     StartsRecord,
     StartsVariant,
     without_constants,
@@ -218,7 +218,7 @@ def starts_variant(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsV
         general, constants = without_constants(program)
         counted = (*(w.counts for w in own), *(True for _ in constants))
         shifts = (*_numbers(own), *(() for _ in constants))
-        stages.append(slice_starts.StartsStage(general, counted, shifts))
+        stages.append(StageVariant(general, counted, shifts))
     return StartsVariant(tuple(stages), _numbers(accesses))
 
 

@@ -20,12 +20,12 @@ NO_TEXT = KernelSource("", (), (), 0, 1, 1, ())
 
 
 def ptx_of_all(kernel: Kernel, _: Views, __: Views, ___: Views) -> tuple[KernelSource, ...] | None:
-    """As if all kernels but those of libraries had that form."""
+    """Return launches for all kernels except those that libraries compute."""
     return None if isinstance(kernel, (CopyKernel, DotKernel, FftKernel)) else (NO_TEXT,)
 
 
 def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:
-    """As if no kernel had that form."""
+    """Return None: no kernel has launches."""
 
 
 class Doubles:

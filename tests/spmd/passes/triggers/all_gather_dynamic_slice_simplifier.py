@@ -34,7 +34,7 @@ def modules(rng: Rng) -> HloModule:
 
 
 def _gather(p: Program, x: HloInstruction, dimension: int) -> HloInstruction:
-    """Of two members or more."""
+    """Return a random all-gather over groups of at least two members."""
     while True:
         gathered = random_gather(p, [x], dimension)
         if gathered.dims != x.dims:
@@ -50,7 +50,7 @@ def _places(p: Program, gathered: HloInstruction) -> list[int]:
 def _slice(
     p: Program, x: HloInstruction, at: int, size: int, starts: Sequence[int]
 ) -> HloInstruction:
-    """Of the other dimensions, all or some by an offset that is data."""
+    """Return a slice of ``x`` at ``starts`` by device in dimension ``at``; the other dimensions are cut at random."""
     sizes = [n if p.chance(0.8) else p.integer(1, n) for n in x.dims]
     sizes[at] = size
     offsets = [p.parameter(_S32) if p.chance() else p.b.scalar(PrimitiveType.S32, 1) for _ in sizes]
