@@ -18,6 +18,7 @@ variable is assigned the next output.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -182,6 +183,9 @@ class ArraySlot:
             self.array.lie(memory, self.key)
 
 
+#: An array's key, by a function without a Python frame: each step reads the key of each of its arguments.
+_KEY = attrgetter("key")
+
 _SAMPLE = ArraySlot(DeviceArray(np.empty(0)))
 #: Number of references that the interpreter counts if only the slot references an array.
 _OWN = getrefcount(_SAMPLE.array)
@@ -323,12 +327,7 @@ class Slots(Generic[T]):
 
     def hold(self, arrays: Sequence[DeviceArray]) -> bool:
         """Return whether each array occupies the slot of its parameter. Such arrays fit and have not been donated."""
-        if len(arrays) != len(self._keys):
-            return False
-        for array, key in zip(arrays, self._keys, strict=True):  # noqa: SIM110 - no generator for each step
-            if array.key is not key:
-                return False
-        return True
+        return [*map(_KEY, arrays)] == self._keys  # keys are equal only if they are one object
 
     def consume(self, arrays: Sequence[DeviceArray]) -> None:
         """Donate the arrays of aliased parameters, and vacate the other slots that the step writes.

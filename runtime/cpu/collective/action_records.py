@@ -15,7 +15,8 @@ class HeaderRecord(Record):
 
     ``signals`` is the number of signals of a run, and ``before`` that of all runs before this one. ``this_actions`` and
     ``next_actions`` are the tables of this run and of the next one, which alternate if slots do. ``landed`` and ``met``
-    are times (shared_memory_ir.py).
+    are times (shared_memory_ir.py), which are noted only if ``untimed`` is 0: reading the clock takes longer than a
+    small collective.
     """
 
     next: Word
@@ -26,6 +27,7 @@ class HeaderRecord(Record):
     next_actions: Address
     landed: Word
     met: Word
+    untimed: Word
 
 
 @record
@@ -158,6 +160,8 @@ class ReduceRowsRecord(Record):
 HEADER_WORDS = word_count(HeaderRecord)
 #: Numbers of the header's words that are times.
 LANDED, MET = (word_index(HeaderRecord, name) for name in ("landed", "met"))
+#: Number of the header's word that is 0 if the times are noted.
+UNTIMED = word_index(HeaderRecord, "untimed")
 #: Number of words of each record in a table, which is that of the largest record.
 RECORD_WORDS = word_count(MoveRowsRecord)
 

@@ -84,7 +84,7 @@ class NativeCollectiveEngine:
     @cached_property
     def _code(self) -> NativeLibrary:
         names = (*ENTRY_POINTS, *ACTION_FUNCTIONS)
-        return _compiled("shared_memory_ir", names, Passes.CALL)
+        return _compiled("shared_memory_ir", names, Passes.TIDY)
 
     @cached_property
     def _in_place(self) -> NativeLibrary:
@@ -205,7 +205,7 @@ class NativeCollectiveProgram:
         this, following = (table.ctypes.data for table in self._tables)
         signals = program.signals
         self._header = HeaderRecord(
-            count, count, -signals, signals, this, following, 0, 0
+            count, count, -signals, signals, this, following, 0, 0, untimed=1
         ).to_array()
         self._argument = ctypes.c_void_p(self._header.ctypes.data)
         self._engine = engine

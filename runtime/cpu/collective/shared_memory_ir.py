@@ -9,8 +9,8 @@ The header has the state of a run; the records have the addresses of all memory 
 writer, whose stores have release order; the loads of waiting ranks have acquire order. Native code never waits in the
 operating system: after ``spins`` polls it returns, and the caller yields the core.
 
-Two words of the header are times of the run that was started last. They are nanoseconds of CLOCK_MONOTONIC (which is
-time.monotonic_ns and time.perf_counter_ns), or 0 before they are known:
+Two words of the header are times of the run that was started last, if the header asks for them. They are nanoseconds
+of CLOCK_MONOTONIC (which is time.monotonic_ns and time.perf_counter_ns), or 0 before they are known:
 
     LANDED   its last action was found complete: the results are complete, and no peer accesses the buffers
     MET      its first wait was found over: the peers that it needs first have arrived. 0 in runs without waits
@@ -74,8 +74,9 @@ def add_action_interpreter(module: Module, linkage: str = "") -> None:
     this, following = view.this_actions, view.next_actions
     header_field(header, "this_actions").store(following)
     header_field(header, "next_actions").store(this)
-    for name in ("landed", "met", "next"):
-        header_field(header, name).store(0)
+    header_field(header, "next").store(0)
+    for name in ("landed", "met"):
+        header_field(header, name).store(view.untimed)
     f.ret(f.call("i64", "spmd_advance", header, 0))
     f.finish()
     _add_advance(module, linkage)

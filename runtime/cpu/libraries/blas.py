@@ -202,19 +202,20 @@ def reserve_work_buffers(callers: int) -> int:
 class BlasThreads:
     """Context manager that sets the number of threads of a BLAS call to ``count``, and restores the former number.
 
-    It may be entered again after it was left.
+    It may be entered again after it was left. It does nothing if the library has no functions for the number.
     """
 
     def __init__(self, count: int) -> None:
         self._count = self._before = count
+        # The functions are looked up once, because every step enters and leaves.
+        self._get, self._set = library_function(_GET), library_function(_SET)
 
     def __enter__(self) -> None:
-        before = blas_threads()
-        if before is not None:
-            self._before = before
-            if before != self._count:
-                set_blas_threads(self._count)
+        if self._get is not None and self._set is not None:
+            self._before = self._get()
+            if self._before != self._count:
+                self._set(self._count)
 
     def __exit__(self, *_: object) -> None:
-        if self._before != self._count:
-            set_blas_threads(self._before)
+        if self._set is not None and self._before != self._count:
+            self._set(self._before)

@@ -37,7 +37,7 @@ def barrier_library() -> NativeLibrary:
     Both take the address of a member's record and return an i64, which is 0 if all members have entered the barrier.
     """
     ir = DeferredIr("runtime.cpu.step.barrier_ir", "barrier_ir")
-    return host_jit().compile(ir, FUNCTIONS, passes=Passes.CALL)
+    return host_jit().compile(ir, FUNCTIONS, passes=Passes.TIDY)
 
 
 _SLEEP_TIMEOUT_NANOSECONDS = 100_000_000

@@ -10,7 +10,7 @@ from dataclasses import field
 import numpy as np
 
 from collectives.communicator.native_collective import NativeCollective
-from runtime.cpu.collective.action_records import LANDED, MET
+from runtime.cpu.collective.action_records import LANDED, MET, UNTIMED
 from runtime.cpu.step.device_table import LOG_WORDS, TIMESTAMP_WORDS
 from runtime.device_program import RETAINED_STEPS
 from runtime.program.thunks import Thunk, traverse
@@ -120,9 +120,13 @@ class TimestampCallback:
     def address(self) -> int:
         """Return the address of the known time, which native code reads, or 0 for the present time.
 
-        Raises RunError before the collective is connected.
+        From then on native code notes the times of the collective. Raises RunError before the collective is connected.
         """
-        return 0 if self.collective is None else self.collective.address + 8 * self.word
+        if self.collective is None:
+            return 0
+        header = self.collective.address
+        ctypes.c_int64.from_address(header + 8 * UNTIMED).value = 0
+        return header + 8 * self.word
 
     def __call__(self) -> None:
         at = time.perf_counter_ns()

@@ -85,7 +85,7 @@ def team_library() -> NativeLibrary:
     """Return the library of the functions of ``TeamCode``."""
     names = (FUNCTION, DRIVE, "spmd_serve", "spmd_team", "spmd_retire", "spmd_open_worker")
     return host_jit().compile(
-        DeferredIr("runtime.cpu.step.thread_team_ir", "team_ir"), names, passes=Passes.CALL
+        DeferredIr("runtime.cpu.step.thread_team_ir", "team_ir"), names, passes=Passes.TIDY
     )
 
 

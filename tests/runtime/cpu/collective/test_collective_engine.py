@@ -22,7 +22,7 @@ from collectives.communicator.actions.shared_actions import (
     StartMessages,
     SwapRows,
 )
-from runtime.cpu.collective.action_records import HEADER_WORDS, LANDED, MET
+from runtime.cpu.collective.action_records import HEADER_WORDS, LANDED, MET, UNTIMED
 from runtime.cpu.collective.collective_engine import native_collective_engine
 
 _LENGTHS = (1, 7, 8, 9, 63, 64, 65, 71, 128, 200, 256, 4099)
@@ -79,12 +79,13 @@ def test_rotate_bytes(length: int, count: int, is_cycle: bool) -> None:
 
 
 def test_times_of_a_run() -> None:
-    """When the last peer was found to have come, and when all was found done; each run has its own."""
+    """A timed run notes when its last peer was found to have come, and when all was found done."""
     counters = np.zeros(2, np.int64)
     own, other = (counters[i:].ctypes.data for i in (0, 1))
     program = (Signal(own, 1), Await((1,), (other,), 1), Signal(own, 2), Await((1,), (other,), 2))
     (actions,) = native_collective_engine().load([CollectiveProgram(program, program, 2)])
     header = (ctypes.c_int64 * HEADER_WORDS).from_address(actions.address)
+    header[UNTIMED] = 0
     look = actions.advancing(0)
     times = [time.monotonic_ns()]
 
@@ -106,6 +107,16 @@ def test_times_of_a_run() -> None:
         assert header[LANDED] == times[-1]
     times.append(time.monotonic_ns())
     assert times == sorted(times)
+
+
+def test_runs_are_timed_only_on_request() -> None:
+    """Native code does not read the clock for a program whose times nobody asked for."""
+    counter = np.zeros(1, np.int64)
+    program = (Signal(counter.ctypes.data, 1),)
+    (actions,) = native_collective_engine().load([CollectiveProgram(program, program, 1)])
+    header = (ctypes.c_int64 * HEADER_WORDS).from_address(actions.address)
+    assert actions.start() == RunStatus.COMPLETE
+    assert header[LANDED] == header[UNTIMED] == 1
 
 
 @dataclass
