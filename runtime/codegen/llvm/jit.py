@@ -44,8 +44,8 @@ class Passes(Enum):
     CALL = "call"
     """Run the passes of TIDY, then generate machine code without optimization, in a fifth of the time.
 
-    It is for code that mainly calls other code, such as the loop over thunks: 15.7 ns per thunk instead of 14.7 ns
-    (measured: benchmarks/native/dispatch.py).
+    It is for code that mainly calls longer code, such as BLAS. The loop over thunks is not such code: with TIDY a step
+    of 136 rows, of which 48 are of collectives, takes 6.0 instead of 6.9 us.
     """
     VECTORIZE = "vectors"
     """Vectorize loops over elements, without unrolling, because memory limits the speed of most of them.
