@@ -1,4 +1,4 @@
-"""Where this project stands on a folder of JAX cases: numbers right, flops, shards and memory beside XLA's.
+"""Compare this project with XLA on a folder of JAX cases: numbers right, flops, shards and memory.
 
     python -m benchmarks.corpus_report CORPUS [--only REGEX] [--mpirun] [--markdown FILE] [--json FILE]
 
@@ -126,7 +126,7 @@ def worst_error(case: Path, launcher: list[str], extra: list[str], outputs: Path
 
 
 def same_bits(a: Path, b: Path) -> bool:
-    """Whether two files hold the same arrays, bit for bit."""
+    """Return whether two files hold the same arrays, bit for bit."""
     with np.load(a) as left, np.load(b) as right:
         return list(left) == list(right) and all(
             left[name].dtype == right[name].dtype

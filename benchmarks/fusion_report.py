@@ -1,13 +1,13 @@
-"""What fusion does to programs: thunks, bytes that they read and write, memory, compile time, step time.
+"""Compare programs without and with fusion: thunks, bytes that they read and write, memory, compile time, step time.
 
     python -m benchmarks.fusion_report CASES [--only REGEX] [--steps 0] [--rounds 3] [--machine NAME] [--json FILE]
 
-CASES is a folder of cases (module.hlo, case.json). Per case, without fusion and with it: thunks of the program, each
-computation once; bytes of one device's arrays that its thunks read and write, a broadcast one once and of a strided one
-what is touched, each computation once (a loop's body as if it ran once); bytes of a device's memory; CPU seconds of
-compilation; with --steps, milliseconds of a step: the median of so many in each round, the two programs by turns, the
-better of the rounds; and the CPU milliseconds of all devices in a step, which say more on a machine that others use,
-too. Exits 1 where memory rises.
+CASES is a folder of cases (module.hlo, case.json). Each row shows, without fusion and with it: the thunks of the
+program; the bytes of one device's arrays that its thunks read and write, of a broadcast or strided array the bytes that
+are touched; the bytes of a device's memory; and the CPU seconds of compilation. Each computation counts once, a loop's
+body as if it ran once. With --steps a row also shows the milliseconds of a step and the CPU milliseconds of all devices
+in a step, which say more on a machine that others use, too. A step time is the median of that many steps, in the better
+of --rounds rounds, in which the two programs take turns. The exit code is 1 where memory rises.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ HEADER = (
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one program; ``step_ms`` and ``cpu_ms`` are 0 where no steps were asked for."""
+    """Figures of one program; ``step_ms`` and ``cpu_ms`` are 0 where no steps were asked for."""
 
     thunks: int
     moved: int
@@ -76,7 +76,7 @@ def _ratio(new: float, old: float) -> float:
 
 
 def walk(thunk: Thunk) -> Iterator[Thunk]:
-    """Those that do something themselves."""
+    """Yield the thunks that contain no other thunks."""
     inside = list(thunk.nested())
     if not inside:
         yield thunk
@@ -85,7 +85,7 @@ def walk(thunk: Thunk) -> Iterator[Thunk]:
 
 
 def moved_bytes(thunk: Thunk) -> int:
-    """What a thunk reads and writes, each place once for reading and once for writing."""
+    """Return the bytes that a thunk reads and writes, each place once for reading and once for writing."""
     uses = dict.fromkeys((use.kind, use.array) for use in thunk.buffer_uses())
     return sum(_touched(place) for _, place in uses)
 
@@ -102,7 +102,7 @@ def compiled(module: HloModule, devices: int, options: CompileOptions) -> tuple[
 
 
 def step_times(executables: list[Executable], steps: int, rounds: int) -> list[tuple[float, float]]:
-    """For each, in milliseconds: the least of the rounds' medians, and of their CPU time per step."""
+    """Return for each executable the least of the rounds' medians and of their CPU times per step, in milliseconds."""
     if not steps:
         return [(0.0, 0.0)] * len(executables)
     medians: list[list[float]] = [[] for _ in executables]

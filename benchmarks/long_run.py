@@ -22,7 +22,7 @@ from launch.ranks.rank_environment import world_of_environment
 
 CASE = Path(__file__).parent.parent / "tests" / "cases" / "gpt_dp2tp2"
 STATE = 73
-#: What two programs that sum in different orders may differ by after so many steps.
+#: The relative difference that programs which sum in different orders may have after so many steps.
 RTOL = 1e-4
 
 

@@ -1,4 +1,4 @@
-"""How fast HLO text is read (every attribute typed), verified and printed, and what jaxlib's parser takes for it.
+"""Time how fast HLO text is read (every attribute typed), verified and printed, beside jaxlib's parser.
 
     python -m benchmarks.parse_speed [FILE ...] [--repeat 3] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""Where the time of `spmd opt --until scheduled` goes, by stage and by pass, as programs grow.
+"""Report where the time of `spmd opt --until scheduled` goes, by stage and by pass, as programs grow.
 
     python -m benchmarks.pass_scale [FILE ...] [--layers 14,28,56,140] [--mesh 2x2x2] [--until scheduled] [--passes 12]
                                     [--shapes wide:6000,chain:12000] [--json FILE]

@@ -1,4 +1,4 @@
-"""Which thunks still need Python: kernels that are no native code, which end the run of a segment.
+"""List thunks that still need Python: kernels without native code, which end the run of a segment.
 
     python -m benchmarks.python_calls CASES [--only REGEX] [--plain]
 

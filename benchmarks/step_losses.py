@@ -1,15 +1,16 @@
-"""Where a step loses time: every kernel's measured time beside the least it could take, the biggest losses first.
+"""Report where a step loses time: each kernel's measured time beside the least it could take, biggest losses first.
 
     python -m benchmarks.step_losses MODULE [--devices N] [--steps 10] [--top 30] [--each] [--least] [--own-time]
         [--no-fusion]
     python -m launch.mpirun -n N -- -m benchmarks.step_losses MODULE
 
-Times are the timeline's (`spmd run --profile`): of each thunk all its runs in a step, the median over steps, the mean
-over devices. Limits are those of benchmarks/timing/limit.py at rates that are measured here, after the steps: as if
-operands had just been touched, and "as lying", where a byte comes from as far away as the step has it. Thunks of equal
-shapes are one line, with their number, unless --each. Collectives take time in their starts and in waits, beside the
-wire's limit: what goes beyond it is mostly waiting for a device that is late. With --least the least step counts,
-which says more on a machine that others use; there --own-time takes the device threads' own CPU clock.
+Times are the timeline's (`spmd run --profile`): all runs of a thunk in a step, as the median over steps and the mean
+over devices. Limits are those of benchmarks/timing/limit.py at rates that are measured here, after the steps: "limit"
+with operands that have just been touched, and "as lying" with operands as far away as they are in the step. Thunks of
+equal shapes share a line that shows their number, unless --each gives each thunk its own. Collectives take time in
+their starts and in waits; what exceeds the wire's limit is mostly waiting for a device that is late. With --least the
+least step counts, which says more on a machine that others use; there --own-time uses the device threads' own CPU
+clock.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ _HOLDERS = frozenset({"ThunkSequence", "While", "Conditional", "Call"})
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Of all thunks that ``what`` describes, microseconds of one device's step."""
+    """All thunks that ``what`` describes, with microseconds of one device's step."""
 
     what: str
     count: int
     time: float
     limit: float
-    #: The limit with operands where the step has them.
+    #: The limit with operands as far away as they are in the step.
     lying: float
 
     @property
@@ -86,7 +87,7 @@ class Spent:
     runs: dict[str, int] = field(default_factory=dict)
 
     def add(self, trace: dict[str, Any]) -> None:
-        """The steps of one more trace."""
+        """Add the steps of one more trace."""
         here: dict[tuple[str, int, int], list[tuple[str, float]]] = defaultdict(list)
         for event in trace["traceEvents"]:
             if event["ph"] == "X" and event["tid"] == 0 and event["cat"] not in _HOLDERS:
@@ -97,7 +98,10 @@ class Spent:
             self.runs[name] = sum(kind == thunks[-1][0] for kind, _ in thunks)
 
     def times(self, typical: Callable[[Iterable[float]], float]) -> dict[str, float]:
-        """Of each instruction in a step: all its runs, ``typical`` of the steps, the mean over devices."""
+        """Return the microseconds of each instruction in a step, all its runs.
+
+        They are ``typical`` of the steps, and the mean over devices.
+        """
         devices = {device for _, device in self.of_steps}
         times: dict[str, float] = defaultdict(float)
         for (name, _), steps in self.of_steps.items():
@@ -108,7 +112,7 @@ class Spent:
 def lines_of(
     executable: Executable, times: dict[str, float], runs: dict[str, int], *, each: bool
 ) -> list[Line]:
-    """The biggest loss first; in the end the sum of all."""
+    """Return the lines, the biggest loss first, and at the end the sum of all."""
     module, rates = executable.module, Rates.measured()
     devices = module.num_partitions * module.replica_count
     near = Limits(rates, devices)
@@ -171,7 +175,10 @@ def run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
 
 
 def measured(options: argparse.Namespace, executable: Executable) -> tuple[Spent, list[float]]:
-    """What thunks take, on the process of device 0, and the steps' seconds. Collective under MPI."""
+    """Run the steps; return what thunks take, on the process of device 0, and the steps' seconds.
+
+    The call is collective under MPI.
+    """
     shapes = [boundary.shape for boundary in executable.inputs]
     spent, seconds = Spent(), []
     time_steps(executable, executable.put(SeededInputs(0, shapes, DEVIATION)), WARM_UP)

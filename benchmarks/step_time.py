@@ -5,12 +5,12 @@
 
 The peer command gets a case folder and prints {"step_ms": {"median": ...}} (XLA CPU on as many host devices as the
 case has, in one process); the one-device command gets module.hlo and prints the same of XLA CPU on one device with all
-cores, where the module can run so. Without them our times stand alone. Ours run in one process, or with --mpirun one
-per device; --no-fusion is `spmd bench`'s. The limit is what benchmarks/timing/limit.py says of our scheduled program at
-rates measured here, now: as if what a kernel touches had just been touched, and "lying", where a byte comes from as far
-away as the step has it (benchmarks/timing/reuse.py). --results gets step_time.json, or step_time_mpirun.json, and where
-matplotlib and a peer are there the same as a picture. The last column is what `spmd bench` predicted over what was
-measured.
+cores, where the module can run so. Without them only our times are shown. Our devices run in one process, or with
+--mpirun in one process each; --no-fusion is `spmd bench`'s. The limit is that of benchmarks/timing/limit.py for our
+scheduled program at rates measured in this run: "limit" with operands that have just been touched, and "lying" with
+operands as far away as they are in the step (benchmarks/timing/reuse.py). The folder of --results gets step_time.json,
+or step_time_mpirun.json, and a picture of it where matplotlib is installed and there is a peer. The last column is the
+time that `spmd bench` predicted over the measured one.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ HEADER = (
     f"{'case':28s} {'devices':>7s} {'ours ms':>9s} {'XLA ms':>9s} {'ratio':>6s} {'limit ms':>9s} "
     f"{'of limit':>8s} {'lying ms':>9s} {'of it':>6s} {'XLA, one device':>16s} {'predicted/':>10s}"
 )
-#: What is wanted of the ratio's mean, of each ratio, and of each time over the limit.
+#: Bounds of the ratio's mean, of each ratio, and of each time over the limit.
 MEAN, EACH, OF_LIMIT = 0.65, 1.0, 1.5
-#: Of the measured time, how far a predicted one may be from it.
+#: How far a predicted time may be from the measured one, as a share of it.
 PREDICTED = 0.2
 
 
 def limits_of(path: str, devices: int, rates: Rates, *, fusion: bool) -> tuple[Limit, Limit]:
-    """As if operands had just been touched, and with operands where a step has them."""
+    """Return the limit with operands that have just been touched, and that with operands where a step has them."""
     *_, (_, compilation) = stages(spmd.load(path), devices, CompileOptions(fusion=fusion))
     executable = build_executable(compilation.module, check=False)
     module = executable.module
@@ -93,7 +93,7 @@ def measure(case: Path, options: argparse.Namespace, rates: Rates) -> dict[str, 
 
 
 def one_device_ms(options: argparse.Namespace, path: str) -> float:
-    """nan where XLA cannot run the module so."""
+    """Return the milliseconds of a step of XLA CPU on one device; nan where XLA cannot run the module so."""
     if not options.one_device:
         return math.nan
     try:
@@ -117,7 +117,7 @@ def line_of(row: dict[str, Any]) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> list[str]:
-    """How far the wanted figures are met."""
+    """Return lines that say how far the wanted figures are met."""
     lines = []
     ratios = {row["case"]: row["ratio"] for row in rows if not math.isnan(row["ratio"])}
     if ratios:

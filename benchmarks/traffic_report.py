@@ -2,11 +2,11 @@
 
     python -m benchmarks.traffic_report CORPUS [--only REGEX] [--no-fusion] [--most N] [--json FILE]
 
-Needs module.hlo, peer.hlo and case.json of each case and runs none of them. The count: every kernel reads what it needs
-of each operand once and writes its results once; loops count their trips where these are known; of a conditional all
-branches count. A fusion reads an operand that all its readers slice or gather by what they take of it, and one that it
-updates in place by nothing; of the result of such an update it writes the update. Collectives, and memory that a kernel
-needs only while it runs (packed matrices, sorted pairs), are left out on both sides.
+Needs module.hlo, peer.hlo and case.json of each case and runs none of them. Every kernel is counted as reading what it
+needs of each operand once and writing its results once; loops count their trips where these are known, and conditionals
+all branches. Where all readers in a fusion slice or gather an operand, it counts by what they take of it. An operand
+that a fusion updates in place does not count, and the result counts by the update. Collectives, and memory that a
+kernel needs only while it runs (packed matrices, sorted pairs), are left out on both sides.
 
 XLA's kernels are the instructions of its optimized module outside fusions; views that it makes (``bitcast``, tuples)
 move nothing. Ours are the thunks that run, copies for loops and outputs included: a thunk counts by the arrays that it
@@ -40,7 +40,7 @@ from spmd.hlo.opcode_roles import CALLERS, WEIGHTLESS
 from spmd.text.parser import parse_module
 
 MOST = 0.9
-#: What moves nothing in XLA's optimized module, or is counted in what it calls.
+#: Opcodes that move nothing in XLA's optimized module, or are counted by the computations that they call.
 _SILENT = WEIGHTLESS | CALLERS | {Opcode.ASYNC_START, Opcode.ASYNC_DONE}
 
 
@@ -62,7 +62,7 @@ class Moved:
 
 # ---- XLA's
 def peer_kernels(module: HloModule) -> Iterator[Moved]:
-    """Of an optimized module."""
+    """Yield the kernels of XLA's optimized module."""
     times = executions(module)
     fused = {
         callee
@@ -78,13 +78,13 @@ def peer_kernels(module: HloModule) -> Iterator[Moved]:
                 yield Moved(described(x), times[computation], kernel_bytes(x))
 
 
-#: Their callees are computations of kernels; other callees are parts of one.
+#: Opcodes whose callees consist of kernels; callees of others are parts of one kernel.
 _RUNNING = CALLERS | {Opcode.ASYNC_START}
 
 
 # ---- ours
 def our_kernels(module: HloModule) -> Iterator[Moved]:
-    """Of a per-device module, optimized or further."""
+    """Yield the kernels of a per-device module that is optimized or further."""
     executable = build_executable(module, check=False)
     instructions = {x.name: x for x in executable.module.all_instructions()}
     return _of_thunk(executable.program.thunks, instructions, 1)
@@ -134,7 +134,7 @@ class Row:
 
 
 def measure(case: Path, *, fusion: bool) -> tuple[list[Moved], list[Moved]]:
-    """Our kernels, and XLA's."""
+    """Return our kernels, and XLA's."""
     devices = json.loads((case / "case.json").read_text())["num_partitions"]
     logical = parse_module((case / "module.hlo").read_text())
     *_, (_, compilation) = stages(logical, devices, CompileOptions(fusion=fusion))

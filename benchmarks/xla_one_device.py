@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-#: What only a program for several devices holds.
+#: Calls that only a program for several devices holds.
 PER_DEVICE = re.compile(
     r"SPMDFullToShardShape|\b(all-reduce|all-gather|all-to-all|reduce-scatter|collective-\w+)(-start)?\("
 )

@@ -1,4 +1,4 @@
-"""What every test may use: `.hlo` files as tests, and where the shared cases lie."""
+"""Fixtures and hooks for all tests: `.hlo` files as tests, and where the shared cases lie."""
 
 from __future__ import annotations
 
@@ -102,13 +102,16 @@ def _products_take_one_thread() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _machine_code_is_kept(_programs_are_compiled_afresh: None) -> None:
-    """In this process as in those that tests start."""
+    """Keep machine code in this process, as in the processes that tests start."""
     keep_objects()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _programs_are_compiled_afresh() -> Iterator[None]:
-    """Also in processes that tests start: what a test changes in this process decides on no program's key."""
+    """Switch the cache of programs off, also in processes that tests start.
+
+    A change that a test makes in this process is not part of a program's key.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPMD_PROGRAM_CACHE", "off")
         yield
@@ -116,7 +119,7 @@ def _programs_are_compiled_afresh() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _passes_leave_what_verifies() -> Iterator[None]:
-    """In every test of this process, a pass of a pipeline that changes a module leaves one that verifies."""
+    """Verify each module that a pass of a pipeline changes, in every test of this process."""
     apply = pipeline.apply
 
     def verified(step: HloPass, module: HloModule) -> PassResult:

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Dice:
-    """For classes that have a random generator ``rng``."""
+    """Random choices, for classes that have a random generator ``rng``."""
 
     rng: np.random.Generator
 
@@ -19,7 +19,7 @@ class Dice:
         return bool(self.rng.random() < p)
 
     def integer(self, low: int, high: int) -> int:
-        """From [low, high]."""
+        """Return a random integer from [low, high]."""
         return int(self.rng.integers(low, high + 1))
 
     def choose(self, items: Sequence[T]) -> T:

@@ -112,7 +112,10 @@ class ErrorItem(FixtureItem):
                 raise FixtureError(f"expected on line {line}: {text}\nfound: {message}")
 
     def _names(self, message: str, line: int) -> bool:
-        """By line number (parser), or by the instruction that stands there (verifier)."""
+        """Return whether the message names the line.
+
+        The parser names it by its number, and the verifier by the instruction that stands there.
+        """
         instruction = re.match(r"\s*(?:ROOT\s+)?%?([\w.-]+)\s*=", self.lines[line - 1])
         by_text = instruction is not None and re.search(
             rf"\bin: %?{re.escape(instruction[1])} = ", message

@@ -45,7 +45,7 @@ def run_on_threads(
 
 
 class _Ranks(Generic[Result]):
-    """What the threads share: the world and each rank's outcome, in the order in which ranks failed."""
+    """The state that the threads share: the world, and each rank's outcome in the order in which ranks failed."""
 
     def __init__(
         self, world: LoopbackWorld, program: Callable[[LoopbackCommunicator], Result]

@@ -1,4 +1,4 @@
-"""Where tests find what they read: the checkout, the recorded cases, and what may lie beside the checkout."""
+"""Paths of the files that tests read: the checkout, the recorded cases, and what may lie beside the checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sharded value is, by definition, and a machine that runs reshard steps: what resharding is compared with.
+"""The definition of a sharded value, and a machine that runs reshard steps: resharding is compared with them.
 
 Tiles are cut here from global arrays with NumPy; nothing of the partitioner's own arithmetic is used.
 """

@@ -1,4 +1,4 @@
-"""Whether two modules are the same program, field by field, written from the definition of the IR alone."""
+"""Assert that two modules are the same program, field by field, from the definition of the IR alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules of the house ask of the sources, read from each file once."""
+"""Facts of the sources for the house rules, read from each file once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 from tests.paths import ROOT
 
 PACKAGES = ("spmd", "partitioner", "collectives", "runtime", "launch")
+#: The packages, and the folders of sources beside them.
+SOURCE_FOLDERS = (*PACKAGES, "tests", "benchmarks")
 
 _POSTPONED = re.compile(r"^from __future__ import .*\bannotations\b", re.MULTILINE)
 _IMPORTING_CALLS = ("import_module", "importlib.import_module", "__import__")
@@ -72,13 +74,13 @@ class SourceFacts:
             self.imported.update(_imported(node))
 
 
-def source_facts() -> list[SourceFacts]:
-    """Return the facts of all source files of the packages."""
-    return [_facts_of(path) for package in PACKAGES for path in files(package)]
+def source_facts(*folders: str) -> list[SourceFacts]:
+    """Return the facts of all source files in ``folders``, by default in the packages."""
+    return [_facts_of(path) for folder in folders or PACKAGES for path in files(folder)]
 
 
-def files(package: str) -> list[Path]:
-    return sorted((ROOT / package).rglob("*.py"))
+def files(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
 
 
 @cache

@@ -102,7 +102,7 @@ def generate(seed: int, focus: str = "") -> Program:
     _write_root(w)
     # The entry was made first; callees stand before their callers.
     module.computations = module.computations_post_order()
-    # As a reader of its text would build it: users in the order of the instructions.
+    # The copy has users in the order of the instructions, as if it were read from text.
     return Program(seed, clone_module(module), math.prod(sizes), mesh, aims)
 
 
@@ -155,10 +155,10 @@ def _depends_on(hlo: HloInstruction, source: HloInstruction) -> bool:
 
 
 def _write_root(w: Writer) -> None:
-    """Up to four values that nothing uses (else the last one), as a tuple or, if there is one, bare; more where what
-    the program aims at would be lost.
+    """Write the root: up to four values that nothing uses (else the last one), as a tuple or as a single bare value.
 
-    Shardy's result shardings are custom calls on the outputs, GSPMD's stand on the root.
+    There are more where what the program aims at would be lost. Shardy's result shardings are custom calls on the
+    outputs, GSPMD's stand on the root.
     """
     unused = [v for v in w.pool if not v.hlo.users] or [w.pool[-1]]
     chosen = unused[-4:]

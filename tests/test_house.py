@@ -14,7 +14,7 @@ import pytest
 from collectives.communicator.kinds.all_kinds import ALL_KINDS
 from tests.field_terms import names_with_own_words
 from tests.paths import ROOT
-from tests.source_facts import PACKAGES, files, source_facts
+from tests.source_facts import PACKAGES, SOURCE_FOLDERS, files, source_facts
 
 FENCES = {
     "mpi4py": ("collectives/communicator/mpi/*",),
@@ -101,11 +101,12 @@ RIDDLES = re.compile(
 )
 
 
-def test_docstrings_say_what_a_thing_is_or_does() -> None:
+@pytest.mark.parametrize("folder", SOURCE_FOLDERS)
+def test_docstrings_say_what_a_thing_is_or_does(folder: str) -> None:
     """A class is a noun phrase, a function a verb: no docstring begins as a relative clause or an indirect question."""
     riddles = [
         f"{source.path}: {docstring.splitlines()[0]}"
-        for source in source_facts()
+        for source in source_facts(folder)
         for docstring in source.docstrings
         if RIDDLES.match(docstring)
     ]

@@ -33,7 +33,7 @@ PATIENCE = 30
 
 
 def collective(kind: str, count: int) -> Callable[[Any], Any]:
-    """What one device does with its array."""
+    """Return the function that one device applies to its array."""
     from jax import lax
 
     ring = [(i, (i + 1) % count) for i in range(count)]

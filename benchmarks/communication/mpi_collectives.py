@@ -1,19 +1,20 @@
-"""Time collectives beside MPI's own: the same ranks, buffers and sizes, in one run.
+"""Time collectives beside MPI's own, with the same ranks, buffers and sizes, in one run.
 
 python -m launch.mpirun -n 2 -- -m benchmarks.communication.mpi_collectives [--messages] [--priority] [--kinds
 all-reduce,all-gather]
     [--dtype bf16] [--json FILE]
 
-Both work on the ranks' shared memory; with --messages ours goes by messages, as between nodes. Each form is one that
-compiled programs use: *in place* a result lies on its operand, *shared* the members hold one result together. MPI runs
-out of place and, where it knows that (an own tile that lies in the result), in place; the ratio is to the quicker one.
-Before it is timed each must give the right result. MPI moves bf16 as integers of that size; it cannot reduce it.
+Both use the ranks' shared memory; with --messages ours sends messages, as between nodes. Each form is one that compiled
+programs use: *in place* means that a result lies on its operand, *shared* that the members hold one result together.
+MPI runs out of place and, where it can (with an own tile that lies in the result), in place; the ratio is to the
+quicker one. Each must give the right result before it is timed. MPI moves bf16 as integers of that size; it cannot
+reduce it.
 
-Rounds of all alternate, and a figure is the median over rounds of the slowest rank's time per call. GB/s: bytes that a
-rank reads and writes at the least, "moved", divided by that time. The limit beside it: the same for a plain copy by all
-ranks at the same time, between arrays that together have as many bytes as the collective touches on a core, so that the
-same caches hold them. On a machine that others use too, --priority keeps each rank on a core of its own, before
-everyone else (needs the right to).
+Rounds of all alternate, and a figure is the median over rounds of the slowest rank's time per call. GB/s are the bytes
+that a rank must at least read and write ("moved") divided by that time. The limit beside it is the rate of a plain copy
+by all ranks at the same time, between arrays that together have as many bytes as the collective touches on a core, so
+that the same caches hold them. On a machine that others use too, --priority keeps each rank on a core of its own at
+real-time priority (the user must have the right to set it).
 """
 
 from __future__ import annotations
@@ -62,9 +63,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Contest:
-    """One collective. ``values``: this rank's operand; ``want``: its result.
+    """One collective in one form, by ours and by MPI.
 
-    ``read``, ``written``: bytes of each that a rank cannot avoid. overwrites: what it writes lies where it has read.
+    ``values`` is this rank's operand and ``want`` its result. ``read`` and ``written`` are the bytes that a rank must
+    at least read and write. ``overwrites`` says that the result lies where the operand was.
     """
 
     form: str
@@ -86,7 +88,7 @@ class Contest:
         return self.read if self.overwrites else self.moved
 
     def verify(self) -> None:
-        """Every entry gives the right result. Leaves operands that stay as they are if summed again and again."""
+        """Check that every entry gives the right result, and leave zeros in the operands, whose sums stay zero."""
         for entry in (self.ours, *self.peers):
             entry.operand[:] = self.values
             MPI.COMM_WORLD.Barrier()
@@ -99,7 +101,7 @@ class Contest:
 
 
 def seconds_per_call(call: Call, repeat: int) -> float:
-    """The slowest rank's, over ``repeat`` calls in a row."""
+    """Return the slowest rank's seconds per call, over ``repeat`` calls in a row."""
     MPI.COMM_WORLD.Barrier()
     elapsed = np.array([seconds(call, repeat)])
     MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, elapsed, MPI.MAX)
@@ -107,7 +109,7 @@ def seconds_per_call(call: Call, repeat: int) -> float:
 
 
 def repeats(call: Call) -> int:
-    """So many calls that one round takes some ROUND_SECONDS; the same on every rank."""
+    """Return the number of calls that make a round of about ROUND_SECONDS; it is the same on every rank."""
     call()
     if seconds_per_call(call, 1) > ROUND_SECONDS:
         return 1
@@ -116,7 +118,7 @@ def repeats(call: Call) -> int:
 
 
 def in_rounds(calls: list[Call], rounds: int) -> np.ndarray:
-    """[rounds, calls] seconds per call, in alternating rounds."""
+    """Return the seconds per call as an array [rounds, calls], measured in alternating rounds."""
     counts = [repeats(call) for call in calls]
     return np.array(
         [
@@ -127,9 +129,9 @@ def in_rounds(calls: list[Call], rounds: int) -> np.ndarray:
 
 
 class Arena:
-    """Arrays of ``size`` bytes, of this rank and of all together, and contests on them.
+    """Arrays of ``size`` bytes, of this rank and of all together, and the contests on them.
 
-    Rank r's operand holds i % 31 + r, at i: sums are exact.
+    Element i of rank r's operand is i % 31 + r, so that sums are exact.
     """
 
     def __init__(self, comm: MpiCommunicator, size: int, dtype: np.dtype) -> None:
@@ -220,7 +222,7 @@ class Arena:
         yield Contest("all-to-all, in place", ours, peers, values, want, others, others, True)
 
     def collective_permute(self) -> Iterator[Contest]:
-        """Around a ring."""
+        """Yield contests in which each rank sends its operand to the next rank of a ring."""
         world, operand, result = MPI.COMM_WORLD, self.operand, self.result
         after, before = (self.rank + 1) % self.count, (self.rank - 1) % self.count
         pairs = tuple((i, (i + 1) % self.count) for i in self.everyone)
@@ -247,11 +249,11 @@ class Arena:
         yield Contest("collective-permute, in place", ours, peers, values, want, size, size, True)
 
     def _values(self, pattern: np.ndarray, rank: int) -> np.ndarray:
-        """What ``rank`` holds of a pattern."""
+        """Return the values that ``rank`` holds of a pattern."""
         return (pattern.astype(np.float32) + rank).astype(pattern.dtype)
 
     def _everyones(self, pattern: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """This rank's, and all ranks' one after the other."""
+        """Return this rank's values of a pattern, and those of all ranks one after the other."""
         return self._values(pattern, self.rank), np.concatenate(
             [self._values(pattern, rank) for rank in self.everyone]
         )
@@ -263,14 +265,14 @@ class Arena:
 
 
 def _words(array: np.ndarray) -> np.ndarray:
-    """As MPI may move it."""
+    """Return the array itself, or as 16-bit integers where MPI does not have its type."""
     return array if array.dtype == np.float32 else array.view(np.uint16)
 
 
 def copy_times(touched: int, rounds: int) -> np.ndarray:
-    """[rounds] a core's seconds per byte read or written, as all ranks copy one half of ``touched`` bytes to the other.
+    """Return [rounds] seconds per byte read or written, as all ranks copy half of ``touched`` bytes.
 
-    By the ranks' CPU clocks: those that share a core copy one after the other. The slowest one's.
+    Times are the slowest rank's, by the ranks' CPU clocks, since ranks that share a core copy one after the other.
     """
     source, target = np.split(np.ones(touched // 2 * 2, np.uint8), 2)
     count = repeats(lambda: np.copyto(target, source))

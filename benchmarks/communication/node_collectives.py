@@ -48,9 +48,9 @@ SIZES = tuple(kib << 10 for kib in (1, 16, 256, 1024, 16 << 10, 64 << 10))
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 #: Seconds for one participant's turn.
 PATIENCE = 900
-#: Of ours over the best peer's time.
+#: The largest ratio of our time to the best peer's.
 MOST = 1.1
-#: Of jaxlib's time over ours, at 1 MB.
+#: The least ratio of jaxlib's time to ours, and the bytes at which it counts.
 LEAST_GAIN, GAIN_BYTES = 4.0, 1 << 20
 #: Forms after which all members read the very same memory.
 SHARED = ", shared"
@@ -60,7 +60,7 @@ PEERS = ("MPI", "in place", "jaxlib", "gloo")
 LIMIT = "limit"
 COLUMNS = (*OURS, *PEERS, LIMIT)
 LEGS = ("MPI", "ranks", "process", "jaxlib", "gloo")
-#: Whose ratio is shown, to the best of whom.
+#: Sides whose ratio is shown, and the peers to the best of which it is.
 RATED = {
     "ours": PEERS,
     "private": PEERS,
@@ -152,7 +152,7 @@ def line_of(kind: str, size: int, row: dict[str, float]) -> str:
 
 
 def summary(found: Found) -> Iterator[str]:
-    """What holds of all figures, and where it does not."""
+    """Yield what holds of all figures, and where it does not."""
     for who in RATED:
         ratios = {place: over_best(row, who) for place, row in found.items()}
         known = [ratio for ratio in ratios.values() if not math.isnan(ratio)]
@@ -176,7 +176,7 @@ def ordered(found: Found) -> Found:
 
 
 def write_results(folder: Path, run_of: dict[str, Any], figures: Figures, *, add: bool) -> None:
-    """In place of the run among as many ranks of the same type; ``add``: the lesser figures of both."""
+    """Replace the run with as many ranks of the same type; with ``add`` keep the lesser figures of both."""
     path = folder / "node_collectives.json"
     report = json.loads(path.read_text()) if path.exists() else {"runs": []}
     key = ("ranks", "dtype")

@@ -34,7 +34,7 @@ COLLECTIVES = {
     "all-to-all": "y = {whole} all-to-all(x), channel_id=1, {groups}, dimensions={{0}}",
     "collective-permute": "y = {whole} collective-permute(x), channel_id=1, source_target_pairs={{{ring}}}",
 }
-#: What stands behind the collective within a loop, which carries its operand.
+#: Instructions after the collective in a loop that carries its operand.
 BEHIND = {
     "all-gather": "\n  z = {part} slice(y), slice={{[{rest}:{elements}]}}",
     "reduce-scatter": """

@@ -1,4 +1,4 @@
-"""What is done to jobs, by kind: each starts a job, does the harm, and says what has to come of it."""
+"""Kinds of harm to jobs: each one starts a job, does the harm, and says what has to come of it."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ GRACE = 3.0
 
 @dataclass(frozen=True)
 class Harm:
-    """What was done to a job, and what its messages have to say.
+    """Harm that was done to a job, and what its messages have to say.
 
-    at: when (monotonic); None where it was there from the start, or never was. ``codes``: of the command.
+    ``at`` is its time (monotonic); None where it was there from the start, or never was. ``codes`` are the exit codes
+    that the command may have.
     """
 
     at: float | None

@@ -24,8 +24,8 @@ SPMD = (sys.executable, "-m", "launch")
 #: In the environment of all processes of a job.
 MARK = "FAULT_RUN"
 
-#: Of a run whose harm has no moment, from its start, and for ranks to come to what is planted in one of them: on two
-#: cores that twenty others want as well, eight ranks take two minutes to start.
+#: Seconds from the start of a run whose harm has no moment, and for ranks to come to what is planted in one of them: on
+#: two cores that twenty others want as well, eight ranks take two minutes to start.
 WHOLE_LIMIT = 300.0
 
 
@@ -52,7 +52,10 @@ class Job:
         )
 
     def text(self) -> str:
-        """What it has said so far. Its processes write where this file stands, which therefore stays there."""
+        """Return what the job has said so far.
+
+        Its processes write at the position of this file, which therefore does not move.
+        """
         file = self.said.fileno()
         return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 

@@ -27,7 +27,7 @@ LATE = 0.03
 
 
 class PlantedError(Exception):
-    """What a defect in a kernel would raise."""
+    """The error that a defect in a kernel would raise."""
 
 
 def defective(run: int, defect: str) -> Action:

@@ -1,4 +1,4 @@
-"""What became of jobs: a row for each kind of harm."""
+"""Report what became of jobs: a row for each kind of harm."""
 
 from __future__ import annotations
 

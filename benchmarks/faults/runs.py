@@ -1,4 +1,4 @@
-"""What becomes of MPI jobs that something happens to: kill, stop, exceptions, ranks that differ, a busy machine.
+"""Do harm to MPI jobs and report what becomes of them: kill, stop, exceptions, ranks that differ, a busy machine.
 
     python -m benchmarks.faults.runs [--runs 5] [--kinds kill,stop,...] [--seed 0] [--json FILE] [--markdown FILE]
 

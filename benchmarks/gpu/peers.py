@@ -55,7 +55,7 @@ def make_driver(*, double: bool) -> GpuDriver:
 
 
 def environment(driver: GpuDriver) -> dict[str, Any]:
-    """What figures were taken on."""
+    """Return the environment in which figures were taken."""
     return {
         "gpu": driver.name,
         "arch": driver.arch,
@@ -141,7 +141,7 @@ def theirs(jitted: Any, arrays: Arrays, donated: int) -> Peer | None:
 
 
 def forms(executable: Executable) -> dict[str, Any]:
-    """How its kernels are done."""
+    """Return how the executable's kernels are computed."""
     found = _devices(executable)[0].kernel_report
     return {"ptx": found.ptx, "library": found.library, "hosted": [list(x) for x in found.hosted]}
 

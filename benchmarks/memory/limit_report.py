@@ -1,12 +1,12 @@
-"""What a memory limit costs: bytes of a device, work and traffic that are repeated, compile time; XLA's beside it.
+"""Report what a memory limit costs: bytes of a device, repeated work and traffic, compile time; XLA's beside it.
 
     python -m benchmarks.memory.limit_report CASE [--rows 6] [--limits 40M,38M]
 
-CASE is a folder with module.hlo and case.json. Rows: without rematerialization, without a limit, under --limits (else
---rows limits evenly between that and the least that can be met), and the least, also where nothing is computed in
-pieces. ``bytes`` are all allocations of a device; what is added is counted against the optimized program, before
-anything is computed again; seconds are CPU time of scheduling alone. XLA's row is what case.json recorded of XLA CPU on
-the same module.
+CASE is a folder with module.hlo and case.json. The rows are schedules without rematerialization, without a limit, under
+each of --limits (else under --rows limits spaced evenly between the bytes without a limit and the least that can be
+met), with the least memory, and with the least memory that is met without computing anything in pieces. ``bytes`` are
+all allocations of a device; what is added is counted against the optimized program, before anything is recomputed;
+seconds are CPU time of scheduling alone. XLA's row is what case.json recorded of XLA CPU on the same module.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from spmd.hlo.clone import clone_module
 
 TITLE = f"{'limit':>24} {'bytes':>12} {'flops':>15} {'added':>8} {'memory traffic':>15} {'wire':>8} {'seconds':>8}"
 
-#: Nothing is computed again.
+#: The budget under which nothing is recomputed.
 NOTHING = Budget(flops=0, bytes=0)
 
 
@@ -99,7 +99,7 @@ def scheduled(module: HloModule, limit: int | None, budget: Budget | None = None
 
 
 def unsplit(module: HloModule) -> Figures:
-    """As low as computing again brings it."""
+    """Return the figures of the lowest memory that recomputation alone reaches, with nothing computed in pieces."""
     copy = clone_module(module)
     start = time.process_time()
     schedule_for_memory(copy)

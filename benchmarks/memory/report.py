@@ -85,7 +85,7 @@ def main() -> int:
 class Figures:
     """Bytes of one case on one device: planned temporaries, kernels' own arrays, everything; ours and XLA's.
 
-    ``arena``: all heaps; ``live``: the least they could be.
+    ``arena`` is the size of all heaps, and ``live`` the least that they could be.
     """
 
     case: str
@@ -103,7 +103,7 @@ class Figures:
         return max(self.arena, 1) / max(self.live, 1)
 
     def over_peer(self, part: str) -> float:
-        """Ours over XLA's; 1 where neither takes anything."""
+        """Return our bytes over XLA's; 1 where neither takes any."""
         ours = self.outside + (self.temp if part == "temp" else self.planned)
         peer = self.peer_temp if part == "temp" else self.peer_total
         return max(ours, 1) / max(peer, 1)
@@ -120,7 +120,7 @@ class Figures:
 
 
 def measured(case: Path) -> Figures:
-    """Of rank 0, in its second step."""
+    """Run the case as an MPI job and return the figures of rank 0 in its second step."""
     description = json.loads((case / "case.json").read_text())
     devices = description["num_partitions"] * description.get("num_replicas", 1)
     job = MpiJob(devices, (sys.executable, __file__, str(case), RANK_OPTION))
@@ -142,7 +142,7 @@ def measured(case: Path) -> Figures:
 
 
 def measure(case: Path) -> None:
-    """As a rank: the second step's allocations; the first makes what lasts."""
+    """Run two steps as a rank and print what the second one allocates; the first step makes what lasts."""
     rank, size = world_of_environment() or (0, 1)
     executable = spmd.compile(spmd.load(case / "module.hlo"), devices=size)
     inputs = SeededInputs(0, [one.shape for one in executable.inputs])

@@ -1,16 +1,16 @@
-"""What a loaded program's steps take from malloc, mmap and Python, and who asks: 100 steps on arrays that stay.
+"""Count what a loaded program's steps take from malloc, mmap and Python, and who asks: 100 steps on arrays that stay.
 
     python -m benchmarks.memory.step_allocations MODULE [--devices N] [--steps 100] [--no-fusion] [--written-out]
     [--json FILE] python -m launch.mpirun -n N -- -m benchmarks.memory.step_allocations MODULE
 
-Two counts of as many steps, each after some that warm up. With the counter of allocation_counter.c, which a C
-compiler (cc) makes and the benchmark preloads into itself: calls and bytes of malloc, its kin and mmap, by the
-library that called. Small objects of Python do not come from there; they are pieces of what Python took once. With
-tracemalloc: the bytes of Python's objects and NumPy's arrays that the steps leave behind, and the most that there
-were at one time above what was there before, by source line. Exits 1 where anybody but the interpreter calls malloc
-or mmap, or where Python's bytes grow with the steps.
+There are two counts of as many steps, each after some steps that warm up. The first one is by the counter of
+allocation_counter.c, which a C compiler (cc) makes and the benchmark preloads into itself: calls and bytes of malloc,
+related functions and mmap, by the library that called. It does not see Python's small objects, which are pieces of
+memory that Python took once. The second count is by tracemalloc: the bytes of Python's objects and NumPy's arrays that
+the steps leave behind, and the most at one time above what was there before, by source line. The exit code is 1 where
+anybody but the interpreter calls malloc or mmap, or where Python's bytes grow with the steps.
 
-Steps are those of launch/execution.py; with --written-out a caller's loop around `run` stands for them.
+Steps are those of launch/execution.py, or with --written-out those of a caller's loop around `run`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WARM_UP = 20
 #: Standard deviation of the inputs, as in `spmd bench`.
 DEVIATION = 0.05
 PRELOAD = "LD_PRELOAD"
-#: Python's bytes that may stay after all steps: of counters that have grown, of lists that have.
+#: Bytes of Python that may stay after all steps, since counters and lists may have grown.
 SLACK = 4096
 LINES = 8
 TURNS = 3
@@ -53,7 +53,7 @@ INTERPRETER = ("libpython", "python")
 
 @dataclass(frozen=True)
 class Asked:
-    """What one caller took in all steps; bytes, and those of the largest piece."""
+    """Allocations of one caller in all steps: calls, bytes, and the bytes of the largest one."""
 
     caller: str
     calls: int
@@ -63,7 +63,10 @@ class Asked:
 
 @dataclass
 class Counted:
-    """``python_net``: bytes that all steps left; ``python_peak``: the most at one time above the beginning."""
+    """Counts of all steps.
+
+    ``python_net`` bytes stay after them; ``python_peak`` are the most at one time above what was there before.
+    """
 
     steps: int
     native: list[Asked] = field(default_factory=list)
@@ -77,7 +80,7 @@ class Counted:
 
     @property
     def calls_of_libraries(self) -> int:
-        """Those that the interpreter has not made."""
+        """The number of calls that the interpreter has not made."""
         return sum(a.calls for a in self.native if not a.caller.startswith(INTERPRETER))
 
     @property
@@ -106,7 +109,7 @@ class _Place(ctypes.Structure):
 
 
 def count_native(work: Callable[[], object]) -> list[Asked]:
-    """Who called malloc, its kin and mmap while ``work`` ran, in all threads; most calls first.
+    """Return who called malloc, related functions and mmap while ``work`` ran, in all threads; most calls first.
 
     The counter must have been preloaded.
     """
@@ -130,10 +133,10 @@ def _caller(library: ctypes.CDLL, address: int) -> str:
 
 
 def count_python(work: Callable[[], object], counted: Counted) -> None:
-    """Of ``TURNS`` counts that which leaves least: what else the interpreter does meanwhile is not the work's."""
+    """Store the count that leaves least among ``TURNS``: the others include what else the interpreter did meanwhile."""
     tracemalloc.start(4)
     try:
-        work()  # what tracemalloc itself keeps of these lines is there now
+        work()  # so that what tracemalloc itself keeps of these lines exists
         turns = [_counted_once(work) for _ in range(TURNS)]
     finally:
         tracemalloc.stop()
@@ -158,9 +161,9 @@ def _counted_once(work: Callable[[], object]) -> tuple[int, int, list[str]]:
 
 
 def stepper(executable: Executable, *, written_out: bool) -> Callable[[int], None]:
-    """Runs so many steps; what a step consumes is what the step before has made.
+    """Return a function that runs a number of steps, each on what the step before has made.
 
-    written_out: as a caller of ``run`` writes it, instead of ``StepLoop``.
+    With ``written_out`` it is a loop as a caller of ``run`` writes it, instead of ``StepLoop``.
     """
     state = executable.put(SeededInputs(0, [b.shape for b in executable.inputs], DEVIATION))
     feedback = Entry.of_executable(executable).feedback
@@ -199,7 +202,10 @@ def count(executable: Executable, steps: int, *, written_out: bool = False) -> C
 
 
 def counting_environment(folder: Path) -> dict[str, str]:
-    """This process's, with the counter, made in ``folder``, before all other libraries. Needs a C compiler."""
+    """Return this process's environment, with the counter preloaded before all other libraries.
+
+    The counter is compiled into ``folder`` by a C compiler, which must be there.
+    """
     source, counter = Path(__file__).with_name("allocation_counter.c"), folder / "counter.so"
     command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(counter), str(source)]
     subprocess.run(command, check=True)
@@ -207,7 +213,7 @@ def counting_environment(folder: Path) -> dict[str, str]:
 
 
 def run_counted(arguments: list[str]) -> int:
-    """This benchmark again, with the counter."""
+    """Run this benchmark again, with the counter, and return its exit code."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "benchmarks.memory.step_allocations", *arguments]
         environment = counting_environment(Path(folder))

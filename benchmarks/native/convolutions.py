@@ -2,11 +2,11 @@
 
     python -m benchmarks.native.convolutions [NAMES] [--rounds 10] [--json FILE]
 
-Each JAX function goes through both compilers whole, gradients as JAX writes them (holes between elements, kernels
-turned round, groups of the batch). Figures are the least of the rounds, the median ratio beside it. limit: the larger
-of the flops of products that meet no padding at the rate of a 1024 cube of ours in the same rounds, and of the
-operands' and the result's bytes at the bandwidth of a copy of as many. error: the largest difference between both in
-parts of the largest value.
+Both compilers compile each JAX function whole, with gradients as JAX writes them (holes between elements, reversed
+kernels, groups of the batch). Times are the least of the rounds; the median ratio stands beside them. The limit is the
+larger of two times: that of the products that meet no padding, at the rate of our 1024 cube in the same rounds, and
+that of the operands' and the result's bytes, at the bandwidth of a copy of as many. The error is the largest difference
+between both results in parts of the largest value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from launch.report.environment import describe_environment
 from runtime.cpu.libraries.blas import set_blas_threads
 
 BATCH = 8
-#: A product whose rate stands for the best there is.
+#: The product whose rate counts as the best that can be reached.
 CUBE = Product(1024, 1024, 1024)
 
 
@@ -44,7 +44,7 @@ CUBE = Product(1024, 1024, 1024)
 class Layer:
     """A square image of ``size``, ``inputs`` to ``outputs`` features, a square kernel; padded to keep its size.
 
-    order: where images have their features, "NHWC" or "NCHW"; the kernel's order goes with it.
+    ``order`` says where images have their features, "NHWC" or "NCHW"; it decides the kernel's order, too.
     """
 
     size: int
@@ -77,7 +77,7 @@ class Layer:
 
     @property
     def flops(self) -> float:
-        """Of products of elements that are in the image."""
+        """Flops of the products that meet no padding."""
         positions = range(-(-self.size // self.stride))
         reach = (self.kernel - 1) * self.dilation + 1
         padding = max((len(positions) - 1) * self.stride + reach - self.size, 0) // 2
@@ -119,7 +119,7 @@ class Layer:
         }
 
 
-#: The kernel's and the result's order beside the images' one.
+#: For each order of the images, the orders of the kernel and of the result.
 KERNELS = {"NHWC": ("HWIO", "NHWC"), "NCHW": ("OIHW", "NCHW")}
 
 LAYERS = {
@@ -171,7 +171,7 @@ def measure(name: str, layer: Layer, case: Case, rounds: int) -> dict[str, Any]:
 
 
 def relative_error(got: np.ndarray, wanted: np.ndarray) -> float:
-    """The largest difference, in parts of the largest value."""
+    """Return the largest difference in parts of the largest value."""
     got, wanted = got.astype(np.float64), wanted.astype(np.float64)
     return float(np.abs(got - wanted).max() / np.abs(wanted).max())
 

@@ -1,4 +1,4 @@
-"""What it costs to go from one thunk to the next, and a loop of trivial trips beside that of XLA CPU (if jax is there).
+"""Time the step from one thunk to the next, and a loop of trivial trips beside that of XLA CPU (if jax is there).
 
     python -m benchmarks.native.dispatch [--thunks 1000] [--trips 10000] [--rounds 30] [--json FILE]
 

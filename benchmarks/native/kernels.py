@@ -1,12 +1,13 @@
-"""Kernels of elements, rows, sums, orders and indices beside XLA CPU's on one core, in turn in one run, with the limit.
+"""Time kernels (elements, rows, sums, sorts, indices) beside XLA CPU's on one core, in turns, with the limit beside.
 
     python -m benchmarks.native.kernels [NAMES] [--rounds 20] [--json FILE]
 
-Each JAX function goes through both compilers whole, and is timed step after step on arrays that stay where they are;
-arguments that a training step would donate are donated. The process keeps to one core, else XLA takes all there are.
-Figures are medians; "least" is the ratio of the best rounds, which others on the machine disturb less. limit: a copy of
-as many bytes as the kernel must read and write, measured behind each kernel; reached: that over our time. One that
-writes over its operands, or less than it reads, may go beyond it: a copy also fetches the lines that it writes.
+Both compilers compile each JAX function whole, and it is timed step after step on arrays that stay where they are;
+arguments that a training step would donate are donated. The process keeps to one core, since XLA would take all of
+them. Figures are medians; "least" is the ratio of the best rounds, which others on the machine disturb less. The limit
+is the time of a copy of as many bytes as the kernel must read and write, measured after each kernel; "reached" is the
+limit over our time. A kernel that writes over its operands, or less than it reads, may go beyond it, since a copy also
+fetches the lines that it writes.
 """
 
 from __future__ import annotations
@@ -59,10 +60,11 @@ class Argument:
 
 @dataclass(frozen=True)
 class Case:
-    """``donated``: that many arguments are the first results of the step before.
+    """A function that both compilers compile, and its arguments.
 
-    touched: bytes that are read and written, where these are not all of arguments and results. ``named``: one of the
-    ten kernels that the geometric mean is of.
+    The first ``donated`` arguments are the first results of the step before. ``touched`` are the bytes that are read
+    and written, where these are not all of arguments and results. ``named`` marks the ten kernels of the geometric
+    mean.
     """
 
     function: Callable[..., Any]
@@ -89,7 +91,7 @@ def layernorm(x: Any, scale: Any, bias: Any) -> Any:
 
 
 def pooled(x: Any) -> Any:
-    """Maxima of windows of 3 x 3, two apart; [batch, height, width, channels]."""
+    """Return the maxima of windows of 3 x 3, two apart, of an array [batch, height, width, channels]."""
     return jax.lax.reduce_window(
         x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), ((0, 0), (1, 1), (1, 1), (0, 0))
     )
@@ -195,14 +197,14 @@ CASES = {
 
 
 def copy_seconds(moved: int, rounds: int) -> float:
-    """Of a copy that reads and writes ``moved`` bytes together."""
+    """Return the seconds of a copy that reads and writes ``moved`` bytes together."""
     source = np.ones(max(moved // 2, 1), np.uint8)
     target = np.ones_like(source)
     return statistics.median(seconds(lambda: np.copyto(target, source)) for _ in range(rounds))
 
 
 def ours(case: Case, arrays: Arrays, jitted: Any) -> tuple[Callable[[], None], list[np.ndarray]]:
-    """A step, and what the first one gives."""
+    """Return a function that runs one step, and the results of the first step."""
     text = jitted.lower(*arrays).compiler_ir("hlo").as_hlo_text(print_large_constants=True)
     executable = compile_module(spmd.parse(text), 1, CompileOptions(fusion=True))
     first = executable.run(*arrays)

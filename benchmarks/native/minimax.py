@@ -182,7 +182,7 @@ def log_ratio(s: mpf) -> mpf:
 
 
 def avoiding_zero(f: Function) -> Function:
-    """Where f is 0 / 0 at 0, its value beside it."""
+    """Return ``f`` with its value beside 0 in the place of 0 / 0 at 0."""
     return lambda x: f(x if abs(x) > TINY else TINY)
 
 

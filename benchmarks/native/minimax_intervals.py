@@ -62,7 +62,7 @@ PIECES = (
 
 @mp.workdps(DIGITS)
 def interval_of(pieces: Pieces, low: mpf, high: mpf) -> tuple[Interval, mpf]:
-    """And the largest error of the exact polynomial, relative to the function."""
+    """Return an interval, and the largest error of its exact polynomial, relative to the function."""
     f = pieces.function
     if low == 0:
         tail = Entry(

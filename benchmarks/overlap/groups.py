@@ -1,11 +1,11 @@
-"""What each group of passes on collectives does to a program on described machines: a table before and after each.
+"""Show what each group of passes on collectives does to a program on described machines, in a table.
 
     python -m benchmarks.overlap.groups MODULE... [--machine dgx-h100] [--machine "dgx-h100{links=0.25}"]
 
 Nothing runs: programs are compiled for the machine, with ever more of the groups in their order
-(launch/stages/collective_pipelines.py), and simulated there. Hidden: of what could be, min(computation, communication).
-
-Exits 1 where less than nine tenths are hidden with all groups, or more memory is needed than the machine has.
+(launch/stages/collective_pipelines.py), and simulated there. "hidden" is the share of what could be hidden,
+min(computation, communication). The exit code is 1 where less than nine tenths are hidden with all groups, or where
+more memory is needed than the machine has.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ HEADER = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """group: the last one that ran. collectives, sent: executed in a step, and the bytes a device sends."""
+    """A row of the table, after the passes up to ``group``.
+
+    ``collectives`` are those executed in a step, and ``sent`` the bytes that a device sends in it.
+    """
 
     group: str
     found: Simulation
@@ -50,7 +53,7 @@ class Row:
 
     @property
     def share(self) -> float:
-        """Of what could be hidden on all exchanges together."""
+        """The hidden share of what could be hidden, of the resource where it is least."""
         return min((use.share for use in self.found.resources), default=1.0)
 
 

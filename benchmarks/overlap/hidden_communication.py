@@ -1,4 +1,4 @@
-"""What the latency-hiding scheduler hides of programs' communication on described machines, and what a limit costs.
+"""Report the communication that the latency-hiding scheduler hides on described machines, and what a limit costs.
 
 python -m benchmarks.overlap.hidden_communication MODULE... [--machine dgx-h100] [--machine "dgx-h100{links=0.25}"]
     [--memory-limit BYTES] [--fusion]

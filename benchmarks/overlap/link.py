@@ -1,4 +1,4 @@
-"""What overlap is worth over a link between two hosts of this machine: a step with it, without, and its halves alone.
+"""Measure what overlap is worth over a link between two hosts: a step with it, without it, and its halves alone.
 
     python -m benchmarks.overlap.link MODULE... [--rate 1gbit]... [--delay 0.2ms] [--rounds 10] [--first]
         [--results FOLDER]
@@ -41,10 +41,10 @@ from spmd.errors import RunError
 
 SECONDS = 600.0
 RESULTS = "overlap_link.json"
-#: What ``LeastStep`` says that no resource takes.
+#: The name that ``LeastStep`` gives to time that no resource takes.
 CRITICAL_PATH = "critical path"
-#: What is wanted: of what dependencies leave to hide, of tracing's cost, of the clocks' error, of the report against
-#: the difference.
+#: Bounds of the hidden share of what dependencies leave, of tracing's cost, of the clocks' error in seconds, and of how
+#: far the report may be from the difference of the steps.
 HIDDEN, TRACING, CLOCKS, AGREES = 0.8, 0.02, 20e-6, 0.1
 HEADER = (
     "| program | Gbit/s | scheduled ms | waiting | plain | compute | communication | hidden of what can be | "
@@ -80,7 +80,7 @@ def row_of(found: dict[str, Any], rate: float) -> dict[str, Any]:
 
 
 def share_of(gained: float, hideable: float) -> float | None:
-    """None where there is nothing to hide."""
+    """Return the share that was gained; None where there is nothing to hide."""
     return gained / hideable if hideable > 0.0 else None
 
 
@@ -129,7 +129,7 @@ def measure(options: argparse.Namespace, rate: float, folder: Path) -> list[dict
 
 
 def unmet(rows: list[dict[str, Any]]) -> list[str]:
-    """What is wanted and is not so."""
+    """Return which bounds each row misses."""
     lines = []
     for row in rows:
         gained, hidden = row["difference_s"], row["hidden_of_possible"]

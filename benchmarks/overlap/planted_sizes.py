@@ -1,4 +1,4 @@
-"""How much work and memory to plant, so that it is the same trouble on a fast processor and on a slow one."""
+"""Sizes of planted work and memory that make the same trouble on a fast processor and on a slow one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ class NotPlantedError(SpmdError):
 
 
 def work_for(share: float, module: Callable[[int], str], machine: MachineDescription) -> int:
-    """Of how many pieces ``module`` is to be, so that its products take ``share`` of one reduction, both alone."""
+    """Return the number of pieces of ``module`` whose products take ``share`` of the time of one reduction.
+
+    Both are predicted as if they ran alone.
+    """
     program = parse_module(module(1))
     estimator = RooflineEstimator.of(program, machine)
     instructions = program.entry.instructions
@@ -30,9 +33,10 @@ def work_for(share: float, module: Callable[[int], str], machine: MachineDescrip
 
 
 def limit_between(module: str, machine: MachineDescription) -> int:
-    """Bytes of a device that are enough where nothing is hidden, and too few for what is hidden without a limit.
+    """Return bytes of a device that are enough where nothing is hidden, and too few for hiding as without a limit.
 
-    NotPlantedError where hiding takes no memory.
+    Raises:
+        NotPlantedError: Hiding takes no memory.
     """
     hidden = _needed(module, CompileOptions(machine=machine))
     plain = _needed(module, CompileOptions(machine=machine, without=("latency-hiding",)))

@@ -1,4 +1,4 @@
-"""Whether `spmd profile` names the trouble that is planted in a program on two hosts, and how it words it.
+"""Check that `spmd profile` names the trouble that is planted in a program on two hosts, and print how it words it.
 
     python -m benchmarks.overlap.planted_trouble [--only late,memory] [--steps 12]
 
@@ -43,12 +43,12 @@ from spmd.machine.reader import read_machine
 
 FAULTS = Path(__file__).parents[1] / "faults" / "program.py"
 HOSTS = ("-m", "benchmarks.two_hosts", "--rate", "1gbit", "--delay", "0.2ms")
-#: Of a step: what stands still for less is no trouble.
+#: The share of a step below which standing still is no trouble.
 SLIGHT = 0.1
-#: Of what can be won where nothing is planted, what is to be: all that collectives take alone, but for what moving
-#: their bytes takes of the processor.
+#: The share of what can be won that must be won where nothing is planted. All that collectives take alone can be won,
+#: except what moving their bytes takes of the processor.
 HIDDEN = 0.8
-#: Of the difference of the steps, how far from it the effective overlap may be.
+#: How far the effective overlap may be from the difference of the steps, as a share of it.
 AGREES = 0.1
 
 
@@ -79,7 +79,11 @@ KINDS = (
 
 
 def on_hosts(*command: str, environment: Mapping[str, str] = os.environ) -> str:
-    """What it printed. RunError with what was said where it failed; exits where two hosts are not possible."""
+    """Run a command on two hosts and return what it printed; exit where two hosts are not possible.
+
+    Raises:
+        RunError: The command failed; the message has what it said.
+    """
     done = subprocess.run(
         [sys.executable, *HOSTS, "--", *command],
         env=environment,
@@ -126,7 +130,7 @@ def profiled(
 
 @contextmanager
 def computing_neighbour() -> Iterator[None]:
-    """On the last of this process's cores, which two_hosts gives to device 1."""
+    """Run a process on the last of this process's cores, which two_hosts gives to device 1."""
     core = max(os.sched_getaffinity(0))
     other = subprocess.Popen(
         [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"]
@@ -152,8 +156,9 @@ def noted(found: Mapping[str, Any]) -> list[str]:
 
 
 def named(reason: Reason, found: Mapping[str, Any]) -> list[str]:
-    """What the report says of it: in its notes, and of the collective that most of it is of where it is trouble and
-    more of a step's exposed time is put down to it than to any other.
+    """Return what the report says of a reason: in its notes, and of the collective with most of it.
+
+    The collective counts where the reason is its trouble, and explains more of a step's exposed time than any other.
     """
     said = [note for note in noted(found) if note.startswith(reason.value)]
     causes = causes_of(found)
@@ -168,7 +173,10 @@ def named(reason: Reason, found: Mapping[str, Any]) -> list[str]:
 
 
 def faults_of(kind: Planted, found: Mapping[str, Any], busy: float) -> list[str]:
-    """What the report should not say, or should. busy: share of a processor that moving bytes takes."""
+    """Return what the report should not say, or should say and does not.
+
+    ``busy`` is the share of a processor that moving bytes takes.
+    """
     faults = []
     if kind.reason is not None:
         if not named(kind.reason, found):
@@ -188,7 +196,7 @@ def faults_of(kind: Planted, found: Mapping[str, Any], busy: float) -> list[str]
 
 
 def hidden_share(found: Mapping[str, Any]) -> float:
-    """What was effectively hidden, of what the collectives take alone."""
+    """Return the effectively hidden share of the time that the collectives take alone."""
     share: float = found["effective_overlap_s"] / sum(x["alone_s"] for x in found["collectives"])
     return share
 

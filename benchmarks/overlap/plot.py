@@ -50,7 +50,7 @@ def page_data(page: Path) -> dict[str, Any]:
 
 
 def place(data: dict[str, Any], theme: str) -> str:
-    """What stands behind a page's address to show the whole step, with one collective selected."""
+    """Return the query of a page's address that shows the whole step, with one collective selected."""
     step = data["steps"][data["shown"]]
     chosen = max(data["collectives"], key=lambda row: (row["hidden"], row["exposed"]))
     beside = (step["end"] - step["start"]) // 100

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 #: every collective waited for at its start. traced: as scheduled, taking down a timeline. compute: without the
 #: collectives. communication: without what computes. plain: compiled without the passes that let collectives overlap.
 STEPS = ("scheduled", "waiting", "traced", "compute", "communication", "plain")
-#: What counts loops' trips and chooses branches writes no more, and stays in a program of collectives alone.
+#: Thunks that count trips or choose branches write at most this, and stay in a program of collectives alone.
 COUNTER_BYTES = 64
 
 
@@ -89,7 +89,7 @@ def communicates(thunk: Thunk) -> bool:
 
 
 def computes(thunk: Thunk) -> bool:
-    """And not only a loop's counter."""
+    """Return whether the thunk computes more than a loop's counter."""
     if thunk.is_composite or communicates(thunk):
         return False
     written = (
@@ -119,7 +119,7 @@ class Loaded:
 
 
 def measured(world: MpiCommunicator, options: argparse.Namespace) -> dict[str, Any] | None:
-    """On rank 0."""
+    """Measure the module; return the figures on rank 0, and None on the other ranks."""
     module = load(options.module)
     machine = machine_for(options.machine, world.nodes.devices_of_each)
 

@@ -1,4 +1,4 @@
-"""How many collectives a step makes and what they send, beside XLA CPU's and beside the program as it was partitioned.
+"""Count a step's collectives and the bytes they send, beside XLA CPU's and beside the program as it was partitioned.
 
     python -m benchmarks.partitioning.collective_report CORPUS [--only REGEX] [--json FILE] [--splits MACHINE]
 

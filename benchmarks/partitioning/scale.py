@@ -1,15 +1,15 @@
-"""How partitioning grows with the number of devices, and with the number of instructions.
+"""Measure how partitioning grows with the number of devices, and with the number of instructions.
 
     python -m benchmarks.partitioning.scale [--meshes 2x2x2,8x8x8,32x16x32] [--layers 14,56,140] [--case FOLDER]
                                          [--rounds 2] [--profile] [--json FILE]
 
-First a 12-layer GPT training step on each mesh of (data, fsdp, model), its dimensions enlarged so that all divide; with
---case that recorded case, scaled likewise. Then the step with more and more unrolled layers. For each: instructions of
-the logical and of the per-device module; seconds to prepare, to propagate and to partition (CPU time of one core); the
-longest table in the result (devices or pairs listed one by one, an array constant); peak memory of the process, which
-holds both modules. Each is measured in a process of its own, the second time that it partitions; of several --rounds
-over all rows of a table, so that what else the machine does meets all rows alike, each stage's least time counts.
---profile prints where the time goes.
+The first table has a 12-layer GPT training step on each mesh of (data, fsdp, model), its dimensions enlarged so that
+all divide, or with --case that recorded case, scaled likewise. The second table has the step with more and more
+unrolled layers. A row shows instructions of the logical and of the per-device module; seconds to prepare, to propagate
+and to partition (CPU time of one core); the longest table in the result (devices or pairs listed one by one, an array
+constant); and peak memory of the process, which holds both modules. Each row is measured in a process of its own, the
+second time that it partitions. Each of --rounds measures all rows of a table, so that what else the machine does meets
+all rows alike, and each stage's least time counts. --profile prints where the time goes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from spmd.text.parser import parse_module
 
 @dataclass(frozen=True)
 class Figures:
-    """Seconds are CPU time of one process."""
+    """Figures of one row; seconds are CPU time of one process."""
 
     devices: int
     layers: int
@@ -56,7 +56,7 @@ class Figures:
     peak_mb: float
 
     def least(self, other: Figures) -> Figures:
-        """Of two rounds."""
+        """Return the figures with the lesser time of two rounds for each stage."""
         stages = ("prepare", "propagate", "partition")
         return replace(self, **{s: min(getattr(self, s), getattr(other, s)) for s in stages})
 
@@ -76,7 +76,7 @@ HEADER = " devices  layers   logical  partitioned   prepare  propagate  partitio
 
 
 class TimedPartitioner(SpmdPartitioner):
-    """Notes how long propagation took."""
+    """A partitioner that records how long propagation took."""
 
     propagation = 0.0
 
@@ -87,7 +87,7 @@ class TimedPartitioner(SpmdPartitioner):
 
 
 def partition_once(module: HloModule, devices: int) -> tuple[HloModule, float, float, float]:
-    """As partitioner.spmd_partitioner.partitioned does; the result, and seconds per stage."""
+    """Partition as partitioner.spmd_partitioner.partitioned does; return the result, and the seconds of each stage."""
     clear_plan_cache()
     start = time.process_time()
     logical = clone_module(module)
@@ -126,7 +126,10 @@ def count(module: HloModule) -> int:
 
 
 def table_entries(instruction: HloInstruction) -> int:
-    """Entries of what an instruction lists: devices of groups not in iota form, pairs, elements of a constant."""
+    """Return how many entries an instruction lists.
+
+    Entries are devices of groups not in iota form, pairs, and elements of a constant.
+    """
     attrs = instruction.attrs
     if isinstance(attrs, CollectivePermuteAttrs):
         pairs = attrs.source_target_pairs
@@ -162,7 +165,7 @@ Job: TypeAlias = tuple[Path | None, str, int]
 
 
 def table(jobs: list[Job], options: argparse.Namespace) -> list[Figures]:
-    """Print a row for each job."""
+    """Measure all jobs, print a row for each, and return the rows."""
     rounds = [[in_own_process(job) for job in jobs] for _ in range(options.rounds)]
     rows = [reduce(Figures.least, found) for found in zip(*rounds, strict=True)]
     for row, (case, mesh, layers) in zip(rows, jobs, strict=True):

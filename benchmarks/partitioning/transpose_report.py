@@ -3,8 +3,8 @@
     python -m benchmarks.partitioning.transpose_report CORPUS [--only REGEX] [--markdown FILE] [--list]
 
 Needs module.hlo, peer.hlo and case.json of each case and runs none of them. A transpose is an array read in another
-order of dimensions than it is written in; a copy keeps the order. Dimensions of size 1 have no place in an order, and
-repeated ones take no part.
+order of dimensions than it is written in; a copy keeps the order. Dimensions of size 1, and
+repeated ones, do not count in an order.
 
 Ours are counted in the thunks: copies (kept apart by order), and operands that a kernel reads in another order than it
 writes its result in, or results that it writes in another order than its first. XLA's are counted in its text:
@@ -52,7 +52,7 @@ from spmd.text.parser import parse_module
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One array moved: ``bytes`` each time, ``times`` per step; ``reorders`` makes it a transpose."""
+    """One array that is moved: ``bytes`` each time, ``times`` per step; ``reorders`` makes it a transpose."""
 
     name: str
     reorders: bool
@@ -62,7 +62,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """``bytes`` are executed ones."""
+    """Sums of moves; ``bytes`` count all executions."""
 
     transposes: int = 0
     transposed_bytes: int = 0
@@ -98,7 +98,7 @@ def total(moves: Sequence[Move]) -> Total:
 
 
 def reorders(source: StridedView, target: StridedView) -> bool:
-    """Whether the dimensions (of a size above 1, not repeated) lie in another order, slowest first."""
+    """Return whether the dimensions (of a size above 1, not repeated) lie in another order, slowest first."""
     moved = [d for d, n in enumerate(source.dims) if n > 1 and source.strides[d]]
     by_source = sorted(moved, key=lambda d: -abs(source.strides[d]))
     return by_source != sorted(moved, key=lambda d: -abs(target.strides[d]))
@@ -109,7 +109,7 @@ _PACKING = (DotKernel, SlicedProductKernel, PanelConvolutionKernel, PhaseConvolu
 
 
 def our_moves(module: HloModule) -> list[Move]:
-    """Of a per-device module, optimized or further."""
+    """Return the transposes and copies of a per-device module that is optimized or further."""
     executable = build_executable(module, check=False)
     loops = {x.name: x for x in executable.module.all_instructions() if x.opcode is Opcode.WHILE}
     trips = {name: trip_count(loop) or 1 for name, loop in loops.items()}
@@ -134,7 +134,7 @@ def _thunk_moves(thunk: Thunk, times: int, trips: dict[str, int]) -> Iterator[Mo
 
 
 def _is_fill(source: StridedView) -> bool:
-    """One value everywhere: XLA's text has a broadcast for it, no copy."""
+    """Return whether one value is everywhere: XLA's text has a broadcast for that, no copy."""
     return source.num_elements > 1 and source.stored_bytes == source.element_type.byte_size
 
 
@@ -152,7 +152,7 @@ def _row_major(view: StridedView) -> StridedView:
 
 # ---- XLA's
 def peer_moves(module: HloModule) -> list[Move]:
-    """Of an optimized module with layouts."""
+    """Return the transposes and copies of an optimized module with layouts."""
     times = executions(module)
     found = []
     for computation in module.computations_post_order():
@@ -171,7 +171,7 @@ def laid_out(shape: ArrayShape) -> StridedView:
 
 
 def _seen_by(x: HloInstruction) -> StridedView:
-    """The operand as it lies, with the dimensions of the result."""
+    """Return the view of the operand as it lies, with the dimensions of the result."""
     view = laid_out(x.operand(0).array_shape)
     if x.opcode is Opcode.COPY:
         return view
@@ -213,7 +213,7 @@ def format_table(rows: Sequence[Row]) -> str:
 
 
 def failures(everything: Row) -> list[str]:
-    """The bounds that the totals break."""
+    """Return a message for each bound that the totals break."""
     found = []
     ours, peer = everything.ours, everything.peer
     if ours.count > peer.count:

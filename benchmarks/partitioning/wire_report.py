@@ -43,7 +43,7 @@ ROUNDING = 5e-4
 
 
 class Chooser(Enum):
-    """Who decided on a case's collectives."""
+    """The side that decided on a case's collectives."""
 
     PARTITIONER = "partitioner"
     PROGRAM = "manual"
@@ -143,7 +143,7 @@ def mean_of(ratios: Sequence[float | None]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Over the partitioner's cases that count: mean ratio, and the same without reduce-scatters."""
+    """The partitioner's cases that count: their mean ratio, and the same without reduce-scatters."""
 
     counted: int
     chosen: int

@@ -1,4 +1,4 @@
-"""Predicted over measured step times, of rates and steps that are timed in turns in one run.
+"""Report predicted over measured step times, with rates and steps that are timed in turns in one run.
 
     python -m benchmarks.simulation.prediction_report CASES [--only REGEX] [--rounds 10] [--minutes 60] [--steps 10]
     [--mpirun]
@@ -6,10 +6,10 @@
 
 A machine's speed changes while it is measured: neighbours come and go, and a tile unit that another guest uses does
 half of its products for minutes. A prediction says nothing about such a change, so that rates and steps must be of
-the same time. In each round, for one case after the other, first what `spmd calibrate` times is timed, as far as the
-case's kernels ask for it (products by type, convolutions, memory, operations, dispatch, exchange), then some steps of
+the same time. Each round takes one case after the other: it first times what `spmd calibrate` times, as far as the
+case's kernels need it (products by type, convolutions, memory, operations, dispatch, exchange), then some steps of
 the case. The shapes are `spmd calibrate`'s own: no kernel of a case is timed for a rate, and no number is fitted to a
-case. All cases are compiled before the first round. The report makes two ratios of this:
+case. All cases are compiled before the first round. The report shows two ratios:
 
 best    the prediction by each rate's best round of the run, over the least step of the run. Disturbances only delay,
         so both are what the machine does while it is left alone, whenever that was. One machine description for all
@@ -20,10 +20,10 @@ round   the prediction by the medians of what was timed in one round over the me
         beginning to its end, so that the least of short ones would be too little for it.
 
 With --mpirun steps are those of `spmd bench` as MPI ranks, a job for each round and case; rates are this process's,
-while no rank runs. --kernels sets the prediction by the best rates beside kernels' times, by kind of kernel: the
-least of a thunk's times over all steps and devices, --most so many single ones of each case, those that are farthest
-off. With --own-time these are the device threads' own CPU time, for a machine where others run: what a collective
-waits counts as its work there, and a wait of the operating system's does not.
+while no rank runs. --kernels compares the prediction by the best rates with kernels' times, by kind of kernel; a time
+is the least of a thunk's over all steps and devices. --most lists that many single kernels of each case, those that are
+farthest off. With --own-time the times are the device threads' own CPU time, for a machine where others run: the
+waiting of a collective then counts as its work, and waiting in the operating system does not count.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ HEADER = (
 
 @dataclass
 class Case:
-    """A compiled program, and what was timed in each round: steps, rates, and kernels where devices take them down."""
+    """A compiled program, and what was timed in each round: steps, rates, and kernels where devices record them."""
 
     folder: Path
     executable: Executable
@@ -103,11 +103,11 @@ class Case:
 
     @property
     def machines(self) -> list[MachineDescription]:
-        """By each round's medians."""
+        """Descriptions of the machine by the medians of each round."""
         return [described("one round", self.options, typical(rates)) for rates in self.rates]
 
     def ratios(self) -> list[float]:
-        """Of each round."""
+        """Return predicted over measured seconds of each round."""
         return [
             self.predicted(machine) / statistics.median(steps)
             for machine, steps in zip(self.machines, self.steps, strict=True)
@@ -132,7 +132,10 @@ def compiled(folder: Path, *, record: bool) -> Case:
 
 
 def steps_here(case: Case, count: int) -> list[float]:
-    """Seconds of ``count`` steps in this process, and of their kernels where devices take them down."""
+    """Return the seconds of ``count`` steps in this process.
+
+    Where devices record, the kernels' times are stored in ``case``.
+    """
     executable = case.executable
     shapes = [boundary.shape for boundary in executable.inputs]
     state = executable.put(SeededInputs(0, shapes, DEVIATION))
@@ -143,7 +146,7 @@ def steps_here(case: Case, count: int) -> list[float]:
 
 
 def steps_of_ranks(case: Case, count: int) -> list[float]:
-    """The least and the median of a job's steps, as bench says them."""
+    """Run steps as MPI ranks and return the least and, twice, the median time that `spmd bench` prints."""
     ranks = str(case.executable.num_devices)
     bench = ["launch", "bench", str(case.folder / "module.hlo"), "--json", "--repeat", str(count)]
     found = run_json([sys.executable, "-m", "launch.mpirun", "-n", ranks, "--", "-m", *bench])
@@ -152,7 +155,7 @@ def steps_of_ranks(case: Case, count: int) -> list[float]:
 
 
 def timed(cases: Sequence[Case], options: argparse.Namespace) -> None:
-    """Round after round, of which the first is begun in any case."""
+    """Time the cases round after round until the minutes are over; the first round always runs."""
     rounds, end = Rounds(), time.monotonic() + 60 * options.minutes
     for number in range(options.rounds):
         if number and time.monotonic() > end:
@@ -202,7 +205,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
 def print_kernels(
     cases: Sequence[Case], machine: MachineDescription, most: int
 ) -> dict[str, list[Row]]:
-    """By kind, of each case and of all; the rows of each case."""
+    """Print kernels by kind, of each case and of all cases; return the rows of each case."""
     rows = {case.name: case.rows(machine) for case in cases}
     rounds = {case.name: case.rows_of_rounds() for case in cases}
     for name, own in rows.items():

@@ -104,7 +104,7 @@ def _without_busy(machine: MachineDescription) -> MachineDescription:
     return replace(machine, exchanges=ways)
 
 
-#: What an ablation leaves out, and the machine without it.
+#: Features that an ablation leaves out, and the machine without them.
 ABLATIONS: dict[str, Callable[[MachineDescription], MachineDescription]] = {
     "power limits (rates of bursts)": _bursts,
     "tiles and waves": lambda machine: replace(machine, tiled=None),

@@ -1,9 +1,9 @@
-"""Simulated over measured steps: the schedule that ran, with the times that it was seen to take or predicted to take.
+"""Report simulated over measured steps: the schedule that ran is simulated with recorded and with predicted durations.
 
     python -m benchmarks.simulation.report CASES [--only REGEX] [--steps 9] [--mpirun] [--machine FILE] [--json FILE]
 
-Each case (a folder with module.hlo and case.json) is compiled and runs ``--steps`` steps while its devices take down
-when their thunks begin and end. Two ratios are made of them:
+Each case (a folder with module.hlo and case.json) is compiled and runs ``--steps`` steps while its devices record
+when their thunks begin and end. There are two ratios:
 
 traced      each step simulated with its own durations (collectives without the waiting for late peers, so that the
             simulation has to find it again), over the step: the median of all steps, and the one farthest off; and
@@ -53,8 +53,10 @@ HEADER = f"{'case':22s} {'median ms':>9s} {'traced':>7s} {'farthest':>8s}   {'le
 
 @dataclass(frozen=True)
 class Row:
-    """Of one case. steps: measured seconds; spans: of these, what traces span; traced: simulated with each one's
-    durations.
+    """Figures of one case.
+
+    ``steps`` are measured seconds, ``spans`` the parts of them that traces span, ``traced`` the steps simulated with
+    each one's durations.
     """
 
     name: str
@@ -112,7 +114,7 @@ def measured(folder: Path, options: argparse.Namespace) -> Row:
 
 
 def _here(executable: Executable, steps: int) -> tuple[dict[str, Any], list[float]]:
-    """The trace of the last steps on devices of this process, and the seconds of all."""
+    """Run steps on devices of this process; return the trace of the last ones, and the seconds of all."""
     executable.record = True
     shapes = [boundary.shape for boundary in executable.inputs]
     state = executable.put(SeededInputs(0, shapes, DEVIATION))
@@ -123,7 +125,7 @@ def _here(executable: Executable, steps: int) -> tuple[dict[str, Any], list[floa
 
 
 def _of_ranks(folder: Path, options: argparse.Namespace) -> tuple[dict[str, Any], list[float]]:
-    """The same on MPI ranks, whose trace alone tells."""
+    """Run steps as MPI ranks; return their trace, and no seconds, which the trace alone has."""
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "trace.json"
         job = ["run", str(folder / "module.hlo"), "--seed", "0", "--steps", str(options.steps + 1)]

@@ -1,4 +1,4 @@
-"""How simulating grows with the number of devices.
+"""Measure how simulating grows with the number of devices.
 
     python -m benchmarks.simulation.scale [--meshes 2x2x2,8x8x8,32x16x32] [--layers 12] [--topology dgx-h100] [--json F]
 

@@ -1,10 +1,10 @@
-"""How often collectives of a size are timed: the same in every process, which must all make as many calls."""
+"""Counts of timed calls by size of a collective: equal in every process, since all must make as many calls."""
 
 from __future__ import annotations
 
-#: About, of one round.
+#: About how long one round takes.
 ROUND_SECONDS = 0.01
-#: Bytes from which a round takes much longer: fewer trips of a loop, and fewer rounds.
+#: Bytes from which a round takes much longer, so that there are fewer trips of a loop and fewer rounds.
 LARGE = 4 << 20
 TRIPS, TRIPS_OF_LARGE = 20, 4
 ROUNDS_OF_LARGE = 4
@@ -19,5 +19,5 @@ def trips(size: int) -> int:
 
 
 def rounds_of(size: int, rounds: int) -> int:
-    """Of ``rounds`` that were asked for."""
+    """Return how many of the wanted ``rounds`` are run on arrays of ``size`` bytes: few where these are large."""
     return rounds if size < LARGE else min(ROUNDS_OF_LARGE, rounds)

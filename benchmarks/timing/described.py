@@ -7,7 +7,7 @@ from spmd.shape import ArrayShape
 
 
 def described(x: HloInstruction) -> str:
-    """What it computes, by shapes, so that equal kernels of several layers read alike."""
+    """Return what an instruction computes, by shapes, so that equal kernels of several layers read alike."""
     operands = ", ".join(_shape(o) for o in x.operands[:4])
     more = ", .." if len(x.operands) > 4 else ""
     inside = ""

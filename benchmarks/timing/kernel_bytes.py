@@ -1,4 +1,4 @@
-"""What one kernel of a module must read and write: each operand as far as it is needed, once, and its results."""
+"""Bytes that one kernel of a module must read and write: each operand as far as it is needed, once, and its results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _needed(x: HloInstruction) -> float:
 
 
 def _is_written_in_place(update: HloInstruction) -> bool:
-    """Whether it is a result of its fusion, or a view of one."""
+    """Return whether the update is a result of its fusion, or a view of one."""
     if not update.users:
         return True
     return all(

@@ -38,7 +38,7 @@ Least: TypeAlias = dict[Named, float]
 
 
 def least_of(executable: Executable) -> Least:
-    """Of the steps that its devices remember, but the first one."""
+    """Return the least seconds of each thunk over the steps that the devices remember, except each device's first."""
     thunks = executable.program.thunks
     starts = {
         one.name: one.start for one in traverse(thunks) if isinstance(one, CollectiveDoneThunk)
@@ -60,7 +60,7 @@ def least_of_all(found: Iterable[Least]) -> Least:
 
 
 def rows_of(executable: Executable, machine: MachineDescription, least: Least) -> list[Row]:
-    """Of thunks that have been seen."""
+    """Return a row for each thunk that has been measured."""
     prediction = predicted_step(executable.program, executable.module, machine, cores())
     turns = math.ceil(executable.num_devices / cores())
     grouped: dict[Named, list[PredictedThunk]] = defaultdict(list)
@@ -83,7 +83,10 @@ def rows_of(executable: Executable, machine: MachineDescription, least: Least) -
 
 
 def _by_thunk(events: Iterable[Event], starts: dict[str, str]) -> Least:
-    """Seconds of a step. ``starts``: of a collective's done its start: the two are one."""
+    """Return the seconds of each thunk in a step.
+
+    ``starts`` gives the start of each collective's done, since the two count as one thunk.
+    """
     found: dict[Named, float] = defaultdict(float)
     for event in events:
         inside = event.kind in ("ThunkSequence", "While", "Conditional")
@@ -96,13 +99,16 @@ def _by_thunk(events: Iterable[Event], starts: dict[str, str]) -> Least:
 
 
 def _sizes(one: PredictedThunk) -> str:
-    """Of the kernel's arrays, for people."""
+    """Return the dimensions of the kernel's arrays as text for people."""
     uses = {use.array.view.dims: None for use in one.thunk.buffer_uses()}
     return " ".join("x".join(map(str, dims)) or "1" for dims in list(uses)[:6])
 
 
 def print_kinds(rows: Sequence[Row], rounds: Sequence[Sequence[Row]]) -> None:
-    """The kind that takes most first. ``rounds``: the same of each round's rates and times."""
+    """Print the kinds of kernels, the one that takes most time first.
+
+    ``rounds`` are the same rows by the rates and times of each round.
+    """
     kinds = _by_kind(rows)
     of_rounds = [_by_kind(own) for own in rounds]
     print(
@@ -128,7 +134,7 @@ def _ratio(rows: Iterable[Row]) -> float:
 
 
 def print_rows(rows: Sequence[Row], most: int) -> None:
-    """Those that are farthest off in seconds."""
+    """Print the ``most`` rows that are farthest off in seconds."""
     for row in sorted(rows, key=lambda r: -abs(r.predicted - r.measured))[:most]:
         parts = f"compute {1e3 * row.compute:.3f}, memory {1e3 * row.memory:.3f}"
         named = _line(f"    {row.name[:34]}", 1, row.predicted, row.measured)

@@ -1,13 +1,14 @@
 """The least time a step can take on this machine: what its kernels must compute and move, at the best measured rates.
 
-Per kernel the larger of flops over the best rate of a matrix product of its shape and compulsory bytes over the rate
-of a copy of as many; then the bytes that a device receives, at the rate at which a core reads as many that another one
-has just written. Views (broadcasts, transposes, slices) are free: a kernel that reads one reads what stands behind it.
+A kernel takes the larger of two times: its flops at the best rate of a matrix product of its shape, and its compulsory
+bytes at the rate of a copy of as many. A collective takes the bytes that a device receives, at the rate at which a core
+reads as many that another one has just written. Views (broadcasts, transposes, slices) are free: a kernel that reads a
+view reads the array behind it.
 
-It errs towards too little. Unless it is told where operands lie in a step (benchmarks/timing/reuse.py), they count as
-lying in the cache that holds them alone, though what runs between has driven them out; products are timed again and
-again on the same matrices, which lie by row; copies of a loop's state, and the wait for a device that is late, count
-nothing. All rates are of cores that are busy together.
+The limit is rather too low than too high. Unless it is told where operands lie in a step (benchmarks/timing/reuse.py),
+they count as lying in the smallest cache that holds them, although other kernels have evicted them; products are timed
+again and again on the same matrices, which are row-major; copies of a loop's state, and the wait for a device that is
+late, do not count. All rates are of cores that are busy together.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from spmd.shape import PrimitiveType
 
 _NOT_KERNELS = WEIGHTLESS | {Opcode.IOTA}
 _RUN_THEIR_CALLEES = CALLERS | {Opcode.ASYNC_START}
-#: Rates of products that no shape can be told of (convolutions) are those of a large cube.
+#: The large cube whose rate counts for convolutions, which are not products of one shape.
 LARGE = ProductShape(1, 1024, 1024, 1024)
 _F32, _F64 = PrimitiveType.F32, PrimitiveType.F64
 #: Types whose products can be timed as they are; complex ones count as products of their parts, all others as f32.
@@ -63,10 +64,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What kernels of a program for ``devices`` devices take at least.
+    """The least time of kernels of a program for ``devices`` devices.
 
-    lying: by name of an instruction the seconds of a byte from where a step has what it touches. Where there is none, a
-    byte takes what it takes a copy of as many bytes as the kernel moves.
+    ``lying`` gives by an instruction's name the seconds of a byte from where a step has what it touches. Without an
+    entry a byte takes as long as in a copy of as many bytes as the kernel moves.
     """
 
     rates: Rates
@@ -77,7 +78,7 @@ class Limits:
         return sum(map(self.of, computation.instructions), Limit())
 
     def of(self, x: HloInstruction) -> Limit:
-        """Of one execution."""
+        """Return the limit of one execution of ``x``."""
         if x.opcode in _NOT_KERNELS or _is_free(x):
             return Limit()
         if x.opcode in KIND:
@@ -96,14 +97,14 @@ class Limits:
 
 
 def step_limit(module: HloModule, rates: Rates, lying: Mapping[str, float] | None = None) -> Limit:
-    """Of one step of a per-device program; devices beyond the number of cores take turns."""
+    """Return the limit of one step of a per-device program; devices beyond the number of cores take turns."""
     devices = module.num_partitions * module.replica_count
     limits = Limits(rates, devices, lying or {})
     return limits.of_computation(module.entry).times(math.ceil(devices / cores()))
 
 
 def compulsory_bytes(x: HloInstruction) -> float:
-    """What the op must read and write: each operand once, those that are views by what they show."""
+    """Return the bytes that the op must read and write: each operand once, a view by the bytes that it shows."""
     stated = op_cost(x).bytes_accessed
     if x.opcode is Opcode.FUSION:
         return kernel_bytes(x)
@@ -119,7 +120,7 @@ def _is_free(x: HloInstruction) -> bool:
 
 
 def _shown(operand: HloInstruction) -> float:
-    """Bytes that a reader of ``operand`` must read."""
+    """Return the bytes that a reader of ``operand`` must read."""
     if operand.opcode is Opcode.IOTA:
         return 0.0
     if operand.operands and _is_free(operand):
@@ -128,7 +129,7 @@ def _shown(operand: HloInstruction) -> float:
 
 
 def _products(x: HloInstruction) -> Iterator[tuple[HloInstruction, ProductShape]]:
-    """Itself, or those that are part of its fusion, as far as they are matrix products or convolutions."""
+    """Yield the matrix products and convolutions that ``x`` is or its fusion contains, with their shapes."""
     inside = x.called_computations[0].instructions if x.opcode is Opcode.FUSION else [x]
     for one in inside:
         shape = _product_shape(one)
@@ -152,7 +153,7 @@ def _product_shape(x: HloInstruction) -> ProductShape | None:
 
 
 def _types(x: HloInstruction) -> tuple[PrimitiveType, PrimitiveType, PrimitiveType]:
-    """What is timed for a product: its own types, or one type for all where one of them is not timed."""
+    """Return the types that are timed for a product: its own, or one type for all where one of them is not timed."""
     lhs, rhs = (operand.array_shape.element_type for operand in x.operands)
     types = (lhs, rhs, x.array_shape.element_type)
     return types if _MEASURED.issuperset(types) else (_PARTS.get(lhs, _F32),) * 3

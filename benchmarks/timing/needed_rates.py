@@ -1,4 +1,4 @@
-"""What of a calibration a program's prediction asks for: rates by type, of products and of convolutions that it has."""
+"""The part of a calibration that a program's prediction needs: rates by type, and of its products and convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine can do when all its cores work at once: copies by working set, matrix products by shape."""
+"""Rates of this machine when all its cores work at once: copies by working set, matrix products by shape."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from spmd.shape import PrimitiveType
 
 #: Bytes of source and target together at which copies are timed, per core.
 WORKING_SETS = (1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 27)
-#: Bytes that each core receives at which exchanges are timed, and how often: few turns are in step.
+#: Bytes that each core receives when exchanges are timed, and their number: many, since few of them run in step.
 EXCHANGED = (1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 EXCHANGES = 30
-#: Seconds that one figure may take, about.
+#: About how many seconds one figure may take.
 PATIENCE = 0.05
 REPEATS = 5
 
 
-#: (bytes, rate), the fewest first.
+#: Pairs (bytes, rate), fewest bytes first.
 BySize: TypeAlias = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ProductShape:
-    """batch products of [m, k] and [k, n] matrices; types of lhs, rhs and result."""
+    """Shape of ``batch`` products of [m, k] and [k, n] matrices; types of lhs, rhs and result."""
 
     batch: int
     m: int
@@ -52,7 +52,7 @@ class ProductShape:
 
 @dataclass
 class Rates:
-    """Of one core while all are at the same work. Products are timed when they are first asked for."""
+    """Rates of one core while all cores do the same work. Products are timed when they are first asked for."""
 
     #: (bytes of source and target, bytes read and written per second), by size.
     copies: BySize
@@ -66,15 +66,18 @@ class Rates:
         return Rates(copies, tuple((size, _exchange_rate(size)) for size in EXCHANGED))
 
     def bandwidth(self, moved: float) -> float:
-        """Bytes per second for a kernel that moves ``moved`` bytes, as if nothing else had been touched before."""
+        """Return the bytes per second of a kernel that moves ``moved`` bytes, if nothing else was touched before."""
         return _between(self.copies, moved)
 
     def exchange(self, received: float) -> float:
-        """Bytes per second for a device that receives ``received`` bytes from another one's memory."""
+        """Return the bytes per second of a device that receives ``received`` bytes from another one's memory."""
         return _between(self.exchanges, received)
 
     def flops(self, shape: ProductShape) -> float:
-        """Flops per second of products of this shape: the better of BLAS and the kernel that programs get here."""
+        """Return the flops per second of products of this shape.
+
+        It is the better rate of BLAS and of the kernel that programs get here.
+        """
         if shape not in self.products:
             works = [_library_product, _kernel_product]
             self.products[shape] = max(_product_rate(shape, work) for work in works)
@@ -82,7 +85,10 @@ class Rates:
 
 
 def _between(rates: BySize, wanted: float) -> float:
-    """Seconds of a byte change evenly with the logarithm of the size; beyond the sizes that were timed they stay."""
+    """Return the rate for ``wanted`` bytes, interpolated between the sizes that were timed.
+
+    Seconds of a byte are linear in the logarithm of the size, and constant beyond the smallest and the largest size.
+    """
     sizes, each = zip(*((math.log(size), 1 / rate) for size, rate in rates), strict=True)
     return 1 / float(np.interp(math.log(max(wanted, 1.0)), sizes, each))
 
@@ -97,7 +103,10 @@ def _copy_rate(size: int) -> float:
 
 
 def _exchange_rate(size: int) -> float:
-    """Every core writes, then reads what its neighbour wrote: the slowest, in the best of many turns."""
+    """Return the bytes per second at which cores read what their neighbours have just written.
+
+    It is the rate of the slowest core, in the best of many turns.
+    """
     count = cores()
     sources = [np.ones(size, np.uint8) for _ in range(count)]
     targets = [np.empty_like(source) for source in sources]
@@ -119,14 +128,14 @@ def _exchange_rate(size: int) -> float:
 
 
 def _product_rate(shape: ProductShape, work: Callable[[ProductShape], Work | None]) -> float:
-    """0 where nobody makes such a product in this way."""
+    """Return the flops per second of products that ``work`` computes; 0 where it computes none of this shape."""
     with BlasThreads(1):
         works = [made for _ in range(cores()) if (made := work(shape)) is not None]
         return shape.flops / _together(works) if works else 0.0
 
 
 def _matrices(shape: ProductShape) -> tuple[NDArray, NDArray, NDArray]:
-    """Operands and a place for the result."""
+    """Return operands, and an array for the result."""
     b, m, k, n = shape.batch, shape.m, shape.k, shape.n
     lhs, rhs, result = (kind.numpy for kind in shape.types)
     return np.ones((b, m, k), lhs), np.ones((b, k, n), rhs), np.empty((b, m, n), result)
@@ -149,7 +158,7 @@ def _kernel_product(shape: ProductShape) -> Work | None:
 
 
 def _together(works: Sequence[Work]) -> float:
-    """Seconds of one call where every work has a core of its own: least over REPEATS of the slowest."""
+    """Return the seconds of one call where every work has a core of its own: least over REPEATS of the slowest."""
     works[0]()
     once = max(seconds(works[0]), 1e-7)
     times = max(1, int(PATIENCE / REPEATS / once))

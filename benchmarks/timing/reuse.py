@@ -1,4 +1,4 @@
-"""How far away what a thunk touches lies in a step, and what a byte takes from there at a copy's rate.
+"""Reuse distances of a step's thunks, and the seconds that a byte takes from there at a copy's rate.
 
 Copies are timed by the bytes that they go over, again and again: each byte was touched that many bytes ago. In a step a
 kernel's operands were touched when somebody made them, and what has run since lies between. So a copy's rate at a
@@ -22,9 +22,9 @@ from spmd.machine.named import DEFAULT, machine_named
 
 
 def byte_seconds(program: DeviceProgram, module: HloModule, rates: Rates) -> dict[str, float]:
-    """By thunk: seconds of a byte, the mean over what it touches, in a step that another one came before.
+    """Return by thunk the mean seconds of a byte that it touches, in a step that another one came before.
 
-    module: what the program was made of. Of a loop the trips behind the first one count.
+    ``program`` was made of ``module``. Of a loop the trips after the first one count.
     """
     loops = (x for x in module.all_instructions() if x.opcode is Opcode.WHILE)
     walk = _Walk({x.name: trip_count(x) or 1 for x in loops})
@@ -68,6 +68,6 @@ class _Walk:
 
 def _accesses(thunk: Thunk) -> Iterable[Access]:
     if isinstance(thunk, KernelThunk):
-        # What is touched is the same on all machines.
+        # A thunk touches the same bytes on all machines.
         return work_of(thunk, machine_named(DEFAULT)).accesses
     return touched(dict.fromkeys(use.array for use in thunk.buffer_uses()))

@@ -1,5 +1,6 @@
-"""What is compared runs in turns: a disturbance of a shared machine then meets all of them, and the least is nearest
-to what each can do.
+"""Timing in turns, for works that are compared.
+
+A disturbance of a shared machine then meets all of them, and the least time is nearest to what each can do.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ Work = Callable[[], object]
 
 
 def seconds(work: Work, times: int = 1) -> float:
-    """Time of one call by ``CLOCK``, the average of ``times`` calls in a row."""
+    """Return the time of one call by ``CLOCK``, the average of ``times`` calls in a row."""
     start = CLOCK()
     for _ in range(times):
         work()
@@ -22,7 +23,7 @@ def seconds(work: Work, times: int = 1) -> float:
 
 
 def in_turns(works: Mapping[str, Work], rounds: int, times: int = 1) -> dict[str, list[float]]:
-    """Seconds of one call of each work, round after round; in each round every work is called ``times`` times."""
+    """Return the seconds of one call of each work and round; in each round every work is called ``times`` times."""
     found: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
@@ -31,11 +32,11 @@ def in_turns(works: Mapping[str, Work], rounds: int, times: int = 1) -> dict[str
 
 
 def least_seconds(works: Mapping[str, Work], rounds: int, times: int = 1) -> dict[str, float]:
-    """Of one call of each, in its best round."""
+    """Return the seconds of one call of each work, in its best round."""
     return {name: min(found) for name, found in in_turns(works, rounds, times).items()}
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:
-    """nan of none."""
+    """Return the geometric mean; nan where there are no ratios."""
     logarithms = [math.log(ratio) for ratio in ratios]
     return math.exp(statistics.fmean(logarithms)) if logarithms else math.nan

@@ -6,9 +6,9 @@
 
 Hosts are network namespaces, the link is a veth pair (or a delay line) with a bucket of tokens on both ends, ranks are
 MPICH's (`make mpich`), over TCP, half of them on each host, each bound to one core. SPMD_NODE_ID tells the hosts apart,
-so that ranks on different ones share no memory. What the link does and costs, by a probe, and what it carried for the
-command stand on standard error; the command's own output and exit code are passed on. Everything is removed at the end,
-whatever happens; what a killed run has left is removed by the next one.
+so that ranks on different ones share no memory. Standard error shows what a probe measured of the link, and the bytes
+that the link carried for the command; the command's own output and exit code are passed on. Everything is removed at
+the end, whatever happens; the next run removes what a killed run has left.
 
 Exits 77, with the reason, where this machine does not permit it.
 """
@@ -28,7 +28,7 @@ from benchmarks.two_hosts.namespaces import hosts
 from benchmarks.two_hosts.probe import probed
 from spmd.errors import RunError
 
-#: What test harnesses take for "skipped".
+#: The exit code that test harnesses take for "skipped".
 SKIPPED = 77
 
 
@@ -69,7 +69,7 @@ def _say(text: str) -> None:
 
 
 def _leave(number: int, _: FrameType | None) -> None:
-    """As an error, which unwinds what was set up."""
+    """Exit by an exception, which unwinds what was set up."""
     sys.exit(128 + number)
 
 

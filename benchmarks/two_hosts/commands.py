@@ -13,7 +13,11 @@ class NotPermittedError(SpmdError):
 
 
 def command(*words: str) -> str:
-    """What it printed. NotPermittedError with what it said where it failed."""
+    """Return what a command printed.
+
+    Raises:
+        NotPermittedError: The command failed; the message has what it said.
+    """
     done = attempt(*words)
     if done.returncode:
         said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"

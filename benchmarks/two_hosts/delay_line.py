@@ -17,7 +17,7 @@ from benchmarks.two_hosts.namespaces import Host
 
 SOURCE = Path(__file__).with_name("delay_line.c")
 
-# Of linux/if_tun.h.
+# Constants of linux/if_tun.h.
 _SET_DEVICE, _SET_OFFLOADS = 0x400454CA, 0x400454D0
 _TUN, _NO_PROTOCOL, _HEADERS = 0x0001, 0x1000, 0x4000
 #: Packets come whole, to be cut into frames and summed up by whoever wants to: as between veth devices.

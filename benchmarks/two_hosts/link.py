@@ -13,7 +13,7 @@ from benchmarks.two_hosts.commands import NotPermittedError, attempt, command
 from benchmarks.two_hosts.delay_line import delay_line
 from benchmarks.two_hosts.namespaces import Host
 
-#: Of the link's device on each host; they are in different namespaces.
+#: The name of the link's device on each host; the hosts have different namespaces.
 DEVICE = "link0"
 #: Its place in /proc/net/dev.
 _SENT_BYTES = 8
@@ -23,7 +23,7 @@ _LEAST_BURST, _BURST_SECONDS = 1 << 15, 1e-3
 _LARGEST_PACKET = 1 << 16
 _UP_SECONDS = 5.0
 
-#: Of each host's TCP, as one sets a network up that serves a cluster alone. No pacing: it has a timer for each packet.
+#: TCP settings of each host, for a network that serves one cluster alone. Pacing, with a timer per packet, is off.
 #: Sockets take some milliseconds of the link's bytes, so that ranks that compute need not look at them all the time.
 _TCP = {
     "tcp_congestion_control": "reno",
@@ -82,7 +82,7 @@ class LinkEnd:
     address: str
 
     def sent_bytes(self) -> int:
-        """Since the link was made, headers included."""
+        """Return the bytes sent since the link was made, headers included."""
         for line in command(*self.host.inside("cat", "/proc/net/dev")).splitlines():
             name, _, counts = line.partition(":")
             if name.strip() == DEVICE:
@@ -148,7 +148,10 @@ def _shape(host: Host, shape: LinkShape) -> None:
 
 
 def _has_netem(host: Host) -> bool:
-    """Whether this kernel can delay packets by itself: tried on a device that nothing goes through yet."""
+    """Return whether this kernel can delay packets by itself.
+
+    It is tried on a device that nothing goes through yet.
+    """
     qdisc = ("tc", "-n", host.namespace, "qdisc")
     found = attempt(*qdisc, "add", "dev", "lo", "root", "netem", "delay", "1us").returncode == 0
     attempt(*qdisc, "delete", "dev", "lo", "root")

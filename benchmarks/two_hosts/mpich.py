@@ -69,7 +69,11 @@ class HostsJob:
             _end(job)
 
     def output(self, timeout_seconds: float | None = None) -> str:
-        """What it printed. RunError where it fails."""
+        """Run the job and return what it printed.
+
+        Raises:
+            RunError: The job failed.
+        """
         job = self._started(subprocess.PIPE)
         try:
             printed, _ = job.communicate(timeout=timeout_seconds)

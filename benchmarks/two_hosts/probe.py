@@ -1,6 +1,6 @@
-"""What the link does, and what it costs: a round trip, the rate of a stream, and what is left of hosts that compute.
+"""Measure a link and its cost: a round trip, the rate of a stream, and the share of a core left to hosts that compute.
 
-Two small processes talk over TCP, one on each host, on cores as two ranks would be.
+Two small processes talk over TCP, one on each host, each on a core as a rank would be.
 
 python -m benchmarks.two_hosts.probe RATE serve      as the other end, of a link of so many bits per second
 python -m benchmarks.two_hosts.probe RATE ADDRESS    prints a LinkSpeed as JSON
@@ -26,25 +26,29 @@ from spmd.errors import RunError
 
 _PORT = 5005
 _ROUND_TRIPS = 200
-#: Of the stream; what the buckets and queues hold at its start has gone by after a part of it.
+#: Seconds of the stream, and those of its start, which the buckets and queues distort.
 _SECONDS, _STARTING = 0.4, 0.1
 _CHUNK = bytes(1 << 18)
 _READY = "ready"
-#: That an end waits for the other one.
+#: Seconds that an end waits for the other one.
 _PATIENCE = 30.0
-#: Of computing beside messages: turns, of which the median counts, seconds of one at the link's rate, and those alone.
+#: Computing beside messages: turns (the median counts), seconds of one at the link's rate, seconds of computing alone.
 _TURNS, _TURN, _ALONE = 3, 0.2, 0.05
 _LEAST_BYTES = 1 << 12
-#: Computing between two looks at the messages, as ranks look at theirs.
+#: Seconds of computing between two looks at the messages, about as often as ranks look at theirs.
 _PIECE = 3e-4
 
 
 @dataclass(frozen=True)
 class LinkSpeed:
-    """round_trip: seconds of the median one of a byte. rate: bytes of data per second that arrive of a long stream.
+    """Measured speed and cost of a link.
 
-    kept: of what each host computes alone, the share that it computes while it sends and receives as fast as it can;
-    both_ways: bytes of data per second and way meanwhile. What lacks is the link's cost, and TCP's.
+    Attributes:
+        round_trip: Seconds of the median round trip of one byte.
+        rate: Bytes of data per second that arrive of a long stream.
+        kept: The share of what each host computes alone that it computes while it sends and receives as fast as it can;
+            what is missing is the cost of the link and of TCP.
+        both_ways: Bytes of data per second and way meanwhile.
     """
 
     round_trip: float
@@ -62,9 +66,12 @@ class LinkSpeed:
 
 
 def probed(ends: tuple[LinkEnd, LinkEnd], rate: float, before: tuple[str, ...] = ()) -> LinkSpeed:
-    """Of the link between the two ends, of so many bits per second. ``before``: of each process's command line.
+    """Return the speed of the link between the two ends, a link of ``rate`` bits per second.
 
-    RunError where an end fails or takes too long.
+    ``before`` begins the command line of each process.
+
+    Raises:
+        RunError: An end fails or takes too long.
     """
     here, there = ends
     program = (*before, sys.executable, "-m", "benchmarks.two_hosts.probe", str(rate))
@@ -103,7 +110,7 @@ def _on_core(core: int) -> Callable[[], None]:
 
 
 def _serve(rate: float) -> None:
-    """Answers bytes; takes a stream and answers how fast it came; computes beside messages and answers how much."""
+    """Answer bytes, then take a stream and answer its rate, then compute beside messages and answer the share kept."""
     with socket.create_server(("", _PORT)) as server:
         server.settimeout(_PATIENCE)
         print(_READY, flush=True)
@@ -156,7 +163,7 @@ def _received(peer: socket.socket, size: int) -> bytes:
 
 
 def _received_rate(peer: socket.socket, size: int) -> float:
-    """Bytes per second of a stream of so many, without those of its start."""
+    """Return the bytes per second of a stream of ``size`` bytes, without those of its start."""
     begin = time.perf_counter()
     first, since, until = 0, begin, begin
     left = size
@@ -175,7 +182,10 @@ def _received_some(peer: socket.socket, most: int) -> bytes:
 
 
 def _kept(peer: socket.socket, rate: float) -> tuple[float, float]:
-    """Of what this host computes alone, the share that it computes beside messages; bytes per second each way then."""
+    """Return the share of what this host computes alone that it computes beside messages.
+
+    The second number is the bytes per second each way meanwhile.
+    """
     size = max(round(_TURN * rate / 8), _LEAST_BYTES)
     turns = []
     for _ in range(_TURNS):
@@ -198,7 +208,10 @@ def _meet(peer: socket.socket) -> None:
 
 
 def _exchanged(peer: socket.socket, size: int, between: int) -> tuple[int, float]:
-    """Sends and receives so many bytes, computes ``between`` pieces between two looks: pieces done, and seconds."""
+    """Send and receive ``size`` bytes each, and compute ``between`` pieces between two looks at the messages.
+
+    Returns the number of pieces, and the seconds.
+    """
     to_send = to_receive = size
     chunk = memoryview(_CHUNK)
     peer.setblocking(False)
@@ -219,7 +232,7 @@ def _exchanged(peer: socket.socket, size: int, between: int) -> tuple[int, float
 
 
 def _compute() -> None:
-    """Some microseconds of a core, and none of memory."""
+    """Take some microseconds of a core, and no memory bandwidth."""
     total = 0
     for n in range(200):
         total += n

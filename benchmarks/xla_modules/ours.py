@@ -58,7 +58,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     wanted = expected(Path(request["outputs"]), entry.outputs * count, outputs)
     found = compared(module, arrangement, arrays, outputs, wanted)
     if found["verdict"] == "agrees" and arrangement.devices > 1:
-        # What the devices compute in lock step is the definition: it has to agree, too.
+        # The evaluation of all devices in lock step is the definition, and has to agree, too.
         try:
             defined = evaluated(module, arrangement, arrays)
         except UnsupportedError as error:  # the compiled program does not compute what nobody reads

@@ -196,7 +196,7 @@ def write_case(folder: Path, ours: Prepared, reference: Prepared, devices: int) 
     case = {
         "devices": devices,
         "jax": jax.__version__,
-        # What it calls is in this process, and in no file.
+        # The functions that it calls are in this process, and in no file.
         "calls_python": "_callback" in text or "CustomSPMDPartitioning" in text,
         "outputs": [
             {"path": path, "dtype": x.dtype.name} for path, x in zip(paths, sharded, strict=True)

@@ -1,4 +1,4 @@
-"""What overlap_link.py makes of measured steps: what could be hidden, what dependencies leave, and what it passes."""
+"""Tests of the figures of overlap/link.py: what could be hidden, what dependencies leave, and what meets its bounds."""
 
 from __future__ import annotations
 

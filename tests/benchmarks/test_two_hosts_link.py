@@ -1,4 +1,4 @@
-"""The link between two hosts: it is up when it is handed out, and what it carries is neither lost nor early."""
+"""Tests of the link between two hosts: it is up when it is handed out, and it neither loses packets nor is early."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _permitted() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_both_ends_are_up(shape: LinkShape) -> None:
-    """UCX takes a device that is not yet for one that is not there."""
+    """Both ends are up when the link is handed out, since UCX takes a device that is not up for a missing one."""
     with hosts(2) as (one, other), link((one, other), shape):
         for host in (one, other):
             state = host.inside("cat", f"/sys/class/net/{DEVICE}/operstate")
@@ -36,7 +36,10 @@ def test_both_ends_are_up(shape: LinkShape) -> None:
 
 
 def test_packets_keep_their_order_and_their_delay() -> None:
-    """Datagrams, since TCP would mend what the line does wrong: a burst takes the time of its bytes and the delay."""
+    """A burst of datagrams takes the time of its bytes and the delay, and keeps its order.
+
+    TCP would hide what the line does wrong.
+    """
     shape = LinkShape(1e8, 5e-3)
     with hosts(2) as (one, other), link((one, other), shape) as ends:
         taker = other.inside(sys.executable, "-c", TAKES)
@@ -72,7 +75,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
 
 
 def test_an_end_that_fails_is_said() -> None:
-    """Of a device that is down the other end cannot be reached."""
+    """The error says that the other end is unreachable where a device is down."""
     with hosts(2) as (one, other), link((one, other), LinkShape(1e9)) as ends:
         command("ip", "-n", one.namespace, "link", "set", DEVICE, "down")
         with pytest.raises(RunError, match=r"the link's probe fails: .*unreachable"):
@@ -94,7 +97,7 @@ def test_a_probe_ends_with_who_asked_for_it() -> None:
 
 
 def inside(host: Host) -> set[str]:
-    """Processes of a host."""
+    """Return the processes of a host."""
     return set(command("ip", "netns", "pids", host.namespace).split())
 
 

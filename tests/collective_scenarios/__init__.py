@@ -1,4 +1,4 @@
-"""What every communicator must do, as programs that each rank runs; they raise AssertionError on a wrong result.
+"""Programs that each rank runs to test a communicator; they raise AssertionError on a wrong result.
 
 Each scenario takes a communicator and looks only at its rank, so the same code runs on threads and under mpirun.
 """

@@ -20,7 +20,7 @@ from spmd.device import ReductionKind
 
 @scenario
 def memory_of_a_group_is_one(comm: Communicator) -> None:
-    """What is gathered there is complete for each member, run after run, and each group has its own."""
+    """An array gathered into a group's memory is complete for each member, run after run; each group has its own."""
     for groups in groupings(comm.size):
         group = own(groups, comm.rank)
         memory = comm.allocate_shared(len(group) * 800, group)

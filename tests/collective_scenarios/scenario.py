@@ -1,4 +1,4 @@
-"""What the scenarios share: their table, the groups they try, and how results are compared."""
+"""Shared parts of the scenarios: their table, the groups that they try, and how results are compared."""
 
 from __future__ import annotations
 

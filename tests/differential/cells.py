@@ -98,7 +98,7 @@ CELLS = _aims()
 
 
 def column_of(size: int, shards: int) -> str | None:
-    """None where nothing is split, or there is nothing to split."""
+    """Return the column of a split dimension; None where nothing is split, or there is nothing to split."""
     if shards == 1 or size == 0:
         return None
     if size % shards == 0:

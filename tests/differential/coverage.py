@@ -1,7 +1,7 @@
-"""What random programs tried: how many of them reach each cell (cells.py), and each feature of meshes and annotations.
+"""Coverage of random programs: how many reach each cell (cells.py), and each feature of meshes and annotations.
 
 A cell is reached by an instruction that propagation leaves with a dimension of that kind split that way. Shardings are
-read from the text of the propagated module; what a dimension is to its op says factors.py. Features are read from the
+read from the text of the propagated module; factors.py says what a dimension is to its op. Features are read from the
 text of the logical module.
 """
 
@@ -29,7 +29,7 @@ _TILES = re.compile(
 
 @dataclass(frozen=True)
 class Split:
-    """How one array lies: shards of each dimension, and whether some axes hold copies."""
+    """The split of one array: shards of each dimension, and whether some axes hold copies."""
 
     shards: tuple[int, ...]
     copies: bool
@@ -136,7 +136,7 @@ def _iota_digits(text: str) -> list[list[int]]:
 
 
 def _nest(lists: Iterable[list[int]]) -> bool:
-    """Whether the strides of all digits form one chain of divisors."""
+    """Return whether the strides of all digits form one chain of divisors."""
     strides = {math.prod(digits[i:]) for digits in lists for i in range(len(digits) + 1)}
     return all(b % a == 0 for a, b in itertools.pairwise(sorted(strides)))
 

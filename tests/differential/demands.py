@@ -75,7 +75,7 @@ def _of_gspmd(text: str, rank: int, num_devices: int) -> Tiling | None:
 
 
 def _of_shardy(module: HloModule, name: str, dims: str, num_devices: int) -> Tiling | None:
-    """None for an open sharding and for sub-axes."""
+    """Return the tiling that the sharding demands; None for an open sharding and for sub-axes."""
     found = _MESH.findall(module.frontend("xla.sdy.meshes") or "")
     meshes = {mesh: (axes, ids) for mesh, axes, ids in found}
     if name not in meshes or "?" in dims or ":" in dims:

@@ -8,8 +8,8 @@
     python -m tests.differential.fuzz --count 20000 --jobs 2 --table counts.md     and what was tried, also as counts.json
 
 A seed is one program, whatever the other seeds, the processes and the machine: a run that was cut short goes on with
---seed and --count. It prints how far it is, programs per second, how many differ in any bit though they are no failures,
-and the largest difference over its tolerance.
+--seed and --count. It prints how far it is, programs per second, how many differ in any bit though they are no
+failures, and the largest difference over its tolerance.
 
 Each failing seed is shrunk and written to OUT/seed_N.hlo, which --replay runs again (and so does test_regressions.py
 for the files in tests/differential/regressions).
@@ -66,13 +66,13 @@ CHECKS: dict[str, Check] = {
 def failure(
     module: HloModule, num_devices: int, seed: int, check: Check = check_partition
 ) -> str | None:
-    """What is wrong, as ``kind: message``; None where the program passes."""
+    """Return what is wrong as ``kind: message``, or None where the program passes."""
     found = examined(module, num_devices, seed, check)
     return found if isinstance(found, str) else None
 
 
 def examined(module: HloModule, num_devices: int, seed: int, check: Check) -> Comparison | str:
-    """How near the program comes, or what is wrong, as ``kind: message``."""
+    """Return how near the program comes, or what is wrong as ``kind: message``."""
     try:
         return check(module, num_devices, inputs_of(module, seed))
     except (NotEquivalentError, TilingError, SpmdError) as error:
@@ -214,7 +214,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[Outcome]:
-    """In the order of the tasks, whatever the number of processes."""
+    """Yield the outcomes in the order of the tasks, whatever the number of processes."""
     if jobs == 1:
         yield from map(run, tasks)
         return

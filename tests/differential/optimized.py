@@ -1,11 +1,12 @@
-"""What each device runs, before and after optimization, evaluated in lock step on a case's own inputs.
+"""Compare each device's program before and after optimization, evaluated in lock step on a case's own inputs.
 
     python -m tests.differential.optimized CORPUS [--only REGEX] [--json FILE]
 
-CORPUS is a folder of cases like those of tests/cases. Prints, for each: devices, instructions that are no views before and
-after, and of the latter those that were put beside loops as one of their trips; how many outputs differ in any bit, and the largest difference over its tolerance, which follows from the logical
-program in double precision (tolerance.py). A case without stored inputs runs on random ones. Exits 1 where a difference is
-larger than its tolerance, or devices that hold the same tile differ.
+CORPUS is a folder of cases like those of tests/cases. A row shows devices, instructions that are no views before and
+after, how many of the latter are peeled trips of loops, how many outputs differ in any bit, and the largest difference
+over its tolerance, which follows from the logical program in double precision (tolerance.py). A case without stored
+inputs runs on random ones. The exit code is 1 where a difference is larger than its tolerance, or where devices that
+hold the same tile differ.
 """
 
 from __future__ import annotations
@@ -42,10 +43,15 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Row:
-    """``worst``: the largest difference over its tolerance; ``problem``: why there is none.
+    """Figures of one case.
 
-    run_before, run_after: ``before`` and ``after``, counted as often as they run in a step. peeled: by how many
-    instructions trips of loops that were put beside them made the program longer. body: the largest of a loop, before.
+    Attributes:
+        before: Instructions that are no views, before optimization; ``after`` is the same after it.
+        run_before: ``before``, counted as often as they run in a step; ``run_after`` likewise.
+        peeled: The instructions that peeled trips of loops add to the program.
+        body: The instructions of the largest body of a loop, before optimization.
+        worst: The largest difference over its tolerance.
+        problem: The reason for which the case fails without a difference.
     """
 
     name: str
@@ -109,9 +115,12 @@ def measure(case: Path) -> Row:
 
 
 def check_optimized(module: HloModule, num_devices: int, inputs: Sequence[Array]) -> Comparison:
-    """What each device runs gives the same before and after the pipelines; NotEquivalentError otherwise.
+    """Check that each device computes the same before and after the pipelines.
 
-    Every pass that changes something must leave what verifies, and all must come to rest.
+    Every pass that changes something must leave a module that verifies, and all pipelines must come to rest.
+
+    Raises:
+        NotEquivalentError: The results differ.
     """
     before = spmd.partition(module, num_devices)
     after = optimized(before)
@@ -122,7 +131,7 @@ def check_optimized(module: HloModule, num_devices: int, inputs: Sequence[Array]
 
 
 class Peeling:
-    """Told of each pass on ``module``, it knows by how many instructions those that peel loops made it longer."""
+    """A callback after each pass on ``module`` that counts the instructions which peeling loops adds."""
 
     def __init__(self, module: HloModule) -> None:
         self.peeled = 0
@@ -135,7 +144,11 @@ class Peeling:
 
 
 def optimized(module: HloModule, after_change: AfterPass | None = None) -> HloModule:
-    """A copy after the pipelines, verified after each pass; UnsettledWarning where they do not come to rest."""
+    """Return a copy after the pipelines, verified after each pass that changes it.
+
+    Raises:
+        UnsettledWarning: The pipelines do not come to rest.
+    """
     copy = clone_module(module)
 
     def after(done: Application) -> None:
@@ -162,17 +175,20 @@ def _arrays(shapes: Any) -> list[ArrayShape]:
 
 
 def steps(module: HloModule) -> int:
-    """Instructions that are no mere views of memory, of which layout assignment makes more where that saves copies."""
+    """Return the number of instructions that are no views of memory.
+
+    Layout assignment makes more instructions views where that saves copies.
+    """
     return sum(map(_steps_of, module.computations))
 
 
 def run_steps(module: HloModule) -> int:
-    """Those that run in a step: with the trips of their loops."""
+    """Return the number of these instructions that run in a step, counting the trips of loops."""
     return sum(times * _steps_of(each) for each, times in executions(module).items())
 
 
 def largest_body(module: HloModule) -> int:
-    """Of a loop."""
+    """Return the number of these instructions in the largest body of a loop."""
     loops = (x for x in module.all_instructions() if x.opcode is Opcode.WHILE)
     return max((_steps_of(loop.while_body) for loop in loops), default=0)
 

@@ -138,7 +138,7 @@ def magnitude(x: Array) -> float:
 
 
 def widened(x: Array) -> Array:
-    """In double precision; integers stay as they are."""
+    """Return the array in double precision; integers stay as they are."""
     if x.dtype.kind == "c":
         return x.astype(np.complex128)
     return x if x.dtype.kind in "biu" else x.astype(np.float64)

@@ -1,4 +1,4 @@
-"""The same input gives the same program: twice in one process, and in processes that hash differently."""
+"""Tests that the same input gives the same program: twice in one process, and in processes that hash differently."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEEDS = 25
 
 
 def digest() -> str:
-    """Of the partitioned text of some random programs."""
+    """Return a digest of the partitioned text of some random programs."""
     found = hashlib.sha256()
     for seed in range(SEEDS):
         program = generate(seed)

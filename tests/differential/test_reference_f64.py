@@ -1,4 +1,4 @@
-"""Which programs have a form in double precision, and what it grants a result that cancels."""
+"""Tests of which programs have a form in double precision, and of the tolerance of a result that cancels."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_bits_of_floating_point_numbers_do(name: str) -> None:
 
 @pytest.mark.parametrize("name", FLOAT_BITS)
 def test_outputs_beside_them_have_a_form_in_double_precision(name: str) -> None:
-    """What cancels is granted its rounding there, too."""
+    """The tolerance covers the rounding of terms that cancel there, too."""
     kind = FLOAT_BITS[name].rpartition("b = ")[2].split()[0]
     module = parse_module(PROGRAM.format(operation=FLOAT_BITS[name], kind=kind))
     reference = evaluate_f64(module, [np.full(3, 1e4, np.float32), np.full(3, 1e-3, np.float32)])

@@ -1,4 +1,4 @@
-"""Which part of a global array each device holds: written from the definition, sharing no code with the partitioner.
+"""Parts of a global array that each device holds, written from the definition without code of the partitioner.
 
 A tile assignment is an array of device ids with one dimension per dimension of the value (and trailing ones for
 subgroups). The device at position (i, j, ..) holds tile (i, j, ..). A dimension of n elements in s shards has tiles of
@@ -141,7 +141,7 @@ def mesh_tiling(
 
 # ---- arrays in and out
 def padding_value(dtype: np.dtype[Any], device: int) -> Any:
-    """What lies in a tile beyond the array: nan where there is one, else an extreme value."""
+    """Return the value that fills a tile beyond the array: nan where there is one, else an extreme value."""
     if dtype == np.bool_:
         return device % 2 == 0
     if dtype.kind in "iu":

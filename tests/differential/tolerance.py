@@ -1,4 +1,4 @@
-"""How far two evaluations of one program may lie apart, derived from the same program in double precision."""
+"""The distance allowed between two evaluations of one program, derived from the same program in double precision."""
 
 from __future__ import annotations
 
@@ -59,9 +59,10 @@ def difference(want: Array, got: Array, tolerance: float) -> str:
 
 
 def _apart(want: Array, got: Array) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Which elements differ (nan equals nan), and by how much: inf where either is not finite, or both are integers.
+    """Return which elements differ (nan equals nan), and by how much.
 
-    Of complex numbers each part for itself: one may be infinite in both.
+    The difference is inf where either is not finite, or both are integers. Each part of a complex number is compared
+    for itself, since one may be infinite in both.
     """
     if want.dtype.kind in "biu":
         apart = want != got

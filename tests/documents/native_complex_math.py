@@ -1,4 +1,4 @@
-"""How far native functions of complex numbers are from the exact values: the second table of docs/internals/native_math.md."""
+"""Errors of native functions of complex numbers: the second table of docs/internals/native_math.md."""
 
 from __future__ import annotations
 

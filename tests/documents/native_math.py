@@ -1,7 +1,8 @@
-"""How far native element functions are from the exact values, and docs/internals/native_math.md, the page that says it.
+"""Errors of native element functions, and docs/internals/native_math.md, the page that shows them.
 
-python -m tests.documents.native_math [--count 1048576]         write the page anew, from that many arguments per function
-python -m tests.documents.native_math --every-f32 [--stride 1]  all 2^32 arguments (or every so many) of one-argument f32 functions
+python -m tests.documents.native_math [--count 1048576] write the page anew, from that many arguments per function
+python -m tests.documents.native_math --every-f32 [--stride 1] all 2^32 arguments (or every so many) of one-argument f32
+functions
 
 The exact values of f32 are NumPy's f64 functions, those of f64 the C library's on x86's 80-bit numbers (elsewhere, and
 for erf, mpmath's); both are far more accurate than what they judge.
@@ -130,7 +131,7 @@ def native(opcode: Opcode, kind: PrimitiveType, operands: list[Array]) -> Array:
 
 
 def exact_values(function: Function, kind: PrimitiveType, operands: list[Array]) -> Array:
-    """In f64 for types up to f32, in extended precision (or as good as f64 shows) for f64."""
+    """Return exact values: in f64 for types up to f32, in extended precision (or as good as f64 shows) for f64."""
     with np.errstate(all="ignore"):
         if kind is not P.F64:
             wide = [x.astype(np.float64) for x in operands]
@@ -141,7 +142,10 @@ def exact_values(function: Function, kind: PrimitiveType, operands: list[Array])
 
 
 def one_by_one(function: Function, operands: list[Array]) -> Array:
-    """By mpmath, as the nearest Wide; edges, where mpmath has other limits, from the reference."""
+    """Return the values by mpmath, as the nearest Wide.
+
+    Edges, where mpmath has other limits, are taken from the reference.
+    """
     reference = function.reference or erf
     with np.errstate(all="ignore"):
         values = reference(*operands).astype(Wide)

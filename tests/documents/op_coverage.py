@@ -20,7 +20,7 @@ from tests.paths import ROOT
 
 DOCUMENT = ROOT / "docs" / "internals" / "op_coverage.md"
 
-#: What has no entry of its own, and why. Anything else without an entry is a mistake.
+#: Opcodes without an entry of their own, and the reasons. Any other opcode without an entry is a mistake.
 _ASYNC = "asynchronous forms are made after partitioning"
 HOLES: dict[str, dict[Opcode, str]] = {
     "evaluator": {

@@ -1,10 +1,10 @@
-"""What each pass is worth: how much longer the predicted step of a program takes without it, or how much more memory.
+"""Measure what each pass is worth: how much longer the predicted step takes without it, or how much more memory.
 
 python -m tests.documents.pass_worth MODULE...      measure, and write the page of passes anew
 
-A MODULE is one of those that `tests.documents.passes_page --measure` was given: it told which pass changes which. Of each
-pass's modules some are compiled again without it, and both programs are simulated: passes for overlap on a described
-cluster, the others on a described processor. What was measured is kept beside the other figures of the page.
+A MODULE is one of those that `tests.documents.passes_page --measure` was given: it told which pass changes which. Of
+each pass's modules some are compiled again without it, and both programs are simulated: passes for overlap on a
+described cluster, the others on a described processor. What was measured is kept beside the other figures of the page.
 """
 
 from __future__ import annotations

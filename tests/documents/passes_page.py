@@ -1,10 +1,10 @@
-"""The page of passes: docs/passes.md, from the registry and from what was measured on the corpus.
+"""Write docs/passes.md, the page of passes, from the registry and from what was measured on the corpus.
 
 python -m tests.documents.passes_page                           write the page anew
 python -m tests.documents.passes_page --measure MODULE...       first measure which of these modules each pass changes
 
 A MODULE is an HLO file, or a folder with module.hlo and case.json. What was measured lies in passes_measured.json, so
-that the page can be written without the modules. A pass that was added since says "not measured".
+that the page can be written without the modules. The page says "not measured" of a pass that was added since.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ NOT_KEPT = ROOT / "docs" / "passes_not_kept.toml"
 FIXTURES = TESTS / "hlo" / "passes"
 
 PIPELINES: tuple[Pipeline, ...] = (OPEN, *optimization(CompileOptions()), FUSION)
-#: A machine that computes while bytes move, and what it has besides.
+#: A machine that computes while bytes move, and the pipelines that it has besides.
 OVERLAPPING = CompileOptions(machine=machine_named("tcp-cluster"))
 FOR_OVERLAP = tuple(
     x
     for x in (*on_optimized(OVERLAPPING), *on_scheduled(OVERLAPPING))
     if x.name not in {one.name for one in PIPELINES}
 )
-#: Modules that a row names.
+#: The number of modules that a row names.
 MOST_NAMED = 3
 
 
 # ---- measuring
 @dataclass
 class Measured:
-    """Of one pass: the modules that it changed, its CPU seconds on all of them, and how often it ran."""
+    """Measurements of one pass: the modules that it changed, its CPU seconds on all of them, and how often it ran."""
 
     changed: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -65,14 +65,14 @@ class Measured:
 
 @dataclass
 class Rounds:
-    """CPU seconds of repeated pipelines: their first rounds, later ones, and of these what came after the last change."""
+    """CPU seconds of repeated pipelines: first rounds, later ones, and those of later ones after the last change."""
 
     first: float = 0.0
     later: float = 0.0
     at_rest: float = 0.0
 
     def of_one_module(self) -> AfterPass:
-        """Adds up what it is called with; of a module of its own."""
+        """Return a callback that adds up the passes on one module."""
         runs: Counter[int] = Counter()
         since_change = 0.0
 
@@ -130,7 +130,10 @@ def measure(places: list[Path]) -> dict[str, Any]:
 
 
 def name_of(place: Path) -> str:
-    """Return the module's name on the page. A folder of the zoo is named by its devices, in one of the program."""
+    """Return the module's name on the page.
+
+    A folder of the zoo is named by its number of devices, and lies in a folder named by the program.
+    """
     if place.name.isdigit():
         return f"{place.parent.name} on {place.name}"
     return place.name if place.is_dir() else place.stem
@@ -230,7 +233,7 @@ def _rows(measured: dict[str, Any], total: float) -> Iterator[str]:
 
 
 def _link(kind: type[HloPass]) -> str:
-    """To the source, and to the fixture."""
+    """Return links to the source, and to the fixture if there is one."""
     source = "../" + kind.__module__.replace(".", "/") + ".py"
     fixture = fixture_of(kind)
     shown = f" ([fixture](../{fixture.relative_to(ROOT).as_posix()}))" if fixture.exists() else ""
@@ -242,7 +245,7 @@ def fixture_of(kind: type[HloPass]) -> Path:
 
 
 def summary(kind: type[HloPass]) -> str:
-    """What the pass's file says it does: the first line of its docstring."""
+    """Return what the pass's file says that it does: the first line of its docstring."""
     source = importlib.import_module(kind.__module__).__file__
     assert source is not None
     text = ast.get_docstring(ast.parse(Path(source).read_text(encoding="utf-8")))
@@ -288,7 +291,7 @@ def is_among(name: str, pipelines: Iterable[Pipeline]) -> bool:
 
 
 def _not_kept() -> Iterator[str]:
-    """From passes_not_kept.toml."""
+    """Yield the lines of the passes in passes_not_kept.toml."""
     yield from (
         "",
         "## Not here",

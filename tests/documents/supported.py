@@ -1,4 +1,4 @@
-"""What is supported and what is refused: docs/supported.md, built from the registries and from refusals that are run.
+"""Write docs/supported.md: what is supported, from the registries, and what is refused, from refusals that are run.
 
 python -m tests.documents.supported        write the page anew
 """

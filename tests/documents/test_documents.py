@@ -1,4 +1,4 @@
-"""What README.md and docs/ promise is there: links lead somewhere, every page is listed, commands are accepted."""
+"""Tests of README.md and docs/: links lead somewhere, every page is listed, and commands are accepted."""
 
 from __future__ import annotations
 

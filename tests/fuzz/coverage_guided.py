@@ -1,4 +1,4 @@
-"""What the two atheris fuzzers share: instrument the readers, write the seeds, judge each input.
+"""Shared parts of the two atheris fuzzers: instrument the readers, write the seeds, judge each input.
 
 An input that ends in anything but a module or one SpmdError, or takes too long, ends the run and is written to a file
 crash-* (libFuzzer's way), which ``python -m tests.fuzz.fuzz_text crash-...`` runs again.

@@ -40,7 +40,7 @@ def make_input(seed: int, number: int, kind: str) -> bytes:
 
 @dataclass
 class Tally:
-    """What came of the inputs so far."""
+    """Counts and findings of the inputs so far."""
 
     ends: Counter[str] = field(default_factory=Counter)
     findings: list[tuple[int, str]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What one input of a fuzzer came to: a module or one SpmdError, within two seconds and one gibibyte; else a finding."""
+"""The outcome of a fuzzer's input: a module or one SpmdError, within two seconds and one gibibyte; else a finding."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def excerpt(text: str, rng: random.Random) -> str:
 
 
 def _short_header(header: str) -> str:
-    """Without what speaks of the whole entry."""
+    """Return the header without the fields that speak of the whole entry."""
     kept = [
         p
         for p in header.split("\n")[0].split(", ")

@@ -1,10 +1,10 @@
-"""Which calls of cuSOLVER and cuBLAS a CUDA graph may contain, and how long they take: a line for each call and size.
+"""Print which calls of cuSOLVER and cuBLAS a CUDA graph may contain, and how long they take, by call and size.
 
     python -m tests.gpu.library_calls [--double] [--kind f32]
 
 Each call runs alone, is captured and launched, and must give the same both times. `host` is how long the host is in the
-call while the GPU is still busy with other work for 5 ms: a call that is said to go on must take less. What is captured here and is not marked
-so in runtime/gpu/libraries/linalg_work.py breaks graphs apart without need.
+call while the GPU is still busy with other work for 5 ms: a call that is said to go on must take less. What is captured
+here and is not marked so in runtime/gpu/libraries/linalg_work.py breaks graphs apart without need.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Under mpirun: every scenario of communicators over real NCCL, on the GPUs that the ranks take.
+"""Run every scenario of communicators under mpirun over real NCCL, on the GPUs that the ranks take.
 
 Exits with 1, and names them on rank 0, where some scenarios fail on some rank.
 """

@@ -106,7 +106,7 @@ ENTRY main {{
   ROOT z = {out}[{batch}{m},{n}] dot(x, y), {dims}
 }}
 """
-#: Of results, relative to the sums of magnitudes.
+#: Rounding errors of results, relative to the sums of magnitudes.
 ROUNDINGS = {"f32": 2.0**-12, "f16": 2.0**-10, "bf16": 2.0**-7}
 BATCHED = (
     "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}"

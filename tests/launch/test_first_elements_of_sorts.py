@@ -69,7 +69,7 @@ ENTRY e {{ x = {kind}[2,40,3] parameter(0) i = s32[2,40,3] iota(), iota_dimensio
     ],
 )  # fmt: skip
 def test_a_result_of_the_program_keeps_its_sharding(body: str, gone: str) -> None:
-    """What the partitioner has said of it does not keep the sort as it was."""
+    """A sharding by the partitioner does not keep the sort as it was."""
     text = f"""HloModule m
 one {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }}
 two {{ a = f32[] parameter(0) b = f32[] parameter(1) c = s32[] parameter(2) d = s32[] parameter(3)

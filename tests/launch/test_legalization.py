@@ -1,5 +1,7 @@
-"""What the runtime has no form of its own for runs in another form: random draws, scans, sizes known when run,
-starts as vectors."""
+"""Tests of operations that run in another form, since the runtime has none of its own for them.
+
+They are random draws, scans, sizes known when run, and starts as vectors.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +130,7 @@ def test_draws_differ() -> None:
     assert len(set(normal.reshape(-1).tolist())) == 15
 
 
-#: What is replaced stands between instructions that a schedule orders otherwise than anyone here would.
+#: The replaced instructions stand between others, in an order that no scheduler of this project would choose.
 ORDERED = """HloModule ordered, is_scheduled=true
 f {
   a = f32[4,3] parameter(0)

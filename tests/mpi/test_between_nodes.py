@@ -28,7 +28,7 @@ SIZES = (1, 77, 20_000)
 
 
 def every_kind(size: int) -> Iterator[tuple[Collective, list[int], list[int]]]:
-    """With the sizes of operands and of results."""
+    """Yield collectives of every kind, with the sizes of their operands and results."""
     everyone = tuple(range(size))
     ring = tuple((rank, (rank + 1) % size) for rank in everyone)
     ends = tuple((rank, rank + 1) for rank in everyone[:-1])

@@ -1,4 +1,4 @@
-"""Real programs on real ranks: JAX's results, and the same bits as in-process devices give."""
+"""Tests of real programs on MPI ranks: they give JAX's results, and the same bits as in-process devices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.mpi(min_size=2)
 
 
 def cases_for(ranks: int) -> list[str]:
-    """The cases for as many devices; every one where no job says how many there are."""
+    """Return the cases for ``ranks`` devices; all cases where no job says how many there are."""
     descriptions = [json.loads(path.read_text()) for path in sorted(CASES.glob("*/case.json"))]
     return [case["name"] for case in descriptions if ranks in (0, case["num_partitions"])]
 
@@ -41,12 +41,12 @@ class Case:
     inputs: list[Array]
 
     def two_steps(self, executable: Executable | RankExecutable) -> list[bytes]:
-        """What the second one gives, where there is anything to give."""
+        """Return the second step's outputs, on the ranks that get outputs."""
         return [array.tobytes() for array in two_steps(executable, self.entry, self.inputs)]
 
     @cached_property
     def bits(self) -> list[bytes]:
-        """Of devices in one process."""
+        """The second step's outputs of devices in one process."""
         return self.two_steps(self.executable)
 
 
@@ -82,7 +82,7 @@ def test_case_between_nodes(name: str, spread_comm: Communicator) -> None:
 
 
 def assert_expected(outputs: Sequence[Array], name: str, entry: Entry) -> None:
-    """They are JAX's."""
+    """Assert that the outputs are JAX's."""
     expected = read_expected(CASES / name / "expected.npz", entry.outputs)
     checks = [check_output(got, want) for got, want in zip(outputs, expected, strict=True)]
     assert [check.name for check in checks if not check.ok] == []

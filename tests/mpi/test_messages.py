@@ -1,4 +1,4 @@
-"""What messages say of themselves when they do not arrive: whom they wait for, and why they failed."""
+"""Tests of what messages say when they do not arrive: whom they wait for, and why they failed."""
 
 from __future__ import annotations
 

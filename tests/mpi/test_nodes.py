@@ -1,4 +1,4 @@
-"""Ranks that are told to be on several nodes: the same bits as anywhere, and how much crosses between nodes."""
+"""Tests of ranks that are told to be on several nodes: the same bits as anywhere, and the bytes between nodes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_scenario_on_other_nodes(name: str, spanning: Communicator) -> None:
 
 @pytest.mark.parametrize("name", ["all_reduce_of_every_type", "all_reduce_of_many_operands"])
 def test_long_forms(name: str, halves: Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every type and operation, as large operands are reduced: node by node."""
+    """Operands of every type and operation are reduced node by node, as large operands are."""
     monkeypatch.setattr(all_reduce, "ONE_SHOT_BYTES", 0)
     SCENARIOS[name](halves)
     halves.barrier()
@@ -125,7 +125,7 @@ ENTRY main {
 
 
 def crossing_bytes(comm: Communicator, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes for other nodes of each exchange that ``comm`` prepares or posts from now on."""
+    """Return a list of the bytes for other nodes of each exchange that ``comm`` prepares or posts from now on."""
     from collectives.communicator.mpi.messages import Channel
 
     sizes: list[int] = []
@@ -150,7 +150,7 @@ def crossing_bytes(comm: Communicator, monkeypatch: pytest.MonkeyPatch) -> list[
 def test_a_program_gives_the_bits_of_one_process(
     halves: Communicator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sum over all ranks, and what all gather."""
+    """The program has a sum over all ranks, and an array that all ranks gather."""
     executable = compile_module(parse(PROGRAM.replace("COUNT", str(halves.size))), halves.size)
     x = np.random.default_rng(3).standard_normal((64, 1024)).astype(np.float32)
     crossing = crossing_bytes(halves, monkeypatch)
@@ -200,7 +200,7 @@ def test_bytes_between_two_halves(
 def test_groups_of_one_level_keep_their_way(
     halves: Communicator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within a node nothing crosses; with one member on each, messages carry what there is."""
+    """Nothing crosses within a node; with one member on each node, messages carry the whole operand."""
     rank, half = halves.rank, halves.size // 2
     crossing = crossing_bytes(halves, monkeypatch)
     value, total = np.ones(COUNT, np.float32), np.empty(COUNT, np.float32)

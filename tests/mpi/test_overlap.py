@@ -20,7 +20,10 @@ pytestmark = pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("spread_comm", ["alone"], indirect=True)
 @pytest.mark.parametrize("name", cases_for(WORLD[1] if WORLD else 0))
 def test_case(name: str, spread_comm: Communicator) -> None:
-    """On links so slow that it pays to hide what there is; the checkers of buffers and schedules look at it."""
+    """The links are so slow that it pays to hide everything that can be hidden.
+
+    The checkers of buffers and schedules look at the result.
+    """
     module = load(CASES / name / "module.hlo")
     entry = Entry.of_module(module)
     machine = machine_named("tcp-cluster{links=0.02,node=1}")
@@ -33,7 +36,7 @@ def test_case(name: str, spread_comm: Communicator) -> None:
     whole = executable.run(*inputs)
     if whole:
         assert_expected(whole, name, entry)
-    # What a step reads too early is there from the steps before, and is not the same again.
+    # A value that a step reads too early is the one of the step before, which differs.
     once, again = (two_steps(executable, entry, inputs) for _ in range(2))
     assert [x.tobytes() for x in once] == [x.tobytes() for x in again]
     spread_comm.barrier()

@@ -1,4 +1,4 @@
-"""Messages between nodes land while a rank computes, because it looks at them; its results do not depend on that."""
+"""Tests that messages between nodes land while a rank computes and looks at them, and do not change its results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.runtime.programs import SUM, compiled, random_inputs
 pytestmark = pytest.mark.mpi(min_size=2)
 
 PRODUCTS = 8
-"""Of some milliseconds each, while 4 MB are on their way."""
+"""Products of some milliseconds each, which run while 4 MB are on their way."""
 
 _CHAIN = "\n".join(
     f"  p{n + 1} = f32[512,512] dot(p{n}, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
@@ -40,7 +40,7 @@ ENTRY main {{
 
 @pytest.fixture(scope="module")
 def apart() -> Iterator[Communicator]:
-    """Neighbouring ranks are on two nodes."""
+    """Yield a communicator whose neighbouring ranks are on two nodes."""
     from mpi4py import MPI
 
     from collectives.communicator.mpi.communicator import MpiCommunicator
@@ -63,7 +63,7 @@ def loaded(comm: Communicator, *, reference_every: int = 0) -> RankExecutable:
 
 
 def outcome(executable: RankExecutable, steps: int) -> bytes:
-    """What each of ``steps`` gives, which has to be the same."""
+    """Return what each of ``steps`` steps gives, which has to be the same."""
     inputs = random_inputs(executable.module, executable.communicator.rank)
     inputs = [(0.02 * array).astype(np.float32) for array in inputs]
     results = set()
@@ -76,7 +76,7 @@ def outcome(executable: RankExecutable, steps: int) -> bytes:
 
 
 def flights(executable: RankExecutable) -> list[CollectiveEvent]:
-    """Of each step."""
+    """Return the events of the collectives of all recorded steps."""
     (steps,) = executable.recorded_steps()
     root = executable.program.thunks
     return [
@@ -94,7 +94,7 @@ def test_a_message_lands_while_kernels_run(
         busy = loaded(apart)
     want = outcome(busy, steps)
     assert outcome(looking, steps) == want
-    # No look, nothing found: that it had landed shows in the wait.
+    # A rank that never looks finds out only when it waits.
     assert all(flight.landed >= flight.wait_start for flight in flights(busy))
     early = [flight.landed < flight.wait_start for flight in flights(looking)]
     found = apart.all_gather_bytes(bytes(early))

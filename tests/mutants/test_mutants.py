@@ -36,7 +36,7 @@ def first_found(mutant: Mutant, seeds: int = SEEDS) -> tuple[int, str] | None:
 
 @cache
 def without_bug(seed: int, focus: str) -> str | None:
-    """What the checker says of a program, which may show several bugs, where none is planted."""
+    """Return what the checker says of the program where no bug is planted; the program may show several bugs."""
     program = generate(seed, focus)
     return failure(program.module, program.num_devices, seed)
 

@@ -1,4 +1,4 @@
-"""Effects and tokens: callbacks on one device, ordered effects, infeed and outfeed, host transfers."""
+"""Tests of effects and tokens: callbacks on one device, ordered effects, infeed and outfeed, host transfers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ X[0, 0] = -0.0
 @pytest.mark.parametrize("annotation", [ON_2, "sharding={maximal device=2}"], ids=["sdy", "gspmd"])
 @pytest.mark.parametrize("order", ["", "3,2,1,0"], ids=["counted", "permuted"])
 def test_a_callback_happens_once_on_its_device(annotation: str, order: str) -> None:
-    """Its result reaches every device bit by bit (the sign of zero too)."""
+    """The callback's result reaches every device bit by bit (the sign of zero too)."""
     text = callback("custom_call_has_side_effect=true, ", annotation)
     if order:
         text = text.replace("[2,1,2]<=[4]", "[2,1,2]" + order)
@@ -79,7 +79,7 @@ def test_a_callback_without_effect_is_computed_everywhere() -> None:
 
 
 def test_a_print_gives_nothing_and_stays() -> None:
-    """jax.debug.print: a call of shape () that nobody uses."""
+    """A call of shape () that nobody uses, such as jax.debug.print's, stays."""
     text = callback("custom_call_has_side_effect=true, ", ON_2).replace(
         "  c = f32[4,6] custom-call", "  c = () custom-call"
     )
@@ -143,7 +143,7 @@ def test_tokens_pass_through_loops_branches_and_barriers(choice: bool) -> None:
 
 
 def test_tokens_enter_and_leave() -> None:
-    """As JAX writes ordered effects: a token first among parameters and outputs."""
+    """A token may come first among parameters and outputs, as JAX writes ordered effects."""
     text = f"""HloModule m
 ENTRY main {{
   t = token[] parameter(0)
@@ -178,7 +178,7 @@ ENTRY main {{
 
 
 def shapes(module: HloModule, opcode: Opcode) -> list[str]:
-    """What infeeds give, what outfeeds take."""
+    """Return the shapes that infeeds give, or that outfeeds take."""
     found = [i for i in module.all_instructions() if i.opcode is opcode]
     return [
         str(without_layout((i.operand(0) if opcode is Opcode.OUTFEED else i).shape)) for i in found
@@ -236,7 +236,7 @@ def test_a_host_transfer_on_one_device_is_refused_by_name() -> None:
 
 
 def test_effects_and_tokens_run() -> None:
-    """Through all stages on loopback devices."""
+    """Effects and tokens pass all stages and run on loopback devices."""
     effect = callback("custom_call_has_side_effect=true, ", ON_2)
     check_execution(spmd.parse(effect), 4, [X])
     assert len(CALLS) == 1 + 1

@@ -1,4 +1,4 @@
-"""What a module is brought into before its annotations are read."""
+"""Tests of the form into which a module is brought before its annotations are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""replica_count > 1: every replica is partitioned alike, on devices of its own (device = replica x partitions + partition)."""
+"""Tests of several replicas: all are partitioned alike, each on its own devices (replica x partitions + partition)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = "sharding={devices=[1,2]<=[2]}"
 
 
 def tilings(module: HloModule, partitions: int) -> tuple[list[Tiling], list[Tiling]]:
-    """Of the parameters and of the outputs, by the printed shardings."""
+    """Return the tilings of the parameters and of the outputs, by the printed shardings."""
     parameters = [
         read_tiling(str(p.sharding), p.array_shape.rank, partitions)
         for p in module.entry.parameters
@@ -43,7 +43,10 @@ def tilings(module: HloModule, partitions: int) -> tuple[list[Tiling], list[Tili
 def run_replicas(
     module: HloModule, partitions: int, inputs: Sequence[Sequence[Array]], *, execute: bool = False
 ) -> list[list[Array]]:
-    """Global outputs of each replica on global inputs of its own, by lock-step evaluation or on loopback devices."""
+    """Return the global outputs of each replica on global inputs of its own.
+
+    The replicas are evaluated in lock step, or executed on loopback devices.
+    """
     devices = partitions * len(inputs)
     partitioned = spmd.partition(module, devices)
     assert (partitioned.replica_count, partitioned.num_partitions) == (len(inputs), partitions)
@@ -72,7 +75,10 @@ def run_replicas(
 
 
 def check(text: str, partitions: int, replicas: int, *, execute: bool = False) -> HloModule:
-    """Replicas of a module without collectives between partitions: its own evaluation, one device per replica."""
+    """Check that replicas of partitions compute what the module does with one device per replica.
+
+    ``text`` has no collectives between partitions. Returns the partitioned module.
+    """
     module = spmd.parse(text.replace("HloModule m", f"HloModule m, replica_count={replicas}"))
     draw = np.random.default_rng(0)
     inputs = [
@@ -103,7 +109,7 @@ ENTRY main {{
 }}
 """
 
-#: A step of data parallelism over replicas, tensor parallelism over partitions, as pmap of a partitioned function.
+#: A step with data parallelism over replicas and tensor parallelism over partitions, as pmap of a partitioned function.
 ACROSS = f"""HloModule m
 {SUM}
 ENTRY main {{

@@ -66,7 +66,7 @@ def test_a_result_in_its_readers_order_is_not_copied(order: tuple[int, ...], cou
 
 
 def test_what_blas_cannot_write_is_row_major() -> None:
-    """Neither rows nor columns of a product in a run: the layout is not kept."""
+    """Neither rows nor columns of a product are contiguous in this layout, which is not kept."""
     text = PRODUCT.format(kind="f32", layout=layout((2, 3, 1, 0)))
     product = module_of(text).entry.root.operand(0).operand(0)
     assert not LOWERINGS[Opcode.DOT].writes(product, (2, 3, 1, 0))

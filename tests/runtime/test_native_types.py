@@ -1,9 +1,9 @@
-"""Native code against the reference evaluator: families of operations, each on every element type that it takes.
+"""Tests of native code against the reference evaluator: families of operations on every element type that they take.
 
 One program for each type and kind of family holds all of them, on arrays of odd sizes: a single element, fewer and more
 than a vector's, and one more or less than a power of two. What moves or orders elements has the evaluator's bits on
 infinities, nan, zeros of either sign, denormal numbers and the ends of the type; sums are of ordinary numbers.
-(Elementwise operations stand in kernels/test_native_elementwise.py, in the same way.)
+(cpu/kernels/loop/test_native_elementwise.py tests elementwise operations in the same way.)
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ KINDS = tuple(P)
 COMPLEX = tuple(kind for kind in KINDS if kind.is_complex)
 ORDERED = tuple(kind for kind in KINDS if not kind.is_complex)
 SUMMED = tuple(kind for kind in KINDS if kind not in (P.PRED, P.F8E8M0FNU))
-#: Rows and columns; a reduction of nothing but single elements is none.
+#: Rows and columns; those of reductions have no size that leaves nothing to reduce.
 SIZES = ((1, 1), (3, 63), (17, 7))
 REDUCED_SIZES = ((2, 3), (3, 65))
-#: Of each width one type is reduced at both sizes: what is smaller than a vector has the code of a longer row's end.
+#: One type of each width, reduced at both sizes: a row shorter than a vector has the code of a longer row's end.
 OF_EACH_WIDTH = (P.PRED, P.S4, P.U8, P.BF16, P.F32, P.S64, P.C128)
 
 
 class Program:
-    """HLO text as it grows: parameters x and i of each size, and what is computed of them."""
+    """HLO text that grows: parameters of each size, and what is computed from them."""
 
     def __init__(self, kind: PrimitiveType) -> None:
         self.kind = kind
@@ -45,7 +45,7 @@ class Program:
         self.indices: set[str] = set()
 
     def index(self, shape: str) -> str:
-        """Numbers of rows, some of which there are not."""
+        """Add a parameter with numbers of rows, some of which do not exist, and return its name."""
         name = self.parameter(shape)
         self.indices.add(name)
         return name
@@ -84,7 +84,7 @@ def second(kind: PrimitiveType) -> str:
 
 
 def moved(program: Program, n: int, m: int) -> None:
-    """Copies of all kinds."""
+    """Add copies of all kinds to the program."""
     t = program.kind
     x = program.parameter(f"{t}[{n},{m}]")
     one = program.value(f"{t}[1,1]", f"slice({x}), slice={{[0:1], [0:1]}}", result=False)
@@ -116,7 +116,7 @@ def moved(program: Program, n: int, m: int) -> None:
 
 
 def reductions(program: Program, n: int, m: int) -> None:
-    """By the function f: along rows and columns, running, in windows, scattered."""
+    """Add reductions by the function f: along rows and columns, running, in windows, scattered."""
     t = program.kind
     x = program.parameter(f"{t}[{n},{m}]")
     init = program.parameter(f"{t}[]")
@@ -156,7 +156,7 @@ def compare(kind: PrimitiveType) -> str:
 
 
 def edges(kind: PrimitiveType, dims: tuple[int, ...], rng: np.random.Generator) -> NDArray:
-    """All edge values again and again, in any order."""
+    """Return all edge values again and again, in random order."""
     dtype = kind.numpy
     if kind is P.PRED:
         return np.asarray(rng.random(dims) < 0.5)
@@ -180,7 +180,7 @@ def edges(kind: PrimitiveType, dims: tuple[int, ...], rng: np.random.Generator) 
 def edges_and_one_zero(
     kind: PrimitiveType, dims: tuple[int, ...], rng: np.random.Generator
 ) -> NDArray:
-    """Of two zeros either is a maximum."""
+    """Return edge values with one kind of zero, since either of two zeros is a maximum."""
     x = edges(kind, dims, rng)
     x[x == 0] = 0
     return x
@@ -247,7 +247,7 @@ def assert_same(got: NDArray, want: NDArray, tolerance: float, what: str) -> Non
 
 
 def assert_native(thunks: ThunkSequence) -> None:
-    """Neither through the evaluator nor through NumPy."""
+    """Assert that the reference evaluator computes none of the kernels."""
     kernels = [x.kernel for x in traverse(thunks) if isinstance(x, KernelThunk)]
     assert kernels
     assert not [k for k in kernels if isinstance(k, ReferenceKernel)]
@@ -266,7 +266,10 @@ def test_maxima(kind: PrimitiveType) -> None:
 
 @pytest.mark.parametrize("kind", SUMMED, ids=str)
 def test_sums(kind: PrimitiveType) -> None:
-    """In integers the evaluator's bits; of floats as many digits as the type has, less what their order changes."""
+    """Sums of integers have the evaluator's bits.
+
+    Sums of floats have as many digits as the type, less what their order changes.
+    """
     tolerance = 0.0 if kind.is_integer else 4 * float(ml_dtypes.finfo(kind.numpy).eps)
     functions = combiner("f", kind, "add")
     sizes = reduced_sizes(kind)
@@ -280,7 +283,7 @@ def test_sorts(kind: PrimitiveType) -> None:
 
 @pytest.mark.parametrize("kind", COMPLEX, ids=str)
 def test_products(kind: PrimitiveType) -> None:
-    """Of complex numbers; those of others are integers' or end in infinity and zero."""
+    """Products are tested for complex numbers; those of other types are integers' or end in infinity and zero."""
     check(kind, reductions, combiner("f", kind, "multiply"), unit, sizes=((2, 3),), tolerance=1e-5)
 
 

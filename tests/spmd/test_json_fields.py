@@ -9,7 +9,7 @@ from spmd.json_fields import JsonFields, read_fields
 
 
 class WrongError(SpmdError):
-    """What the reader of these tests raises."""
+    """The error that the reader of these tests raises."""
 
 
 def read(text: str) -> JsonFields:

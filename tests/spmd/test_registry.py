@@ -73,7 +73,10 @@ def test_modules_have_the_keys_that_they_are_named_for(package: str) -> None:
 
 
 def test_functions_of_floats_have_the_opcodes_that_their_families_are_named_for() -> None:
-    """Not each in every format: those without one in a narrow format are computed in a wider one."""
+    """Not every function has a form in every format.
+
+    Those without one in a narrow format are computed in a wider one.
+    """
     FLOAT_FUNCTIONS.import_all()
     named = {opcode for opcode, _ in FLOAT_FUNCTIONS}
     assert {x for x, fmt in FLOAT_FUNCTIONS if FLOAT_FUNCTIONS.get((x, fmt)) is not None} == named
@@ -115,7 +118,7 @@ def test_a_module_is_imported_when_one_of_its_keys_is_asked_for() -> None:
 def test_another_thread_waits_for_the_end_of_a_modules_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a module registers may use what is defined below it."""
+    """A function that a module registers may use what is defined below it."""
     name = "module_that_registers_early"
     (tmp_path / f"{name}.py").write_text(
         "from tests.spmd.test_registry import BEGUN, GO_ON, LATER\n"
@@ -136,7 +139,7 @@ def test_another_thread_waits_for_the_end_of_a_modules_import(
 
 
 def test_a_second_entry_is_refused() -> None:
-    """In every table that is filled when modules are imported."""
+    """This holds for every table that is filled when modules are imported."""
     registry: Registry[str, int] = Registry("numbers")
     registry.add("one", 1)
     with pytest.raises(ValueError, match="numbers: one is registered twice"):

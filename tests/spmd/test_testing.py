@@ -72,7 +72,7 @@ def test_reshards_are_bounded() -> None:
 
 
 def test_the_helpers_come_with_the_package() -> None:
-    """In a fresh interpreter: here other imports have loaded the module."""
+    """A fresh interpreter is used, since other imports have loaded the module in this one."""
     code = (
         "import sys, spmd; assert 'spmd.testing' not in sys.modules; spmd.testing.assert_sharding"
     )

@@ -1,4 +1,4 @@
-"""What leaves the program: prints, callbacks, partitioning by Python, offloaded checkpoints, random bits."""
+"""Programs that call the host: prints, callbacks, partitioning by Python, offloaded checkpoints, random bits."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def pipeline_stages(devices: int) -> Program:
 def expert_exchange(devices: int) -> Program:
     """Mixture of experts: tokens go to their expert's device by all-to-all, with a capacity, and come back."""
     mesh = mesh_of(devices, "x")
-    # As many places for each expert as a device has tokens: none is dropped, whatever the number of devices.
+    # Each expert has as many places as a device has tokens, so that none is dropped with any number of devices.
     experts, capacity, d = 8, 64 // devices, 16
 
     def local(x: Any, gate: Any, w: Any) -> Any:

@@ -11,7 +11,7 @@ SECONDS = 20
 
 
 def counts(intervals: list[Interval]) -> list[int]:
-    """By second, how many intervals it is in."""
+    """Return for each second the number of intervals that contain it."""
     return [sum(start <= at < end for start, end in intervals) for at in range(SECONDS)]
 
 

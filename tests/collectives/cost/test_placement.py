@@ -1,4 +1,4 @@
-"""Where groups lie on a machine: against a count member by member, and on the shapes that programs have."""
+"""Tests of where groups lie on a machine: against a count member by member, and on the shapes that programs have."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from spmd.machine.named import machine_named
 from spmd.passes.options import PassOptionError
 from spmd.text.parser import parse_module
 
-#: Whose products take as long in pieces as as a whole, so that links alone decide.
+#: A machine whose products take as long in pieces as whole ones, so that links alone decide.
 UNTILED = replace(machine_named("dgx-h100"), tiled=None)
 
 TEXT = """HloModule t, num_partitions=8
@@ -108,7 +108,10 @@ ENTRY main {
 
 
 def test_an_all_reduce_is_under_way_while_other_rows_are_multiplied() -> None:
-    """On a slow link, with more products than the nearest: the first rows are on their way before the last are begun."""
+    """The link is slow, and more products than the nearest one are cut.
+
+    The first rows are on their way before the last ones are begun.
+    """
     found = parse_module(REDUCED)
     found.stage = Stage.PARTITIONED
     assert ExchangePipeliner(machine=machine_named("tcp-cluster{links=0.05,node=1}")).run(found)
@@ -201,7 +204,7 @@ ENTRY main {
 
 @pytest.mark.parametrize(("side", "needing"), [(64, 2), (900, 2), (2048, 0)])
 def test_work_beside_a_chain_counts_once(side: int, needing: int) -> None:
-    """What hides one of two that wait for each other does not hide both; where it does, or is more, they stay."""
+    """Work enough for one of two dependent collectives leaves both in need; work enough for both leaves none."""
     found = parse_module(LAYERS.replace("SIDE", str(side)))
     found.stage = Stage.PARTITIONED
     machine = machine_named("tcp-cluster{links=0.1,node=1}")

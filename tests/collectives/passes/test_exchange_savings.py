@@ -1,4 +1,4 @@
-"""What regions save in pieces: prices that are remembered are those that are found anew, and bounds are bounds."""
+"""Tests of the savings of regions in pieces: remembered prices equal those that are computed anew, and bounds hold."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_covers() -> None:
     ],
 )
 def test_known_groups(header: str, groups: str, known: Groups | None) -> None:
-    """By their first member; none where the header leaves the devices out."""
+    """Groups are known by their first member; none is known where the header leaves the devices out."""
     module = parse_module(
         f"""HloModule m, {header}
 

@@ -1,4 +1,4 @@
-"""What is no slice of the sum."""
+"""Tests of all-reduces that stay, since their sum is not what is sliced."""
 
 from __future__ import annotations
 

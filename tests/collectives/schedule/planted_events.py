@@ -42,7 +42,7 @@ def right_events() -> list[list[Event]]:
 
 @dataclass(frozen=True)
 class PlantedEvents:
-    """What is found matches ``says`` where device ``device`` does what ``own`` makes of its events."""
+    """Events that ``own`` changes on device ``device``, and the text ``says`` that the finding must match."""
 
     name: str
     says: str

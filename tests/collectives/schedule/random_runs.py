@@ -64,7 +64,7 @@ def inputs_of(module: HloModule, seed: int) -> Arrays:
 
 
 def overlaps(module: HloModule) -> int:
-    """How many collectives start while another one is in flight."""
+    """Return how many collectives start while another one is in flight."""
     found = 0
     for computation in module.computations:
         in_flight = 0

@@ -131,7 +131,7 @@ def test_events_follow_the_schedule() -> None:
 
 
 def test_members_share_their_events() -> None:
-    """And collectives of the same groups share these: a check looks at each group once, not once a member."""
+    """Collectives of the same groups share these: a check looks at each group once, not once for each member."""
     events = events_of_devices(parse_module(module()), 4)
     assert all(mine is other for mine, other in zip(events[2], events[3], strict=True))
     started, waited = events[3][0], events[3][3]

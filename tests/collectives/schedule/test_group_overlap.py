@@ -1,4 +1,4 @@
-"""Which collectives share more than one device, against the definition."""
+"""Tests of which collectives share more than one device, against the definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left exposed by the limits of what may be in flight, and by nothing else."""
+"""Tests of the time that is left exposed by the limits of what may be in flight, and by nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The latency-hiding scheduler on small programs: what it hides, what it must not do, how far it is from the best."""
+"""Tests of the latency-hiding scheduler on small programs: what it hides, what it must not do, and what limits cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLUMNS = "use_global_device_ids=true, replica_groups={{0,2},{1,3}}"
 
 
 def scheduled(body: str, inside: str = "", header: str = "") -> HloModule:
-    """Of four devices, its collectives split."""
+    """Return a scheduled module for four devices, with its collectives split into start and done."""
     module = parse_module(
         f"HloModule m, is_scheduled=true, num_partitions=4{header}\n{SUM}\n{inside}\nENTRY main {{\n{body}\n}}\n"
     )
@@ -83,7 +83,7 @@ def test_what_cannot_be_hidden_is_exposed() -> None:
 
 
 def test_independent_work_moves_into_the_window() -> None:
-    """The product of weight gradients, which stands first, goes behind the start."""
+    """The gradient of the weights, which comes first in the program, moves behind the start."""
     module = scheduled(
         f"""
   x = f32[8] parameter(0)
@@ -98,7 +98,7 @@ def test_independent_work_moves_into_the_window() -> None:
 
 
 def test_a_profile_decides() -> None:
-    """Measured durations, by the names in the program; an estimate where nothing was measured."""
+    """Measured durations count by the names in the program; the estimate counts where nothing was measured."""
     module = scheduled(CHAIN)
     estimator = ProfiledEstimator(Durations({"b": 0.25}, {"g-start": 0.25}), TableEstimator())
     schedule_for_latency(module, estimator)
@@ -146,7 +146,7 @@ def test_groups_that_share_two_devices_are_never_in_flight_together(
 def test_messages_of_the_same_devices_may_be_in_flight_together(
     per_exchange: int, together: int
 ) -> None:
-    """The second of latency of one and of the other pass at the same time."""
+    """The second of latency of each collective passes at the same time as the other one's."""
     module = scheduled(TWO.replace("GROUPS", COLUMNS))
     options = LatencyOptions(OverlapLimits(per_exchange=per_exchange, apart=False))
     seconds, latencies = {"one": 2.0, "other": 2.0}, {"one": 1.0, "other": 1.0}
@@ -156,13 +156,13 @@ def test_messages_of_the_same_devices_may_be_in_flight_together(
 
 
 def test_limits_by_kind_of_machine() -> None:
-    """Kernels hold on to a GPU until their peers come; messages to nothing."""
+    """Kernels of collectives occupy a GPU until their peers come; messages occupy nothing."""
     assert OverlapLimits.on(machine_named("dgx-h100")) == OverlapLimits(per_exchange=1, apart=True)
     assert OverlapLimits.on(machine_named("tcp-cluster")) == OverlapLimits(2, apart=False)
 
 
 def test_an_order_with_such_an_overlap_is_not_kept() -> None:
-    """Another compiler's, say: it is quicker, and not allowed."""
+    """An order with an overlap that is not allowed, such as another compiler's, is not kept although it is quicker."""
     starts = TWO.replace("GROUPS", COLUMNS)
     module = scheduled(starts)
     by_name = {x.name: x for x in module.entry.instructions}
@@ -264,7 +264,7 @@ GROUP = 'frontend_attributes={_scheduling_group_id="7"}'
 
 
 def test_a_scheduling_group_stays_together() -> None:
-    """Without it, the window would hold a and b; the annotated work is all that stands in it."""
+    """Without the group a and b would be in the window; with it, only the annotated work is."""
     text = CHAIN.replace("dimensions={0}", f"dimensions={{0}}, {GROUP}")
     text = text.replace("negate(x)", f"negate(x), {GROUP}")
     module = scheduled(text)
@@ -289,7 +289,7 @@ def test_only_schedules_are_scheduled() -> None:
 
 # ---- memory
 def _layers(count: int) -> HloModule:
-    """A chain of products, each with weights that are gathered for it."""
+    """Return a chain of products, each with weights that are gathered for it."""
     lines = ["x0 = f32[64] parameter(0)"]
     for n in range(count):
         lines += [
@@ -302,7 +302,7 @@ def _layers(count: int) -> HloModule:
 
 
 def test_the_memory_limit_is_never_exceeded_and_says_what_it_costs() -> None:
-    """Slow links: without a limit all gathers are far ahead; each byte more lets one more be."""
+    """On slow links all gathers start far ahead where there is no limit; a larger limit lets more of them do so."""
     free = _layers(6)
     before = peak_bytes(free)
     estimator = TableEstimator({f"g{n}": 0.6 if n else 0.1 for n in range(6)})

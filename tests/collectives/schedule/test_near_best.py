@@ -1,4 +1,4 @@
-"""How far the latency-hiding scheduler is from the best order of small programs, found by trying all."""
+"""Tests of how near the latency-hiding scheduler comes to the best order of small programs, found by trying all."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_near_the_best_order() -> None:
 
 
 def small_program(rng: np.random.Generator) -> HloModule:
-    """Without loops; two or three collectives."""
+    """Return a random program without loops, with two or three collectives."""
     while True:
         module = random_program(int(rng.integers(1 << 30)), 4, steps=5)
         AsyncCreation().run(module)

@@ -1,4 +1,4 @@
-"""What is kept of the scheduler's report: rows by the names that the schedule's collectives have in the end."""
+"""Tests of the rows kept of the scheduler's report: they have the names that the collectives have in the end."""
 
 from __future__ import annotations
 

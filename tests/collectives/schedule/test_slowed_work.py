@@ -1,4 +1,4 @@
-"""What work takes beside transfers that take a part of the device away, and which work waits for a transfer."""
+"""Tests of how long work takes beside transfers that occupy a device, and of which work waits for a transfer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.collectives.schedule.table_estimator import TableEstimator
         ([], 5.0),
         ([LoadedTransfer(0.0, 9.0, 0.0)], 5.0),
         ([LoadedTransfer(0.0, 1.0, 0.5)], 5.0),
-        ([LoadedTransfer(0.0, 3.0, 0.5)], 6.0),  # one second of the first two
+        ([LoadedTransfer(0.0, 3.0, 0.5)], 6.0),  # one second of work in the first two
         ([LoadedTransfer(0.0, 99.0, 0.5)], 9.0),
         ([LoadedTransfer(3.0, 99.0, 0.5)], 7.0),
         ([LoadedTransfer(0.0, 99.0, 0.25), LoadedTransfer(0.0, 99.0, 0.25)], 9.0),
@@ -33,11 +33,11 @@ from tests.collectives.schedule.table_estimator import TableEstimator
     ],
 )
 def test_end_of_work(active_transfers: list[LoadedTransfer], end: float) -> None:
-    """Four seconds of work that begin at 1; where nothing is left, a twentieth is."""
+    """Four seconds of work begin at 1; at least a twentieth of the device counts as left beside transfers."""
     assert end_of_work(1.0, 4.0, active_transfers) == pytest.approx(end)
 
 
-#: Two halves of a batch: what one sends, the other computes beside. Nobody needs ``late``.
+#: Two halves of a batch: each one computes while the other one is sent. Only the root needs ``late``.
 HALVES = """HloModule halves, num_partitions=2
 ENTRY main {
   x = f32[8] parameter(0)
@@ -71,7 +71,7 @@ def costs_of(module: HloModule, busy: float = 0.0) -> WindowCosts:
 
 
 def order_of(module: HloModule, costs: WindowCosts, *, patient: bool) -> list[HloInstruction]:
-    """From the beginning, what leads to most first."""
+    """Return the order of a list scheduler that starts at the beginning and prefers the longest path."""
     buffers = ModuleBytes.of(module).buffers[module.entry]
     graph = build_graph(module.entry, costs, buffers)
     paths = graph.paths(backward=False)
@@ -88,7 +88,7 @@ def order_of(module: HloModule, costs: WindowCosts, *, patient: bool) -> list[Hl
 
 
 def test_the_timeline_slows_work_beside_transfers() -> None:
-    """A half is computed beside a transfer as long as it is, three times, and ``late`` beside the last."""
+    """Three times a half is computed beside a transfer of the same length, and ``late`` beside the last one."""
     module = halves()
     order = order_of(module, costs_of(module), patient=True)
     alone = run_timeline(order, costs_of(module))
@@ -98,7 +98,7 @@ def test_the_timeline_slows_work_beside_transfers() -> None:
 
 
 def test_work_that_anybody_can_wait_for_does_not_keep_the_next_collective_waiting() -> None:
-    """``late`` takes longer than what is left of the first transfer: begun beside it, it leaves the link idle."""
+    """``late`` takes longer than the rest of the first transfer; begun beside it, it leaves the link idle."""
     module = halves()
     costs = costs_of(module)
     patient, hasty = (
@@ -109,6 +109,6 @@ def test_work_that_anybody_can_wait_for_does_not_keep_the_next_collective_waitin
 
 
 def test_all_is_done_where_nothing_else_can_be() -> None:
-    """Of work alone there is none that could be put off."""
+    """All instructions are scheduled: where only work is left, none of it is put off."""
     module = halves()
     assert len(order_of(module, costs_of(module), patient=True)) == len(module.entry.instructions)

@@ -65,7 +65,7 @@ def test_independent_work_is_what_neither_reaches_nor_is_reached() -> None:
 
 
 def test_no_independent_work_is_none_at_all() -> None:
-    """Not what is left of a difference between two sums."""
+    """The result is zero, and not the rest of a difference between two sums."""
     lines = ["x0 = f32[8] parameter(0)"]
     lines += [f"x{n} = f32[8] negate(x{n - 1})" for n in range(1, 200)]
     lines.append("ROOT r = f32[8] negate(x199)")

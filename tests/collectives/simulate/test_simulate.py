@@ -100,7 +100,7 @@ def test_more_to_send_than_to_compute() -> None:
 
 # ---- contention
 def test_two_collectives_share_a_port() -> None:
-    """Both at half the rate until 4 s, when the shorter one is over."""
+    """Both collectives have half the rate until 4 s, when the shorter one is over."""
     found = run(scheduled([begin("g", 2.0), begin("h", 5.0), work("a", 1.0), end("g"), end("h")]))
     assert found.seconds == 7.0
     assert (one(found, "g").seconds, one(found, "h").seconds) == (4.0, 7.0)

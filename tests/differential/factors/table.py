@@ -1,4 +1,4 @@
-"""What every op does to each dimension of its operands and results, written from the op's definition.
+"""A table of what every op does to each dimension of its operands and results, written from the op's definition.
 
 The counts of random programs (coverage.py) are taken by this table and not by the partitioner's rules: a rule that
 calls a dimension whole, or forgets it, must not make the count of what was tried smaller.

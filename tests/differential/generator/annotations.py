@@ -19,14 +19,14 @@ SHARDING_KEY = "xla.sdy.sharding"
 
 @dataclass(frozen=True)
 class Spec:
-    """Mesh axes per dimension, major to minor, and which dimensions may take more."""
+    """Mesh axes of each dimension, major to minor, and whether the dimension may take more axes."""
 
     dims: tuple[tuple[str, ...], ...]
     open: tuple[bool, ...]
 
 
 def random_spec(w: Writer, dims: Sequence[int], *, may_be_open: bool = False) -> Spec:
-    """Each axis splits some dimension or none; now and then a dimension smaller than its shards."""
+    """Return a spec in which each axis splits at most one dimension, which is rarely smaller than its shards."""
     chosen: list[list[str]] = [[] for _ in dims]
     for axis in w.shuffled(w.free_axes):
         if not dims or w.chance(0.3):
@@ -41,7 +41,7 @@ def random_spec(w: Writer, dims: Sequence[int], *, may_be_open: bool = False) ->
 
 
 def gspmd(w: Writer, spec: Spec) -> HloSharding:
-    """The tiled sharding of a spec, as an iota or as a list of devices."""
+    """Return the tiled sharding of a spec, with an iota or with a list of devices."""
     names, sizes = list(w.mesh), tuple(w.mesh.values())
     used = [axis for axes in spec.dims for axis in axes]
     manual = w.manual_axes
@@ -61,7 +61,7 @@ def gspmd(w: Writer, spec: Spec) -> HloSharding:
 
 
 def tiled(w: Writer, iota: IotaTile, kinds: Sequence[SubgroupType]) -> HloSharding:
-    """As it is or as a list, which it must be where the mesh has an order of its own."""
+    """Return the sharding with the iota, or with a list of devices, which a mesh with its own device order needs."""
     if w.order is None and w.chance(0.85):
         return HloSharding.tiled(TileAssignment(iota), tuple(kinds))
     ids = tuple(int(i) if w.order is None else w.order[int(i)] for i in iota.ids().ravel())
@@ -69,12 +69,15 @@ def tiled(w: Writer, iota: IotaTile, kinds: Sequence[SubgroupType]) -> HloShardi
 
 
 def iota_tile(tile: tuple[int, ...], sizes: tuple[int, ...], order: tuple[int, ...]) -> IotaTile:
-    """Devices of a mesh with its axes in this order; one that changes nothing is left out, as the text demands."""
+    """Return the tile of a mesh with its axes in ``order``.
+
+    An order that changes nothing is left out, as the text demands.
+    """
     return IotaTile(tile, sizes, order) if list(order) != sorted(order) else IotaTile.of(tile)
 
 
 def shardy(w: Writer, spec: Spec, *, may_halve: bool = True) -> str:
-    """``<@mesh, [{"x"}, {?}]>``; now and then half of an axis of four, ``{"x":(1)2}``."""
+    """Return ``<@mesh, [{"x"}, {?}]>``; now and then a dimension has half of an axis of four, ``{"x":(1)2}``."""
     dims = [
         "{"
         + ", ".join(
@@ -90,7 +93,7 @@ def shardy(w: Writer, spec: Spec, *, may_halve: bool = True) -> str:
 
 
 def _part(w: Writer, axis: str) -> str:
-    """The sub-axis suffix; the outer half comes first, so that it may stand anywhere."""
+    """Return the suffix of a sub-axis, or none; the outer half comes first, so that it may stand anywhere."""
     halves = w.mesh[axis] == 4 and axis in w.free_axes and not w.style.gspmd and w.chance(0.15)
     return f":({w.choose((1, 2))})2" if halves else ""
 
@@ -109,7 +112,7 @@ def _mesh_text(name: str, mesh: dict[str, int], order: Order) -> str:
 
 
 def _seen(w: Writer) -> Writer:
-    """The writer, or now and then one that spells its shardings over the other mesh."""
+    """Return the writer, or now and then one that writes its shardings over the other mesh."""
     if w.other is None or w.manual_axes or w.chance(0.6):
         return w
     mesh = w.other.axes
@@ -126,14 +129,17 @@ def annotate_parameter(w: Writer, hlo: HloInstruction) -> None:
 
 
 def annotate_outputs(w: Writer, root: HloInstruction, outputs: Sequence[Value]) -> None:
-    """A GSPMD sharding of the root: of its elements where it is a tuple."""
+    """Set a GSPMD sharding on the root: one for each element where the root is a tuple."""
     shardings = [gspmd(view, random_spec(view, v.dims)) for v in outputs for view in (_seen(w),)]
     is_tuple = root.opcode is Opcode.TUPLE
     root.sharding = HloSharding.tuple_of(tuple(shardings)) if is_tuple else shardings[0]
 
 
 def constrain(w: Writer, value: Value, target: str = "Sharding", spec: Spec | None = None) -> Value:
-    """A custom call that demands ``spec`` or a random sharding of ``value``; open dimensions may take more axes."""
+    """Return ``value`` behind a custom call that demands ``spec``, or a random sharding.
+
+    Open dimensions may take more axes.
+    """
     if spec is None:
         w = _seen(w)
         spec = random_spec(w, value.dims, may_be_open=target == "Sharding")
@@ -158,14 +164,14 @@ def constrain(w: Writer, value: Value, target: str = "Sharding", spec: Spec | No
 
 
 def annotate_in_place(w: Writer, value: Value) -> None:
-    """A GSPMD sharding on the instruction itself, as older programs have them."""
+    """Set a GSPMD sharding on the instruction itself, as older programs do."""
     simple = value.hlo.opcode not in (Opcode.PARAMETER, Opcode.CUSTOM_CALL)
     if simple and not w.style.shardy and not w.manual_axes:
         value.hlo.sharding = gspmd(w, random_spec(w, value.dims))
 
 
 def demand_in_place(w: Writer, hlo: HloInstruction, leaf: int, spec: Spec) -> None:
-    """A sharding on the instruction itself, of one array of its result; of the others nothing is asked."""
+    """Set a sharding on the instruction itself, for one array of its result; the other arrays get no axes."""
     parts = arrays(hlo.shape)
     is_array = isinstance(hlo.shape, ArrayShape)
     if w.style.gspmd:

@@ -41,7 +41,7 @@ def summed(w: Writer, hlo_of_sum: Value, terms: Sequence[Value], bound: float) -
 
 
 def may_sum(value: Value, count: float, weight: float = 1.0) -> bool:
-    """Whether ``count`` terms of at most ``value.bound * weight`` give a comparable sum."""
+    """Return whether ``count`` terms of at most ``value.bound * weight`` give a comparable sum."""
     if value.dtype not in _COARSE:
         return True
     return value.whole and value.bound * weight * count <= WHOLE_LIMIT[value.dtype]
@@ -130,7 +130,7 @@ def _argmax_reducer(w: Writer, dtype: PrimitiveType) -> HloComputation:
 
 @operation(6, Opcode.DOT)
 def dot(w: Writer) -> Value | None:
-    """Up to two batch and two contracting dimensions at random places."""
+    """Write a product with up to two batch and two contracting dimensions at random places."""
     x = w.pick(
         lambda v: v.rank > 0 and v.dtype in (F32, S32, PrimitiveType.BF16, PrimitiveType.F64)
     )

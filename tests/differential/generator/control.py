@@ -57,7 +57,7 @@ def _write_aimed(w: Writer, entry: Entry) -> bool:
 
 
 def _write(w: Writer, entry: Entry) -> bool:
-    """Whether the operation found something to apply to."""
+    """Write an operation, and return whether it found something to apply to."""
     before = len(w.builder.computation)
     value = entry.write(w)
     if not entry.steers:

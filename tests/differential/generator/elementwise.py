@@ -28,7 +28,7 @@ _ARITHMETIC = (Opcode.ADD, Opcode.SUBTRACT, Opcode.MULTIPLY, Opcode.MAXIMUM, Opc
 
 @operation(6, *_ARITHMETIC)
 def arithmetic(w: Writer) -> Value | None:
-    """add, subtract, multiply, maximum, minimum of two values of one shape."""
+    """Write an add, subtract, multiply, maximum or minimum of two values of one shape."""
     x = w.pick(lambda v: v.dtype is not PRED)
     if x is None:
         return None
@@ -64,7 +64,7 @@ _ROUNDINGS = (
 
 @operation(1, *_ROUNDINGS)
 def rounding(w: Writer) -> Value | None:
-    """Of stable halves, so that there is something to round."""
+    """Write a rounding of a stable value's halves, so that there is something to round."""
     x = w.pick(lambda v: v.is_float and v.stable)
     if x is None:
         return None
@@ -83,7 +83,7 @@ def counted_bits(w: Writer) -> Value | None:
     return w.keep(Value(w.builder.unary(opcode, x.hlo), 32.0))
 
 
-#: What a function's argument is brought to, so that neither it nor its slope is large.
+#: Domains to which arguments are brought, so that neither the function nor its slope is large.
 _AS_IT_IS, _SMALL, _WITHIN_ONE, _POSITIVE, _ABOVE_ONE = range(5)
 _FUNCTIONS = {
     Opcode.TANH: _AS_IT_IS, Opcode.LOGISTIC: _AS_IT_IS, Opcode.ERF: _AS_IT_IS, Opcode.ASINH: _AS_IT_IS,
@@ -97,7 +97,7 @@ _FUNCTIONS = {
 
 @operation(3, *_FUNCTIONS)
 def transcendental(w: Writer) -> Value | None:
-    """Functions whose last bit may depend on where an element lies: the result is no longer stable."""
+    """Write a function whose last bit may depend on where an element lies: the result is no longer stable."""
     x = w.pick(lambda v: v.is_float)
     if x is None:
         return None
@@ -120,7 +120,7 @@ def _brought_to(w: Writer, x: Value, domain: int) -> HloInstruction:
 
 @operation(1, Opcode.POWER, Opcode.ATAN2)
 def function_of_two(w: Writer) -> Value | None:
-    """(|x| + 1) to the power of y in [-2, 2]; the angle of (|x| + 1, y)."""
+    """Write (|x| + 1) to the power of y in [-2, 2], or the angle of (|x| + 1, y)."""
     x = w.pick(lambda v: v.dtype is F32)
     if x is None:
         return None
@@ -137,7 +137,7 @@ def function_of_two(w: Writer) -> Value | None:
 
 @operation(1, Opcode.DIVIDE)
 def quotient(w: Writer) -> Value | None:
-    """x / (|y| + 1)"""
+    """Write x / (|y| + 1)."""
     x = w.pick(lambda v: v.is_float)
     if x is None:
         return None
@@ -148,7 +148,7 @@ def quotient(w: Writer) -> Value | None:
 
 @operation(1, Opcode.DIVIDE, Opcode.REMAINDER)
 def integer_division(w: Writer) -> Value | None:
-    """x / (y | 1) and the remainder."""
+    """Write x / (y | 1) or its remainder."""
     x = w.pick(lambda v: v.dtype in (S32, U32)) or w.fitting(S32)
     y = w.of(x.dtype, x.dims)
     b = w.builder
@@ -178,7 +178,7 @@ def compare(w: Writer) -> Value | None:
 
 @operation(3, Opcode.SELECT)
 def select(w: Writer) -> Value | None:
-    """By a predicate of the same sizes, or by a scalar one."""
+    """Write a select by a predicate of the same sizes, or by a scalar one."""
     x = w.pick(lambda v: v.rank > 0)
     if x is None:
         return None
@@ -211,7 +211,7 @@ def convert(w: Writer) -> Value | None:
         bound = min(x.bound, 1.0) if x.dtype is PRED else x.bound
         whole, stable = x.whole, x.stable
     elif x.is_float:
-        # Rounding decides: only a stable value, and one that fits the integer.
+        # The result depends on rounding, so that only stable values which fit the integer are converted.
         if not x.stable or (to in (S8, U8) and not x.whole):
             return None
         bound, whole, stable = math.inf, True, True
@@ -226,7 +226,7 @@ def convert(w: Writer) -> Value | None:
 
 @operation(0.5, Opcode.COMPLEX, Opcode.REAL, Opcode.IMAG)
 def through_complex(w: Writer) -> Value | None:
-    """real(complex(x, y) * complex(y, x)), which is 0 but for rounding, or its imaginary part."""
+    """Write the real part of complex(x, y) * complex(y, x), which is 0 but for rounding, or the imaginary part."""
     x = w.pick(lambda v: v.dtype is F32)
     if x is None:
         return None
@@ -242,7 +242,7 @@ def through_complex(w: Writer) -> Value | None:
 
 @operation(0.5, Opcode.STOCHASTIC_CONVERT)
 def stochastic_convert(w: Writer) -> Value | None:
-    """Rounded up or down as random bits say, which are an operand."""
+    """Write a rounding up or down by random bits, which are an operand."""
     x = w.pick(lambda v: v.dtype is F32 and v.stable)
     if x is None:
         return None

@@ -289,7 +289,7 @@ def _place_in_mesh(w: Writer) -> HloInstruction:
     return b.reshape(b.dynamic_slice(table, [b.partition_id()], (1,)), ())
 
 
-#: What a region's body may do across devices, and the row of the table that it writes.
+#: Operations of a region's body across devices, and the row of the table that each one writes.
 _WRITERS = {
     _all_reduce: Opcode.ALL_REDUCE.value,
     _all_gather: Opcode.ALL_GATHER.value,

@@ -139,7 +139,10 @@ def _sum_and_max(f: Writer) -> HloComputation:
 
 
 def _choose_later(f: Writer) -> HloComputation:
-    """By key, then by the larger companion: a total order, so that any grouping agrees."""
+    """Return a function that chooses by key, then by the larger companion.
+
+    That order is total, so that any grouping agrees.
+    """
     k, v, j, u = (x.hlo for x in f.pool)
     b = f.builder
     keeps = b.binary(

@@ -47,7 +47,7 @@ def convolution(w: Writer) -> Value | None:
 
 @operation(1, Opcode.CONVOLUTION)
 def convolution_gradient(w: Writer) -> Value | None:
-    """What jax.grad makes of a convolution over one dimension: of its input, or of its kernel.
+    """Write what jax.grad makes of a convolution over one dimension: the gradient of its input, or of its kernel.
 
     input   the output's gradient, pulled apart by the stride, under the mirrored kernel with its features exchanged
     kernel  batch and features exchanged, so that the image is summed over the output's gradient as a long kernel

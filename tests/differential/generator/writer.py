@@ -78,7 +78,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Style:
-    """How a program spells its annotations."""
+    """The spelling of a program's annotations."""
 
     gspmd: bool
     shardy: bool
@@ -118,7 +118,7 @@ class Writer(Dice):
     focus: str = ""
     #: Cells of the table that the program aims at (steering.py).
     aims: tuple[Cell, ...] = ()
-    #: What was annotated for them, in this computation.
+    #: Instructions that were annotated for the cells, in this computation.
     steered: list[tuple[Cell, HloInstruction]] = field(default_factory=list)
     order: Order = None
     other: OtherMesh | None = None

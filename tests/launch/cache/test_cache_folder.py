@@ -1,4 +1,4 @@
-"""Where machine code is kept."""
+"""Tests of where machine code is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `import_before_timing` imports: all modules that a compilation that finds nothing in a cache needs."""
+"""Tests that `import_before_timing` imports all modules that a compilation needs which finds nothing in a cache."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ print(*sorted(name for name in set(sys.modules) - before if name.partition(".")[
 
 
 def test_a_compilation_imports_nothing_more(tmp_path: Path) -> None:
-    """Whatever the first of several programs needs, or any that follows."""
+    """This holds for the first of several programs, and for those that follow."""
     environment = {**os.environ, "SPMD_OBJECT_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", COMPILED]
     for case, devices in (("mlp_dp2", 2), ("kv_decode_dp2tp2", 4), ("shmap_collectives_2x4", 8)):

@@ -38,7 +38,7 @@ ENTRY e {
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProgramCache:
-    """What this process takes programs from."""
+    """Return a cache on the folder from which this process takes programs."""
     store = ObjectCache.opened(tmp_path / "objects")
     assert store is not None
     monkeypatch.setattr(compile_cached, "program_cache", lambda: ProgramCache(store))

@@ -1,4 +1,4 @@
-"""What follows from seconds: of made-up ones, the rates that they were made with."""
+"""Tests of descriptions made from seconds: made-up ones give the rates that they were made with."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ OPTIONS = CalibrationOptions(
     ProductOptions((F32,)),
     ConvolutionOptions(types=()),
 )
-#: Of an addition, an exp, a short row; of a product's call, multiplication, element of the result, of a turned lhs.
+#: Seconds of an addition, an exp, a short row; of a product's call, multiplication, result element, transposed lhs.
 ADD, EXP, ROW, CALL, MULTIPLY, RESULT, TURN = 2e-11, 4e-10, 3e-9, 2e-6, 5e-12, 1e-10, 2e-10
-#: Of a thunk, one of other code, an exchange and its bytes.
+#: Seconds of a thunk, of one with other code, of an exchange and of its bytes.
 THUNK, KERNEL, EXCHANGE, BYTE = 4e-9, 1.5e-8, 2e-6, 2e-11
 #: Bytes per second of copies, near and far.
 NEAR, FAR = 1e11, 1e10
@@ -108,7 +108,7 @@ def test_collectives_of_an_exchange_stay_as_many_as_are_counted() -> None:
 
 
 def test_equal_probes_are_one() -> None:
-    """What two programs need is timed once."""
+    """A probe that two programs need is timed once."""
     again = replace(OPTIONS)
     first, second = (
         {p for family in options.families() for p in family.probes} for options in (OPTIONS, again)

@@ -1,4 +1,4 @@
-"""What joins nodes: of made-up seconds the exchange they were made with; programs that are timed do what they say."""
+"""Tests of calibrating a network: seconds give the exchange that they were made with, and timed programs are right."""
 
 from __future__ import annotations
 

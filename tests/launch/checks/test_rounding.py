@@ -1,4 +1,4 @@
-"""Verdicts on outputs that differ: rounding that a program amplifies is excused, errors in the same programs are not."""
+"""Tests of verdicts on outputs that differ: amplified rounding is excused, errors in the same programs are not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.amplifying_programs import NARROW, PROGRAMS, WHOLE_SUM, Program
 
 
 def changed(program: Program, *replacements: tuple[str, str]) -> list[Array]:
-    """Outputs of the program with its text changed."""
+    """Return the outputs of the program with its text changed."""
     text = program.text
     for old, new in replacements:
         assert old in text
@@ -28,7 +28,7 @@ def changed(program: Program, *replacements: tuple[str, str]) -> list[Array]:
     return evaluate(parse_module(text), *program.inputs)
 
 
-#: What programs give with a noise, by their text: many verdicts ask for the same samples.
+#: Outputs of programs by text and noise, kept since many verdicts ask for the same samples.
 _SAMPLES: dict[tuple[str, RoundingNoise | None], list[Array]] = {}
 
 
@@ -50,7 +50,7 @@ def judged(
     seconds: float = 60.0,
     excess: bool = False,
 ) -> tuple[Judgement, int]:
-    """The judgement of `got` beside `want` (the reference's own outputs), and how many samples it took."""
+    """Return the judgement of `got` beside `want` (or the reference's own outputs), and how many samples it took."""
     module = parse_module(program.text)
     taken = []
 
@@ -85,7 +85,7 @@ def test_another_order_of_sums_is_excused(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_expectation_that_comes_from_another_order_is_excused(name: str) -> None:
-    """Neither side is the reference's own."""
+    """The expected outputs come from another order of sums than the reference's."""
     program = PROGRAMS[name]
     other = changed(program, *program.other_order)
     found, _ = judged(program, changed(program), want=other)
@@ -97,7 +97,7 @@ WRONG = [(name, change) for name, program in PROGRAMS.items() for change in prog
 
 @pytest.mark.parametrize(("name", "change"), WRONG)
 def test_a_wrong_program_differs(name: str, change: tuple[str, str]) -> None:
-    """Swapped operands, elements in another order, a wrong choice."""
+    """Swapped operands, elements in another order and wrong choices are not excused."""
     program = PROGRAMS[name]
     assert Verdict.DIFFERS in verdicts(judged(program, changed(program, change))[0])
 
@@ -115,7 +115,7 @@ def test_one_wrong_element_of_a_noisy_output_differs(name: str, number: int, ord
 
 
 def test_an_expected_choice_that_no_rounding_makes_differs() -> None:
-    """The program's own integers are right, those expected are not."""
+    """The program's own integers are right, and the expected ones are wrong."""
     program = PROGRAMS["argmax"]
     want = changed(program)
     want[0][2] = 15
@@ -141,7 +141,7 @@ def test_samples_end_where_they_explain_nothing() -> None:
     ("moves", "verdict"), [(MOST_SAMPLES - 1, Verdict.ROUNDING), (None, Verdict.DIFFERS)]
 )
 def test_few_elements_of_many_get_all_samples(moves: int | None, verdict: Verdict) -> None:
-    """Of a thousand elements that noise moves, one is moved by one sample alone, or by none."""
+    """All samples are taken for one element of a thousand that only one sample moves, or none does."""
     shape = ArrayShape(PrimitiveType.F32, (1000,))
     want, got = np.zeros(1000, np.float32), np.full(1000, 2, np.float32)
     expected = Expected("out", shape, want, default_tolerance(shape.element_type, want))
@@ -205,7 +205,7 @@ DAMAGE_EXACT = [
 
 @pytest.mark.parametrize(("name", "number"), DAMAGE_EXACT)
 def test_one_wrong_element_beside_results_that_look_exact_differs(name: str, number: int) -> None:
-    """Also an element that is exact, by no more than the noise of its neighbours."""
+    """Even an exact element that is wrong by no more than its neighbours' noise is found."""
     program = LOOK_EXACT[name]
     got = changed(program, *program.other_order)
     program.damage[number](got)

@@ -1,4 +1,4 @@
-"""The `spmd` command in process: what it prints, what it writes, and its exit codes."""
+"""Tests of the `spmd` command in process: what it prints, what it writes, and its exit codes."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_saved_program_where_a_module_is_wanted(
 
 @pytest.mark.parametrize("command", ["stats", "run"])
 def test_a_module_from_a_pipe_is_read_once(command: str, tmp_path: Path) -> None:
-    """As in `spmd stats <(cat sum.hlo)`: what has been looked at is gone."""
+    """A pipe can be read only once, as in `spmd stats <(cat sum.hlo)`: bytes that were looked at are gone."""
     pipe = tmp_path / "sum.hlo"
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as pool:
@@ -376,7 +376,7 @@ def test_a_module_on_standard_input(
 def test_another_compilers_per_device_program_runs_and_is_checked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Fused and scheduled: fusions are opened, and the lock-step evaluator says what comes out."""
+    """Fusions of a scheduled program are opened, and the lock-step evaluator checks the results."""
     fused = str(TESTS / "hlo" / "passes" / "defuser.hlo")
     for backend in ("cpu", "reference"):
         assert main(["run", fused, "--check", "--backend", backend]) == 0

@@ -10,7 +10,7 @@ import pytest
 
 from launch.cli import main
 
-#: What a collective says at least.
+#: Keys that every collective has.
 KEYS = {"name", "kind", "bytes", "from", "to", "because", "source", "remedy"}
 
 

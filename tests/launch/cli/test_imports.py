@@ -1,4 +1,4 @@
-"""Which packages a command does without: what a saved executable was compiled by is not there when it runs."""
+"""Tests of the packages that a command does without: a saved executable runs without what compiled it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_saved_executable_runs_without_its_compiler(saved: Path) -> None:
     assert some_of(imported, OTHER_FAMILIES) == []
 
 
-#: What makes thunks of a module, and reads it.
+#: Modules that read a module and make thunks of it.
 LOWERING = (
     "runtime.buffers.assign",
     "runtime.emit",
@@ -121,7 +121,7 @@ LOWERING = (
 )
 
 
-#: What neither thunks nor kernels of a program that ran here before need.
+#: Modules that neither thunks nor kernels need, of a program that ran here before.
 NO_PART_OF_A_RUN = (
     "collectives.communicator.kinds.all_to_all",
     "launch.checks",

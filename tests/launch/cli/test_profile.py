@@ -76,7 +76,7 @@ def test_trace_of_a_run_has_no_reference_steps(
 def test_a_saved_program_is_reported_for_the_machine_it_was_compiled_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not for that which is here, nor for what is asked now."""
+    """Neither this machine nor the one that is asked for now counts."""
     saved = str(tmp_path / "m.spmdx")
     assert main(["compile", MODULE, "-o", saved, *OVERLAPPING]) == 0
     capsys.readouterr()

@@ -1,4 +1,4 @@
-"""What the command answers to a question for its version or its help, and to a mistyped command or option."""
+"""Tests of the command's answers to --version and --help, and to a mistyped command or option."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_each_command_is_named_by_its_file() -> None:
 
 @pytest.mark.parametrize("typed", ["launch -n 2 --dry-run -- run m.hlo", "--help"])
 def test_a_command_imports_no_other(typed: str) -> None:
-    """What compiles and runs takes most of a second to import."""
+    """The modules that compile and run take most of a second to import."""
     program = "import sys, launch.cli; launch.cli.main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run(
         (sys.executable, "-c", program, *typed.split()), capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""What each rank of the jobs in test_mpi_jobs runs: `python rank_program.py NAME [TIMEOUT]`."""
+"""The program that each rank of the jobs in test_mpi_jobs runs: `python rank_program.py NAME [TIMEOUT]`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def stalls(comm: MpiCommunicator) -> int:
 
 
 def stalls_later(comm: MpiCommunicator) -> int:
-    """As ``stalls``, in a collective that the ranks have bound together."""
+    """Stall like ``stalls``, but in a collective that the ranks have bound together."""
     all_reduce(comm)
     return int(all_reduce(comm, stalled_rank=1))
 
@@ -90,7 +90,7 @@ def stalls_before_agreeing(comm: MpiCommunicator) -> int:
 
 
 def on_two_nodes(comm: MpiCommunicator) -> int:
-    """The launcher has told each rank another node's identity: memory is not shared."""
+    """Sum over ranks that share no memory, since each one has been told another node's identity."""
     value = np.zeros(1)
     group = AllReduce(tuple(range(comm.size)), ReductionKind.SUM)
     bound = comm.bind(group, "all-reduce.3", [value], [value])
@@ -105,7 +105,7 @@ def stalls_on_two_nodes(comm: MpiCommunicator) -> int:
 
 
 def opens_its_row_late(comm: MpiCommunicator) -> int:
-    """The other rank cannot see yet how it gets on, and waits longer than it may elsewhere."""
+    """Sum while the other rank cannot see yet how this one gets on, and has to wait longer than elsewhere."""
     return int(all_reduce(comm)) - comm.size
 
 

@@ -1,4 +1,4 @@
-"""What ranks say when they do not agree; the jobs themselves are in tests/mpi."""
+"""Tests of what ranks say when they do not agree; the jobs themselves are in tests/mpi."""
 
 from __future__ import annotations
 

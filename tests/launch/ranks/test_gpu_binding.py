@@ -1,4 +1,4 @@
-"""Which GPU a rank takes, and how the ranks' GPUs meet."""
+"""Tests of which GPU a rank takes, and of how the ranks' GPUs meet."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def run_job(ranks: int, *arguments: str) -> Outcome:
 
 
 def said_by_a_rank(errors: str) -> bool:
-    """Whether `errors` holds a message of a rank or the launcher, beside what mpirun says of the job's end."""
+    """Return whether `errors` holds a message of a rank or the launcher, beside mpirun's on the job's end."""
     return "spmd: " in errors or "Traceback" in errors or "[rank " in errors
 
 

@@ -1,4 +1,4 @@
-"""How ranks leave a job that fails: who says why, and what the others may take for its reason."""
+"""Tests of how ranks leave a job that fails: who says why, and what the others may take for its reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spmd.errors import CollectiveTimeoutError, RunError
 
 @dataclass
 class World:
-    """What ending asks of a communicator; ``missing``: who does not come to the end."""
+    """A double of a communicator for the end of a job; ``missing`` says who does not come to the end."""
 
     rank: int
     size: int = 3

@@ -19,7 +19,7 @@ pytestmark = needs_mpi
 
 #: Four devices: one rank of several differs.
 CASE = CASES / "ring_attention4"
-#: Of two devices: half as many processes to start for what any rank says.
+#: A case of two devices, with half as many processes to start, for tests of which any rank will do.
 PAIR = CASES / "mlp_dp2"
 SPMD = (sys.executable, "-m", "launch")
 RUN = ("run", str(CASE / "module.hlo"), "--inputs", str(CASE / "inputs.npz"))

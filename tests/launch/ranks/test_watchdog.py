@@ -1,4 +1,4 @@
-"""What a rank's attendant sees of a job that does not start, and what it does once its rank is gone."""
+"""Tests of the watchdog of a rank: its verdict on a job that does not start, and what it does once its rank is gone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from launch.mpirun import MpiJob
 from launch.ranks import watchdog
 from tests.paths import CASES
 
-#: A launcher that does not listen, and says first that it is there; the second one still has a rank.
+#: A launcher that ignores SIGTERM, and one that still has a rank; each prints a line when it is ready.
 WEDGED = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); print(); sys.stdout.flush(); time.sleep(20)"
 BUSY = "import subprocess, sys; one = subprocess.Popen(('sleep', '2')); print(); sys.stdout.flush(); one.wait()"
 
@@ -34,7 +34,7 @@ def one_node(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 def after_its_ranks(program: str, swept: Path) -> tuple[int, str]:
-    """How a launcher ends, and what it has written, while an attendant waits for it to sweep up."""
+    """Return how a launcher ends, and what it has written, while a watchdog waits for it to clean up."""
     swept.mkdir()
     with subprocess.Popen(
         (sys.executable, "-c", program), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -75,7 +75,7 @@ def test_a_launcher_with_ranks_elsewhere_is_left_alone(
 
 
 class Machine:
-    """A clock, and how long a rank that starts has waited for a core."""
+    """A machine with a clock, and the seconds that a starting rank has waited for a core."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = self.queued = 0.0
@@ -84,7 +84,7 @@ class Machine:
         monkeypatch.setattr(ProcessId, "queued_seconds", lambda _: self.queued)
 
     def seconds_until_given_up(self, watch: watchdog._Watch, share: float) -> float:
-        """With ``share`` of a core, until the verdict; at most an hour."""
+        """Return the seconds until the verdict, where a rank has ``share`` of a core; at most an hour."""
         begin = self.now
         while watch.verdict() is None and self.now - begin < 3600:
             self.now += 0.25
@@ -158,7 +158,7 @@ def test_a_rank_that_ends_with_zero_before_mpi_ends_the_job() -> None:
 
 
 def test_processes_that_share_a_core_wait_for_it() -> None:
-    """Of two, each about half of the time."""
+    """Two processes on one core each wait for about half of the time."""
     loop = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print(flush=True)\nwhile 1: pass"
     command = (sys.executable, "-c", loop)
     with (

@@ -55,7 +55,10 @@ def test_offsets_are_as_close_as_they_say(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_over_a_link_of_200_us_each_way_they_are_within_20(seed: int) -> None:
-    """Which may be wrong by what news takes; whose quickest are as quick in both directions."""
+    """The quickest messages take as long in both directions.
+
+    The stated uncertainty is the time of a message.
+    """
     ahead = [0, 5_000_000]
     world = SkewedClocks(ahead, (200_000, 500_000), seed)
     found = clock_offsets(world, "own")[1]  # type: ignore[arg-type]
@@ -64,7 +67,7 @@ def test_over_a_link_of_200_us_each_way_they_are_within_20(seed: int) -> None:
 
 
 def test_a_clock_that_runs_fast_is_told_between_the_ends() -> None:
-    """By 20 parts in a million over ten seconds: 200 us."""
+    """The clock is fast by 20 parts in a million over ten seconds, which are 200 us."""
     line = ClockLine(ClockOffset(1_000, 5, 0), ClockOffset(201_000, 7, 10**10))
     assert line.on_first(0) == -1_000
     assert line.on_first(5 * 10**9) == 5 * 10**9 - 101_000

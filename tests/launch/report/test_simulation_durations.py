@@ -68,7 +68,7 @@ def trace_of(devices: Any, step: int = 0) -> list[dict[str, Any]]:
 
 
 def in_flight(events: Any) -> list[tuple[str, str, int, int]]:
-    """From each start to its done."""
+    """Return the intervals from each start to its done."""
     begun = [(name, start) for name, kind, start, _ in events if kind == "CollectiveStart"]
     ended = [end for _, kind, _, end in events if kind == "CollectiveDone"]
     return [
@@ -86,7 +86,10 @@ def simulated(module: HloModule, step: TimedStep) -> Simulation:
 
 
 def test_waiting_for_a_late_peer_is_found_again() -> None:
-    """Both are ready at 30: the collective takes 5 us on device 0, of whose 25 us there 20 are for device 1."""
+    """Both devices are ready at 30.
+
+    The collective takes 5 us on device 0; 20 us of the 25 us there are waiting for device 1.
+    """
     module = parse_module(TEXT)
     (step,) = steps_of(trace_of(DEVICES), module)
     assert step.begins == pytest.approx((0.0, 2e-6))

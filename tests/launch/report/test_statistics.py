@@ -1,4 +1,4 @@
-"""What `spmd stats` counts: the keys that scripts read, and the reshards that cost more than they had to."""
+"""Tests of `spmd stats`: the keys that scripts read, and the reshards that cost more than they had to."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_small_reshards_and_those_at_their_bound_are_not_listed() -> None:
 
 
 def test_memory_by_colour() -> None:
-    """What groups hold once by their size, and memory spaces where there are several."""
+    """Memory that groups hold once is listed by their size, and memory spaces where there are several."""
     options = spmd.CompileOptions()
     shared = statistics_of(spmd.parse(SHARING["shared"]), options)
     assert shared.memory["shared_by_2"] > 0

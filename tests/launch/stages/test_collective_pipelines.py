@@ -1,4 +1,4 @@
-"""Which groups of passes on collectives a compilation has."""
+"""Tests of the groups of passes on collectives that a compilation has."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OVERLAPPING = CompileOptions(machine=machine_named("dgx-h100"))
 
 
 def groups(options: CompileOptions) -> tuple[str, ...]:
-    """Of which there are pipelines, in their order."""
+    """Return the groups that have pipelines, in their order."""
     return tuple(dict.fromkeys(x.name for x in (*on_optimized(options), *on_scheduled(options))))
 
 
@@ -58,7 +58,7 @@ def test_passes_are_asked_about_the_machine_of_the_options() -> None:
 
 
 def test_collectives_that_could_be_hidden_are_joined_for_a_latency_alone() -> None:
-    """A sixteenth of such a one's time on the slowest link that a device can compute beside."""
+    """Latency is a sixteenth of the limit's time on the slowest link that a device can compute beside."""
     cluster = machine_named("tcp-cluster")
     combining = on_optimized(CompileOptions(machine=cluster))[-1]
     way = cluster.exchanges[1]
@@ -137,7 +137,7 @@ def test_a_machine_in_a_pipelines_text_is_named() -> None:
         parse_passes("latency-hiding-scheduler{machine=mine}")
 
 
-#: Each trip gathers one of two layers' weights and keeps what it begins with, which those of a second loop read.
+#: Each trip gathers the weights of one of two layers and keeps its input, which the trips of a second loop read.
 LAYERS = """
 HloModule layers, num_partitions=2, entry_computation_layout={(f32[64,64], f32[2,32,64])->(f32[64,64], f32[64,64])}
 condition {
@@ -215,7 +215,10 @@ def compiled_opcodes(trips: int, options: CompileOptions) -> Counter[Opcode]:
 
 
 def test_loops_of_few_instructions_are_unrolled_where_collectives_overlap() -> None:
-    """Both loops gather the same layers: once. Nothing is kept in an array from which a place is read."""
+    """After unrolling, the layers that both loops gather are gathered once.
+
+    No value is kept in an array from which a slice is read.
+    """
     found = compiled_opcodes(2, CLUSTER)
     assert found[Opcode.WHILE] == 0
     assert found[Opcode.DYNAMIC_UPDATE_SLICE] == 0
@@ -227,7 +230,7 @@ def test_loops_of_few_instructions_are_unrolled_where_collectives_overlap() -> N
     [
         (2, replace(CLUSTER, without=("loop-unrolling",))),
         (2, CompileOptions()),
-        (400, CLUSTER),  # of 4,096 instructions and more
+        (400, CLUSTER),  # would have 4,096 instructions and more
     ],
     ids=["without", "one node", "long"],
 )

@@ -1,4 +1,4 @@
-"""Asking for a GPU where there is none."""
+"""Tests of commands that ask for a GPU: where there is none, and with a double of one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_compile_names_the_extra() -> None:
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As CuPy says it where there is no NVIDIA driver."""
+    """The error repeats what CuPy says where there is no NVIDIA driver."""
 
     class CUDARuntimeError(RuntimeError):
         pass
@@ -70,7 +70,7 @@ def test_other_back_ends() -> None:
 
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU, as commands see it."""
+    """Make commands see a double of a GPU."""
     engine = GpuEngine(lambda _: HostDriver(), launch_maker)
     monkeypatch.setattr(engine_choice, "engine_for", lambda _: engine)
 

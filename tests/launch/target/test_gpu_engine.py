@@ -1,4 +1,4 @@
-"""What ranks with GPUs are given, put together of doubles: the GPU that they take, and NCCL's end of it or none."""
+"""Tests of what ranks with GPUs are given, with doubles: the GPU that they take, and NCCL's communicator or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which machine a compilation is for: named, described in a file, or what is known of the job's nodes."""
+"""Tests of which machine a compilation is for: named, described in a file, or what is known of the job's nodes."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_they_are_part_of_a_program_s_key() -> None:
 
 
 def test_the_schedule_goes_by_them() -> None:
-    """What was measured to be too short hides the sum no longer."""
+    """Work that was measured to be too short no longer hides the sum."""
     options = CompileOptions(machine=TWO_NODES, fusion=False)
 
     def beside(durations: tuple[tuple[str, float], ...]) -> float:

@@ -97,7 +97,7 @@ def test_an_annotated_value_stays_one() -> None:
 
 
 def test_equal_copies_become_one_again() -> None:
-    """With their operands, and masks too; what differs in shape, attributes or values stays apart."""
+    """Copies are joined with their operands, and masks too; copies of other shapes, attributes or values stay apart."""
     module = parse_module(
         entry("""
   d = s32[] parameter(0)

@@ -1,4 +1,4 @@
-"""What the header's flags let propagation do at the module's edge, and what it may not."""
+"""Tests of what the header's flags let propagation do at the module's edge, and what it may not do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTPUT = "allow_spmd_sharding_propagation_to_output"
 
 
 def add(header: str, rows: int = 4, root: str = "") -> str:
-    """x is annotated in rows (where they divide evenly, by a call), w is not."""
+    """Return a program in which a call annotates x by rows, and w has no annotation."""
     return f"""HloModule m{header}
 ENTRY main {{
   x = f32[{rows},2] parameter(0)
@@ -30,7 +30,7 @@ ENTRY main {{
 
 
 def shardings(text: str, devices: int = 2) -> tuple[str, str, str]:
-    """Of x, w and the outputs, of a program that is also checked to compute the same."""
+    """Return the shardings of x, w and the outputs of a program, which is also checked to compute the same."""
     module = spmd.parse(text)
     inputs = [
         np.arange(p.array_shape.num_elements, dtype=np.float32).reshape(p.dims)
@@ -86,7 +86,7 @@ def test_an_annotated_output_is_bound_whatever_the_flag() -> None:
 
 
 def test_propagation_never_leaves_uneven_tiles_at_the_edge() -> None:
-    """Five rows over two devices: fine inside, but a host gives and gets tiles of one size."""
+    """Five rows over two devices are fine inside, but a host gives and gets tiles of one size."""
     text = add(f", {PARAMETERS}={{true}}, {OUTPUT}={{true}}", rows=5)
     assert shardings(text) == ("{replicated}", "{replicated}", both("{replicated}"))
     inside = propagate_module(spmd.parse(text), 2)

@@ -43,7 +43,7 @@ def selections(sizes: tuple[int, ...]) -> list[Axes]:
 
 
 def tile_of(sharding: HloSharding, rank: int, device: int) -> tuple[int, ...]:
-    """Where ``device`` stands in a tiled sharding: its tile number per dimension (then per subgroup)."""
+    """Return the place of ``device`` in a tiled sharding: its tile number per dimension (then per subgroup)."""
     if sharding.tiles is None:
         return (0,) * rank
     (place,) = np.argwhere(sharding.tiles.device_ids() == device)

@@ -1,4 +1,4 @@
-"""What is made for many devices is as large as for few, and lists none of them."""
+"""Tests that programs for many devices are as large as those for few, and list no devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from spmd.text.parser import parse_module
 
 
 def program(side: int) -> HloModule:
-    """On side x side devices: what shifts tiles, turns them round, mirrors them, swaps axes, gathers and reduces."""
+    """Return a program for side x side devices.
+
+    It shifts tiles, turns them round, mirrors them, swaps axes, gathers and reduces.
+    """
     n, rows, columns = 4 * side, f"[{side},1,{side}]", f"[1,{side},{side}]"
     tile = f"{{devices=[{side},{side}]<=[{side * side}]}}"
     split = f"devices={rows}<=[{side * side}] last_tile_dim_replicate"

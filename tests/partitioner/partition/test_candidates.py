@@ -1,4 +1,4 @@
-"""What an op's candidates cost: demanded results, and axes that the op pushes out of a dimension."""
+"""Tests of the cost of an op's candidates: demanded results, and axes that the op pushes out of a dimension."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LESS = """less {
 
 
 def traffic(text: str, devices: int = 4) -> dict[str, tuple[int, float]]:
-    """By kind of collective: how many, and the bytes that a device sends."""
+    """Return for each kind of collective how many there are, and the bytes that a device sends."""
     cost = module_cost(partition_module(parse_module(text), devices))
     return {kind: (c.count, c.wire_bytes) for kind, c in cost.collectives.items()}
 

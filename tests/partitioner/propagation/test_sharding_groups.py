@@ -14,7 +14,7 @@ from tests.differential.equivalence import check_equivalence
 MESH = 'frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["x"=2, "y"=2]>}}'
 FREE = "allow_spmd_sharding_propagation_to_parameters={false,true}"
 
-#: As JAX lowers shard_alike(a * 2, sin(b)).
+#: The module to which JAX lowers shard_alike(a * 2, sin(b)).
 SHARDY = f"""HloModule alike, {FREE}, {MESH}
 ENTRY main {{
   a = f32[4,6] parameter(0), frontend_attributes={{xla.sdy.sharding="#sdy.sharding<@mesh, [{{\\"x\\"}}, {{\\"y\\"}}]>"}}
@@ -56,7 +56,7 @@ def test_members_are_sharded_alike(text: str) -> None:
 
 
 def test_the_other_way_round() -> None:
-    """From the member behind to the one in front, as well."""
+    """A sharding also goes from the later member to the earlier one."""
     text = GSPMD.replace("GROUP", "shard_as").replace("tuple(g, h)", "tuple(h, g)")
     found = propagate_module(spmd.parse(text.replace("{false,true}", "{true}")), 4)
     assert str(found.entry.parameters[1].sharding) == "{devices=[2,2]<=[4]}"

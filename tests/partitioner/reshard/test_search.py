@@ -1,4 +1,4 @@
-"""What plan_reshard promises besides being right and cheap: known plans, refusals, limits, the same plan every time."""
+"""Tests of plan_reshard besides right and cheap plans: known plans, refusals, limits, the same plan every time."""
 
 from __future__ import annotations
 

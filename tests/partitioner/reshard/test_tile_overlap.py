@@ -28,7 +28,7 @@ def sample(sizes: tuple[int, ...], rank: int) -> list[tuple[ShardState, ShardSta
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_same_tile(sizes: tuple[int, ...]) -> None:
-    """For states with equal shard counts: the devices that keep their tile."""
+    """The fraction is compared with the devices that keep their tile, for states with equal shard counts."""
     axes, devices = DeviceAxes(sizes), Devices(sizes)
     checked = 0
     for before, after in sample(sizes, 2):
@@ -91,7 +91,7 @@ def test_many_uneven_tiles_are_not_listed() -> None:
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_elements_that_a_device_has_before_and_after(sizes: tuple[int, ...]) -> None:
-    """By digits where everything divides, else by pieces."""
+    """They are counted by digits where everything divides, else by pieces."""
     axes, devices = DeviceAxes(sizes), Devices(sizes)
     for dims in [(24, 48), (7, 5)]:
         for source, target in sample(sizes, 2)[:100]:
@@ -112,14 +112,14 @@ def test_elements_that_a_device_has_before_and_after(sizes: tuple[int, ...]) -> 
     [
         ((4,), ShardState(((),), (0,), ReductionKind.SUM), ShardState(((),)), 2 * 3 / 4 * 64),
         ((4,), ShardState(((),), (0,), ReductionKind.SUM), ShardState(((0,),)), 3 / 4 * 64),
-        # Of four terms two are left, each in two copies.
+        # Two of four terms are left, each in two copies.
         (
             (2, 2),
             ShardState(((),), (0, 1), ReductionKind.SUM),
             ShardState(((),), (1,), ReductionKind.SUM),
             64,
         ),
-        # Of eight terms two are left, in four copies each: cheapest is one sum and its copies, the other term zero.
+        # Two of eight terms are left, in four copies each: cheapest is one sum with its copies, and zero as the other.
         (
             (4, 2),
             ShardState(((),), (0, 1), ReductionKind.SUM),

@@ -1,4 +1,4 @@
-"""Where values lie: sharing in place, loop state without copies, aliased outputs, memory figures."""
+"""Tests of where values lie: sharing in place, loop state without copies, aliased outputs, memory figures."""
 
 from __future__ import annotations
 

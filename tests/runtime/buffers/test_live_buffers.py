@@ -1,4 +1,4 @@
-"""What is held when: lives by hand, places that are used again, and the peak."""
+"""Tests of live bytes over a step: live ranges by hand, memory that is used again, and the peak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replica group holds once: which results, the same bits as in private memory, in less of it."""
+"""Tests of results that a replica group holds once: which they are, the same bits as in private memory, less memory."""
 
 from __future__ import annotations
 
@@ -99,7 +99,10 @@ class Dawdling(KernelLibrary):
 
 @pytest.mark.parametrize("name", SHARING)
 def test_same_bits_as_in_private_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On devices of one process, and on ranks that share windows and run the native steps, none at another's pace."""
+    """Devices of one process are compared, and ranks that share windows and run the native steps.
+
+    No rank has another's pace.
+    """
     executable, alone = (
         compiled(SHARING[name], keep_order=True),
         private(SHARING[name], monkeypatch),

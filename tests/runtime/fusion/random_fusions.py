@@ -80,7 +80,7 @@ class Fused:
             self.add(kind, x.dims, f"convert({x.name})")
 
     def clamp(self, x: Value) -> None:
-        """Between bounds of all sizes, or scalars."""
+        """Add a clamp between bounds of all sizes, or scalars."""
         if has_operation(ElementSignature(Opcode.CLAMP, (x.kind,) * 3, x.kind, NO_ATTRS)):
             low, high = self.like(x), self.like(x)
             if self.dice.random() < 0.5:
@@ -122,7 +122,7 @@ class Fused:
         self.add(x.kind, dims, text)
 
     def join(self, x: Value) -> None:
-        """With others of the same sizes, or parts of them."""
+        """Add a concatenation with values of the same sizes, or parts of them."""
         if not x.dims:
             return
         along = self.dice.randrange(len(x.dims))
@@ -138,7 +138,7 @@ class Fused:
         self.add(x.kind, dims, f"concatenate({names}), dimensions={{{along}}}")
 
     def pad(self, x: Value) -> None:
-        """By some elements, or by fewer than none."""
+        """Add a pad by some elements, or by a negative number of them."""
         edges = [(self.dice.choice((0, 0, 1, 3, -1)), self.dice.choice((0, 0, 2))) for _ in x.dims]
         dims = tuple(n + low + high for n, (low, high) in zip(x.dims, edges, strict=True))
         if not x.dims or min(dims) < 1:
@@ -148,7 +148,7 @@ class Fused:
         self.add(x.kind, dims, f"pad({x.name}, {value.name}), padding={padding}")
 
     def slice_dynamically(self, x: Value) -> None:
-        """From a number that is a parameter or computed of it, inside or not."""
+        """Add a dynamic slice from a number that is a parameter or computed from one, inside the array or not."""
         starts = []
         for _ in x.dims:
             start = self.dice.choice(self.starts)

@@ -1,4 +1,7 @@
-"""A kernel that updates a block of an array computes and writes the block alone, over the array where that dies."""
+"""Tests of kernels that update a block of an array.
+
+They compute and write the block alone, and do so in place where the array dies.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ DONATED = ", input_output_alias={ {}: (0, {}, may-alias) }"
 
 
 def update(seed: int, header: str = "") -> str:
-    """Of an array of any rank, at starts that are read or computed, maybe outside; some blocks are seen transposed."""
+    """Return a random update of an array of any rank, at starts that are read or computed, and may be outside.
+
+    Some blocks are seen transposed.
+    """
     dice = random.Random(seed)
     whole = [dice.choice((1, 2, 3, 5, 8, 17)) for _ in range(dice.randrange(1, 4))]
     block = [dice.randrange(1, n + 1) for n in whole]
@@ -86,7 +92,7 @@ def check(text: str, seed: int) -> None:
 
 @pytest.mark.parametrize("header", ["", DONATED])
 def test_random_updates(header: str) -> None:
-    """Of an array that is still needed, which is copied first, and of one that dies."""
+    """The updated array is still needed, so that it is copied first, or it dies."""
     for seed in range(25):
         check(update(seed, header), seed)
 

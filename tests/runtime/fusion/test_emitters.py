@@ -1,4 +1,4 @@
-"""Which fused computations have an emitter, and what is said of those that have none."""
+"""Tests of which fused computations have an emitter, and of what is said of the others."""
 
 from __future__ import annotations
 

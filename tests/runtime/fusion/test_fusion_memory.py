@@ -1,4 +1,4 @@
-"""What fusions may cost in memory: results stay in place, and plans that need too much are not carried out."""
+"""Tests of the memory that fusions take: results stay in place, and plans that need too much are not carried out."""
 
 from __future__ import annotations
 

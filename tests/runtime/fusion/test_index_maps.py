@@ -45,7 +45,7 @@ def test_where_an_operand_is_read(text: str, wanted: list[object]) -> None:
 
 
 def value(index: Index, at: tuple[int, ...]) -> int:
-    """What the expression is at a point of the loops, from its key alone."""
+    """Return the value of the expression at a point of the loops, from its key alone."""
     return _of_key(index.key, at)
 
 

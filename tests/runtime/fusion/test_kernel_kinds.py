@@ -1,4 +1,4 @@
-"""What is known of a kernel without a plan is what its plan says."""
+"""Tests that what is known of a kernel without a plan is what its plan says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.runtime.fusion.random_fusions import random_fusion
 
 
 def kind_of(fused: HloComputation, inputs: tuple[HloInstruction, ...] = ()) -> KernelKind:
-    """Of a kernel of all that the computation does with ``inputs``, or else with its parameters."""
+    """Return the kind of a kernel that computes everything from ``inputs``, else from the parameters."""
     inputs = inputs or fused.parameters
     roots = fused.root.operands if fused.root.opcode is Opcode.TUPLE else (fused.root,)
     order = post_order(roots, dict.fromkeys(inputs, 0))
@@ -40,7 +40,7 @@ def entry(body: str) -> HloComputation:
 
 
 def test_random_kernels() -> None:
-    """Of instructions that each have an emitter, as those of a plan do."""
+    """Kernels consist of instructions that each have an emitter, as those of a plan do."""
     straight = flat = same = small = 0
     for seed in range(300):
         (fused,) = (c for c in parse_module(random_fusion(seed)).computations if "fused" in c.name)
@@ -127,7 +127,10 @@ def test_of_reshapes_a_plan_is_made(last: str) -> None:
 
 
 def test_numbers_that_no_line_gives_after_a_reshape_have_no_loop() -> None:
-    """Index vectors of two shapes, as scatters have, whose kernels were joined: i0 counts 0, 1, 0, 1 along 8."""
+    """Index vectors of two shapes, as scatters have them, are not joined in one kernel.
+
+    i0 counts 0, 1, 0, 1 along 8 elements.
+    """
     fused = entry(
         "  p = s32[1,8,1] parameter(0)\n"
         "  q = s32[1,4,2,1] reshape(p)\n"
@@ -143,7 +146,7 @@ def test_numbers_that_no_line_gives_after_a_reshape_have_no_loop() -> None:
 
 
 def test_rows_of_three_and_their_sums_are_not_written_by_one_kernel() -> None:
-    """Neither can one loop do it, as it can where all results are sums."""
+    """One loop cannot write them either, as it can where all results are sums."""
     rows = (
         "  p = f32[64,3] parameter(0)\n"
         "  a = f32[64,3] multiply(p, p)\n"
@@ -161,7 +164,7 @@ def test_rows_of_three_and_their_sums_are_not_written_by_one_kernel() -> None:
 
 
 def test_an_array_constant_that_is_an_input_is_read_like_any_other() -> None:
-    """Transposed it is not what it was, so two elements are read."""
+    """The transposed constant is another array, so that two elements are read."""
     fused = entry(
         "  c = f32[2,2] constant({{1, 2}, {3, 4}})\n"
         "  t = f32[2,2] transpose(c), dimensions={1,0}\n  ROOT r = f32[2,2] add(c, t)"

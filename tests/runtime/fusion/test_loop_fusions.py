@@ -1,4 +1,4 @@
-"""A fusion with the loop emitter is one kernel, and gives the evaluator's bits."""
+"""Tests that a fusion with the loop emitter is one kernel, and gives the evaluator's bits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.runtime.programs.build import compiled, module_of
 
 
 def edge_inputs(module: HloModule, seed: int) -> list[np.ndarray]:
-    """Edge values of every element type, in any sizes."""
+    """Return edge values of every element type, in any sizes."""
     arrays = []
     for number, parameter in enumerate(module.entry.parameters):
         for _, shape in leaves(parameter.shape):
@@ -32,7 +32,7 @@ def edge_inputs(module: HloModule, seed: int) -> list[np.ndarray]:
 
 
 def kernels(executable: Executable) -> list[object]:
-    """Of all thunks but copies."""
+    """Return the kernels of all thunks but copies; a thunk without a kernel stands for itself."""
     thunks = executable.program.thunks.thunks
     return [
         x.kernel if isinstance(x, KernelThunk) else x
@@ -54,7 +54,7 @@ def check(text: str, seed: int) -> None:
 
 
 def test_random_fusions() -> None:
-    """Most of what is thrown has an emitter; all that has one is right."""
+    """Most random fusions have an emitter, and all that have one are right."""
     emitted = 0
     for seed in range(60):
         text = random_fusion(seed)
@@ -67,7 +67,7 @@ def test_random_fusions() -> None:
 
 @pytest.mark.parametrize("seed", [704, 948, 1050, 1262])
 def test_a_result_seen_in_other_dimensions_may_overwrite_its_operand(seed: int) -> None:
-    """Sizes of the reshape at the end have no divisor in common with the operand's; or there are no elements."""
+    """The sizes of the last reshape have no divisor in common with the operand's, or there are no elements."""
     check(random_fusion(seed), seed)
 
 
@@ -96,7 +96,7 @@ def test_a_result_takes_the_place_of_an_operand_that_dies() -> None:
 
 
 def test_a_result_takes_no_place_that_is_read_elsewhere() -> None:
-    """The operand's first row is needed for every row: there is a copy at the end."""
+    """The operand's first row is needed for every row, so that there is a copy at the end."""
     rows = IN_PLACE.replace(
         "b = f32[4,6] broadcast(q), dimensions={1}",
         "c = f32[1,6] slice(p), slice={[0:1], [0:6]}\n"
@@ -130,7 +130,7 @@ ENTRY e {
 @pytest.mark.parametrize("dims", [(8, 9), (64, 128), (65, 131), (2, 70, 3, 66)])
 @pytest.mark.parametrize("kind", ["f32", "bf16", "pred", "s64", "c128"])
 def test_transposed_operands_and_results(dims: tuple[int, ...], kind: str) -> None:
-    """Arrays that run across each other go through tiles, whole ones and their rests."""
+    """Arrays of crossing orders are processed in tiles, with some elements left over."""
     order = tuple(range(len(dims) - 2, -1, -1))
     order = (len(dims) - 1, *order)
     turned = tuple(dims[d] for d in order)
@@ -160,7 +160,7 @@ ENTRY e {{
 
 
 def test_a_halo_all_around_is_one_kernel_of_nine_loops() -> None:
-    """Whatever lies around an array, a row or a column wide, is read beside it."""
+    """The rows and columns around an array are read beside it."""
     text = """HloModule m
 
 fused {

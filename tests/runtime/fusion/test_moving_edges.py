@@ -114,7 +114,7 @@ FUSIONS = {
 
 @pytest.mark.parametrize("name", FUSIONS)
 def test_wherever_the_slice_begins(name: str) -> None:
-    """Before the array, behind it, and at each place within."""
+    """The slice begins before the array, behind it, and at each place within."""
     shapes, result, body = FUSIONS[name]
     text = _PROGRAM.format(
         parameters="\n  ".join(f"p{i} = {s} parameter({i})" for i, s in enumerate(shapes)),

@@ -1,4 +1,4 @@
-"""Which kernels are made: what saves time, within limits, memory and order; the same each time, right at every step."""
+"""Tests of which kernels are made: those that save time, within limits of memory and order, the same each time."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def slow_memory() -> MachineDescription:
 
 
 def test_what_pays_depends_on_the_machine(slow_memory: MachineDescription) -> None:
-    """Where memory is far slower than arithmetic, the dear producer is computed again."""
+    """The dear producer is computed again if memory is far slower than arithmetic."""
     body = program(COPIED.format(op="tanh", dimension=1))
     assert fusions(fused(body, PriorityFusion(machine=slow_memory)))
 
@@ -277,7 +277,7 @@ def test_the_same_kernels_each_time(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_fusion_is_right_by_itself(seed: int) -> None:
-    """With less fuel the first so many are made, on a schedule that stays one."""
+    """With less fuel only the first fusions are made, and the schedule stays one."""
     module = random_program(seed)
     schedule_module(module)
     inputs = random_inputs(module, seed)
@@ -301,7 +301,7 @@ def partly_fused(module: HloModule) -> Iterator[tuple[HloModule, int]]:
 # ---- how long it takes
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How many kernels were tried, and how many of them had to be priced."""
+    """Return a counter of the kernels that were tried, and of those that had to be priced."""
     counts: Counter[str] = Counter()
     joined, price = FusionGraph.joined, KernelCosts.of_loop
 
@@ -348,7 +348,7 @@ def test_no_kernel_takes_less_than_is_assumed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_elementwise_regions_are_not_compared(counted: Counter[str]) -> None:
-    """What is computed for one result alone, at its own indices, is its kernel; nothing is tried."""
+    """An instruction computed for one result alone, at its own indices, is in its kernel; nothing is tried."""
     body = """
   x = f32[64] parameter(0)
   a = f32[64] tanh(x)

@@ -272,7 +272,7 @@ def test_sums_start_from_a_neutral_zero() -> None:
 
 
 def test_rows_of_a_dynamic_slice() -> None:
-    """Where it starts is computed in the kernel, and moved inside."""
+    """The start is computed in the kernel, and clamped into the array."""
     fused = """
   p = f32[9,90] parameter(0)
   i = s32[] parameter(1)
@@ -311,7 +311,7 @@ def test_a_row_takes_the_place_of_the_one_it_is_made_of() -> None:
 
 
 def test_no_result_lies_where_a_later_pass_reads() -> None:
-    """What needs no reduction is written in the first pass; the second one reads the operand again."""
+    """A result that needs no reduction is written in the first pass; the second one reads the operand again."""
     fused = SOFTMAX.replace(
         "ROOT r = f32[5,70] divide(e, sb)",
         "r = f32[5,70] divide(p, sb)\n  a = f32[5,70] abs(p)\n"

@@ -111,7 +111,7 @@ def test_components_are_written_by_one_loop(name: str) -> None:
 
 @pytest.mark.parametrize("name", STACKS)
 def test_one_graph_is_made_of_each_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the number of components: the cuts are found without graphs."""
+    """The number of components does not matter, since the cuts are found without graphs."""
     made = []
 
     def counted(*arguments: Any) -> ElementGraph:

@@ -1,4 +1,7 @@
-"""What is one kernel: softmax and layer norm, their gradients, an Adam update; and not where memory would rise."""
+"""Tests of what becomes one kernel: softmax, layer norm, their gradients, an Adam update.
+
+Memory must not rise for it.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,7 @@ DONATED = "{ {0}: (0, {}, may-alias), {1}: (2, {}, may-alias), {2}: (3, {}, may-
 
 
 def kernels(body: str, rows: int, columns: int = 1, alias: str = "{}") -> list[HloInstruction]:
-    """Of the fused program, which takes no more memory than before."""
+    """Return the kernels of the fused program, which is checked to take no more memory than before."""
     text = body.replace("R,C", f"{rows},{columns}").replace("[R]", f"[{rows}]")
     text = text.replace("[C]", f"[{columns}]")
     header = f"HloModule t, input_output_alias={alias}"
@@ -115,13 +118,19 @@ def test_rows_are_normalized_in_one_kernel(body: str, rows: int, columns: int) -
 
 @pytest.mark.parametrize("size", [64, 4096, 65536, 1 << 20, 1 << 24])
 def test_an_update_is_one_kernel(size: int) -> None:
-    """However large its arrays are: one kernel of seven does not lie farther away than three of three."""
+    """The size of the arrays does not matter.
+
+    The seven arrays of one kernel are as near in memory as three arrays of each of three kernels.
+    """
     (one,) = kernels(ADAM, size, alias=DONATED)
     assert one.opcode is Opcode.FUSION
     assert len(one.to_apply.root.operands) == 3
 
 
 def test_a_row_that_memory_does_not_hold_is_not_kept() -> None:
-    """Of eight long rows there is no ninth to keep exponentials in: two kernels, which need none."""
+    """Eight long rows leave no memory for a ninth row that keeps exponentials.
+
+    There are two kernels, which need no such row.
+    """
     found = kernels(SOFTMAX, 8, 32000)
     assert [x.opcode for x in found] == [Opcode.FUSION, Opcode.FUSION]

@@ -115,7 +115,10 @@ def check_potrf(on_gpu: OnGpu, kind: str) -> None:
 
 
 def check_triangular_solve(on_gpu: OnGpu, kind: str) -> None:
-    """Both sides, triangles and diagonals, transposed or not, of matrices as they lie and of transposed ones."""
+    """Check all sides, triangles, diagonals and transpositions.
+
+    Matrices are read as they lie and as transposed ones.
+    """
     for count, size, columns in SYSTEMS:
         _check_systems(on_gpu, kind, count, size, columns)
 

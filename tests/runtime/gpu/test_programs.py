@@ -1,6 +1,6 @@
-"""Programs through the engine on doubles of GPUs give the reference evaluator's results.
+"""Tests that programs on doubles of GPUs give the reference evaluator's results.
 
-With kernels in PTX most of a program is graphs; without, the host computes and decides all along.
+With kernels in PTX most of a program runs as graphs; without them the host computes and decides everything.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def test_steps_allocate_nothing() -> None:
 
 
 def works(launched: list[str]) -> list[str]:
-    """Kernels and library calls among what was launched."""
+    """Return the kernels and library calls among what was launched."""
     return [name for name in launched if name.endswith("Work")]
 
 
@@ -118,7 +118,7 @@ def test_graphs_can_be_switched_off_between_steps() -> None:
         device.use_graphs(wanted)
         before = len(launched)
         results = executable.run(state)
-        # Launching a graph is no launch of these.
+        # Launching a graph does not count as launching its kernels.
         assert len(works(launched[before:])) == kernels
         assert_same(executable.get(results), want)
 
@@ -153,11 +153,11 @@ def test_too_little_memory() -> None:
 
 
 class DeviceError(Exception):
-    """As CuPy raises them."""
+    """An error as CuPy raises it."""
 
 
 class Refuses(HostDriver):
-    """Every matrix product when it is loaded."""
+    """A driver that refuses every matrix product when it is loaded."""
 
     failures = (DeviceError,)
 

@@ -1,4 +1,4 @@
-"""Ranks with a GPU each, as an MPI job has them: corpus cases give JAX's results, through NCCL and through the host."""
+"""Tests of ranks with a GPU each, as in an MPI job: cases give JAX's results, through NCCL and through the host."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ STEPS = 3
 def nccl_of(
     host: LoopbackCommunicator, driver: HostDriver, world: World
 ) -> Iterator[NcclCommunicator]:
-    """A rank's communicator. Its watchdog ends with the context: as long as the process, it would take time from all
-    later tests.
+    """Yield a rank's communicator, whose watchdog ends with the context.
+
+    If it lasted as long as the process, it would take time from all later tests.
     """
     memory = DriverMemory(driver)
     comm = NcclCommunicator(host, world.api(host.rank, memory), memory, timeout_seconds=60)
@@ -60,7 +61,7 @@ def nccl_of(
 def on_rank(
     executable: Executable, host: LoopbackCommunicator, driver: HostDriver, world: World | None
 ) -> Iterator[RankExecutable]:
-    """``executable`` on this rank's own GPU; ``world``: of NCCL, else collectives go through the host."""
+    """Yield ``executable`` on this rank's own GPU, with NCCL in ``world``, or with collectives through the host."""
     with ExitStack() as stack:
 
         def collectives() -> NcclCommunicator | None:
@@ -78,7 +79,7 @@ def on_rank(
     ("name", "way"),
     [
         *((name, "nccl") for name in NAMES),
-        # The largest sends nothing through the host that another of as many devices does not.
+        # The largest case sends nothing through the host that another one of as many devices does not send.
         *((name, "host") for name in NAMES if name != "gpt_dp2tp2"),
     ],
 )
@@ -107,7 +108,7 @@ SCENARIOS_HERE = sorted(set(SCENARIOS) - {"a_second_start_before_the_first_is_ov
 
 @pytest.mark.parametrize("name", SCENARIOS_HERE)
 def test_scenario(name: str) -> None:
-    """As tests/gpu/nccl_scenarios.py has them on real GPUs."""
+    """The scenarios that tests/gpu/nccl_scenarios.py runs on real GPUs pass on doubles."""
     world = World(2)
 
     def program(host: LoopbackCommunicator) -> None:
@@ -159,7 +160,10 @@ ENTRY main {
 
 
 def test_group_modes() -> None:
-    """Of replicas, of partitions, of both and of devices: what loopback devices of the processor give, on each device."""
+    """Groups of replicas, of partitions, of both and of devices give what the processor gives.
+
+    Each device's results are compared with those of a loopback device.
+    """
     compiled = compile_module(parse_module(MODES), 4, options=CompileOptions(partitioned=True))
     compiled.run()
     wanted = [

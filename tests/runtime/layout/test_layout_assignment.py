@@ -1,4 +1,4 @@
-"""What layout assignment leaves runs with fewer copies and computes the same; its model foresees what is copied."""
+"""Tests that layout assignment leaves fewer copies and the same results, and that its model foresees the copies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ F32 = PrimitiveType.F32
 
 
 def copies(module: HloModule) -> int:
-    """In the executable of a copy of ``module``."""
+    """Return the copies in the executable of a copy of ``module``."""
     program = build_executable(clone_module(module)).program
     return sum(isinstance(thunk, CopyThunk) for thunk in traverse(program.thunks))
 
@@ -166,7 +166,7 @@ PRODUCTS = [
 
 @pytest.mark.parametrize("attrs", PRODUCTS, ids=str)
 def test_products_read_what_they_wish_for(attrs: DotAttrs) -> None:
-    """And the model counts a copy exactly where the runtime makes one."""
+    """The model counts a copy exactly where the runtime makes one."""
     b = Builder(HloModule("m").new_computation("entry"))
     assert b.computation.module is not None
     b.computation.module.entry = b.computation

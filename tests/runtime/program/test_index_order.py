@@ -1,4 +1,4 @@
-"""Which dimension loops run through innermost: the one along which most of what is moved lies together."""
+"""Tests of the innermost dimension of loops: the one along which most of what is moved lies together."""
 
 from __future__ import annotations
 

@@ -33,6 +33,6 @@ def assert_agrees(
 
 
 def kernels_of(executable: Executable) -> list[Kernel]:
-    """In the order of the program's thunks."""
+    """Return the kernels in the order of the program's thunks."""
     thunks = traverse(executable.program.thunks)
     return [thunk.kernel for thunk in thunks if isinstance(thunk, KernelThunk)]

@@ -77,7 +77,7 @@ ENTRY main {{
 }}
 """
 
-#: What a group has gathered is the state of a loop, a branch's result, an output: memory of each device.
+#: A group's gathered array is the state of a loop, a branch's result, or an output: each device has its own memory.
 SHARED_NOWHERE = f"""HloModule shared_nowhere, num_partitions=4, is_scheduled=true
 {SUM}
 body {{

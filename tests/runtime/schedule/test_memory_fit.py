@@ -97,7 +97,7 @@ def total(assignment: BufferAssignment) -> int:
 
 
 def fitted(text: str, limit: int) -> Executable:
-    """Within the limit, both checkers green."""
+    """Return the executable within the limit, which passes both checkers."""
     return build_executable(module_of(text), memory_limit=limit)
 
 
@@ -108,7 +108,7 @@ def work(module: HloModule) -> float:
 
 @cache
 def least(text: str) -> int:
-    """What the refusal of an impossible limit says is enough."""
+    """Return the limit that the refusal of an impossible limit calls enough."""
     with pytest.raises(MemoryLimitError) as refusal:
         fitted(text, 1)
     return int(str(refusal.value).split("--memory-limit ")[1].split(" ")[0])

@@ -164,7 +164,7 @@ def assert_legal(order: list[HloInstruction], instructions: tuple[HloInstruction
 
 @pytest.mark.parametrize("name", ALIASING)
 def test_never_worse_than_the_order_that_stands(name: str) -> None:
-    """By the model's own measure, which is what it minimises."""
+    """The model's own measure counts, which is what the scheduler minimizes."""
     module = module_of(ALIASING[name])
     model = MemoryModel(module.entry, {})
     stands = model.peak(list(module.entry.instructions))

@@ -112,7 +112,10 @@ def test_what_is_read_through_views_is_repeated_with_them() -> None:
 
 
 def test_a_chain_is_computed_again_as_far_as_its_operands_are_gone() -> None:
-    """At the peak behind the forward chain, x1 to x3 wait for their readers; only p and x4 need to be there."""
+    """At the peak after the forward chain, x1 to x3 wait for their readers.
+
+    Only p and x4 need to be there.
+    """
     module = parse_module("""HloModule chain
 ENTRY main {
   p = f32[1024] parameter(0)

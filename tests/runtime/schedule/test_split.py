@@ -1,4 +1,4 @@
-"""Computing in pieces: each way to cut an operation gives its numbers, chains whose middle is large never hold it whole."""
+"""Tests of computing in pieces: each way to split an operation gives its numbers, and large values are never whole."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ENTRY main {
 }
 """
 
-#: The wide middle of two layers, and its gradient, which needs the middle again behind what comes after.
+#: Two layers with a wide middle, and the gradient, which needs the middle again after what follows it.
 WIDE = """HloModule wide
 ENTRY main {
   x = f64[64,8] parameter(0)
@@ -77,7 +77,7 @@ ENTRY main {
 }
 """
 
-#: One line for each rule; {} is what an operand's name stands for.
+#: One operation for each rule, for the place of {} in RULES.
 OPERATIONS = [
     "f64[4,6] add(a, b)",
     "f64[4,6] select(less_b, a, b)",
@@ -142,7 +142,7 @@ ENTRY main {{
 
 
 def in_pieces(one: HloInstruction, along: Along, pieces: int) -> Region:
-    """That instruction alone."""
+    """Return a region of this instruction alone."""
     return Region(pieces, (one,), 0, {one: along}, (one,), RecomputeCost(), 0)
 
 
@@ -206,7 +206,7 @@ def bytes_of(module: HloModule) -> int:
 
 @pytest.mark.parametrize(("text", "saved"), [(ATTENTION, 3 * 2**17), (WIDE, 2**17)])
 def test_a_large_middle_is_never_whole(text: str, saved: int) -> None:
-    """Checkers green, the same numbers, and fewer bytes by about the middle."""
+    """The split module passes the checkers, gives the same numbers, and needs fewer bytes by about the middle."""
     whole, split = fitted(text, REPEATING), fitted(text, SPLITTING)
     assert bytes_of(split) <= bytes_of(whole) - saved // 2
     verify(split)
@@ -218,7 +218,7 @@ def test_a_large_middle_is_never_whole(text: str, saved: int) -> None:
 
 
 def test_a_refusal_counts_with_pieces() -> None:
-    """The limit that would do can be met only by computing in pieces."""
+    """The limit that the refusal names can be met only by computing in pieces."""
     with pytest.raises(MemoryLimitError) as refusal:
         build_executable(module_of(ATTENTION), memory_limit=1)
     named = int(str(refusal.value).split("--memory-limit ")[1].split(" ")[0])
@@ -263,7 +263,7 @@ def test_activations_come_in_pieces_where_they_are_read_again() -> None:
 def test_regions_of_random_programs_give_their_numbers(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each region that the search finds anywhere, however little it frees, and taken back again."""
+    """Each region that the search finds keeps the numbers, however little it frees, and can be undone."""
     monkeypatch.setattr(split_region, "LEAST_SHARE", 0.0)
     program = generate(seed)
     entry, inputs = program.module.entry, program.inputs()
@@ -290,7 +290,10 @@ def assert_legal(order: list[HloInstruction]) -> None:
 
 
 def assert_close(got: np.ndarray, want: np.ndarray) -> None:
-    """Of the size of the largest number; infinities and nans where they are."""
+    """Assert that differences are small beside the largest number.
+
+    Infinities and nans must be in the same places.
+    """
     wide = np.complex128 if want.dtype.kind == "c" else np.float64
     x, y = got.astype(wide), want.astype(wide)
     finite = np.isfinite(y)

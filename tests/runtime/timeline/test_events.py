@@ -1,4 +1,4 @@
-"""What a device took down, read back: every thunk in its place, loops around their trips, collectives in flight."""
+"""Tests of recorded events: every thunk in its place, loops around their trips, collectives in flight."""
 
 from __future__ import annotations
 

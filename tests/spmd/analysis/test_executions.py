@@ -1,4 +1,4 @@
-"""How often computations run in a step."""
+"""Tests of how often computations run in a step."""
 
 from __future__ import annotations
 

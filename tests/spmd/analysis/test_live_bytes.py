@@ -1,4 +1,4 @@
-"""Live bytes of small programs, counted by hand."""
+"""Tests of the live bytes of small programs, counted by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.paths import CASES
 
 
 def needs(text: str, header: str = "") -> dict[str, int]:
-    """Of the entry's instructions, by name."""
+    """Return the live bytes at the entry's instructions, by name."""
     module = parse_module(f"HloModule m, is_scheduled=true, num_partitions=2{header}\n{text}")
     found = ModuleBytes.of(module)
     return {
@@ -50,7 +50,7 @@ def test_elementwise_results_take_the_place_of_a_dying_operand() -> None:
 
 
 def test_parameters_are_known_by_their_numbers_wherever_they_stand() -> None:
-    """The first one is given away, and ends with its reader; the second one stays."""
+    """The first parameter is donated, and ends with its reader; the second one stays."""
     text = "ENTRY e { q = f32[100] parameter(1)  b = f32[100] add(q, q)  p = f32[4] parameter(0)  c = f32[4] negate(p)  ROOT r = (f32[4], f32[100]) tuple(c, b) }"
     found = needs(text, ", input_output_alias={ {0}: (0, {}, may-alias) }")
     assert found == {"q": 416, "b": 816, "p": 816, "c": 816, "r": 816}
@@ -86,7 +86,7 @@ ENTRY e {
 
 
 def test_a_loop_holds_its_state_once_and_what_its_body_needs() -> None:
-    """The counter is written over the constant's place, x's copy is new (x is the caller's), w is handed on."""
+    """The counter overwrites the constant, x's copy is new (x is the caller's), and w is passed on."""
     found = needs(LOOP)
     inside = 800 + 4  # y beside x and w, and both counters at once at most
     assert found["loop"] >= 800 + 400 + 800
@@ -101,7 +101,7 @@ def test_a_module_with_its_constants() -> None:
 
 @pytest.mark.parametrize("name", ["einsums_2x4", "mlp_dp2", "mlp_dp4tp2", "ring_attention4"])
 def test_near_what_buffer_assignment_needs(name: str) -> None:
-    """Views and buffers of several values save some there; alignment costs some."""
+    """Buffer assignment saves some bytes by views and shared buffers, and loses some by alignment."""
     place = CASES / name
     about = json.loads((place / "case.json").read_text())
     for stage, compilation in stages(

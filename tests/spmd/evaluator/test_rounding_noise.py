@@ -14,7 +14,7 @@ PLUS = "plus { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(
 
 
 def moved(x: np.ndarray, ulps: int = 1, seed: int = 0, *, excess: bool = True) -> np.ndarray:
-    """By how many units in the last place each element moves."""
+    """Return by how many units in the last place each element moves."""
     after = perturb(x, RoundingNoise(seed, ulps, excess), ulps, placed=False)
     assert (after.dtype, after.shape) == (x.dtype, x.shape)
     kind = f"i{x.dtype.itemsize}"

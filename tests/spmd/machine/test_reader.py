@@ -1,4 +1,4 @@
-"""Machine descriptions as JSON: what is read back, what is refused and how."""
+"""Tests of machine descriptions as JSON: what is read back, what is refused and how."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_attained_rate_says_how_it_was_measured() -> None:
 
 
 def test_files_without_later_fields_are_read() -> None:
-    """As versions before these fields wrote them."""
+    """Versions before these fields wrote files without them."""
     old = fields()
     for name in ("attained", "program_bytes"):
         del old[name]
@@ -120,7 +120,7 @@ def test_nodes_of_another_size(node: int, widest: int) -> None:
 
 
 def test_nodes_that_hold_more_than_a_circle_did() -> None:
-    """Nothing is wider than the node any more."""
+    """No exchange is wider than the node any more."""
     assert [way.devices for way in machine_named("dgx-h100{node=99999}").exchanges] == [99999]
 
 
@@ -284,7 +284,7 @@ def test_what_no_machine_could_be_is_refused(change: dict[str, object], message:
 
 
 def test_any_value_anywhere_is_read_or_refused() -> None:
-    """No other error, whatever stands in a place of the file."""
+    """Reading raises no error but MachineError, whatever stands in a place of the file."""
     generator = random.Random(0)
     values = (None, True, -1, 0, 1, 2.5, 1e999, -1e-9, 10**30, "", "cpu", "f32", [], {}, [{}], [1])
     written = [write_machine(machine_named(name)) for name in SHIPPED]
@@ -329,7 +329,7 @@ def test_what_is_no_description_is_refused(data: bytes, message: str) -> None:
     "name", ["mine{node=2}", "a,b", "}", "red\x1b[31m", "two\nlines", " mine", "\u202eenim"]
 )
 def test_names_that_options_cannot_pass_are_refused(name: str) -> None:
-    """`--machine NAME{node=2}` and passes' options are told by name; and terminals show it."""
+    """Options such as `--machine NAME{node=2}` refer to a machine by its name, and terminals show it."""
     with pytest.raises(MachineError, match=r"m\.json: name must be printable, without ") as told:
         read({**fields(), "name": name})
     assert str(told.value).isprintable()

@@ -1,4 +1,4 @@
-"""Which element types each elementwise opcode takes: the table of XLA's operation semantics and shape inference.
+"""The element types that each elementwise opcode takes: the table of XLA's operation semantics and shape inference.
 
 The verifier must refuse all others (test_refused.py), and every allowed pair is computed (test_elementwise.py).
 """

@@ -1,4 +1,4 @@
-"""Which (opcode, element type, edge class) a run of this folder computed and compared with a definition.
+"""The cells (opcode, element type, edge class) that a run of this folder computed and compared with a definition.
 
 A cell is recorded where it happens: while a judging test runs, every instruction that the evaluator executes notes the
 edge classes of the values it was given. So nothing is claimed by a list; what no test fills stands in declared.py.
@@ -117,7 +117,7 @@ _DATA: dict[Opcode, tuple[int, ...]] = {
     Opcode.RAGGED_ALL_TO_ALL: (0, 1),
     Opcode.COLLECTIVE_PERMUTE: (0,),
 }
-#: Whose element type is that of the result.
+#: Opcodes whose element type is that of the result.
 _MAKES = frozenset(
     {
         Opcode.CONSTANT,

@@ -56,13 +56,13 @@ POLES = {"log": (0,), "rsqrt": (0,), "sign": (0,), "atanh": (1, -1), "log-plus-o
 
 
 def logistic(z: complex) -> complex:
-    """Of a number that is not finite: 0 far to the left, 1 far to the right."""
+    """Return the value at a number that is not finite: 0 far to the left, 1 far to the right."""
     if math.isinf(z.real):
         return complex(z.real > 0)
     return complex(math.nan, math.nan)
 
 
-#: What cmath calls those it has; of the others what holds where a part is not finite.
+#: Functions of numbers that are not finite: cmath's, and for the others what then holds.
 CMATH: dict[str, Callable[[complex], complex]] = {
     "acos": cmath.acos,
     "acosh": cmath.acosh,
@@ -89,7 +89,7 @@ CMATH: dict[str, Callable[[complex], complex]] = {
 
 @cache
 def unary(opcode: str, real: str, imag: str) -> mpc | complex | None:
-    """The value at the number with these parts (as repr); None where no definition fixes it."""
+    """Return the value at the number with these parts (as repr); None where no definition fixes it."""
     z = complex(float(real), float(imag))
     if cmath.isfinite(z):
         if z in POLES.get(opcode, ()):
@@ -103,13 +103,16 @@ def unary(opcode: str, real: str, imag: str) -> mpc | complex | None:
 
 
 def multiply_by_parts(x: complex, y: complex) -> complex:
-    """NaN where neither part is finite: whether such a product is infinite, C itself leaves to a switch."""
+    """Return the product by parts; NaN where neither part is finite.
+
+    C leaves it to a switch whether such a product is infinite.
+    """
     product = complex(x.real * y.real - x.imag * y.imag, x.real * y.imag + x.imag * y.real)
     some = math.isfinite(product.real) or math.isfinite(product.imag)
     return product if some else complex(math.nan, math.nan)
 
 
-#: Of operands that are not finite.
+#: Operations on operands that are not finite.
 BY_PARTS: dict[str, Callable[[complex, complex], complex]] = {
     "add": lambda x, y: complex(x.real + y.real, x.imag + y.imag),
     "subtract": lambda x, y: complex(x.real - y.real, x.imag - y.imag),
@@ -118,7 +121,7 @@ BY_PARTS: dict[str, Callable[[complex, complex], complex]] = {
 
 
 def binary(opcode: str, x: complex, y: complex) -> mpc | complex | None:
-    """None where it is undefined or on a branch point."""
+    """Return the value; None where it is undefined or on a branch point."""
     if not (cmath.isfinite(x) and cmath.isfinite(y)):
         return BY_PARTS[opcode](x, y)
     with mp.workprec(400):
@@ -148,7 +151,7 @@ def binary(opcode: str, x: complex, y: complex) -> mpc | complex | None:
 
 
 def size(z: complex) -> mpf | float:
-    """|z|, infinite where a part is."""
+    """Return |z|, which is infinite where a part is infinite."""
     if not cmath.isfinite(z) or z == 0:
         return abs(z)
     with mp.workprec(400):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.spmd.op_matrix.cells import RECORDER
 
-#: Of test_small_dims.py: the elements of a vector are their definition.
+#: Tests of test_small_dims.py that are defined by the elements of a vector.
 SHAPES_ALONE = ("test_unary", "test_binary", "test_others")
 FOLDER = Path(__file__).parent
 #: These compare a program with itself, with another program, or with XLA where it is installed.

@@ -1,7 +1,8 @@
 """Number formats from their definitions: which value each bit pattern has, and which pattern a number rounds to.
 
-Nothing here asks NumPy or ml_dtypes: exponents, mantissas and the flavours of infinity and NaN are written out (IEEE 754;
-the OCP 8-bit and microscaling papers). Every value of every format is a Python float, so exact arithmetic is Fraction's.
+Nothing here asks NumPy or ml_dtypes: exponents, mantissas and the flavours of infinity and NaN are written out (IEEE
+754; the OCP 8-bit and microscaling papers). Every value of every format is a Python float, so exact arithmetic is
+Fraction's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ Real: TypeAlias = "float | Fraction | mpf"
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """``flavour``: ieee (infinities, NaNs), fn (one NaN, no infinity), fnuz (also no -0), finite, unsigned (2**k, NaN)."""
+    """A format of floating-point numbers.
+
+    ``flavour`` is ieee (infinities, NaNs), fn (one NaN, no infinity), fnuz (also no -0), finite, or unsigned (2**k,
+    NaN).
+    """
 
     exponent: int
     mantissa: int
@@ -36,7 +41,7 @@ class FloatFormat:
 
     @property
     def least_exponent(self) -> int:
-        """Of normal numbers; that of denormals too."""
+        """The least exponent of normal numbers, which is that of denormal numbers, too."""
         return (0 if self.flavour == "unsigned" else 1) - self.bias
 
     @property
@@ -64,11 +69,11 @@ class FloatFormat:
         return sign * math.ldexp((1 << self.mantissa) + steps, field - self.bias - self.mantissa)
 
     def ulp(self, x: Real) -> Fraction:
-        """Distance of neighbours at the finite number ``x``."""
+        """Return the distance of neighbours at the finite number ``x``."""
         return Fraction(2) ** (max(exponent_of(x), self.least_exponent) - self.mantissa)
 
     def round(self, x: Real) -> float:
-        """The nearest value, ties to even."""
+        """Return the nearest value, ties to even."""
         if isinstance(x, float) and (x != x or x in (INF, -INF) or x == 0):
             return self._special(x)
         exact = to_fraction(x)
@@ -128,7 +133,7 @@ INTEGERS = {**SIGNED, **UNSIGNED}
 
 
 def to_fraction(x: Real) -> Fraction:
-    """The finite number ``x`` exactly."""
+    """Return the finite number ``x`` exactly."""
     if isinstance(x, (int, float, Fraction)):
         return Fraction(x)
     sign, mantissa, exponent, bits = x._mpf_
@@ -138,7 +143,7 @@ def to_fraction(x: Real) -> Fraction:
 
 
 def exponent_of(x: Real) -> int:
-    """e with 2**e <= |x| < 2**(e + 1); very small for 0."""
+    """Return e with 2**e <= |x| < 2**(e + 1); very small for 0."""
     exact = abs(to_fraction(x))
     if exact == 0:
         return -(10**6)
@@ -147,18 +152,18 @@ def exponent_of(x: Real) -> int:
 
 
 def bounds(kind: str) -> tuple[int, int]:
-    """Least and greatest value of an integer type."""
+    """Return the least and the greatest value of an integer type."""
     bits = INTEGERS[kind]
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if kind in SIGNED else (0, (1 << bits) - 1)
 
 
 def wrap(x: int, kind: str) -> int:
-    """``x`` modulo 2**bits in the range of the type."""
+    """Return ``x`` modulo 2**bits in the range of the type."""
     bits, (low, _) = INTEGERS[kind], bounds(kind)
     return (x - low) % (1 << bits) + low
 
 
 def all_values(kind: str) -> Iterator[float]:
-    """Every value of a format of at most 8 bits, one per bit pattern."""
+    """Yield every value of a format of at most 8 bits, one per bit pattern."""
     definition = FLOATS[kind]
     return (definition.decode(pattern) for pattern in range(1 << definition.bits))

@@ -47,7 +47,10 @@ def has_nan(form: FloatFormat) -> bool:
 def complex_close(
     kind: str, got: complex, want: mpc | complex, ulps: float, at_least: float = 0.0
 ) -> bool:
-    """Within ``ulps`` of the larger part (a norm: cancellation may spoil the smaller one), or of ``at_least``."""
+    """Return whether ``got`` is within ``ulps`` of the larger part, or of ``at_least``.
+
+    The larger part is the measure, since cancellation may spoil the smaller one.
+    """
     form = FLOATS[COMPLEX[kind]]
     if isinstance(want, complex):
         if cmath.isnan(want):

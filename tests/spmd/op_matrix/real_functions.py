@@ -57,7 +57,7 @@ def divide(x: float, y: float) -> Real:
 
 
 def remainder(x: float, y: float) -> Real:
-    """With the sign of the dividend."""
+    """Return the remainder, with the sign of the dividend."""
     if x != x or y != y or not finite(x) or y == 0:
         return NAN
     return math.fmod(x, y)  # exact
@@ -173,7 +173,7 @@ def oscillating(f: Callable[[mpf], mpf]) -> Callable[[mpf], mpf]:
 
 
 def carefully(f: Callable[[mpf], mpf]) -> Callable[[mpf], mpf]:
-    """Where x is tiny, f(x) - f(0) needs digits beyond those of x."""
+    """Return ``f`` with enough digits for f(x) - f(0) where x is tiny."""
 
     def g(x: mpf) -> mpf:
         small = -int(mpmath.frexp(x)[1]) if mpmath.isfinite(x) and x != 0 else 0

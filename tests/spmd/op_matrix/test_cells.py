@@ -37,7 +37,7 @@ def test_the_table_is_up_to_date(recorded):
 
 
 def test_every_opcode_and_class_is_asked_for():
-    """But for after-all, which has no elements."""
+    """Only after-all is left out, which has no elements."""
     cells = needed()
     assert {o for o, _, _ in cells} == set(Opcode) - {Opcode.AFTER_ALL}
     assert {e for _, _, e in cells} == set(Edge)

@@ -1,7 +1,7 @@
 """Edge values through every operation that combines elements: each form below computes op(x, y) of all pairs.
 
-So the definition is the elementwise one (real_functions, whole_functions, complex_functions), whatever the form does with
-its dimensions; test_reductions.py says which elements meet.
+So the definition is the elementwise one (real_functions, whole_functions, complex_functions), whatever the form does
+with its dimensions; test_reductions.py says which elements meet.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def check(form, kind, opcodes, tried):
 
 
 def to_zero(kind, want):
-    """What a sum with +0 makes of a product: the sign of a zero is lost, also of one that underflowed."""
+    """Return a product after a sum with +0, which loses the sign of a zero, also of one that underflowed."""
     return FLOATS[kind].round(want) if kind in FLOATS else want
 
 
@@ -219,7 +219,7 @@ def outputs(form, kind, opcode, given):
 
 @pytest.mark.parametrize("kind", [k for k in ALL_TYPES if k not in COMPLEX])
 def test_sort_orders_edge_values(kind):
-    """In total order where the type is floating: -0 before 0, NaN last (first where it has the sign bit)."""
+    """The order is total for floats: -0 before 0, NaN last (first where it has the sign bit)."""
     xs = values(kind)
     extra = ", type=TOTALORDER" if kind in FLOATS else ""
     before = (

@@ -234,7 +234,7 @@ def test_clamp(kind):
 @pytest.mark.parametrize("kind", [k for k in FLOATS if f"u{bits_of(k)}" in INTEGERS])
 @pytest.mark.parametrize("result", ["s8", "s16", "s32"])
 def test_stochastic_convert(kind, result):
-    """Up from the whole part where the random bits, read as a fraction, lie below the fraction of the value.
+    """A value is rounded up where the random bits, read as a fraction, are below the fraction of the value.
 
     Infinities saturate and NaN is 0, as in plain conversions.
     """

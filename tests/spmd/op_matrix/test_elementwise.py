@@ -63,7 +63,7 @@ def test_binary(opcode, kind):
 
 
 def misses(opcode, kind, xs, got):
-    """None where ``got`` is right, else a tuple holding what it should be."""
+    """Return None where ``got`` is right, else a tuple that holds the right value."""
     if kind == "pred":
         want = whole_functions.PRED_BINARY[opcode](*xs) if len(xs) == 2 else not xs[0]
         return None if got == want else (want,)

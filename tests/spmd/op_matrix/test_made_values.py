@@ -1,4 +1,4 @@
-"""What makes values out of nothing: constants of every element type, the ids of devices, the state of the generator."""
+"""Tests of values without operands: constants of every element type, the ids of devices, the generator's state."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_moves_keep_their_order(name):
             assert (nothing.size, nothing.dtype) == (0, got.dtype), (name, kind)
 
 
-#: What device d of two has afterwards, of x0 and x1 (3 elements each; all-to-all and broadcast alike).
+#: Exchanges, and what device d of two has afterwards of x0 and x1 (3 elements each; all-to-all and broadcast alike).
 _EXCHANGES = {
     "all-gather": ("6", "all-gather(x), replica_groups={{0,1}}, channel_id=1, use_global_device_ids=true, dimensions={0}", lambda x, d: [*x[0], *x[1]]),
     "all-to-all": ("2", "all-to-all(h), replica_groups={{0,1}}, channel_id=1, dimensions={0}", lambda x, d: [x[0][d], x[1][d]]),

@@ -1,7 +1,8 @@
-"""fft, cholesky, triangular-solve and batch normalization at edge values and empty dimensions, on every type they take.
+"""Tests of fft, cholesky, triangular-solve and batch normalization at edge values, on every type that they take.
 
-What is not finite must reach exactly the results that depend on it, and nothing else: matrices, columns, features and
-transforms stand side by side, one of them spoilt. What is finite is compared with sums written out in Fractions.
+Empty dimensions are tested, too. A value that is not finite must reach exactly the results that depend on it: matrices,
+columns, features and transforms stand side by side, and one of them has such a value. Finite results are compared with
+sums written out in Fractions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.spmd.op_matrix.test_linear import near, transformed
 from tests.spmd.op_matrix.values import edges
 
 REAL = tuple(FLOATS)
-#: Without a zero no matrix is triangular and no variance 0; see the declared cells.
+#: Types with a zero: without one no matrix is triangular and no variance is 0 (see the declared cells).
 SOLVED = tuple(k for k in (*REAL, *COMPLEX) if k != "f8e8m0fnu")
 
 
@@ -35,7 +36,7 @@ def one(kind):
 @pytest.mark.parametrize("kind", SOLVED)
 @pytest.mark.parametrize("left", [True, False])
 def test_what_is_solved_for_passes_an_identity(kind, left):
-    """1 x = b and x 1 = b: every edge value comes back, in its own place."""
+    """In 1 x = b and x 1 = b every edge value comes back, in its own place."""
     bs = edges(kind)
     size = f"1,{len(bs)}" if left else f"{len(bs)},1"
     body = (
@@ -50,7 +51,7 @@ def test_what_is_solved_for_passes_an_identity(kind, left):
 
 @pytest.mark.parametrize("kind", SOLVED)
 def test_pivots(kind):
-    """1x1 systems: b / a, whatever a is."""
+    """Systems of 1x1 matrices give b / a, whatever a is."""
     form = FLOATS[COMPLEX.get(kind, kind)]
     pivots = [a for a in edges(kind) if kind not in COMPLEX or finite(a)]
     n = len(pivots)
@@ -69,7 +70,7 @@ def test_pivots(kind):
 
 @pytest.mark.parametrize("kind", SOLVED)
 def test_the_triangle_that_is_not_read(kind):
-    """Anything may stand there."""
+    """Any value may stand in that triangle."""
     body = (
         f"a = {kind}[2,2] parameter(0)\nb = {kind}[2,1] parameter(1)\nROOT r = {kind}[2,1] triangular-solve(a, b), "
         "left_side=true, lower=true, unit_diagonal=true, transpose_a=NO_TRANSPOSE"
@@ -83,7 +84,7 @@ def test_the_triangle_that_is_not_read(kind):
 # ---- cholesky
 @pytest.mark.parametrize("kind", SOLVED)
 def test_roots(kind):
-    """1x1 matrices: the square root of what is positive, NaN of what is not, infinity's own."""
+    """Matrices of 1x1 give the square root of a positive number, NaN for others, and infinity for infinity."""
     part = COMPLEX.get(kind, kind)
     form = FLOATS[part]
     xs = edges(kind)
@@ -103,7 +104,7 @@ def test_roots(kind):
 @pytest.mark.parametrize("kind", SOLVED)
 @pytest.mark.parametrize("lower", ["true", "false"])
 def test_one_bad_matrix_of_two(kind, lower):
-    """diag(4, 1) beside one with an edge value below (above) its diagonal."""
+    """diag(4, 1) stands beside a matrix with an edge value below (above) its diagonal."""
     body = f"x = {kind}[2,2,2] parameter(0)\nROOT r = {kind}[2,2,2] cholesky(x), lower={lower}"
     for odd in edges(kind):
         bad = [4, 0, odd, 1] if lower == "true" else [4, odd, 0, 1]
@@ -143,7 +144,7 @@ def transform(which, kind, rows, xs):
 
 
 def spectrum(which, xs):
-    """As sums; a spectrum of a real signal is completed by its conjugates."""
+    """Return the transform as sums; a spectrum of a real signal is completed by its conjugates."""
     if which == "IRFFT":
         xs = [xs[0].real, xs[1], xs[2].real, xs[1].conjugate()]
         return [v.real / 4 for v in transformed(xs, 1)]
@@ -172,13 +173,16 @@ def test_transforms_of_edge_values(kind, which):
 @pytest.mark.parametrize("kind", COMPLEX)
 @pytest.mark.parametrize("which", SHAPES)
 def test_transforms_keep_their_scale(kind, which):
-    """Of zeros zero; of the least and (but for their sum) the greatest numbers what their multiples of 1 give."""
+    """The transform of zeros is zero.
+
+    The least numbers, and the greatest ones whose sum is finite, give multiples of the transform of 1.
+    """
     form = FLOATS[COMPLEX[kind]]
     n, _ = SHAPES[which]
     tiny = math.ldexp(1.0, form.least_exponent - form.mantissa)
     great = float(form.largest) / 8
     for unit in (0.0, -0.0, 64 * tiny, great):
-        ones = [1.0] + [0.0] * (n - 1)  # of which every transform is flat
+        ones = [1.0] + [0.0] * (n - 1)  # every transform of it is flat
         got = transform(which, kind, 1, [u * unit for u in ones])
         flat = unit / (4 if which.startswith("I") else 1)
         slack = 0 if unit in (0.0, 64 * tiny) else 1e-6 * great
@@ -193,7 +197,7 @@ def test_no_transforms(kind, which):
 
 # ---- batch normalization
 def normalise(x, mean, variance, scale, offset, epsilon):
-    """In doubles: f32 arithmetic on f32 values meets no overflow in them."""
+    """Return the normalized value, computed in double precision, in which values of f32 do not overflow."""
     return (x - mean) / math.sqrt(variance + epsilon) * scale + offset
 
 
@@ -203,7 +207,7 @@ def held(kind, x):
 
 @pytest.mark.parametrize("kind", REAL)
 def test_inference_at_edge_values(kind):
-    """With mean 0 (or, for want of one, 1) and variance 1 each element is its own affair."""
+    """With mean 0 (or 1 in a type without zero) and variance 1, each result depends on one element alone."""
     form = FLOATS[kind]
     xs, mean = edges(kind), held(kind, 0.0 if form.flavour != "unsigned" else 1.0)
     body = "\n".join(
@@ -220,7 +224,10 @@ def test_inference_at_edge_values(kind):
 
 @pytest.mark.parametrize("kind", [k for k in REAL if k != "f8e8m0fnu"])
 def test_statistics_at_edge_values(kind):
-    """Two features, one with an edge value: its mean and variance in Fractions, or NaN; the other is untouched."""
+    """One of two features has an edge value: its mean and variance are those in Fractions, or NaN.
+
+    The other feature is untouched.
+    """
     form = FLOATS[kind]
     wide = FLOATS["f64" if kind == "f64" else "f32"]
     body = (
@@ -245,7 +252,10 @@ def test_statistics_at_edge_values(kind):
 
 @pytest.mark.parametrize("kind", [k for k in REAL if k != "f8e8m0fnu"])
 def test_gradients_at_edge_values(kind):
-    """The gradient of a feature without spread: grad_output less its mean; sums of it for scale and offset."""
+    """The gradient of a feature without spread is grad_output less its mean.
+
+    The gradients of scale and offset are sums of it.
+    """
     wide = FLOATS["f64" if kind == "f64" else "f32"]
     body = "\n".join(
         [f"x = {kind}[2,2,1] parameter(0)"]
@@ -274,7 +284,7 @@ def test_gradients_at_edge_values(kind):
 @pytest.mark.parametrize("kind", REAL)
 @pytest.mark.parametrize(("rows", "features"), [(0, 2), (3, 0)])
 def test_nothing_to_normalise(kind, rows, features):
-    """Statistics over no elements are 0 / 0; sums over none are 0; no features, no results."""
+    """Statistics over no elements are 0 / 0, sums over none are 0, and no features give no results."""
     x, f = f"{kind}[{rows},{features}]", f"{kind}[{features}]"
     heads = f"x = {x} parameter(0)\n" + "".join(f"p{i} = {f} parameter({i})\n" for i in range(1, 5))
     empty, ones = array(kind, [], (rows, features)), array(kind, [1] * features)

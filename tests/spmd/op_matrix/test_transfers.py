@@ -12,7 +12,7 @@ _SWAP = "channel_id=1, frontend_attributes={_xla_send_recv_source_target_pairs={
 
 
 def two(kind):
-    """What either device has: all edge values, forwards and backwards."""
+    """Return the values of either device: all edge values, forwards and backwards."""
     return edges(kind), edges(kind)[::-1]
 
 

@@ -118,7 +118,10 @@ def test_scaled_products_of_edge_values(kind):
 
 @pytest.mark.parametrize("kind", [k for k in ALL_TYPES if k not in COMPLEX])
 def test_the_largest_of_edge_values(kind):
-    """In total order: NaN before infinity (last where it has the sign bit), 0 before -0; equal ones in their order."""
+    """The order is total: NaN before infinity (last where it has the sign bit), and 0 before -0.
+
+    Equal values keep their order.
+    """
     xs = [*edges(kind), *edges(kind)[:2]]
     n = len(xs)
     body = f"x = {kind}[1,{n}] parameter(0)\nROOT r = ({kind}[1,{n}], s32[1,{n}]) topk(x), k={n}, largest=true"

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.spmd.op_matrix.formats import COMPLEX, FLOATS, INF, INTEGERS, NAN, all_values, bounds
 
-#: What a Python scalar of an element type is: bool, int, float or complex.
+#: A Python scalar of an element type: bool, int, float or complex.
 Scalar = Any
 
 _ORDINARY = (1.0, 0.5, 1.5, 2.0, 2.5, 3.0, 0.1, 0.7, 10.0, 47.0, 0.999999999, 1.0000001, 88.5, 1e-3)

@@ -18,7 +18,7 @@ def divide(x: int, y: int, kind: str) -> int:
 
 
 def remainder(x: int, y: int, kind: str) -> int:
-    """With the dividend's sign; by zero the dividend."""
+    """Return the remainder, with the dividend's sign; by zero it is the dividend."""
     return x if y == 0 else abs(x) % abs(y) * (-1 if x < 0 else 1)
 
 

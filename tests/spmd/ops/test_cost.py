@@ -1,4 +1,4 @@
-"""What one operation costs."""
+"""Tests of the cost of one operation."""
 
 from __future__ import annotations
 

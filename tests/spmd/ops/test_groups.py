@@ -1,4 +1,4 @@
-"""Which devices form a group, for every meaning that ids can have."""
+"""Tests of which devices form a group, for every meaning that ids can have."""
 
 from __future__ import annotations
 

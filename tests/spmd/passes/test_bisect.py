@@ -117,7 +117,7 @@ def test_a_pass_without_fuel(crashes: bool) -> None:
 
 @pytest.mark.usefixtures("planted")
 def test_random_programs() -> None:
-    """Wherever the wrong rewrite changes a result, it is what is named."""
+    """The wrong rewrite is named wherever it changes a result."""
     found = 0
     for seed in range(60):
         module = generate(seed).module

@@ -83,7 +83,7 @@ def fails(trigger: Trigger, seed: int) -> bool:
 
 
 def test_groups_of_several_devices() -> None:
-    """What generators of collectives write comes back from text, in every form, with each device in one group."""
+    """Groups that generators write come back from text, in every form, with each device in one group."""
     forms = set()
     for seed in range(40):
         p = several_devices(np.random.default_rng(seed))

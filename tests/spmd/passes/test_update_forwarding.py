@@ -1,4 +1,4 @@
-"""What is read where it was put: which update a slice is of, and which arrays stay."""
+"""Tests of slices that are read where they were put: which update a slice belongs to, and which arrays stay."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def updates(module: HloModule) -> int:
             "c = f32[8] dynamic-update-slice(b, v, below)  ROOT x = f32[2] slice(c), slice={[0:2]}",
             f"slice({V}, (0,), (2,), (1,))",
         ),
-        # What is as large as the array begins at its beginning, whoever counts.
+        # An update as large as the array begins at its beginning, whatever its index.
         (
             "c = f32[8] dynamic-update-slice(b, base, i)  ROOT x = f32[2] slice(c), slice={[1:3]}",
             f"slice({BASE}, (1,), (3,), (1,))",
@@ -101,7 +101,7 @@ def test_what_is_read_where_it_was_put(rest: str, expected: str) -> None:
 
 
 def test_each_read_has_its_own_update() -> None:
-    """Also those of the array as it was before."""
+    """Reads of the array as it was before are forwarded, too."""
     module, changed = run(
         "c = f32[8] dynamic-update-slice(b, v, one)\n"
         "before = f32[2] slice(b), slice={[1:3]}\n"
@@ -161,7 +161,7 @@ ENTRY e {
         "x = f32[2] slice(b), slice={[4:6]}  y = f32[2] slice(b), slice={[2:4]}  ROOT r = (f32[2], f32[2]) tuple(x, y)",
         # Nothing is read.
         "ROOT x = f32[0] slice(b), slice={[5:5]}",
-        # What must wait, or be waited for, stays; so does what has a sharding.
+        # Instructions with control dependencies or a sharding stay.
         "ROOT x = f32[2] slice(b), slice={[4:6]}, control-predecessors={i}",
         "c = f32[8] dynamic-update-slice(b, u, two), control-predecessors={i}  ROOT x = f32[2] slice(c), slice={[2:4]}",
         "ROOT x = f32[2] slice(b), slice={[4:6]}, sharding={replicated}",
@@ -181,7 +181,7 @@ def test_the_result_of_a_program_stays() -> None:
 
 @pytest.mark.parametrize("pinned", [", control-predecessors={i}", ", sharding={replicated}"])
 def test_updates_of_what_stays_are_looked_through(pinned: str) -> None:
-    """Up to it, which is where the rest is read from."""
+    """Later updates are looked through, and the rest is read from the one that stays."""
     module = parse_module(
         TEXT.replace("(base, u, one)", f"(base, u, one){pinned}").replace(
             "REST",

@@ -1,4 +1,4 @@
-"""Loops unrolled whole, and how long what is left may be."""
+"""Tests of loops that are unrolled whole, and of how long the result may be."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.spmd.passes.triggers.while_loop_unroller import modules
 
 WHOLE = WhileLoopUnroller(factor=0, collectives=False)
 
-#: Three trips around two of an inner loop, or around as many as the program is told.
+#: Three trips around two trips of an inner loop, or around as many as a parameter says.
 TEXT = """HloModule t
 few {
   s.3 = (s32[], f32[4], s32[]) parameter(0)
@@ -112,7 +112,7 @@ def test_elements_that_are_read_several_times_or_never_change() -> None:
 
 
 def test_a_loop_of_unknown_length_within_one_that_is_unrolled() -> None:
-    """Each trip has its own."""
+    """Each trip has its own copy of the inner loop."""
     module = program(TOLD)
     assert Pipeline("once", (WHOLE,)).run(module)
     assert len(loops(module)) == 3
@@ -122,7 +122,7 @@ def test_a_loop_of_unknown_length_within_one_that_is_unrolled() -> None:
     assert same_as(module, TOLD)
 
 
-#: Instructions of the inner loop's body and condition, and of the outer loop's body, the inner loop's not among them.
+#: Instructions of the inner loop's body and condition, and of the outer loop's body without the inner loop's.
 INNER, CONDITION, OUTER = 10, 4, 12
 
 
@@ -145,7 +145,7 @@ def test_loops_that_would_become_too_long_stay(most: int, left: list[str]) -> No
 
 @pytest.mark.parametrize("factor", [0, 3])
 def test_loops_within_a_body_are_counted_with_it(factor: int) -> None:
-    """Each copy of the body has its own copies of them, as soon as flatten-call-graph has seen it."""
+    """Each copy of the body has its own copies of inner loops, once flatten-call-graph has run."""
     most = 3 * (OUTER + INNER + CONDITION)
     for limit, changes in ((most - 1, False), (most, True)):
         module = program(TOLD)
@@ -155,7 +155,10 @@ def test_loops_within_a_body_are_counted_with_it(factor: int) -> None:
 
 
 def test_bodies_that_would_become_too_long_stay() -> None:
-    """Of loops that stay loops, too: the inner one would be twice as long, the outer one is, with that in it."""
+    """The limit holds for loops that stay loops, too.
+
+    The inner body would be twice as long, and the outer one has the inner one in it.
+    """
     step = WhileLoopUnroller(factor=2, collectives=False, max_instructions=2 * INNER - 1)
     assert not Pipeline("once", (step,)).run(program())
 
@@ -211,6 +214,6 @@ def test_what_no_limit_is(options: str, message: str) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_loops_are_unrolled_whole(seed: int) -> None:
-    """And nothing is left for a second run."""
+    """One run unrolls all loops, and leaves nothing for a second run."""
     options = "factor=0,collectives=false,max-instructions=1000"
     assert check_trigger(Trigger("while-loop-unroller", modules, options), seed).runs == 1

@@ -235,7 +235,10 @@ def test_a_condition_with_an_effect_is_asked_as_often(step: HloPass, trips: int)
 
 
 def test_copies_of_a_trip_wait_as_it_does() -> None:
-    """For values of their own trip; what the trip begins with is there."""
+    """A copy waits for values of its own trip.
+
+    Values with which the trip begins are there already.
+    """
     turned = "turned = f32[4] reverse(x), dimensions={0}"
     text = STENCIL.replace("WAITS", "")
     module = parse_module(text.replace(turned, turned + ", control-predecessors={s, i, next}"))

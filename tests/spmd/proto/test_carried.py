@@ -1,4 +1,4 @@
-"""What protos say and texts do not is carried; what texts say of the compilation goes with the configuration."""
+"""Tests that protos carry what texts do not say, and that texts' compile options go with the configuration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENTRY e {
   ROOT c = f32[8]{0} add(a, b)
 }
 """
-#: As XLA prints it: the recovery module's text is a string of several lines.
+#: A table as XLA prints it: the recovery module's text is a string of several lines.
 TABLE = """origin_recovery_table={
   {"constant"} : {"constant__ovp0" {1,0}},
   "

@@ -1,4 +1,4 @@
-"""A module written as a proto comes back as the same module; text and proto of one program agree."""
+"""Tests that a module written as a proto comes back as the same module, and that text and proto of a program agree."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONFIGURATION = (
 
 
 def without_configuration(module: HloModule) -> HloModule:
-    """The proto has no place for the header attributes that configure the partitioner."""
+    """Remove the header attributes that configure the partitioner, for which the proto has no place."""
     module.extra_header = tuple(p for p in module.extra_header if p[0] not in CONFIGURATION)
     return module
 
@@ -45,7 +45,10 @@ def test_every_opcode_has_a_proto_and_an_example() -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_examples_come_back(name: str) -> None:
-    """As the text that XLA would print: asynchronous operations in the short form, an entry layout always."""
+    """The proto comes back as the text that XLA would print.
+
+    Asynchronous operations have the short form, and there is always an entry layout.
+    """
     module = example(name)
     again = parse_proto(serialize(module))
     if module.entry_layout is None:
@@ -60,7 +63,7 @@ def test_examples_come_back(name: str) -> None:
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_cases_come_back(path: Path) -> None:
-    """And what was read is written as the same bytes again."""
+    """A proto that was read is written as the same bytes again."""
     module = spmd.load(path)
     data = serialize(module)
     assert serialize(parse_proto(serialize_hlo_proto(module))) == data
@@ -70,7 +73,10 @@ def test_cases_come_back(path: Path) -> None:
 
 
 def programs_agree(a: HloModule, b: HloModule) -> None:
-    """Equal from the entries' roots: operations, shapes, callees, shardings, attributes; names aside."""
+    """Assert that programs are equal from the entries' roots, but for names.
+
+    Operations, shapes, callees, shardings and attributes are compared.
+    """
     keys = StructuralKeys()
     assert keys.key(a.entry) == keys.key(b.entry)
     for left, right in zip(a.computations_post_order(), b.computations_post_order(), strict=True):
@@ -127,7 +133,7 @@ def test_elided_constants_stay_elided() -> None:
 
 @pytest.mark.parametrize("kind", ["f6e2m3fn", "f6e3m2fn"])
 def test_numbers_of_six_bits(kind: str) -> None:
-    """One in a byte; not among the examples, as XLA's writer ends its process at them."""
+    """A byte holds one number; they are not among the examples, since XLA's writer ends its process at them."""
     text = f"HloModule t\n\nENTRY e {{\n  ROOT c = {kind}[5]{{0}} constant({{1, -2.5, 7, 0, 0.5}})\n}}\n"
     again = parse_proto(serialize(parse_module(text)))
     assert "{1, -2.5, 7, 0, 0.5}" in print_module(again)
@@ -150,7 +156,10 @@ def test_epsilon_is_the_decimal_that_was_written() -> None:
 
 @pytest.mark.parametrize("stable", ["", ", is_stable=true", ", is_stable=false"])
 def test_topk_is_stable_whatever_a_text_asks(stable: str) -> None:
-    """To XLA a text that does not say it asks for it; jaxlib's reader of 0.10.2 does not know the attribute."""
+    """A text without the attribute asks XLA for a stable topk.
+
+    The reader of jaxlib 0.10.2 does not know the attribute.
+    """
     body = "a = f32[6,8]{1,0} parameter(0)\n"
     body += f"ROOT m = (f32[6,3]{{1,0}}, s32[6,3]{{1,0}}) topk(a), k=3, largest=true{stable}"
     module = spmd.parse(f"HloModule m\n\nENTRY e {{\n{body}\n}}\n")
@@ -170,7 +179,7 @@ def test_random_programs_come_back(seed: int) -> None:
 
 
 def with_layouts(module: HloModule) -> None:
-    """Most of a generated module has no layouts, which mean row-major ones; the proto says them."""
+    """Set the layouts that a generated module leaves out: these are row-major, and the proto states them."""
     for x in module.all_instructions():
         x.shape = row_major(x.shape)
 
@@ -184,7 +193,7 @@ def row_major(shape: Shape) -> Shape:
 
 
 def facts(module: HloModule) -> dict[str, tuple[object, ...]]:
-    """Each instruction by name; frontend attributes have no order in a proto."""
+    """Return the facts of each instruction by name; frontend attributes have no order in a proto."""
     return {
         x.name: (x.shape, x.sharding, x.attrs, dict(x.annotations.frontend_attributes))
         for x in module.all_instructions()

@@ -19,6 +19,6 @@ ALL = {f"{path.parent.name}-{path.stem}": path.read_text() for path in MODULES} 
 
 @pytest.mark.parametrize("name", ALL)
 def test_protos_say_what_texts_say(name: str) -> None:
-    """But for elided constants, for which XLA's text reader invents values."""
+    """Elided constants are left out, since XLA's text reader invents values for them."""
     text = "\n".join(line for line in ALL[name].splitlines() if "{...}" not in line)
     assert outcome(text) == SAME

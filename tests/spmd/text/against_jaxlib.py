@@ -50,7 +50,7 @@ class Verdict:
 
 
 def judge(path: Path, reader: JaxlibReader) -> Verdict:
-    """Both readers' answers about one text."""
+    """Return both readers' answers about one text."""
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
     xla = reader.read(text)
     try:

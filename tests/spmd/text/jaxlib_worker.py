@@ -42,7 +42,7 @@ class JaxlibReader:
         self._stop()
 
     def read(self, text: str) -> Answer:
-        """What XLA's reader makes of the text."""
+        """Return what XLA's reader makes of the text."""
         worker = self._worker = self._worker or _start()
         assert worker.stdin is not None
         assert worker.stdout is not None
@@ -73,9 +73,9 @@ def _start() -> subprocess.Popen[str]:
 
 
 def _invents_values(text: str) -> bool:
-    """Whether XLA gives constants values that the text does not spell out.
+    """Return whether XLA gives constants values that the text does not spell out.
 
-    Those of an elided constant (others at each reading), and the zeros behind a number without braces.
+    These are those of an elided constant (others at each reading), and the zeros behind a number without braces.
     """
     sizes = (math.prod(map(int, found[1].split(","))) for found in _CONSTANT.finditer(text))
     return "..." in text or max(sizes, default=0) > len(text)

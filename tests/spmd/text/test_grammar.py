@@ -1,4 +1,4 @@
-"""What the grammar allows beyond the lines that XLA prints."""
+"""Tests of texts that the grammar allows beyond the lines that XLA prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a module is and for how many devices, where its text does not say."""
+"""Tests of a module's stage and number of devices, where its text does not say."""
 
 from __future__ import annotations
 

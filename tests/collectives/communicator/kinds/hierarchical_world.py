@@ -38,7 +38,7 @@ class Carrier:
     messages_between_nodes: int = 0
 
     def carry(self, members: Sequence[Iterator[Exchange | LocalBarrier]]) -> None:
-        """Until all are done. Fails where nobody can go on, and where a message is left."""
+        """Run the members until all are done; fail where nobody can go on, and where a message is left."""
         current = [self._post(i, next(actions, None)) for i, actions in enumerate(members)]
         while any(one is not None for one in current):
             ready = [

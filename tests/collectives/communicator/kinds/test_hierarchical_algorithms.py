@@ -62,7 +62,7 @@ def test_all_gather_and_broadcast(data: st.DataObject, nodes: GroupNodes) -> Non
 @given(st.data(), some_nodes(in_order=True), st.sampled_from([8, 1 << 18]))
 @settings(max_examples=25)
 def test_all_reduce_forms(data: st.DataObject, nodes: GroupNodes, chunk_bytes: int) -> None:
-    """In one round, folded, and spread; of several operands and types; in chunks of a few elements too."""
+    """Operands of several types are reduced in one round, folded, and spread; also in chunks of a few elements."""
     shapes = data.draw(st.lists(SHAPES, min_size=1, max_size=3))
     types = [data.draw(TYPES) for _ in shapes]
     kind = data.draw(st.sampled_from([ReductionKind.SUM, ReductionKind.PRODUCT]))
@@ -178,7 +178,7 @@ def crossed(
 
 @pytest.mark.parametrize(("sizes", "before", "after"), [((2, 2), 4, 2), ((4, 4), 8, 2), ((3, 1), 3, 2), ((2, 2, 2), 8, 4)])  # fmt: skip
 def test_an_all_reduce_crosses_twice(sizes: tuple[int, ...], before: int, after: int) -> None:
-    """Once as a prefix and once as a total over each of the links, however many members a node has."""
+    """The operand crosses each link once as a prefix and once as a total, however many members a node has."""
     count = sum(sizes)
     collective = AllReduce(tuple(range(count)), ReductionKind.SUM)
     size = LARGE // 4 // count * count

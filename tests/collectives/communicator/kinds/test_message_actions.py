@@ -253,7 +253,7 @@ def test_ragged_all_to_all(count: int, updates: int, seed: int) -> None:
 def test_ragged_rows_outside_of_an_array_are_refused_by_all(
     start: int, rows: int, place: int
 ) -> None:
-    """What one member's tables say wrongly of four rows; nobody is left waiting."""
+    """One member's tables are wrong for arrays of four rows; nobody is left waiting."""
     group = (0, 1)
     tables = np.zeros((2, 3, 2), np.int32)
     tables[1, :, 0] = start, rows, place

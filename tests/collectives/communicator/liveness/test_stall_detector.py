@@ -1,4 +1,4 @@
-"""Who is waited for, and for how long: boards in plain memory, processes that are stopped and killed for it."""
+"""Tests of whom a rank waits for and for how long: boards in plain memory, processes that are stopped and killed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def boards(size: int) -> list[StatusTable]:
 
 
 def seconds_of(vigil: StallDetector, limit: float = 3.0) -> float:
-    """How long it has hope; ``limit`` where it does not lose it."""
+    """Return the seconds after which the detector gives up, or ``limit`` where it does not."""
     begin = time.monotonic()
     while time.monotonic() - begin < limit:
         if not vigil.poll():
@@ -215,7 +215,7 @@ def test_a_process_number_used_again_is_another_process(
 
 
 def test_a_short_wait_asks_for_nobody() -> None:
-    """Who is late by some milliseconds is mostly just off the core."""
+    """A rank that is late by some milliseconds has mostly just lost its core."""
     me, _ = boards(2)
     asked = []
     vigil = StallDetector(me, lambda: asked.append(0) or [1], 10 * TIMEOUT, [1])

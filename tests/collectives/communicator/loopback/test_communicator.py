@@ -43,7 +43,10 @@ def test_scenario(name: str, size: int, engine: CollectiveEngine | None) -> None
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario_on_eight_devices(name: str) -> None:
-    """By native actions, whose number depends on that of the devices: meetings of Python are the same for any."""
+    """The number of native actions depends on that of the devices.
+
+    Meetings in Python are the same for any number.
+    """
     run_ranks(8, SCENARIOS[name], 60, native_collective_engine())
 
 

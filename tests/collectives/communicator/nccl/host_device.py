@@ -30,7 +30,7 @@ class Stream:
 
     def __init__(self) -> None:
         self._work: deque[Callable[[], None] | None] = deque()
-        #: What went wrong in its work, which goes on without.
+        #: Errors of its work, which goes on after them.
         self.errors: list[BaseException] = []
         self._condition = threading.Condition()
         self.put_count = self.done_count = 0
@@ -93,7 +93,7 @@ class Event:
 
 
 class Device(Protocol):
-    """On whose streams NCCL's kernels run."""
+    """A device on whose streams NCCL's kernels run."""
 
     def put(
         self,
@@ -105,7 +105,7 @@ class Device(Protocol):
 
 
 class HostDevice:
-    """What stands for a CudaMemory whose GPU is this process: addresses are the host's."""
+    """A double of CudaMemory whose GPU is this process: addresses are the host's."""
 
     def __init__(self) -> None:
         self.streams: dict[int, Stream] = {1: Stream(), 2: Stream()}

@@ -1,10 +1,10 @@
 """NCCL and GPUs, played truly on the host's memory: streams run by themselves, collectives meet, and nobody waits kindly.
 
-A *rank* is a thread that issues; each of its streams is another thread, which does what is put on it in order. A call of
-NCCL is put on a stream, and there it waits for its peers, as NCCL's kernels do: the n-th call of a communicator meets the
-n-th of every other member, whatever these are; it fails, for all, where they do not fit. Sends and receives meet in order
-between two members. Addresses are those of NumPy arrays. Written from NCCL's documentation; imports nothing of what is
-tested but the names of types and results.
+A *rank* is a thread that issues; each of its streams is another thread, which does what is put on it in order. A call
+of NCCL is put on a stream, and there it waits for its peers, as NCCL's kernels do: the n-th call of a communicator
+meets the n-th of every other member, whatever these are; it fails, for all, where they do not fit. Sends and receives
+meet in order between two members. Addresses are those of NumPy arrays. Written from NCCL's documentation; imports
+nothing of what is tested but the names of types and results.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class End:
 
 
 class World:
-    """What the ends of all ranks have between them, and what is planted in it."""
+    """The state that the communicators of all ranks share, and the faults that are planted in it."""
 
     def __init__(self, size: int, version: int = 23004) -> None:
         self.size = size
@@ -105,7 +105,7 @@ class Grouped:
 
 @dataclass
 class DoubleApi:
-    """What stands for an NcclLibrary: one rank's calls."""
+    """A double of NcclLibrary, for the calls of one rank."""
 
     world: World
     rank: int

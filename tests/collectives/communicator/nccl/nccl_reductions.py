@@ -92,7 +92,10 @@ def _require_in_place(
 
 
 def _reduced(values: list[np.ndarray], operation: NcclOperation) -> np.ndarray:
-    """In group order, narrow floats in f32 and rounded once: other orders and roundings are NCCL's own affair."""
+    """Reduce in group order, narrow floats in f32 with one rounding.
+
+    NCCL may use other orders and roundings.
+    """
     dtype = values[0].dtype
     is_narrow = dtype.itemsize < 4 and dtype.kind not in "iu"
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""What goes wrong among GPUs is said by every rank that it concerns, with the rank, the collective and the cause."""
+"""Tests that every rank concerned reports a failure among GPUs, with the rank, the collective and the cause."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def bound(comm: OnArrays, collective: Collective, name: str, elements: int = 3) 
 
 def texts(size: int, world: World, program: Callable[[OnArrays], None] | None = None, seconds: float = 60.0,
           give_up: Callable[[str], None] = lambda _: None) -> list[str]:  # fmt: skip
-    """What each rank says; "" where it has nothing to say."""
+    """Run ``program`` on each rank and return the ranks' error messages; "" for a rank without an error."""
 
     def on_rank(host: LoopbackCommunicator) -> str:
         with HostDevice() as device:
@@ -172,7 +172,10 @@ def test_a_peer_that_does_not_come_is_named_with_its_whereabouts() -> None:
 
 
 def test_a_host_does_not_run_far_ahead_of_a_gpu_that_waits_in_vain() -> None:
-    """A GPU's queue is short: who never asks whether it is done would stand in a launch, and say nothing."""
+    """The host looks at the GPU after a few launches.
+
+    A GPU's queue is short: a host that never looked would hang in a launch, and report nothing.
+    """
     put: list[int] = []
 
     def program(comm: OnArrays) -> None:
@@ -207,7 +210,7 @@ def test_many_runs_that_nobody_waits_for() -> None:
 
 
 def test_a_gpu_that_computes_for_long_is_waited_for() -> None:
-    """Longer than the limit, which is for peers."""
+    """A computation may take longer than the limit, which is for peers."""
 
     def program(comm: OnArrays) -> None:
         one = bound(comm, total(0, 1), "all-reduce.1")
@@ -240,7 +243,7 @@ def test_an_error_that_nccl_finds_later_names_the_collective(late: float) -> Non
 
 
 def test_a_call_that_does_not_come_back_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that connects to a peer which is gone: the watch aborts, and the call fails."""
+    """The watchdog aborts a call that hangs, such as one that connects to a peer which is gone, and the call fails."""
 
     def hang(api: DoubleApi, comm: object, *_: object) -> None:
         end = api._end(comm)  # type: ignore[arg-type]
@@ -290,7 +293,7 @@ def test_an_abort_that_does_not_come_back_ends_the_process(monkeypatch: pytest.M
 
 
 def test_collectives_on_two_streams_follow_each_other() -> None:
-    """A graph on the stream for computation, while a collective is on the one for communication: both use the scratch."""
+    """Collectives on the streams for communication and computation do not use the scratch at the same time."""
 
     def program(comm: OnArrays) -> None:
         value = np.full((2, 500), comm.rank, np.float32)

@@ -1,4 +1,4 @@
-"""Which ranks share a node, and whether they have a core each."""
+"""Tests of which ranks share a node, and whether they have a core each."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def await_one(program: CollectiveProgram) -> CollectiveProgram:
 
 
 def is_found(make_world: Callable[[], World]) -> bool:
-    """Whether one of some orders of moves shows that something is wrong."""
+    """Return whether one of some orders of moves shows that something is wrong."""
     for seed in range(30):
         try:
             make_world().play(4, random.Random(seed))
@@ -135,7 +135,7 @@ def test_a_permutes_source_waits_for_its_target_to_depart() -> None:
 
 @pytest.mark.parametrize("slots", [True, False])
 def test_who_holds_results_together_waits_for_all_who_do(slots: bool) -> None:
-    """In a broadcast nobody else would have to wait for another target."""
+    """The case is a broadcast, in which nobody else would have to wait for another target."""
     case = cases(3)["broadcast, held together"]
     with mock.patch.object(shared_protocols, "_share_results", return_value=False):
         assert is_found(partial(World, case, slots=slots))

@@ -1,4 +1,4 @@
-"""Windows: every rank sees every segment; too little room is a message, and nothing is left behind."""
+"""Tests of shared windows: every rank sees every segment; too little room gives a message; nothing is left behind."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from spmd.errors import RunError
 
 
 class Full(Directory):
-    """Has room for a page."""
+    """A directory that has room for one page."""
 
     def free_bytes(self) -> int:
         return 4096
 
 
 class Boastful(Directory):
-    """Says that there is room, whatever there is."""
+    """A directory that claims to have room, whatever there is."""
 
     def free_bytes(self) -> int:
         return 1 << 60
 
 
 class OutOfReach(Memory):
-    """Tells a path at which the others find another file."""
+    """Memory that tells the other ranks a path at which they find another file."""
 
     def create(self) -> tuple[int, str]:
         descriptor, _ = super().create()
@@ -85,7 +85,7 @@ def test_an_array_is_found_by_its_offset() -> None:
 
 
 def test_ranks_that_live_in_one_segment_share_it() -> None:
-    """Of four, the odd ones live with rank 3: one segment for the larger of their wishes."""
+    """The odd ranks of four share the segment of rank 3, which has the larger of the sizes that they asked for."""
 
     def program(comm: LoopbackCommunicator) -> tuple[tuple[int, ...], int]:
         home = 3 if comm.rank % 2 else None

@@ -1,4 +1,4 @@
-"""Planted trouble: what the report has to name as the reason, and with how many seconds."""
+"""Tests with planted trouble: what the report has to name as the reason, and with how many seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ US = 1e-6
 
 
 def reference() -> list[Lane]:
-    """Of ``a``, then g (20 us by itself), then b and c."""
+    """Return the lanes of a step in which ``a`` runs, then g (20 us by itself), then b and c."""
     return [
         Lane().kernel("a", 10).start("g").wait("g", 30).kernel("b", 30).kernel("c", 5)
         for _ in range(2)
@@ -23,7 +23,7 @@ def parts(found: OverlapReport, name: str = "g") -> dict[Reason, float]:
 
 
 def step(b: float = 30, landed: float = 30) -> Lane:
-    """b runs beside g."""
+    """Return the lane of a step in which b runs beside g."""
     return Lane().kernel("a", 10).start("g").kernel("b", b).wait("g", landed).kernel("c", 5)
 
 
@@ -38,7 +38,7 @@ def test_hidden_collective_is_worth_what_it_takes() -> None:
 
 
 def test_neighbour_that_slows_kernels_to_half_is_contention() -> None:
-    """Nothing is exposed, and still nothing is won: b takes 60 us instead of 30, g hides 20."""
+    """Nothing is exposed, and still nothing is gained: b takes 60 us instead of 30, and g hides 20."""
     found = report([[step(b=60), step(b=60)]], [reference()], [site("g", 30)])
     g = collective(found, "g")
     assert g.exposed == 0.0
@@ -49,7 +49,7 @@ def test_neighbour_that_slows_kernels_to_half_is_contention() -> None:
 
 
 def test_collective_that_slows_kernels_says_how_much_in_its_mean_step() -> None:
-    """Device 0 loses 30 us beside it, device 1 10: the words agree with the figure that stands above them."""
+    """The reason has the devices' mean, like the figure: device 0 loses 30 us beside g, and device 1 loses 10."""
     found = report([[step(b=60), step(b=40)]], [reference()], [site("g", 30)])
     g = collective(found, "g")
     assert g.slowed == pytest.approx(20 * US)
@@ -119,7 +119,7 @@ def test_transfer_that_is_slower_beside_kernels_is_contention() -> None:
 
 
 def test_other_collective_on_its_exchange_is_a_resource_limit() -> None:
-    """h lands when g has: its 20 us begin only then."""
+    """h lands 20 us after g, since its transfer begins only then."""
     lanes = [
         Lane().start("g").kernel("a", 10).start("h").kernel("b", 10).wait("g", 40).wait("h", 60)
         for _ in range(2)
@@ -186,7 +186,7 @@ def test_exchange_with_more_to_do_than_there_is_work_is_a_resource_limit(blockin
 
 
 def test_words_are_of_the_limit_that_costs_most() -> None:
-    """g keeps h from being issued for 3 us; for 27 there is no work. Or both wait for limits, as the scheduler says."""
+    """g keeps h from being issued for 3 us, and for 27 us there is no work; or the scheduler reached a limit."""
     lanes = [
         Lane().start("g").kernel("p", 5).wait("g", 8).start("h").kernel("b", 10).wait("h", 48)
         for _ in range(2)
@@ -217,7 +217,7 @@ def test_where_all_collectives_block_the_difference_is_chance(blocking: bool) ->
 
 
 def test_one_that_blocks_is_not_exposed_because_it_came_late() -> None:
-    """It would be exposed before g, too."""
+    """A collective that blocks would be exposed before g, too."""
     lanes = [
         Lane().kernel("p", 5).start("g").kernel("a", 90).wait("g", 40).start("h").wait("h", 115)
         for _ in range(2)

@@ -1,4 +1,4 @@
-"""On random timelines: parts are all of what they are parts of, whatever the devices did."""
+"""Tests on random timelines that parts add up to their wholes, whatever the devices did."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ LATE = "late peer: device 1 arrives 50 us later than device 0: its a takes 50 us
 @pytest.mark.parametrize(
     ("lanes", "lines"),
     [
-        # What starting it takes is not what it costs most, and is all that is exposed.
+        # Starting it costs less than the slowdown, but is all that is exposed.
         ([step(b=60, start=2)] * 2, [SLOWED, "exposed: issue 2 us"]),
         # One reason, which has been said.
         ([step(landed=80), Lane().kernel("a", 60).start("g").kernel("b", 30)], [LATE]),

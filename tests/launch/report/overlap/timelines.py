@@ -36,7 +36,7 @@ class Lane:
         return self
 
     def wait(self, name: str, landed: float) -> Lane:
-        """Until it has landed, where that is not past."""
+        """Wait until the collective has landed, where that is not past."""
         begin = _ns(self.at)
         self._add(f"{name}-done", "CollectiveDone", max(landed - self.at, 0.0))
         self.events.append(

@@ -111,7 +111,10 @@ def _step(number: int, blocking: bool, at: float) -> MeasuredStep:
 
 
 def _device(device: int, at: float) -> DeviceStep:
-    """In microseconds from ``at``; around all a sequence, and around the permute's start and done another."""
+    """Return the step of a device, in microseconds from ``at``.
+
+    A sequence is around all its thunks, and another one around the permute's start and done.
+    """
 
     def piece(name: str, kind: str, start: float, end: float, depth: int) -> Slice:
         leaf = kind not in ("ThunkSequence", "While")

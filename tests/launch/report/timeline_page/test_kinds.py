@@ -11,7 +11,7 @@ import spmd
 from launch.report.overlap.model import Instruction
 from launch.report.timeline_page.kinds import PALETTES, PageKind, kind_of_collective, kind_of_slice
 
-#: What dichromats see, on linear RGB (Machado, Oliveira and Fernandes 2009, severity 1).
+#: Matrices that give what dichromats see, on linear RGB (Machado, Oliveira and Fernandes 2009, severity 1).
 SIGHT = {
     "trichromat": np.eye(3),
     "protanope": np.array(

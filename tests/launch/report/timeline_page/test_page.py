@@ -33,7 +33,7 @@ def read(page: str) -> dict[str, Any]:
 
 
 class Tags(HTMLParser):
-    """What a browser makes of a page: its tags, and the ids among them."""
+    """The tags of a page as a browser reads it, and the ids among them."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def slices(data: dict[str, Any]) -> list[tuple[int, int, str, int, int, int]]:
 
 
 def test_times_come_back() -> None:
-    """In nanoseconds from the first event, without the sequences that only hold others' parts."""
+    """Times are in nanoseconds from the first event; sequences that only hold others' parts are left out."""
     made = report()
     expected = [
         (device.device, number, one.name, round(1e9 * one.start), round(1e9 * one.end))

@@ -1,7 +1,7 @@
 """The buffer checker accepts what assignment makes, and finds bugs planted in it.
 
-Each planted bug replaces one function of buffer assignment or emission; it must be found in at least one of the programs,
-and must have changed nothing in the checker itself.
+Each planted bug replaces one function of buffer assignment or emission; it must be found in at least one of the
+programs, and must have changed nothing in the checker itself.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _outputs_live(start: Callable[[Any], int], end: Callable[[Any], int]) -> Pla
 
 
 def _written(group: Any) -> int:
-    """Where the last value of the group is written, after which it is final."""
+    """Return the position where the last value of the group is written, after which it is final."""
     return max((value.start for value in group.values), default=group.start)
 
 
@@ -157,7 +157,10 @@ def _one_heap_for_all_groups(original: Any) -> Any:
 
 
 def _also_alike(wanted: Callable[[ScheduledOp], bool]) -> Plant:
-    """What these ops write is taken to be the same for all of some groups, and lies there whatever that costs."""
+    """Return a plant that takes the results of these ops to be equal for all of some groups.
+
+    They are put into shared memory, whatever that costs.
+    """
     original, rows = SHARED._equal_results, ((0, 1), (2, 3))
 
     def alike(program: Program) -> dict[Value, Any]:

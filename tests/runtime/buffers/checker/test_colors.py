@@ -73,7 +73,10 @@ def test_only_what_crosses_is_copied() -> None:
 
 
 def test_a_loop_starts_and_goes_on_by_copies_where_spaces_differ() -> None:
-    """Before it: leaf 2 once for all, the counter, leaves 1 and 3. In it: leaf 3 there and back, leaf 1 at the end."""
+    """Copies before the loop are leaf 2 once for all, the counter, and leaves 1 and 3.
+
+    Copies in the loop are leaf 3 there and back, and leaf 1 at the end.
+    """
     names = copies(compiled(SPACES_LOOP, keep_order=True))
     assert names.count("cold") == names.count("c2") == 1
     assert names.count("l.1") == 5

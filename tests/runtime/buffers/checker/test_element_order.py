@@ -1,4 +1,4 @@
-"""Where reshapes and transposes leave elements: against NumPy."""
+"""Tests of where reshapes and transposes leave elements, against NumPy."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ def test_rows_of_an_array_of_other_sizes(
     assert (wrong == "") is fits
 
 
-#: Of p, which is negated as n, and w, a block of which is written.
+#: Operations on p, which is negated as n, and on w, of which a block is written.
 BLOCKS = {
     "written as a block": ("u = f32[9,4] dynamic-update-slice(w, n, i, i)", True),
     "turned before": (
@@ -318,7 +318,7 @@ ENTRY e {{
     assert (not wrong) is may_lie_there, wrong
 
 
-#: Of w, a block of which is changed in the first result.
+#: Operations on w, of which the first result changes a block.
 TWO_UPDATES = {
     "changed in both": ("v = f32[9,4] dynamic-update-slice(w, m, i, i)", True),
     "changed in one as a row": (
@@ -341,7 +341,7 @@ TWO_UPDATES = {
 def test_blocks_of_one_array_may_be_changed_in_several_results(
     body: str, may_lie_there: bool
 ) -> None:
-    """What is not written in place is copied before the first block is written."""
+    """A result that is not written in place is copied before the first block is written."""
     module = module_of(f"""HloModule m
 
 fused {{

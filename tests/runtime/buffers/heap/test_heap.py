@@ -25,7 +25,7 @@ intervals = st.lists(
 
 
 def assert_apart(items: Sequence[Interval], offsets: Sequence[int]) -> None:
-    """What lives together shares no byte."""
+    """Assert that intervals which live together share no byte."""
     for i, (one, offset) in enumerate(zip(items, offsets, strict=True)):
         for other, place in zip(items[:i], offsets, strict=False):
             together = one.start <= other.end and other.start <= one.end
@@ -127,7 +127,10 @@ def test_no_more_than_there_is_room_for() -> None:
 
 
 def test_what_lives_at_busy_times_lies_without_gaps() -> None:
-    """By size, by size times life and by start, something small parts the last two: 640 bytes."""
+    """Other orders would take 640 bytes.
+
+    By size, by size times life and by start, something small lies between the last two.
+    """
     given = [
         Interval(3, 4, 320),
         Interval(4, 7, 192),

@@ -72,7 +72,10 @@ def test_arguments_next_to_quarter_turns(opcode: Opcode, kind: PrimitiveType) ->
 def test_saturating_functions_grow_and_stay_within_their_limits(
     opcode: Opcode, least: float, most: float
 ) -> None:
-    """Where less than 2^-10 is left, at numbers that are next to each other and sparser ones up to the largest."""
+    """The arguments leave less than 2^-10 to the limit.
+
+    They are neighbouring numbers, and sparser ones up to the largest.
+    """
     start = np.float32(7.0 if opcode is Opcode.LOGISTIC else 4.2 if opcode is Opcode.TANH else 2.5)
     x = (np.arange(1 << 22, dtype=np.uint32) + start.view(np.uint32)).view(np.float32)
     every = np.concatenate([x, np.geomspace(x[-1], 3e38, 1000, dtype=np.float32)])
@@ -88,7 +91,7 @@ def test_saturating_functions_grow_and_stay_within_their_limits(
 def test_an_element_has_the_same_bits_wherever_it_stands(
     function: Function, kind: PrimitiveType
 ) -> None:
-    """In the vectors of a long row, in what is left after them, and alone."""
+    """An element stands in the vectors of a long row, in the rest of the row, or alone."""
     rng = np.random.default_rng(3)
     operands = [(rng.standard_normal(101) * 4).astype(kind.numpy) for _ in range(function.arity)]
     together = native(function.opcode, kind, operands)

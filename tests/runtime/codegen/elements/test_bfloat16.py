@@ -1,4 +1,4 @@
-"""bf16: native results are the evaluator's, rounded once an operation, for all numbers and every kind of nan."""
+"""Tests that native bf16 results are the evaluator's, rounded once per operation, for all numbers and kinds of nan."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BINARY = (Op.ADD, Op.SUBTRACT, Op.MULTIPLY, Op.DIVIDE, Op.MAXIMUM, Op.MINIMUM, O
 def _instructions(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """The host's, and those that every processor has."""
+    """Run with the host's instructions, and with those that every processor has."""
     if request.param == "plain":
         if host_instructions() == Instructions():
             pytest.skip("the host has no others")
@@ -69,7 +69,10 @@ def check(signature: ElementSignature, operands: list[NDArray]) -> None:
 
 
 def patterns() -> NDArray:
-    """Every exponent and sign with the least, the largest and some other mantissas: zeros, denormals, each nan's kind."""
+    """Return every exponent and sign with the least, the largest and some other mantissas.
+
+    Zeros, denormal numbers and every kind of nan are among them.
+    """
     mantissas = np.array([0, 1, 2, 0x15, 0x3F, 0x40, 0x41, 0x7F], np.uint16)
     return (np.arange(1 << 9, dtype=np.uint16)[:, None] << 7 | mantissas).ravel()
 
@@ -95,7 +98,10 @@ def test_operations_of_two_operands(opcode: Opcode) -> None:
 @pytest.mark.usefixtures("_instructions")
 @pytest.mark.parametrize("kind", [kind for kind in P if kind.is_floating or kind.is_integer])
 def test_conversions_to_bf16(kind: PrimitiveType) -> None:
-    """Of all numbers up to 16 bits; of f32 and f64 with ties, nan of every payload's edge and what overflows."""
+    """All numbers of up to 16 bits are converted.
+
+    Of f32 and f64 there are ties, nan at the edges of the payload, and numbers that overflow.
+    """
     signature = ElementSignature(Op.CONVERT, (kind,), P.BF16)
     if kind.is_floating and kind.bits > 16:
         lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
@@ -112,7 +118,7 @@ def test_conversions_to_bf16(kind: PrimitiveType) -> None:
 
 @pytest.mark.usefixtures("_instructions")
 def test_programs_round_after_each_operation() -> None:
-    """(a * b + a) / (b - a) * a, where nan and infinities arise on the way."""
+    """The program is (a * b + a) / (b - a) * a, in which nan and infinities arise."""
     two = (P.BF16, P.BF16)
     steps = [(Op.MULTIPLY, 0, 1), (Op.ADD, 2, 0), (Op.SUBTRACT, 1, 0), (Op.DIVIDE, 3, 4)]
     steps.append((Op.MULTIPLY, 5, 0))
@@ -132,7 +138,7 @@ def test_programs_round_after_each_operation() -> None:
     assert canonical(out) == canonical(values[-1])
 
 
-#: Functions by polynomials for bf16 alone: the numbers next to ties that are rounded to the wrong side.
+#: For functions with polynomials for bf16 alone, the numbers next to ties that are rounded to the wrong side.
 SHORT = {Op.TANH: [], Op.EXPONENTIAL: [-0.224609375], Op.LOGISTIC: [0.2275390625]}
 
 
@@ -150,7 +156,7 @@ def test_short_functions_are_rounded_correctly(opcode: Opcode) -> None:
 
 
 def test_a_nan_of_every_payload_stays_one() -> None:
-    """Rounding would carry those with ones at the end to infinity or to -0; the sign stays."""
+    """Rounding would carry nan with ones at the end to infinity or to -0; the sign stays."""
     bits = np.array([0x7F800001, 0x7F80FFFF, 0x7FFFFFFF, 0x7FC00000], np.uint32)
     x = np.concatenate([bits, bits | 0x80000000]).view(np.float32)
     y = native(ElementSignature(Op.CONVERT, (P.F32,), P.BF16), [x])

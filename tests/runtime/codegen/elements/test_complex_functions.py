@@ -1,4 +1,4 @@
-"""Functions of complex numbers: near exact values, and at the ends of the range and on the axes what C's Annex G says."""
+"""Tests of functions of complex numbers: exact values, and C's Annex G at the ends of the range and on the axes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNARY = (
     Opcode.TANH,
 )
 BINARY = (Opcode.DIVIDE, Opcode.POWER)
-#: Of such values the annex leaves the sign of an infinite part open.
+#: Functions for which the annex leaves the sign of an infinite part open.
 OPEN_SIGNS = (Opcode.SINH, Opcode.COSH, Opcode.SINE, Opcode.COSINE)
 
 
@@ -50,7 +50,7 @@ def evaluated(opcode: Opcode, operands: list[np.ndarray]) -> np.ndarray:
 
 
 def random_numbers(opcode: Opcode, kind: PrimitiveType) -> list[np.ndarray]:
-    """Of all sizes that no function takes out of the range, and near the unit circle."""
+    """Return operands of all sizes whose results stay within the range, and operands near the unit circle."""
     rng = np.random.default_rng(0)
     sizes = np.exp(rng.uniform(-10, 4, (2, 2, 999))) * rng.choice([-1, 1], (2, 2, 999))
     operands = list(sizes[:, 0] + 1j * sizes[:, 1])
@@ -62,7 +62,7 @@ def random_numbers(opcode: Opcode, kind: PrimitiveType) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("opcode", [*UNARY, *BINARY], ids=str)
 def test_c64_is_near_what_c128_gives(opcode: Opcode) -> None:
-    """Within two units of the number's last digit."""
+    """The error is below two units of the number's last digit."""
     operands = random_numbers(opcode, P.C64)
     got = native(opcode, operands).astype(np.complex128)
     exact = evaluated(opcode, [x.astype(np.complex128) for x in operands])
@@ -72,7 +72,7 @@ def test_c64_is_near_what_c128_gives(opcode: Opcode) -> None:
 
 @pytest.mark.parametrize("opcode", [*UNARY, *BINARY], ids=str)
 def test_c128_is_near_the_evaluators(opcode: Opcode) -> None:
-    """Of a power the rounding of w log z counts as often as that is large."""
+    """The bound is larger for powers, where the rounding of w log z is multiplied by its size."""
     operands = random_numbers(opcode, P.C128)
     got, want = native(opcode, operands), evaluated(opcode, operands)
     error = np.abs(got - want) / (np.abs(want) * np.finfo(np.float64).eps)
@@ -95,7 +95,7 @@ def test_ends_and_axes(opcode: Opcode, kind: PrimitiveType) -> None:
     z = grid(kind)
     got, want = native(opcode, [z]), evaluated(opcode, [z])
     info = np.finfo(z.real.dtype)
-    # Above a half of the range both may end in infinity: in which step one rounds decides.
+    # Near the end of the range a result is finite or infinite by the rounding of single steps.
     for x, y in ((got.real, want.real), (got.imag, want.imag)):
         np.testing.assert_array_equal(np.isnan(x), np.isnan(y))
         np.testing.assert_array_equal(np.isinf(x), np.isinf(y))

@@ -1,4 +1,4 @@
-"""Piecewise functions: their intervals, and that vectors of arguments are given to the variants made for them."""
+"""Tests of piecewise functions: their intervals, and that vectors of arguments get the variants made for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TANH = ElementSignature(Opcode.TANH, (P.F32,), P.F32)
 
 @pytest.mark.parametrize("pieces", minimax_intervals.PIECES, ids=lambda pieces: pieces.name)
 def test_derived(pieces: minimax_intervals.Pieces) -> None:
-    """One interval: all of them take longer."""
+    """One interval is derived again; all of them would take longer."""
     number, bounds = list(enumerate(pieces.bounds()))[6]
     assert (
         getattr(intervals, pieces.name)[number] == minimax_intervals.interval_of(pieces, *bounds)[0]
@@ -41,7 +41,10 @@ def value(interval: Interval, t: mpf) -> mpf:
 
 @pytest.mark.parametrize("pieces", minimax_intervals.PIECES, ids=lambda pieces: pieces.name)
 def test_errors_are_below_a_quarter_of_a_unit(pieces: minimax_intervals.Pieces) -> None:
-    """Of f32; of bf16 a hundredth: what is rounded correctly is tried on all numbers."""
+    """The errors are below a quarter of a unit of f32, or a hundredth of a unit of bf16.
+
+    Functions of bf16 that are rounded correctly are tested on all numbers.
+    """
     bits = 14 if "BF16" in pieces.name else 24
     of_file = getattr(intervals, pieces.name)
     assert len(of_file) <= SIZE

@@ -1,4 +1,4 @@
-"""On processors without fused multiply-add functions are as accurate, and call nobody."""
+"""Tests that functions are as accurate on processors without fused multiply-add, and call no library there."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_libraries_are_compiled_side_by_side_and_linked_once() -> None:
 
 
 def test_compiling_on_another_thread_gives_the_same_code() -> None:
-    """Without llvmlite's lock, as with it."""
+    """The other thread compiles without llvmlite's lock."""
     jit = Jit()
     there = ThreadPoolExecutor(1).submit(jit.compiler.emit, ADD, Passes.VECTORIZE).result()
     assert there == jit.compiler.emit(ADD, Passes.VECTORIZE)

@@ -1,4 +1,4 @@
-"""Kernels on arrays of odd sizes, types and strides, against the reference evaluator."""
+"""Tests of kernels on arrays of odd sizes, types and strides, against the reference evaluator."""
 
 from __future__ import annotations
 
@@ -260,7 +260,10 @@ def test_dynamic_slices_are_clamped(start: int) -> None:
 )
 @pytest.mark.parametrize("reverse", [True, False])
 def test_bits_of_another_width_are_a_view(x: str, y: str, *, reverse: bool) -> None:
-    """Of what has no gaps along the wider type's bytes; of what is turned round a copy is."""
+    """The bits are a view where the bytes of the wider type lie side by side.
+
+    A reversed array is copied first.
+    """
     rank = x.count(",") + (not x.endswith("[]"))
     turned = f"reverse(p), dimensions={{{','.join(map(str, range(rank)))}}}"
     text = f"""HloModule bits

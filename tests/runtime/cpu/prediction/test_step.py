@@ -305,7 +305,7 @@ def test_a_convolution_goes_by_panels_where_a_machine_knows_nothing_else() -> No
     vector_micro_kernel(32) is None, reason="no vectors that fuse products and sums"
 )
 def test_a_convolution_goes_by_vectors_where_a_machine_knows_them() -> None:
-    """And no tile unit. Sums of a whole block are stored once."""
+    """The machine has no tile unit. Sums of a whole block are stored once."""
     rows, depth, features = 4 * 16 * 16, 9 * 16, 32
     vectors = ConvolutionClass(ConvolutionAlgorithm.VECTORS, P.F32, 0.0, 1e-9, 1e-8, 0.0, 1e-7)
     known = replace(MACHINE, levels=(MemoryLevel("all", 1 << 40, 1e18),), convolutions=(vectors,))

@@ -224,7 +224,7 @@ ENTRY main {{{body}
 
 
 def loaded(text: str, cores: int, monkeypatch: pytest.MonkeyPatch) -> Executable:
-    """On a process with so many cores."""
+    """Return the program loaded in a process with that many cores."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     module = module_of(text)
     PriorityFusion().run(module)
@@ -240,7 +240,7 @@ def shares(executable: Executable) -> int:
     return sum(row.is_share for row in devices.devices[0].table.rows)
 
 
-#: Of few rows: whole where BLAS's products keep their bits when rows are cut, but not when columns are.
+#: Products of few rows, which stay whole where BLAS's products keep their bits if rows are cut, but not if columns are.
 ROWS_ALONE = (
     set()
     if cut_multiples(PrimitiveType.F32).fast
@@ -314,5 +314,5 @@ def test_pieces_of_a_very_wide_product_cover_it() -> None:
 
 @pytest.mark.parametrize(("m", "n"), [(0, 4096), (4096, 0), (0, 0)])
 def test_an_empty_product_stays_whole(m: int, n: int) -> None:
-    """What it reads may be large all the same, so that it seems to take long."""
+    """An empty product may read large operands, so that it seems to take long."""
     assert cut_in_turn(m, 64, n) == ()

@@ -1,4 +1,4 @@
-"""Devices that share threads: right results however few there are, and waits that end when there is no hope."""
+"""Tests of devices that share threads: right results however few threads there are, and ends of waits without hope."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from runtime.executable import Executable
 from spmd.errors import CollectiveTimeoutError
 from tests.runtime.programs import CARRIED_BY_PYTHON, compiled, exchange_loop, module_of
 
-#: Kernels of Python's (map) beside native ones.
+#: A loop with kernels in Python (map) beside native ones.
 PROGRAM = exchange_loop(
     8,
     between="""z = f32[8] map(far), dimensions={0}, to_apply=minus
@@ -76,7 +76,7 @@ def test_collectives_that_python_carries_do_not_hold_up_their_thread(
 
 
 def loaded(timeout_seconds: float = 60.0) -> tuple[LoopbackDevices, Callable[[], object]]:
-    """Devices, and what runs a step of theirs."""
+    """Return devices, and a function that runs one step on them."""
     executable = compiled(PROGRAM)
     executable.timeout_seconds = timeout_seconds
     given = tiles(executable)
@@ -86,7 +86,7 @@ def loaded(timeout_seconds: float = 60.0) -> tuple[LoopbackDevices, Callable[[],
 
 
 def plant(devices: LoopbackDevices, rank: int, action: Callable[[], None]) -> None:
-    """``action`` takes the place of the device's first row that needs Python."""
+    """Put ``action`` in the place of the device's first row that needs Python."""
     table = devices.devices[rank].table
     row = next(n for n, row in enumerate(table.rows) if callable(row.target))
     planted = SegmentRow.python(table.rows[row].number, action)
@@ -110,7 +110,7 @@ def test_an_error_on_any_thread_is_raised_as_it_is(rank: int) -> None:
 
 @pytest.mark.parametrize(("rank", "named"), [(0, "[01]"), (3, "3")])
 def test_a_device_that_is_late_is_named(rank: int, named: str) -> None:
-    """Or one that it holds up, since they share a thread."""
+    """The error may name another device that the late one holds up, since they share a thread."""
     devices, run = loaded(timeout_seconds=0.3)
     plant(devices, rank, lambda: time.sleep(1.5))
     if len(os.sched_getaffinity(0)) == 1:
@@ -135,7 +135,10 @@ def test_a_device_that_ended_is_named_at_once() -> None:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """As in a terminal: what a shell starts in the background ignores interrupts, and so does Python then."""
+    """Handle interrupts as in a terminal.
+
+    A process that a shell starts in the background ignores interrupts, and so does Python in it.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -205,7 +208,7 @@ def test_threads_end_with_their_devices(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_worker_on_an_earlier_ones_core_moves() -> None:
-    """Where there is another core; else they take turns from then on."""
+    """The worker moves if there is another core; otherwise the two take turns from then on."""
     cores = os.sched_getaffinity(os.getpid())
     taken = min(cores)
     earlier, worker = (Worker((), lambda *_: True) for _ in range(2))
@@ -232,7 +235,7 @@ def test_a_worker_on_an_earlier_ones_core_moves() -> None:
 
 
 def test_the_program_is_what_it_says() -> None:
-    """Its loop runs in native code but for the maps."""
+    """The program's loop runs in native code except for the maps."""
     executable = compiled(PROGRAM)
     assert module_of(PROGRAM).entry is not None
     devices = executable._local

@@ -1,4 +1,4 @@
-"""What a fused kernel costs: bytes and evaluations that can be counted by hand, and how seconds follow the machine."""
+"""Tests of the cost of a fused kernel: bytes and evaluations that are counted by hand, and seconds on a machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parameters(module: HloModule) -> tuple[HloInstruction, ...]:
 
 
 def cost(body: str) -> KernelCost:
-    """Of all of the entry as one kernel."""
+    """Return the cost of the whole entry as one kernel."""
     module = entry(body)
     root = module.entry.root
     roots = root.operands if root.opcode is Opcode.TUPLE else (root,)

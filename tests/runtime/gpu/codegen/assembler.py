@@ -1,4 +1,4 @@
-"""NVIDIA's assembler: whether it takes a text, and what it says of registers. It needs no GPU."""
+"""Run NVIDIA's assembler, which needs no GPU: whether it accepts a text, and what it says of registers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
 @cache
 def assembler() -> str | None:
-    """Of the wheel nvidia-cuda-nvcc, else the one on the path."""
+    """Return the path of ptxas in the wheel nvidia-cuda-nvcc, else of the one that the shell finds."""
     package = importlib.util.find_spec("nvidia")
     for folder in (package.submodule_search_locations or ()) if package else ():
         for found in sorted(Path(folder).glob("*/bin/ptxas")):
@@ -44,7 +44,7 @@ class Assembled:
 
 @cache
 def assembled(text: str, arch: str) -> Assembled:
-    """What is said of a text: many launches have the same."""
+    """Assemble a text and return what ptxas says of it; many launches have the same text."""
     command = assembler()
     assert command is not None
     with tempfile.TemporaryDirectory() as folder:

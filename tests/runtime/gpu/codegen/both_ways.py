@@ -26,7 +26,7 @@ SMALL = GpuTarget(multiprocessors=1)
 def gpu_arrays(
     arrays: KernelArrays, target: GpuTarget
 ) -> tuple[GpuArrays, dict[ArgumentKind, list[int]]]:
-    """How the arrays lie, and the pointers to them."""
+    """Return the views of the arrays, and the pointers to them."""
     places: dict[ArgumentKind, list[int]] = {}
     views: list[tuple[StridedView, ...]] = []
     for held, group in (
@@ -71,7 +71,10 @@ def on_gpu(kernel: Kernel, arrays: KernelArrays, target: GpuTarget = SMALL) -> b
 
 
 def compare(kernel: Kernel, arrays: KernelArrays, rtol: float | None = None) -> None:
-    """On the GPU, then on the processor: the same results, and nothing else of what results are parts of is written."""
+    """Run the kernel on the GPU, then on the processor, and assert equal results.
+
+    Nothing beside the results may be written in the arrays that hold them.
+    """
     wholes = [_whole(x) for x in (*arrays.results, *arrays.scratch)]
     before = [x.copy() for x in wholes]
     assert on_gpu(kernel, arrays), "no form for a GPU"
@@ -130,7 +133,7 @@ def close(got: NDArray, want: NDArray, message: str, rtol: float | None = None) 
 
 
 class Compared:
-    """What ran: kinds of kernels, and those that have no form for a GPU."""
+    """Counts of the kinds of kernels that ran, and of those that have no form for a GPU."""
 
     def __init__(self) -> None:
         self.run: Counter[str] = Counter()
@@ -139,7 +142,7 @@ class Compared:
 
 @contextmanager
 def both_ways(target: GpuTarget = SMALL, rtol: float | None = None) -> Iterator[Compared]:
-    """Within, every kernel of every program runs on the emulated GPU, then on the processor, and both must agree."""
+    """Run every kernel of every program on the emulated GPU, then on the processor; both must agree."""
     bind = CPU_KERNELS.bind
     compared = Compared()
 

@@ -217,7 +217,7 @@ def _scheduler() -> NativeLibrary:
 
 
 def _emulation(entry: str, parameters: int) -> str:
-    """What stands beside a kernel: its call, and the intrinsic that is inlined."""
+    """Return the code beside a kernel: its call, and the intrinsic that is inlined."""
     loads = "\n".join(
         f"  %at{n} = getelementptr ptr, ptr %arguments, i64 {n}\n  %p{n} = load ptr, ptr %at{n}"
         for n in range(parameters)
@@ -252,7 +252,7 @@ define void @gpu_run(ptr %arguments) {{
 
 @cache
 def _compiled(ir: str, entry: str, parameters: int) -> tuple[NativeLibrary, int]:
-    """And how many bytes of shared memory a block has."""
+    """Return the compiled kernel, and the bytes of shared memory of a block."""
     lines = [line for line in ir.splitlines() if not line.startswith(("declare", "!"))]
     declared = [x for x in ir.splitlines() if x.startswith("declare") and "@llvm.nvvm." not in x]
     text = "\n".join([*declared, *_INTRINSICS.values(), *lines])

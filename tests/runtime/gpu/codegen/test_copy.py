@@ -1,4 +1,4 @@
-"""Copies and slices on a GPU: the processor's bytes, from any strides to any others; nothing else is written."""
+"""Tests of copies and slices on a GPU: the processor's bytes, between any strides; nothing else is written."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check(source: Any, target: Any) -> None:
 def test_transposes(
     least: int, shape: tuple[int, int], dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole tiles, and what is left beside them; large tiles, and small ones, as small arrays have them."""
+    """Arrays fill whole tiles or leave some elements over; tiles are large, or small as those of small arrays."""
     monkeypatch.setattr(tiled_loop, "LEAST_BLOCKS", least)
     x = numbers(shape, dtype)
     check(x.T, np.zeros(shape[::-1], dtype))
@@ -134,7 +134,7 @@ def test_pad(case: str) -> None:
 
 @pytest.mark.parametrize("header", ["", DONATED])
 def test_updates(header: str) -> None:
-    """Of an array that is still needed, which is copied first, and of one that dies."""
+    """The updated array is still needed, so that it is copied first, or it dies."""
     ran = 0
     for seed in range(25):
         with both_ways() as compared:

@@ -1,4 +1,4 @@
-"""gather and scatter on a GPU beside the processor's: places inside, at the edges and outside, and the same order."""
+"""Tests of gather and scatter on a GPU beside the processor: places inside, at edges and outside, in the same order."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ pytestmark = needs_contexts
 
 @pytest.fixture(autouse=True)
 def _few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that threads take several rounds, and far is shared out."""
+    """Use few blocks, so that each thread takes several rounds."""
     monkeypatch.setattr(gather, "BLOCKS", 4)
     monkeypatch.setattr(scatter, "BLOCKS", 4)
 
 
 def run(text: str, kernel: str, index: str, limit: int = 8, rtol: float | None = None) -> bool:
-    """False: it has no form."""
+    """Run the program on both, and return whether the kernel has a form for the GPU."""
     with both_ways(rtol=rtol) as compared:
         executable = compiled(text)
         inputs = random_inputs(module_of(text))
@@ -74,7 +74,7 @@ def test_gather_of_long_rows() -> None:
     ],
 )
 def test_scatter(form: str, kind: str, index: str, root: str) -> None:
-    """Windows that overlap in part among them; floats are added in the processor's order."""
+    """Some windows overlap in part; floats are added in the processor's order."""
     if form == "blocks" and "copy" in root:
         return  # HLO does not say which of them stays
     assert run(scatter_text(form, kind, index, root), "ScatterKernel", index)
@@ -83,7 +83,7 @@ def test_scatter(form: str, kind: str, index: str, root: str) -> None:
 @pytest.mark.parametrize("kind", ["f32", "bf16", "s32"])
 @pytest.mark.parametrize("donate", [False, True])
 def test_scatter_of_many_rows(kind: str, donate: bool) -> None:
-    """As the gradient of an embedding has them: some rows many times."""
+    """Some rows are updated many times, as in the gradient of an embedding."""
     text = scatter_text("rows", kind, "s32", "add(a, b)", donate=donate)
     text = (
         text.replace("[6,4]", "[60,272]").replace("[5,4]", "[203,272]").replace("[5,1]", "[203,1]")

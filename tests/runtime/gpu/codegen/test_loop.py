@@ -1,4 +1,4 @@
-"""Loops over elements on a GPU: the code that PTX is made of gives the processor's results, and ptxas takes the text."""
+"""Tests of loops over elements on a GPU: the code gives the processor's results, and ptxas accepts its PTX."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ P = PrimitiveType
 
 @pytest.fixture
 def _few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that small arrays take several blocks, and are read by neighbours."""
+    """Use few threads, so that small arrays take several blocks, and neighbours read them."""
     monkeypatch.setattr(loop, "THREADS", 32)
     monkeypatch.setattr(loop, "RESIDENT_THREADS", 32)
 
@@ -51,7 +51,7 @@ def dense(kind: PrimitiveType, *dims: int) -> StridedView:
 @needs_contexts
 @pytest.mark.usefixtures("_few_threads")
 def test_random_fusions() -> None:
-    """Of views, broadcasts, transposes, dynamic slices, concatenations and pads, in all element types."""
+    """Fusions have views, broadcasts, transposes, dynamic slices, concatenations and pads, in all element types."""
     total = Compared()
     for seed in range(120):
         with both_ways() as compared:
@@ -67,7 +67,7 @@ def test_random_fusions() -> None:
 
 
 def all_of(opcode: Opcode) -> LoopKernel:
-    """One loop of every operation of an opcode that there is, on operands of each type."""
+    """Return one loop with every operation of an opcode, on operands of each type."""
     signatures = [
         signature
         for form in SIGNATURES
@@ -113,7 +113,7 @@ def test_element_operations(opcode: Opcode) -> None:
 
 
 def of_kind(kind: PrimitiveType, seed: int) -> np.ndarray:
-    """Edge values."""
+    """Return edge values of a type."""
     if kind.is_complex:
         part = P.F32 if kind is P.C64 else P.F64
         x = np.zeros((5, 7), kind.numpy)
@@ -123,7 +123,7 @@ def of_kind(kind: PrimitiveType, seed: int) -> np.ndarray:
 
 
 def small_conversions() -> LoopKernel:
-    """Floats of 8 bits and fewer from f32, and back."""
+    """Return a loop that converts floats of 8 bits and fewer from f32, and back."""
     small = [kind for kind in PrimitiveType if kind in FORMATS or kind is P.F8E8M0FNU]
     steps: list[ScalarOp] = []
     for number, kind in enumerate(small, 1):
@@ -168,7 +168,7 @@ def test_element_operations_are_accepted(kernel: LoopKernel) -> None:
 
 # ---- neighbours that one instruction moves
 def sum_loop(*views: StridedView) -> LoopKernel:
-    """The sum of two operands, laid out as the first two views, into a result as the last."""
+    """Return a loop that adds operands laid out as the first two views into a result laid out as the last one."""
     kind = views[-1].element_type
     opcode = Opcode.OR if kind is P.PRED else Opcode.ADD
     return operation_loop(ElementSignature(opcode, (kind, kind), kind), views[:-1], views[-1])
@@ -184,7 +184,7 @@ def sum_of(arrays: KernelArrays) -> LoopKernel:
 
 
 KINDS = (P.PRED, P.S4, P.U8, P.S16, P.F16, P.BF16, P.F32, P.S64, P.F64, P.C64, P.C128)
-#: Of the first element from a multiple of 16 bytes on, in elements.
+#: Elements between a multiple of 16 bytes and the first element.
 STARTS = (0, 1, 2, 3, 4)
 
 
@@ -193,7 +193,7 @@ STARTS = (0, 1, 2, 3, 4)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("start", STARTS)
 def test_neighbours(kind: PrimitiveType, start: int) -> None:
-    """Uneven counts from any element on; nothing before or after the result is written."""
+    """Uneven counts begin at any element; nothing before or after the result is written."""
     for count in (1, 31, 257, 512, 2051):
         rng = np.random.default_rng(count)
         whole = rng.integers(0, 2, (3, count + 32)).astype(kind.numpy)

@@ -40,7 +40,7 @@ def test_random_bits(algorithm: str, words: int, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_state_may_take_the_place_of_the_old_one() -> None:
-    """Which all threads have read before."""
+    """All threads have read the old state before."""
     text = """HloModule random, input_output_alias={ {0}: (0, {}, must-alias) }
     ENTRY main {
       s = u64[3] parameter(0)

@@ -99,7 +99,7 @@ def layernorm(rows: int, length: int) -> str:
 
 @pytest.mark.parametrize("length", [2, 3, 8, 32, 70, 256, 1000, 2048, 4099, 16384, 40000])
 def test_rows_of_all_lengths(length: int) -> None:
-    """By a few lanes, a warp or a block; held in registers, or computed again."""
+    """A few lanes, a warp or a block compute a row, which is held in registers or computed again."""
     run(softmax(5, length))
     run(layernorm(1, length), rtol=5e-3)
 

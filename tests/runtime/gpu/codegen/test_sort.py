@@ -42,7 +42,7 @@ def test_one_array(kind: str, direction: str, dims: tuple[int, ...], axis: int) 
 
 
 def test_long_rows() -> None:
-    """Whose places lie in the workspace."""
+    """The places of the elements of long rows lie in the workspace."""
     text = ONE.format(kind="s32", direction="LT", order="", dims="2,20000", axis=1)
     run(text, np.random.default_rng(0).integers(0, 9999, (2, 20000)).astype(np.int32))
 

@@ -1,4 +1,4 @@
-"""What is asked of cuDNN's front end, by a double that computes what its graphs describe."""
+"""Tests of the calls of cuDNN's front end, with a double that computes what its graphs describe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of cuBLASLt, and which of its algorithms is taken."""
+"""Tests of the calls of cuBLASLt, and of which of its algorithms is taken."""
 
 from __future__ import annotations
 

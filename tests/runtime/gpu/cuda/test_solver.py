@@ -33,7 +33,7 @@ def cupy() -> Iterator[CupyDouble]:
 
 @pytest.fixture
 def calls(cupy: CupyDouble, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What is asked of the libraries: a function's name and its arguments behind the handle."""
+    """Return a list of the calls of the libraries: a function's name and its arguments after the handle."""
     made: list[tuple[Any, ...]] = []
 
     def note(_: object, name: str, *arguments: Any) -> None:

@@ -1,7 +1,7 @@
-"""A GpuDriver whose device is the host's memory: it computes, late, and says where work is not ordered.
+"""A GpuDriver whose device is the host's memory: it computes late, and says where work is not ordered.
 
-Kernels in PTX are done by the binders for processors of the same records, matrix products by a reading of cuBLAS's
-arguments that shares nothing with the writing of them, copies by NumPy.
+The processor's binders compute kernels in PTX from the same records. Matrix products are computed from a reading of
+cuBLAS's arguments that shares nothing with the code that writes them. NumPy makes copies.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class HostDriver:
     failures: tuple[type[Exception], ...] = ()
 
     def __init__(self, free_bytes: int = 1 << 30, gpu: HostGpu | None = None) -> None:
-        """gpu: shared with other devices' drivers; None: a GPU of its own."""
+        """Create a driver of ``gpu``, which other devices' drivers may share, or of a GPU of its own."""
         self.free_bytes = free_bytes
         self.gpu = gpu or HostGpu()
         self.captures = self.gpu.captures
@@ -102,7 +102,7 @@ class HostDriver:
         return np.ndarray(shape.dims, shape.element_type.numpy, memory, start, shape.strides)
 
     def _at(self, address: int) -> tuple[np.ndarray, int]:
-        """The block that ``address`` lies in, and where in it."""
+        """Return the block that ``address`` lies in, and the offset in it."""
         for block in self._blocks:
             if block.address <= address < block.address + block.memory.size:
                 return block.memory, address - block.address
@@ -234,7 +234,7 @@ class HostDriver:
             np.copyto(c, np.matmul(a.astype(compute), b.astype(compute)), casting="unsafe")
 
     def _column_major(self, view, matrix, sizes, count, dtype) -> np.ndarray:  # type: ignore[no-untyped-def]
-        """As cublasGemmStridedBatchedEx reads its arguments."""
+        """Return the matrices as cublasGemmStridedBatchedEx reads its arguments."""
         stored = sizes[::-1] if matrix.transposed else sizes
         assert matrix.leading >= stored[0], "a leading dimension that cuBLAS refuses"
         item = np.dtype(dtype).itemsize
@@ -262,7 +262,7 @@ class HostDriver:
 
 
 def _apart(calls: tuple[GemmCall, ...]) -> Iterator[GemmCall]:
-    """Calls by pointers as one call for each matrix, as cublasGemmBatchedEx reads them."""
+    """Yield calls by pointers as one call for each matrix, as cublasGemmBatchedEx reads them."""
     for call in calls:
         if not call.offsets:
             yield call

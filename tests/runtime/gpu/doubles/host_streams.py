@@ -64,7 +64,7 @@ class HostGpu:
 
 
 class HostStreams:
-    """What the streams of one device share."""
+    """The state that the streams of one device share."""
 
     def __init__(self, gpu: HostGpu | None = None) -> None:
         self.gpu = gpu or HostGpu()
@@ -165,11 +165,11 @@ class Capture:
 
     @property
     def streams(self) -> list[HostStream]:
-        """Whose work becomes part of it."""
+        """Return the streams whose work becomes part of the capture."""
         return list(self._clocks)
 
     def takes(self, stream: HostStream, op: Op) -> bool:
-        """Whether ``op`` becomes part of it."""
+        """Add ``op`` to the capture if it belongs there, and return whether it does."""
         if stream not in self._clocks:
             known = op.waits_for is not None and id(op.waits_for) in self._events
             if not known:

@@ -1,4 +1,4 @@
-"""Whether what streams do to memory is ordered: vector clocks, from the definition; nothing of the engine is imported."""
+"""Find unordered accesses of streams to memory by vector clocks, from the definition; no code of the engine is used."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Bytes:
 
 
 class Clock(dict[str, int]):
-    """How much of each agent's work is known to be done."""
+    """The amount of each agent's work that is known to be done."""
 
     def join(self, other: Clock) -> None:
         for agent, count in other.items():

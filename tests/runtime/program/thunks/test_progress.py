@@ -1,4 +1,4 @@
-"""Looks at what is in flight: where programs have them, what native code does there, and that results stay the same."""
+"""Tests of looks at collectives in flight: where programs have them, what they do, and that results stay the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.runtime.programs import SUM, compiled, random_inputs
 
 
 def program(between: str, root: str = "y") -> str:
-    """``between``: what is done while an all-reduce is in flight, on ``x``, ``a`` and ``b``."""
+    """Return a program that computes ``between`` on ``x``, ``a`` and ``b`` while an all-reduce is in flight."""
     return f"""HloModule flying, num_partitions=2
 {SUM}
 condition {{
@@ -118,7 +118,7 @@ def run_twice(executable: Executable) -> list[list[bytes]]:
 
 
 def needing_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As collectives by messages between nodes do."""
+    """Make collectives need progress, as those by messages between nodes do."""
     bind = ProcessMemory.bind
 
     def bound(*arguments: object) -> NativeCollective:
@@ -137,7 +137,7 @@ def loaded(text: str, reference_every: int = 0) -> tuple[Executable, LoadedDevic
 
 
 def flight(device: LoadedDevice) -> tuple[int, int]:
-    """The rows of the only collective's start and done."""
+    """Return the rows of the only collective's start and done."""
     thunks = list(traverse(device.program.thunks))
     kinds = [type(thunks[row.number]) for row in device.table.rows]
     return kinds.index(CollectiveStartThunk), kinds.index(CollectiveDoneThunk)
@@ -170,7 +170,7 @@ def test_programs_without_overlap_have_none(name: str, monkeypatch: pytest.Monke
 
 
 def test_blocking_steps_do_not_cut_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows: if the step is blocking, the whole product, else its pieces."""
+    """The rows choose by the step: a blocking step runs the whole product, another one its pieces."""
     text = program(BETWEEN["a product"])
     plain, _ = loaded(text)
     want = run_twice(plain)
@@ -247,9 +247,9 @@ class Landing:
 
 
 def landed_after(between: str) -> int:
-    """Nanoseconds from when it could have been waited for until a collective was found complete.
+    """Return the nanoseconds from the time of the wait until the collective was found complete.
 
-    between: what is done while it is in flight: (l)ook, and that the (p)eer comes.
+    ``between`` says what is done while it is in flight: l is a look, p is the arrival of the peer.
     """
     collective = Alone()
     comes = counts(collective.counters, 0)
@@ -283,5 +283,5 @@ def test_a_look_finds_what_has_come() -> None:
 
 
 def test_looks_that_come_too_soon_do_nothing() -> None:
-    """Unless the system takes the core away in between."""
+    """A look right after another one does nothing, unless the system takes the core away in between."""
     assert max(landed_after("lpl") for _ in range(20)) > 0

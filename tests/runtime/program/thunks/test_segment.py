@@ -1,4 +1,7 @@
-"""Native thunks run as one table: in order, in loops and branches, each under its own number, and the rest by Python."""
+"""Tests that native thunks run as one table, in order, in loops and branches, each under its own number.
+
+Python runs the other thunks.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,7 @@ def logging_code() -> NativeLibrary:
 
 @dataclass
 class Device:
-    """As much of a device as thunks need that touch no buffers but ``selector``."""
+    """The parts of a device that thunks need which touch no buffers but ``selector``."""
 
     root: Thunk
     selector: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros((), np.bool_))
@@ -107,7 +110,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Logs(Thunk):
-    """Leave its number in the device's log; the selector is whether it has been done less than ``limit`` times."""
+    """A thunk that logs its number in the device; the selector is whether it ran less than ``limit`` times."""
 
     native: bool = True
     limit: int = 0
@@ -131,7 +134,7 @@ def prepare_logs(thunk: Logs, program: LoadedDevice) -> Action:
 
 @dataclass(frozen=True)
 class Fails(Logs):
-    """Raise an error."""
+    """A thunk that raises an error."""
 
 
 @prepares(Fails)

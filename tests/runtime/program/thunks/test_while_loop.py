@@ -114,7 +114,7 @@ ENTRY main {
 
 
 class SignalledError(Exception):
-    """What a signal's handler raises."""
+    """The error that a signal's handler raises."""
 
 
 @pytest.mark.parametrize("text", [COUNTING, OF_ARRAYS], ids=["elements", "arrays"])

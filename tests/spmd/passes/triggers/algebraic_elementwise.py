@@ -1,4 +1,4 @@
-"""What sets off the identities of elementwise operations."""
+"""Modules that set off the identities of elementwise operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sets off the identities of operations that move, repeat, cut out and combine elements."""
+"""Modules that set off the identities of operations that move, repeat, cut out and combine elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _some(
 
 
 def _some_full(p: Program, low: int = 0, high: int = 3) -> HloInstruction:
-    """With at least one element."""
+    """Return an array with at least one element."""
     return p.value(p.element_type(), p.dims(low, high, empty=False))
 
 

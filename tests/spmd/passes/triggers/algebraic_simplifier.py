@@ -1,4 +1,4 @@
-"""For every identity of the simplifier, a random instruction that it applies to."""
+"""Random instructions for every identity of the simplifier, to which it applies."""
 
 from __future__ import annotations
 

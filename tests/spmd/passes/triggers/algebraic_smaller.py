@@ -1,4 +1,4 @@
-"""What sets off identities that compute or move less: cut first, reduce what was reshaped, multiply less."""
+"""Modules that set off identities which compute or move less: cut first, reduce what was reshaped, multiply less."""
 
 from __future__ import annotations
 

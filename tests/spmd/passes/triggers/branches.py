@@ -9,14 +9,17 @@ from spmd.hlo import HloInstruction
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.spmd.passes.triggers.programs import Program
 
-#: What branch ``number`` returns, given the elements of its operand.
+#: A function that writes what branch ``number`` returns, given the elements of its operand.
 Branch = Callable[[Builder, list[HloInstruction], int], HloInstruction]
 
 
 def conditional(
     p: Program, operands: Sequence[Sequence[HloInstruction]], branch: Branch
 ) -> HloInstruction:
-    """Between as many branches as there are operands, each of which is made a tuple; a pred chooses between two."""
+    """Return a conditional with a branch for each of the operands, which are made tuples.
+
+    A pred chooses between two branches.
+    """
     tuples = [p.b.tuple(elements) for elements in operands]
     computations = []
     for number, operand in enumerate(tuples):

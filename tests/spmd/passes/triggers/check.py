@@ -1,4 +1,4 @@
-"""What is asked of a pass on a module that must set it off.
+"""Check a pass on a module that must set it off.
 
 The module and what the pass leaves of it verify; the pass reports a change, and reports one exactly when the printed
 module differs; a second run finds nothing more (or says why it may); both modules compute the same on random inputs,
@@ -66,7 +66,7 @@ def check_trigger(trigger: Trigger, seed: int) -> Outcome:
 
 
 def _run_until_settled(trigger: Trigger, module: HloModule, before: HloModule) -> int:
-    """How many runs changed the module."""
+    """Run the pass until nothing changes, and return how many runs changed the module."""
     step, text = trigger.step, str(module)
     for runs in range(MOST_RUNS):
         changed = _run(step, module, before)
@@ -99,10 +99,10 @@ def _run(step: HloPass, module: HloModule, before: HloModule) -> bool:
 
 # ---- values
 def random_inputs(module: HloModule, rng: Rng, *, edges: bool) -> list[list[Array]]:
-    """For every device, the leaves of its parameters, which must be arrays where they are sharded.
+    """Return for every device the leaves of its parameters, which must be arrays where they are sharded.
 
-    Scalars are equal everywhere: loops and branches need it. Devices with the same tile of a sharded parameter have the
-    same array, those of another replica excepted.
+    Scalars are equal everywhere, since loops and branches need that. Devices with the same tile of a sharded parameter
+    have the same array, except those of another replica.
     """
     slots = [
         (leaf, parameter.sharding)
@@ -128,7 +128,7 @@ def random_inputs(module: HloModule, rng: Rng, *, edges: bool) -> list[list[Arra
 
 
 def _tile(sharding: HloSharding | None, rank: int, partition: int) -> tuple[int, ...]:
-    """Which one the partition holds; one of its own where nothing says."""
+    """Return the tile that the partition holds; it has one of its own where no sharding says."""
     if sharding is not None and sharding.kind is ShardingKind.REPLICATED:
         return ()
     if sharding is None or sharding.tiles is None:

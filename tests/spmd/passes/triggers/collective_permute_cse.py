@@ -1,4 +1,4 @@
-"""Permutes along the same ways whose operands are forms or parts of one value, beside one along others."""
+"""Permutes with the same pairs whose operands are forms or parts of one value, beside one with other pairs."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def _formed(p: Program, x: HloInstruction) -> HloInstruction:
 
 
 def _two_slices(p: Program, x: HloInstruction) -> tuple[HloInstruction, HloInstruction]:
-    """One, and one that it holds."""
+    """Return a slice, and a slice of what it holds."""
     outer = [_range(p, 0, n, 1) for n in x.dims]
     return _slice_at(p, x, outer), _slice(p, x, outer)
 
 
 def _slice(p: Program, x: HloInstruction, outer: list[tuple[int, int, int]]) -> HloInstruction:
-    """Within ``outer``: start, limit and stride by dimension."""
+    """Return a slice within ``outer``, which has start, limit and stride by dimension."""
     return _slice_at(p, x, [_range(p, *bounds) for bounds in outer])
 
 
 def _range(p: Program, start: int, limit: int, stride: int) -> tuple[int, int, int]:
-    """Of the places start, start + stride, ..., some with even steps."""
+    """Return some of the places start, start + stride, ..., all of a range or every other one."""
     places = range(start, limit, stride)
     first = p.integer(0, len(places) - 1)
     step = p.integer(1, 2)

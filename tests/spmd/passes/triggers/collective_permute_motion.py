@@ -45,6 +45,6 @@ def modules(rng: Rng) -> HloModule:
 
 
 def _sum(b: Builder, x: HloInstruction) -> HloInstruction:
-    """At every element, of all."""
+    """Return the sum of all elements at every element."""
     total = b.reduce(x, range(len(x.dims)), ReductionKind.SUM)
     return b.broadcast_scalar(total, x.dims)

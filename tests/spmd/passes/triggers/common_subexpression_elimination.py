@@ -64,7 +64,7 @@ def _reductions(p: Program) -> Pair:
 
 
 def _collectives(p: Program) -> Pair:
-    """On two channels."""
+    """Return a pair of all-reduces on two channels."""
     x = p.value(p.element_type(NUMBERS), p.dims())
     groups = p.choose(
         (

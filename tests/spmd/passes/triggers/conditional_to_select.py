@@ -28,7 +28,10 @@ def modules(rng: Rng) -> HloModule:
 
 
 def _of_arrays(p: Program) -> HloModule:
-    """Between branches that read the same arrays and return one that is read once."""
+    """Return a conditional between branches that read the same arrays.
+
+    They return one array that is read once.
+    """
     kind, dims = p.element_type(), p.dims(empty=False)
     values = [p.value(kind, dims) for _ in range(p.integer(1, 3))]
     count = p.integer(2, 4)

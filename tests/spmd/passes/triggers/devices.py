@@ -84,13 +84,13 @@ def rewritten(p: Program, groups: ReplicaGroups, count: int) -> ReplicaGroups:
 
 
 def reducing_mode(p: Program) -> CollectiveGroupMode:
-    """What ids of an all-reduce, an all-gather or a reduce-scatter mean; mostly devices."""
+    """Return what ids of an all-reduce, an all-gather or a reduce-scatter mean; mostly devices."""
     replicas = (_REPLICAS, _ALL_PARTITIONS) if p.result.replica_count > 1 else (_ALL_PARTITIONS,)
     return p.choose((_FLATTENED, _FLATTENED, _FLATTENED, *replicas))
 
 
 def exchanging_mode(p: Program) -> CollectiveGroupMode:
-    """What ids of other collectives mean; mostly partitions."""
+    """Return what ids of other collectives mean; mostly partitions."""
     return p.choose((_PARTITIONS, _PARTITIONS, _PARTITIONS, _REPLICAS))
 
 

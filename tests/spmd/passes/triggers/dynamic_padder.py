@@ -48,7 +48,10 @@ def _sized(p: Program, x: HloInstruction, d: int, size: HloInstruction) -> HloIn
 
 
 def _summed(p: Program, x: HloInstruction, place: int) -> HloInstruction:
-    """Over the dimension with a size, and maybe others; not always from the neutral element."""
+    """Return a reduction over the dimension with a size, and maybe over others.
+
+    It does not always start from the neutral element.
+    """
     kinds = (ReductionKind.SUM, ReductionKind.MAX, ReductionKind.MIN, ReductionKind.PRODUCT)
     reduced = sorted({place, *p.some(range(len(x.dims)))})
     start = p.parameter(ArrayShape(x.array_shape.element_type, ())) if p.chance() else None

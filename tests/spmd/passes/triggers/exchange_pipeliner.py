@@ -11,7 +11,7 @@ from tests.spmd.passes.triggers.registry import Rng, trigger
 
 _TYPES = (PrimitiveType.F32, PrimitiveType.BF16, PrimitiveType.S32)
 _DEVICES = 4
-#: Of the last dimension of one and the first of the other.
+#: A product over the last dimension of one operand and the first of the other.
 _MATMUL = DotAttrs((2,), (0,))
 #: Sizes that are no whole number of pieces.
 _ODD = (1, 3)
@@ -45,7 +45,10 @@ def _sent(p: Program, kind: PrimitiveType, mask: HloInstruction, model: int) -> 
 
 
 def _exchanged(p: Program, x: HloInstruction, groups: ReplicaGroups) -> HloInstruction:
-    """Sent as it is, or with another dimension between or in front; or summed up, or gathered and scattered again."""
+    """Return ``x`` after an all-to-all, an all-reduce, or an all-gather and reduce-scatter.
+
+    The all-to-all has ``x`` as it is, or with another dimension between or in front.
+    """
     experts, capacity, model = x.dims
     if p.chance(0.3):
         return p.b.all_reduce(x, groups, ReductionKind.SUM)
@@ -67,7 +70,7 @@ def _multiplied(p: Program, x: HloInstruction, columns: int) -> HloInstruction:
 
 
 def _behind(p: Program, x: HloInstruction, mask: HloInstruction) -> HloInstruction:
-    """As it is, multiplied, or summed over the capacity."""
+    """Return ``x`` as it is, multiplied, or summed over the capacity."""
     form = p.integer(0, 3)
     if form == 0:
         return x

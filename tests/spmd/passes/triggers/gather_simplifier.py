@@ -71,7 +71,7 @@ def _of_iota(p: Program, x: HloInstruction) -> HloInstruction:
 
 
 def _one(p: Program, x: HloInstruction) -> HloInstruction:
-    """At a constant index vector, inside the array or not."""
+    """Return a gather at a constant index vector, inside the array or not."""
     rank = len(x.dims)
     mapped = p.shuffled(p.some(range(rank), at_least=1))
     sizes = tuple(p.integer(1, n) for n in x.dims)
@@ -98,7 +98,10 @@ def _vector(p: Program, dims: tuple[int, ...]) -> HloInstruction:
 
 
 def _even_steps(p: Program, x: HloInstruction) -> HloInstruction:
-    """In one or two batch dimensions, before, behind or between what is taken whole."""
+    """Return a gather at even steps in one or two batch dimensions.
+
+    These are before, behind or between the dimensions that are taken whole.
+    """
     d = p.integer(0, len(x.dims) - 1)
     step = p.choose((1, 2, 3)) * p.choose((1, -1))
     count = p.choose(((2,), (3,), (2, 2), (6,)))

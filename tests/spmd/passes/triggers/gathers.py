@@ -18,11 +18,11 @@ def all_gather(
 
 
 def random_gather(p: Program, operands: Sequence[HloInstruction], dimension: int) -> HloInstruction:
-    """Of some devices, in any form."""
+    """Return an all-gather over random groups of equal size, in any form."""
     mode = reducing_mode(p)
     return all_gather(p, operands, meeting(p, mode, equal_groups(p, ids_of(p, mode)), dimension))
 
 
 def part(p: Program, element_type: PrimitiveType, low: int = 1) -> HloInstruction:
-    """A small array that something can be gathered from."""
+    """Return a small array that something can be gathered from."""
     return p.value(element_type, p.dims(low, 3, empty=False, most=48))

@@ -90,7 +90,7 @@ def carried(p: Program, kind: PrimitiveType) -> HloInstruction:
 
 
 def _written(p: Program, kind: PrimitiveType, dims: tuple[int, ...]) -> HloInstruction:
-    """Not a parameter, whose layout is given."""
+    """Return a value that is no parameter, whose layout would be given."""
     return p.b.negate(p.value(kind, dims))
 
 

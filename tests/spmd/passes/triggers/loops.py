@@ -9,7 +9,7 @@ from spmd.hlo import HloComputation, HloInstruction
 from spmd.shape import PrimitiveType
 from tests.spmd.passes.triggers.programs import Program
 
-#: What the body makes of the elements (the counter not among them): builder and elements to their next values.
+#: A function that writes the next values of a loop's elements (without the counter), given a builder and the elements.
 Body = Callable[[Builder, list[HloInstruction]], Sequence[HloInstruction]]
 
 

@@ -14,7 +14,7 @@ from tests.spmd.passes.triggers.programs import Program
 
 
 def exchanging_ids(p: Program) -> tuple[CollectiveGroupMode, int]:
-    """What ids of exchanges mean, and how many there are: two or more."""
+    """Return what ids of exchanges mean, and how many there are: two or more."""
     modes = (CollectiveGroupMode.CROSS_PARTITION,) * 3 + (CollectiveGroupMode.CROSS_REPLICA,)
     return p.choose([(mode, n) for mode in modes if (n := ids_of(p, mode)) > 1])
 

@@ -38,7 +38,7 @@ def modules(rng: Rng) -> HloModule:
 
 
 def _array(p: Program) -> HloInstruction:
-    """With elements: without any there is no kernel."""
+    """Return an array with elements, since without any there is no kernel."""
     return p.parameter(ArrayShape(p.element_type(_TYPES), p.dims(0, 3, empty=False)))
 
 

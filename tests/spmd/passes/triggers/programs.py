@@ -1,4 +1,4 @@
-"""What generators of triggers write with: dice, random shapes, element types and values, and the builder of an entry."""
+"""Tools of trigger generators: dice, random shapes, element types and values, and the builder of an entry."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _BINARY = (Opcode.ADD, Opcode.MULTIPLY, Opcode.SUBTRACT)
 class Program(Dice):
     """A module being written: its dice ``rng`` and the builder ``b`` of its entry.
 
-    ``partitions`` or ``replicas`` > 1: one device's program; it is evaluated on all of them in lock step, with arrays
-    that differ from device to device (devices.py writes its collectives).
+    With ``partitions`` or ``replicas`` above 1 it is one device's program, which is evaluated on all devices in lock
+    step, with arrays that differ from device to device (devices.py writes its collectives).
     """
 
     def __init__(self, rng: Rng, partitions: int = 1, replicas: int = 1) -> None:
@@ -58,7 +58,7 @@ class Program(Dice):
     def dims(
         self, low: int = 0, high: int = 4, *, empty: bool = True, most: int = 512
     ) -> tuple[int, ...]:
-        """Of rank [low, high] and at most ``most`` elements. ``empty``: a dimension may be 0."""
+        """Return sizes of rank [low, high] and at most ``most`` elements; with ``empty`` a dimension may be 0."""
         while True:
             dims = tuple(self.choose(SIZES) for _ in range(self.integer(low, high)))
             if math.prod(dims) <= most and (empty or 0 not in dims):
@@ -77,7 +77,7 @@ class Program(Dice):
         return self.b.parameter(self.result.entry.num_parameters, shape)
 
     def value(self, element_type: PrimitiveType, dims: Sequence[int]) -> HloInstruction:
-        """A parameter, or something made of one or two."""
+        """Return a parameter, or something made of one or two."""
         shape = ArrayShape(element_type, tuple(dims))
         x = self.parameter(shape)
         if element_type is PrimitiveType.PRED or self.chance():
@@ -90,7 +90,7 @@ class Program(Dice):
         return self.value(x.array_shape.element_type, x.dims)
 
     def constant(self, element_type: PrimitiveType, dims: Sequence[int]) -> HloInstruction:
-        """Of random small numbers."""
+        """Return a constant of random small numbers."""
         shape = ArrayShape(element_type, tuple(dims))
         low = -4 if element_type.is_floating or element_type.is_signed_integer else 0
         values = self.rng.integers(low, 5, tuple(dims))
@@ -99,26 +99,29 @@ class Program(Dice):
         return self.b.constant(Literal.of(shape, np.asarray(values).astype(element_type.numpy)))
 
     def after(self, x: HloInstruction) -> HloInstruction:
-        """``x``, or something computed from it."""
+        """Return ``x``, or something computed from it."""
         if x.array_shape.element_type is PrimitiveType.PRED or self.chance(0.6):
             return x
         return self.b.binary(self.choose(_BINARY), x, self.like(x))
 
     # ---- computations
     def computation(self, name: str, *shapes: Shape) -> tuple[Builder, tuple[HloInstruction, ...]]:
-        """A new computation's builder and its parameters. What is made last is not yet its root: see ``returns``."""
+        """Return a new computation's builder, and its parameters.
+
+        What is made last is not yet its root: see ``returns``.
+        """
         inside = self.b.within(self.result.new_computation(name))
         return inside, tuple(inside.parameter(i, shape) for i, shape in enumerate(shapes))
 
     @staticmethod
     def returns(x: HloInstruction) -> HloComputation:
-        """The computation of ``x``, which becomes its result."""
+        """Make ``x`` the result of its computation, and return the computation."""
         assert x.parent is not None
         x.parent.root = x
         return x.parent
 
     def module(self, *results: HloInstruction) -> HloModule:
-        """The module whose entry returns ``results``: the one, or a tuple of them."""
+        """Return the module whose entry returns ``results``: the one, or a tuple of them."""
         entry, module = self.result.entry, self.result
         entry.root = results[0] if len(results) == 1 else self.b.tuple(results)
         ordered: dict[HloComputation, None] = {}

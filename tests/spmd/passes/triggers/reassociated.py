@@ -6,7 +6,7 @@ from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, Opcode
 from tests.spmd.passes.triggers.programs import Program
 
-#: What may be done to two results of a reduction, so that it may as well be done to its operands.
+#: Operations on two results of a reduction that may as well be done on its operands.
 OPERATIONS = {
     ReductionKind.SUM: (Opcode.ADD, Opcode.SUBTRACT),
     ReductionKind.PRODUCT: (Opcode.MULTIPLY,),

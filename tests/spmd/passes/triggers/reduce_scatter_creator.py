@@ -64,7 +64,7 @@ def modules(rng: Rng) -> HloModule:
 
 
 def _start(p: Program, groups: tuple[tuple[int, ...], ...], part: int) -> HloInstruction:
-    """Where a device's slice begins: the members of each group take all parts."""
+    """Return the start of a device's slice; the members of each group take all parts."""
     plain = [tuple(range(group[0], group[0] + len(group))) for group in groups]
     if plain == list(groups) and p.chance():
         members = p.b.scalar(PrimitiveType.S32, len(groups[0]))

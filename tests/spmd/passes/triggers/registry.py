@@ -32,10 +32,12 @@ Modules = Callable[[Rng], HloModule]
 
 @dataclass(frozen=True)
 class Trigger:
-    """How a pass is set off.
+    """A generator of modules that set off a pass.
 
-    ``options``: the pass's, as in a pipeline's text. ``again``: why a second run may still find something, "" where it
-    must not. ``finite``: why no infinite or NaN inputs are tried, "" where they are.
+    Attributes:
+        options: The pass's, as in a pipeline's text.
+        again: The reason why a second run may still find something; "" where it must not.
+        finite: The reason why no infinite or NaN inputs are tried; "" where they are.
     """
 
     name: str

@@ -34,7 +34,7 @@ def modules(rng: Rng) -> HloModule:
 
 
 def _function(p: Program, name: str, opcode: Opcode, kind: PrimitiveType) -> HloComputation:
-    """Of two scalars."""
+    """Return a function of two scalars."""
     scalar = ArrayShape(kind, ())
     inside, (x, y) = p.computation(name, scalar, scalar)
     if opcode is Opcode.COMPARE:

@@ -10,7 +10,7 @@ from spmd.shape import PrimitiveType
 from tests.spmd.passes.triggers.programs import ANY_TYPE, Program
 from tests.spmd.passes.triggers.registry import Rng, trigger
 
-#: Of each dimension: where a part begins, and where it ends.
+#: The begin and the end of a part in each dimension.
 Box: TypeAlias = tuple[tuple[int, int], ...]
 
 _PLACES = (PrimitiveType.S32, PrimitiveType.S64, PrimitiveType.S8)

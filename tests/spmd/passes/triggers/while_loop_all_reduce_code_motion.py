@@ -76,7 +76,10 @@ def _added(
 def _stacked(
     p: Program, shape: ArrayShape, kind: ReductionKind, reduce: Reduce
 ) -> list[HloInstruction]:
-    """From a filling that the reduction keeps, or that the loop leaves nothing of."""
+    """Write a loop that stacks reductions.
+
+    The stack is filled with what the reduction keeps, or the loop overwrites all of it.
+    """
     trips = p.integer(1, 4)
     covered = p.chance()
     rows = (trips + (0 if covered else p.integer(0, 2)), *shape.dims)

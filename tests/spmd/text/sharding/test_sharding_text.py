@@ -123,7 +123,10 @@ def test_named_form_means_tiles(named: str, positional: str) -> None:
 
 
 def owners(mesh: dict[str, int], dims: list[list[str]]) -> list[set[int]]:
-    """By definition: the devices of each tile, tiles in row-major order. Axis major to minor within a dimension."""
+    """Return the devices of each tile by definition, tiles in row-major order.
+
+    The axes of a dimension are major to minor.
+    """
     grid = np.arange(math.prod(mesh.values())).reshape(tuple(mesh.values()))
     names = list(mesh)
     tiles: list[set[int]] = []

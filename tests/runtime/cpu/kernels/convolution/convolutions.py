@@ -1,4 +1,4 @@
-"""Convolutions as text, for the tests of their kernels; and those that the tile unit does beside the evaluator."""
+"""Text of convolutions for the tests of their kernels, and a comparison of the tile unit with the evaluator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.runtime.programs.build import compiled, module_of, random_inputs
 
 
 def convolution(x: str, w: str, y: str, window: str, labels: str, more: str = "") -> str:
-    """A module of one convolution of ``x`` and ``w``, of these shapes."""
+    """Return a module of one convolution of ``x`` and ``w``, of these shapes."""
     return f"""HloModule convolution
 ENTRY main {{
   x = {x} parameter(0)
@@ -31,7 +31,7 @@ ENTRY main {{
 
 
 def laid_out(labels: str, sizes: Sequence[Mapping[str, int]], kind: str = "f32") -> list[str]:
-    """Shapes of both operands and the result: ``sizes`` of each by the letters of its labels."""
+    """Return the shapes of both operands and the result, from the ``sizes`` of each by the letters of its labels."""
     operands, result = labels.split("->")
     return [
         f"{kind}[{','.join(str(size[letter]) for letter in letters)}]"
@@ -40,13 +40,13 @@ def laid_out(labels: str, sizes: Sequence[Mapping[str, int]], kind: str = "f32")
 
 
 def kernel_size(window: str) -> str:
-    """As a shape has it: "3,2" of a window "size=3x2 ..."."""
+    """Return the sizes of a window as a shape has them: "3,2" for "size=3x2 ..."."""
     return window.split()[0].removeprefix("size=").replace("x", ",")
 
 
 @pytest.fixture(params=[24_000, 60_000, 1_000_000], autouse=True)
 def budget(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Scratch for a line or two, for an image or so, for everything; whatever is multiplied for nothing."""
+    """Run with scratch for a line or two, for an image or so, and for everything, however many products are wasted."""
     for name in ("LEAST_TILE_BYTES", "MOST_TILE_BYTES"):
         monkeypatch.setattr(f"runtime.cpu.kernels.convolution.tuning.{name}", request.param)
     for name in ("MOST_MULTIPLIED", "MOST_MULTIPLIED_GRADIENT"):
@@ -57,7 +57,10 @@ def budget(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> i
 def tiles_of(
     text: str, inputs: Sequence[NDArray] | None = None
 ) -> ImageTiles | GradientTiles | None:
-    """How the tile unit does ``text``, if it does. Run beside the evaluator in f64: errors stay below what some roundings of the sums' terms make."""
+    """Return how the tile unit computes ``text``, or None if it does not.
+
+    The convolution runs beside the evaluator in f64: errors stay below what some roundings of the sums' terms make.
+    """
     executable = compiled(text)
     if inputs is None:
         inputs = random_inputs(executable.module)

@@ -1,4 +1,7 @@
-"""Convolutions of inputs with holes, in phases without holes, against the reference evaluator; and what they multiply."""
+"""Tests of convolutions of inputs with holes, which are computed in phases without holes.
+
+They are compared with the reference evaluator, and their products are counted.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ def phases_of(text: str, rtol: float = 2e-5) -> PhaseConvolutionKernel:
 
 
 def some_dimension(rng: random.Random, size: int) -> WindowDimension:
-    """A window with at least one position over ``size`` elements; padding may be negative or beyond the window."""
+    """Return a window with at least one position over ``size`` elements.
+
+    Padding may be negative or beyond the window.
+    """
     while True:
         dim = WindowDimension(
             size=rng.randint(1, 5),
@@ -44,7 +50,7 @@ def some_dimension(rng: random.Random, size: int) -> WindowDimension:
 
 
 def stated(window: Window) -> str:
-    """As HLO text has it."""
+    """Return the window as HLO text."""
 
     def by(name: str) -> str:
         return "x".join(str(int(getattr(dim, name))) for dim in window.dims)
@@ -59,8 +65,9 @@ def stated(window: Window) -> str:
 @pytest.mark.parametrize("few", [0, 60])
 @pytest.mark.parametrize("seed", range(60))
 def test_any_window(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one to three dimensions, in several layouts and types, with groups; with vectors of channels wherever these lie
-    side by side, and nowhere.
+    """Windows have one to three dimensions, several layouts and types, and groups.
+
+    Vectors hold channels wherever these lie side by side, or nowhere.
     """
     monkeypatch.setattr("runtime.emit.convolution.phases.MOST_THIN_BYTES", few)
     monkeypatch.setattr("runtime.emit.convolution.phases.VECTOR_BYTES", 8)
@@ -105,7 +112,7 @@ def test_any_window(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("seed", range(200))
 def test_only_elements_are_multiplied(seed: int) -> None:
-    """As many products as there are pairs (result, element of the window) that meet no hole."""
+    """There are no more products than pairs (result, element of the window) that meet no hole."""
     rng = random.Random(seed)
     size = rng.randint(1, 8)
     dim = some_dimension(rng, size)
@@ -127,9 +134,9 @@ def test_only_elements_are_multiplied(seed: int) -> None:
 
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (7, 2), (5, 3), (1, 2), (4, 4)])
 def test_a_gradient_multiplies_as_much_as_what_it_is_of(kernel: int, stride: int) -> None:
-    """By an input: forward, each of 12 x 12 results meets the whole kernel; so many products the gradient has, too.
+    """A gradient by an input has as many products as the convolution, whose 12 x 12 results meet the whole kernel.
 
-    That is what its time is predicted from.
+    Its time is predicted from that number.
     """
     size = (12 - 1) * stride + kernel
     edge = kernel - 1
@@ -158,7 +165,10 @@ def test_a_gradient_multiplies_as_much_as_what_it_is_of(kernel: int, stride: int
 
 @pytest.mark.parametrize("features", [3, 20])
 def test_the_tile_unit_does_it_as_a_whole(features: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scratch is enough for either way. Here the whole multiplies holes where there is no such unit."""
+    """The scratch suffices for either way.
+
+    Where the host has no tile unit, the undivided convolution of this test multiplies holes.
+    """
     monkeypatch.setattr("runtime.cpu.kernels.convolution.phases.has_tile_unit", lambda: True)
     monkeypatch.setattr("runtime.cpu.kernels.convolution.tuning.MOST_MULTIPLIED", 1e9)
     monkeypatch.setattr("runtime.cpu.kernels.convolution.tuning.LEAST_TILE_BYTES", 1 << 20)
@@ -205,7 +215,7 @@ def test_few_features(window: str, out: str, kind: str, channels: int, features:
 
 
 def test_few_features_of_groups_anywhere() -> None:
-    """Results of any layout, a group after the other."""
+    """Results may have any layout; the groups are computed one after the other."""
     found = phases_of(
         convolution(
             x="f32[3,9,40]",

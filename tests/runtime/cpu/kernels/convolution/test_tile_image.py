@@ -126,7 +126,7 @@ def test_images_side_by_side(x: str, window: str, out: str, inputs: int, budget:
 @pytest.mark.parametrize("labels", ["b01f_01io->b01f", "b01f_01oi->b01f", "b01f_oi01->bf01"])
 @pytest.mark.parametrize(("outputs", "window"), [(3, "2x2"), (2, "2x4"), (1, "3x3"), (16, "1x1")])
 def test_parts_of_few_features(labels: str, outputs: int, window: str, budget: int) -> None:  # noqa: F811
-    """What holes of the input leave apart: features of all parts are columns of one product."""
+    """The features of all parts between the input's holes are columns of one product."""
     down, across = map(int, window.split("x"))
     sizes = [
         {"b": 3, "f": 40, "0": 5, "1": 6},

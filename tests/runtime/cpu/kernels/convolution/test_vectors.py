@@ -1,4 +1,4 @@
-"""Convolutions by vector registers, of the host's vectors and of shorter ones, against the reference evaluator."""
+"""Tests of convolutions in vector registers, of the host's length and shorter, against the reference evaluator."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(params=["own", "short"], autouse=True)
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The host's vectors and those of AVX2, without the tile unit."""
+    """Run with the host's vectors and with those of AVX2, without the tile unit."""
     if request.param == "short":
         monkeypatch.setattr(
             vector_multiply_ir,
@@ -55,7 +55,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.fixture
 def bound(monkeypatch: pytest.MonkeyPatch) -> list[LeftLayout]:
-    """The forms in which convolutions are bound in this test."""
+    """Return a list that collects the layouts in which this test binds convolutions."""
     forms: list[LeftLayout] = []
     act = panel_convolution.vector_action
 
@@ -68,7 +68,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[LeftLayout]:
 
 
 def check(text: str, bound: list[LeftLayout], left: LeftLayout, *, buffered: bool = False) -> None:
-    """Sums of some hundred products are near to the evaluator's, which adds them up in another order."""
+    """Check sums of some hundred products against the evaluator's, which adds them up in another order."""
     kernels = kernels_of(assert_agrees(text, rtol=1e-3))
     plans = [k.vectors for k in kernels if isinstance(k, PanelConvolutionKernel)]
     assert [plan is not None and plan.buffered > 0 for plan in plans] == [buffered]
@@ -100,7 +100,7 @@ def test_windows(window: str, out: str, features: int, bound: list[LeftLayout]) 
 def test_gradients_of_kernels(
     window: str, out: str, rows: int, features: int, bound: list[LeftLayout]
 ) -> None:
-    """Rows lie side by side: the images' features."""
+    """The rows are the images' features, which lie side by side."""
     x, w, y = f"f32[5,9,8,{rows}]", f"f32[5,3,2,{features}]", f"f32[{out},{rows},{features}]"
     check(convolution(x, w, y, window, "f01b_i01o->01bf"), bound, LeftLayout.DEPTH)
 
@@ -112,7 +112,10 @@ def test_gradients_of_kernels(
 def test_features_that_lie_apart(
     labels: str, rows: int, bound: list[LeftLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the result: sums are gathered before, some rows at a time; in w, too."""
+    """Sums are gathered first, some rows at a time, if the features of the result lie apart.
+
+    The features of w lie apart, too.
+    """
     monkeypatch.setattr("runtime.cpu.kernels.convolution.tuning.BUFFERED", 64 * rows)
     sizes = [
         {"b": 4, "f": 100, "0": 6, "1": 7},
@@ -134,7 +137,7 @@ def test_features_that_lie_apart(
     ],
 )
 def test_blocks(x: str, w: str, y: str, window: str, bound: list[LeftLayout]) -> None:
-    """Of channels, of taps, of features."""
+    """The convolution is cut into blocks of channels, of taps, or of features."""
     text = convolution(f"f32[{x}]", f"f32[{w}]", f"f32[{y}]", window, "b01f_01io->b01f")
     check(text, bound, LeftLayout.ROWS)
 
@@ -205,7 +208,7 @@ def test_types_are_converted(labels: str) -> None:
 def test_parts_of_the_features_are_the_same_bits(
     x: str, w: str, y: str, labels: str, bound: list[LeftLayout]
 ) -> None:
-    """Whatever part of them a thread has; scratch holds what was there before."""
+    """A thread may compute any part of the features; scratch holds what was there before."""
     size = "9x9" if labels[0] == "f" else "3x3"
     module = parse_module(convolution(x, w, y, f"size={size} pad=1_1x1_1", labels))
     thunk = thunk_alone(module.entry.root, Device(1, 1))
@@ -215,7 +218,7 @@ def test_parts_of_the_features_are_the_same_bits(
     random = np.random.default_rng(1)
 
     def array(place: ArrayView) -> NDArray:
-        """As the kernel sees it, of memory of its own."""
+        """Return random numbers in memory of their own, in the view that the kernel sees."""
         memory = random.standard_normal(place.slice.size // 4, np.float32)
         return np.ndarray(place.view.dims, np.float32, memory.data, 0, place.view.strides)
 

@@ -1,4 +1,4 @@
-"""Transforms of all kinds and ranks, in memory of their own and over their operand, against the evaluator."""
+"""Tests of transforms of all kinds and ranks, in memory of their own and over their operand, against the evaluator."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_fft_of_a_view() -> None:
 
 
 def aligned(dims: tuple[int, ...], dtype: np.dtype[np.generic]) -> NDArray:
-    """As the heap's arrays are; not numbers."""
+    """Return an array that is aligned as the heap's arrays are, and holds nan."""
     size = int(np.prod(dims)) * dtype.itemsize
     memory = np.full(size + 64, 255, np.uint8)
     begin = -memory.ctypes.data % 64
@@ -80,7 +80,10 @@ def aligned(dims: tuple[int, ...], dtype: np.dtype[np.generic]) -> NDArray:
 
 
 def bundled_error(transform: str, points: int, lines: int, part: str, layouts: str) -> float:
-    """In units of the type's precision, beside more digits; layouts: rows or columns of operand and of result."""
+    """Return the error of a transform beside one in more digits, in units of the type's precision.
+
+    ``layouts`` says whether operand and result lie by rows (r) or by columns (c).
+    """
     rng = np.random.default_rng(points)
     real, whole = np.dtype(part), np.dtype(f"c{2 * int(part[1:])}")
     wide = np.longdouble if real.itemsize == 8 else np.float64
@@ -108,7 +111,7 @@ def bundled_error(transform: str, points: int, lines: int, part: str, layouts: s
 @pytest.mark.parametrize("transform", ["FFT", "IFFT", "RFFT", "IRFFT"])
 @pytest.mark.parametrize("points", [4, 10, 24, 64, 100, 128, 512, 1000])
 def test_bundles_of_lines(transform: str, points: int, part: str) -> None:
-    """Whole bundles and what is left of one, in rows and columns; all radices among the points."""
+    """Lines fill whole batches or leave some over, in rows and columns; the points have all radices."""
     for lines in (16, 37):
         for layouts in ("rr", "cc", "cr", "rc"):
             error = bundled_error(transform, points, lines, part, layouts)

@@ -245,7 +245,7 @@ def test_no_blas_where_it_would_call_malloc(
 
 @pytest.mark.parametrize("dims", [(5, 1000, 530), (8, 600, 400), (32, 513, 64)])
 def test_no_blas_for_few_rows(dims: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which would pack the right matrix, or the left one where the result lies by column."""
+    """BLAS would pack the right matrix, or the left one where the result lies by column."""
     monkeypatch.setattr("runtime.cpu.kernels.gemm.native_dot.gemm_function", lambda *_: None)
     monkeypatch.setattr("runtime.cpu.kernels.gemm.native_dot.has_tile_unit", lambda: False)
     for left in ("rows", "columns"):
@@ -256,7 +256,7 @@ def test_no_blas_for_few_rows(dims: tuple[int, int, int], monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("dims", [(32, 64, 64), (40, 7, 33), (33, 20, 5), (64, 64, 65)])
 def test_small_right_matrices_by_column_are_turned(dims: tuple[int, int, int]) -> None:
-    """And the left ones, where the result lies by column."""
+    """The left matrices are transposed, too, where the result lies by column."""
     for batch in ((), (5,), (2, 3)):
         check(dims, ("rows", "columns", "rows"), batch=batch)
         check(dims[::-1], ("rows", "columns", "columns"), batch=batch)

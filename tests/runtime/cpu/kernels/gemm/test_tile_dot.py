@@ -1,4 +1,4 @@
-"""bf16 and 8-bit products on the tile unit, and mixed with f32: however matrices lie, beside exact products, and without the unit."""
+"""Tests of bf16, 8-bit and mixed products beside exact ones: in any layout, on the tile unit and without it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 P = PrimitiveType
 Array = np.ndarray[Any, Any]
 Types = tuple[PrimitiveType, PrimitiveType, PrimitiveType]
-#: With f32 the tile unit's alone.
+#: Products with f32, which have more parts, are the tile unit's alone.
 MOST_PARTS = 3 if has_tile_unit() else 1
 TYPES = [(f.lhs, f.rhs, f.result) for f in TILE_TYPES if f.parts * f.rhs_parts <= MOST_PARTS]
 ONE_PART = [(f.lhs, f.rhs, f.result) for f in TILE_TYPES if f.parts == f.rhs_parts == 1]
@@ -34,7 +34,7 @@ SIZES = [(40, 70, 33), (1, 520, 65), (64, 64, 64), (70, 1300, 17), (513, 33, 3),
 
 @pytest.fixture(autouse=True)
 def _for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the unit gained for few lines, and for few products of f32, too."""
+    """Use the unit for few lines, and for few products of f32, too."""
     monkeypatch.setattr(tuning, "SPLIT_LEAST_PRODUCTS", 1 << 14)
     monkeypatch.setattr(tuning, "SPLIT_LEAST_LINES", 1)
     monkeypatch.setattr(tuning, "BF16_LEAST_LINES", 1)
@@ -59,7 +59,10 @@ def values(rng: np.random.Generator, shape: tuple[int, ...], kind: PrimitiveType
 
 
 def lying(array: Array, how: str) -> Array:
-    """By row, by column, or as a part of something larger; as many dimensions before as there are."""
+    """Return the array by row, by column, or as a part of something larger.
+
+    It may have any number of dimensions before the last two.
+    """
     if how == "columns":
         return np.swapaxes(lying(np.swapaxes(array, -1, -2), "rows"), -1, -2)
     gap = 3 if how == "part" else 0
@@ -124,7 +127,7 @@ def test_batches_and_broadcast_operands(types: Types) -> None:
 
 @pytest.mark.parametrize(("lhs", "rhs"), list(itertools.product([P.S8, P.U8], repeat=2)), ids=str)
 def test_sums_of_bytes_are_modulo_the_results_range(lhs: P, rhs: P) -> None:
-    """A depth of several blocks, and of which the sum of largest products passes 2^31 (u8)."""
+    """The depth has several blocks, and the sum of the largest products of u8 exceeds 2^31."""
     depth = 40_000
     a = np.full((16, depth), np.iinfo(lhs.numpy).min or 255, lhs.numpy)
     b = np.full((depth, 17), np.iinfo(rhs.numpy).min or 255, rhs.numpy)
@@ -160,7 +163,7 @@ def test_products_below_the_smallest_normal_number() -> None:
 def test_numbers_beyond_the_scaled_range(
     value: float, result: PrimitiveType, lhs_type: PrimitiveType, rhs_type: PrimitiveType
 ) -> None:
-    """Of either operand; the largest f32 number would be infinite if it were rounded to bf16."""
+    """The value is in either operand; the largest f32 number would be infinite if it were rounded to bf16."""
     lhs = np.ones((40, 50), lhs_type.numpy)
     rhs = np.full((50, 40), 0.5, rhs_type.numpy)
     for place in (lhs, rhs):
@@ -175,7 +178,7 @@ def test_numbers_beyond_the_scaled_range(
 
 
 def test_planned_with_the_unit_and_bound_without() -> None:
-    """As when a plan comes from elsewhere: conversions find room of their own."""
+    """A plan may come from another host: conversions then find memory of their own."""
     rng = np.random.default_rng(4)
     lhs, rhs = values(rng, (40, 50), P.BF16), values(rng, (50, 40), P.BF16)
     kernel = plan_dot((), (40, 50, 40), (P.BF16,) * 3)

@@ -1,4 +1,4 @@
-"""f32 products on the tile unit beside OpenBLAS's: errors against f64, edges, transposes, and numbers beyond its range."""
+"""Tests of f32 products on the tile unit beside OpenBLAS's: errors, edges, transposes, numbers beyond its range."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.skipif(
     not has_tile_unit(), reason="no tile unit, or the system does not permit its use"
 )
 Array = np.ndarray[Any, Any]
-#: Of a sum of products of magnitudes: half of f32's last place, relative.
+#: Half of a unit in f32's last place, relative to the sum of the products' magnitudes.
 UNIT = 2.0**-24
 
 
 @cache
 def functions() -> dict[str, Callable[..., None]]:
-    """Both as ctypes calls them; ours for all sizes."""
+    """Return both functions as ctypes calls them; ours is used for all sizes."""
     with without_tile_unit():
         blas = gemm_function(PrimitiveType.F32)
     assert blas is not None
@@ -43,7 +43,7 @@ def functions() -> dict[str, Callable[..., None]]:
 
 
 def product(which: str, lhs: Array, rhs: Array, out: Array, *, add: bool = False) -> None:
-    """out = lhs rhs, or out += lhs rhs; operands by row or by column."""
+    """Compute out = lhs rhs, or out += lhs rhs; operands may lie by row or by column."""
     turned = [x.strides[1] != x.itemsize for x in (lhs, rhs)]
     leading = [
         (x.strides[1] if turn else x.strides[0]) // x.itemsize
@@ -57,7 +57,7 @@ def product(which: str, lhs: Array, rhs: Array, out: Array, *, add: bool = False
 
 
 def lying(values: Array, turned: bool) -> Array:
-    """Rows 3 elements apart, or columns."""
+    """Return the values in rows that are 3 elements apart, or in such columns."""
     rows, columns = values.shape
     whole = np.full((columns, rows + 3) if turned else (rows, columns + 3), 7, np.float32)
     part = whole[:, :-3].T if turned else whole[:, :-3]
@@ -66,11 +66,11 @@ def lying(values: Array, turned: bool) -> Array:
 
 
 def errors(lhs: Array, rhs: Array, which: str) -> Array:
-    """Of each element, in units of the last place of the sum of its products' magnitudes."""
+    """Return the error of each element, in half units of the last place of the sum of its products' magnitudes."""
     out = np.full((len(lhs), rhs.shape[1]), np.nan, np.float32)
     product(which, lhs, rhs, out)
     a, b = lhs.astype(np.float64), rhs.astype(np.float64)
-    # What no f32 holds is rounded to a multiple of 2^-149.
+    # Below the smallest normal number results are multiples of 2^-149.
     size = np.maximum(np.abs(a) @ np.abs(b), 2.0**-126)
     return np.asarray(np.abs(out - a @ b) / size / UNIT)
 
@@ -88,34 +88,34 @@ def _wide(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
 
 
 def _tiny(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
-    """Down to denormal numbers; products around the smallest normal one."""
+    """Return numbers down to denormal ones, with products around the smallest normal number."""
     return rng.standard_normal(shape) * 2.0 ** rng.integers(-75, -50, shape)
 
 
 def _denormal(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
-    """Denormal numbers among ordinary ones."""
+    """Return denormal numbers among ordinary ones."""
     return np.where(rng.random(shape) < 0.5, 2.0**-149 * rng.integers(0, 999, shape), 1.0)
 
 
 def _large(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
-    """Some products are beyond the unit's range, which tells by blocks."""
+    """Return numbers of which some products are beyond the unit's range, which it finds out block by block."""
     return rng.standard_normal(shape) * np.where(rng.random(shape) < 1e-3, 2.0**55, 1.0)
 
 
 def _low_bits(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
-    """Numbers whose bf16 parts are all as large as they can be, with the same sign."""
+    """Return numbers whose bf16 parts are all as large as they can be, with the same sign."""
     return 1 + 2.0**-8 - 2.0**-16 + 2.0**-23 * rng.integers(0, 128, shape)
 
 
 KINDS = [_normal, _positive, _wide, _tiny, _denormal, _large, _low_bits]
 SIZES = [(32, 32, 32), (33, 17, 70), (70, 50, 33), (64, 96, 700), (40, 1100, 20), (5, 3, 1500)]
-#: m, n and k of products whose lhs stays packed: columns are too many to stay, and pass by in several blocks.
+#: m, n and k of products whose lhs stays packed, while the columns are too many and come in several blocks.
 LHS_STAYS = [(33, 901, 500), (100, 611, 1030)]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__[1:])
 def test_errors_are_those_of_f32(kind: Callable[..., Array]) -> None:
-    """Within f32's bound everywhere, and not larger than OpenBLAS's on the whole."""
+    """Errors are within f32's bound everywhere, and on the whole not much larger than OpenBLAS's."""
     rng = np.random.default_rng(0)
     found: dict[str, list[float]] = {"ours": [], "blas": []}
     for m, n, k in [*SIZES, *LHS_STAYS]:
@@ -151,7 +151,7 @@ def test_a_deep_product() -> None:
     + LHS_STAYS,
 )
 def test_edges_leave_what_is_beside_alone(sizes: tuple[int, int, int]) -> None:
-    """Whole numbers, so that sums are exact; reads beyond the operands would meet sevens."""
+    """Sums of whole numbers are exact; reads beyond the operands would meet sevens."""
     m, n, k = sizes
     rng = np.random.default_rng(3)
     for turns in itertools.product([False, True], repeat=2):
@@ -170,7 +170,10 @@ def test_edges_leave_what_is_beside_alone(sizes: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("columns", [70, 700])
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3.4e38, -3.4e38])
 def test_numbers_beyond_the_units_range_are_blass(value: float, columns: int) -> None:
-    """In blocks of the result where they are; elsewhere nothing changes. Of many columns lhs stays packed."""
+    """BLAS computes the blocks of the result that such numbers reach, and nothing changes elsewhere.
+
+    With many columns lhs stays packed.
+    """
     rng = np.random.default_rng(4)
     lhs, rhs = (rng.standard_normal(s).astype(np.float32) for s in ((70, 600), (600, columns)))
     for (row, column), add in itertools.product([(3, 5), (69, 599)], [False, True]):

@@ -28,7 +28,7 @@ def test_without_it_products_are_blass() -> None:
 
 @pytest.mark.parametrize("is_float", [False, True])
 def test_vectors_stand_in_for_it(is_float: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the processor has instructions for vectors of these numbers."""
+    """Vectors are used if the processor has instructions for vectors of these numbers."""
     known = {"avx512bw", "avx512vl", "avx512bf16" if is_float else "avx512vnni"}
     monkeypatch.setattr(tile_unit, "host_has", lambda *features: known.issuperset(features))
     monkeypatch.setattr(tile_unit, "_permitted", lambda: False)

@@ -28,7 +28,7 @@ def call(result: str, operands: list[str], target: str, config: str = "") -> str
 
 
 def check(result: str, operands: dict[str, NDArray], target: str) -> None:
-    """Beside the evaluator. ``result``: its shape; operands by theirs."""
+    """Check a factorization beside the evaluator. ``result`` is its shape; ``operands`` are given by their shapes."""
     text = call(result, [*operands], target)
     single = "f32" in text or "c64" in text
     executable = assert_agrees(text, inputs=[*operands.values()], rtol=2e-4 if single else 1e-9)

@@ -58,7 +58,10 @@ def test_cholesky(kind: str, *, lower: bool) -> None:
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_small_factors_have_the_evaluators_bits(kind: str, *, lower: bool) -> None:
-    """Which are XLA's: programs return residuals. Sums of eight terms and more NumPy makes in another order."""
+    """The evaluator's bits are XLA's, and programs return residuals.
+
+    NumPy adds sums of eight terms and more in another order.
+    """
     for size in (2, 6, 7):
         text = cholesky(kind, 3, size, lower=lower)
         assert_agrees(text, inputs=[positive(kind, 3, size)])
@@ -66,7 +69,7 @@ def test_small_factors_have_the_evaluators_bits(kind: str, *, lower: bool) -> No
 
 @pytest.mark.parametrize("size", [6, 16, 17])
 def test_small_systems(size: int) -> None:
-    """On either side of where a library takes over."""
+    """Sizes are on either side of the one from which a library is used."""
     a = matrices("f32", 3, size, size) + 2 * size * np.eye(size, dtype=np.float32)
     for side, dims in (("true", f"{size},5"), ("false", f"5,{size}")):
         text = f"""HloModule solutions
@@ -88,7 +91,10 @@ def test_cholesky_over_its_operand() -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_triangular_solve(kind: str) -> None:
-    """Both sides, triangles and diagonals, transposed or not, of matrices as they lie and of transposed ones."""
+    """All sides, triangles, diagonals and transpositions are solved.
+
+    Matrices are read as they lie and as transposed ones.
+    """
     a, tall, wide = matrices(kind, 2, 4, 4), matrices(kind, 2, 4, 3), matrices(kind, 2, 3, 4)
     a += 4 * np.eye(4, dtype=a.dtype)
     lines, shapes = [], []

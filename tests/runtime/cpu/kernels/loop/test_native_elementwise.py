@@ -1,4 +1,4 @@
-"""Native element operations write the evaluator's bits, from any strides, in place too where they say that they may."""
+"""Tests that native element operations write the evaluator's bits, from any strides, and in place where they may."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.runtime.cpu.kernels.loop.element_signatures import (
 )
 
 P = PrimitiveType
-#: Of floats by native code's own approximations; tests/runtime/codegen/elements judges them.
+#: Functions of floats that native code approximates itself; tests/runtime/codegen/elements judges them.
 APPROXIMATED = {opcode for opcode, _ in FLOAT_FUNCTIONS}
-#: One of a kind of each width and sign; compiling takes its time.
+#: One type for each kind of number, width and sign, since compiling takes its time.
 KINDS = (P.PRED, P.S8, P.U32, P.S64, P.F16, P.BF16, P.F32, P.F64)
 NATIVE = [
     (opcode, kinds, result, attrs)
@@ -43,7 +43,7 @@ def run(signature: ElementSignature, out: np.ndarray, operands: list[np.ndarray]
 
 
 def edges(kind: PrimitiveType, seed: int) -> np.ndarray:
-    """``values`` with an integer type's ends, and floats at the ends of integer types, among them."""
+    """Return ``values``, with the ends of integer types among the integers and among the floats."""
     x = values(kind, seed)
     with np.errstate(all="ignore"):
         if kind.is_integer:
@@ -73,7 +73,7 @@ def test_same_bits_as_the_evaluator(
             assert canonical(target) == canonical(want), f"over operand {position}"
 
 
-#: Of complex numbers: tests/runtime/codegen/elements/test_complex_functions.py.
+#: Functions of complex numbers that tests/runtime/codegen/elements/test_complex_functions.py judges.
 FUNCTIONS = (Opcode.DIVIDE, Opcode.EXPONENTIAL, Opcode.LOG, Opcode.SQRT, Opcode.TANH)
 COMPLEX = [
     signature
@@ -86,7 +86,10 @@ COMPLEX = [
 
 @pytest.mark.parametrize("signature", COMPLEX, ids=lambda s: f"{s.opcode}-{s.operands}-{s.result}")
 def test_complex_numbers(signature: ElementSignature) -> None:
-    """Of infinities, nan and zeros of either sign, too; NumPy rounds products and lengths in its own way."""
+    """Infinities, nan and zeros of either sign are among the operands.
+
+    NumPy rounds products and lengths in its own way.
+    """
     operands = []
     for seed, kind in enumerate(signature.operands):
         x = values(kind, seed)

@@ -9,7 +9,7 @@ from runtime.program.records.random_bits import RandomBitsKernel
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 TYPES = ("u8", "s16", "u32", "s64", "u64", "s4", "u2")
-#: Of one element, none, fewer than a block, odd in all dimensions, even in one that has others outside and inside.
+#: Shapes of one element, of none, of less than a block; odd in all dimensions, or even in one of several.
 SHAPES = ("", "0", "1", "7", "1025", "3,4,0", "5,3", "4,3", "5,6,3", "9,1", "3,5,7")
 
 
