@@ -300,6 +300,20 @@ def test_kept(lines: str) -> None:
     assert module.entry.root.opcode is before
 
 
+@pytest.mark.parametrize(("rows", "opcode"), [(16, Opcode.REDUCE), (17, Opcode.DOT)])
+def test_products_with_small_matrices_are_reductions(rows: int, opcode: Opcode) -> None:
+    """A batch of products of a matrix and a vector is a reduction up to 128 elements of a matrix, else a product."""
+    module = parse_module(f"""HloModule m
+ENTRY e {{
+  a = f32[9,{rows},8] parameter(0)
+  b = f32[9,8] parameter(1)
+  ROOT d = f32[9,{rows}] dot(a, b), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
+}}
+""")
+    AlgebraicSimplifier().run(module)
+    assert module.entry.root.opcode is opcode
+
+
 def test_every_identity_is_tested() -> None:
     """Each identity fires in at least one case."""
     fired: set[str] = set()
