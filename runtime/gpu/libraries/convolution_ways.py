@@ -225,13 +225,14 @@ class ConvolutionArray:
     def cut(self, window: Sequence[WindowDimension], outputs: Sequence[int]) -> ConvolutionArray:
         """Return the image without the elements at its ends that negative padding removes.
 
-        window: spatial dimensions of the window. outputs: sizes of the result along them.
+        window: spatial dimensions of the window. outputs: sizes of the result along them. Elements at the end that no
+        window reads, fewer than a stride, stay: cuDNN ignores them, and without them the image would not be dense.
         """
         starts, limits = [0] * 3, list(self.view.dims[:3])
         for dim, size, output in zip(window, self.view.dims[3:], outputs, strict=True):
             used = (output - 1) * dim.stride + dim.dilated_size - dim.padding_low
             starts.append(max(-dim.padding_low, 0))
-            limits.append(min(size, used))
+            limits.append(size if size - used < dim.stride else used)
         view = self.view.slice(tuple(starts), tuple(limits), (1,) * len(starts))
         return replace(self, view=view)
 

@@ -20,6 +20,7 @@ from tests.runtime.gpu.convolutions import (
     TRAINING,
     check_convolution,
     compiled_convolution,
+    convolution,
     random_convolution,
 )
 from tests.runtime.gpu.doubles.engines import devices_of
@@ -74,6 +75,34 @@ def test_channels_last_need_no_copies_but_of_filters() -> None:
     _, (copy,) = stages(on_double(TRAINING["forward"][0], graphs=False))
     (place,) = copy.operands
     assert (place.kind, place.number) == (ArgumentKind.OPERAND, 1)
+
+
+@pytest.mark.parametrize(
+    ("operands", "result", "window", "labels"),
+    [
+        (("f32[2,8,8,4]", "f32[1,1,4,8]"), "f32[2,4,4,8]", "size=1x1 stride=2x2", "b01f_01io->b01f"),
+        (
+            ("f32[2,8,8,4]", "f32[2,4,4,8]"),
+            "f32[1,1,4,8]",
+            "size=4x4 pad=0_-1x0_-1 rhs_dilate=2x2",
+            "f01b_i01o->01bf",
+        ),
+    ],
+    ids=["forward", "filter"],
+)
+def test_an_image_whose_end_no_window_reads_is_not_copied(
+    operands: tuple[str, str], result: str, window: str, labels: str
+) -> None:
+    text = convolution(*operands, result, window, labels)
+    executable = on_double(text, graphs=False)
+    call, kernels = stages(executable)
+    assert call.image == (2, 4, 8, 8)
+    assert all(
+        (array.kind, array.number) != (ArgumentKind.OPERAND, 0)
+        for kernel in kernels
+        for array in kernel.operands
+    )
+    check_convolution(executable, text, 2e-5)
 
 
 def test_without_cudnn_the_host_computes_them() -> None:
