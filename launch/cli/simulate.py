@@ -200,6 +200,8 @@ def _simulated(
     estimator = RooflineEstimator.of(program, machine, costs)
     asked = SimulationOptions(
         busy=compilation.machine.busy,
+        size_of=machine.byte_size,
+        memory_of=machine.memory_bytes,
         limited={one.name: one.limited for one in overlap.collectives} if overlap else {},
         timeline=options.trace is not None,
     )

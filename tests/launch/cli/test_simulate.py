@@ -251,7 +251,7 @@ def test_a_custom_call_costs_what_a_file_says(
     called: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["simulate", called, *ON_DGX]) == 2
-    assert "--cost mine=FILE" in capsys.readouterr().err
+    assert "--cost mine=F.json" in capsys.readouterr().err
     file = tmp_path / "mine.json"
     file.write_text('{"seconds": 0.25}')
     assert figures(capsys, called, *ON_DGX, "--cost", f"mine={file}")["step_s"] == 0.25
