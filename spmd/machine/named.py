@@ -18,7 +18,9 @@ from spmd.name_suggestions import did_you_mean
 
 #: Default machine of a compilation. It is the same everywhere, so that two compilations of one module give one program.
 DEFAULT = "cpu-avx512"
-SHIPPED = ("cpu-avx512", "dgx-h100", "dgx-h200", "tcp-cluster")
+SHIPPED = (
+    *("cpu-avx512", "dgx-a100", "dgx-b200", "dgx-h100", "dgx-h200", "gb200-nvl72", "tcp-cluster"),
+)
 
 #: One variation or both, links first.
 _VARIED = re.compile(
