@@ -46,12 +46,17 @@ from spmd.machine.description import MachineDescription
 from spmd.machine.named import SHIPPED
 from spmd.machine.overrides import with_override
 from spmd.output_file import write_file
+from spmd.passes.library_call_expander import LibraryCallExpander
+from spmd.passes.pipeline import Pipeline
 from spmd.text.sources.dump_directory import dumped_module, split_choice
 from spmd.text.stage import device_count
+from spmd.verifier.verifier import verify
 
 _MOST = 20
 #: Probability with which no device is slower than the slowest one of the upper step time.
 _WORST = 0.95
+#: What a program that is scheduled already still needs, so that all of it has a cost.
+_LIBRARY_CALLS = Pipeline("library calls", (LibraryCallExpander(),))
 #: Largest number of digits of a trip count.
 _LONGEST_COUNT = 15
 
@@ -282,12 +287,15 @@ def _run_sweep(
 
 
 def compiled_for(module: HloModule, devices: int | None, options: CompileOptions) -> Compilation:
-    """Return ``module`` after all stages; unchanged if it is scheduled already."""
+    """Return ``module`` after all stages. One that is scheduled already keeps its order; only calls of libraries are
+    replaced, by the operations that they stand for."""
     if module.stage is Stage.SCHEDULED:
         count = devices if devices is not None else device_count(module)
         program = clone_module(module)
         program.num_partitions = max(count // program.replica_count, 1)
         require_every_device(program)
+        if _LIBRARY_CALLS.run(program):
+            verify(program)
         return Compilation(program, count, options.machine)
     *_, (_, compilation) = stages(module, devices, options)
     return compilation

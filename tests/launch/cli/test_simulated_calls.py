@@ -63,3 +63,28 @@ def test_unknown_targets_of_a_serialized_module_are_named_before_it_is_compiled(
     monkeypatch.delattr(simulate, "stages")
     assert main(["simulate", str(file), *ON_DGX]) == 2
     assert "--cost mine=F.json" in capsys.readouterr().err
+
+
+LIBRARY = """HloModule library, is_scheduled=true
+ENTRY e { a = f32[4096,1024] parameter(0)
+  b = f32[1024,4096] parameter(1)
+  c = (f32[4096,4096], s8[1024]) custom-call(a, b), custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":{"alpha_real":1,"alpha_imag":0,"beta":0,"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"],"lhs_batch_dimensions":[],"rhs_batch_dimensions":[]}}}
+  ROOT d = f32[4096,4096] get-tuple-element(c), index=0 }
+"""
+PRODUCT = """HloModule product, is_scheduled=true
+ENTRY e { a = f32[4096,1024] parameter(0)
+  b = f32[1024,4096] parameter(1)
+  ROOT d = f32[4096,4096] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
+"""
+
+
+def test_library_calls_of_a_schedule_take_as_long_as_what_they_compute(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = []
+    for name, text in (("library", LIBRARY), ("product", PRODUCT)):
+        file = tmp_path / f"{name}.hlo"
+        file.write_text(text)
+        assert main(["simulate", str(file), *ON_DGX, "--json"]) == 0
+        seconds.append(json.loads(capsys.readouterr().out)["compute_s"])
+    assert seconds[0] == seconds[1] > 0
