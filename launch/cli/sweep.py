@@ -66,10 +66,12 @@ def sweep_rows(
         cases = [
             (value, with_override(machine, axis.name, value), replicas) for value in axis.values
         ]
-    progress = TerminalLine()
+    progress = TerminalLine(delay=0.0)
     rows = []
-    for number, (value, one, copies) in enumerate(cases, 1):
-        progress.show(f"{axis.name}={value}, {number} of {len(cases)}")
-        rows.append(SweepRow(value, simulate(one, copies), one))
-    progress.clear()
+    try:
+        for number, (value, one, copies) in enumerate(cases, 1):
+            progress.show(f"{axis.name}={value}, {number} of {len(cases)}")
+            rows.append(SweepRow(value, simulate(one, copies), one))
+    finally:
+        progress.clear()
     return rows

@@ -92,6 +92,19 @@ def test_a_sweep_for_a_reader(capsys: pytest.CaptureFixture[str]) -> None:
     assert "fit" not in second
 
 
+def test_a_terminal_shows_which_value_is_simulated(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["simulate", MLP, *ON_DGX, "--sweep", "links=1,0.5", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert len(json.loads(captured.out)) == 2
+    first, second, end = captured.err.split("\r\x1b[K")[1:]
+    assert first.endswith("] links=1, 1 of 2")
+    assert second.endswith("] links=0.5, 2 of 2")
+    assert end == ""
+
+
 def test_a_plot_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     for name, begin in (("sweep.svg", b"<?xml"), ("sweep.png", b"\x89PNG")):
