@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from enum import Enum
 from typing import Any, TypeAlias
@@ -353,6 +353,24 @@ class BufferShape:
 
 Shape: TypeAlias = ArrayShape | TupleShape | BufferShape | TokenShape | OpaqueShape
 ShapeIndex: TypeAlias = tuple[int, ...]
+
+
+#: Returns the bytes of a shape.
+SizeOf: TypeAlias = Callable[[Shape], int]
+
+
+def byte_size(shape: Shape) -> int:
+    """Return the bytes of ``shape`` as stored here: at least one for each element."""
+    return shape.byte_size
+
+
+def packed_byte_size(shape: Shape) -> int:
+    """Return the bytes of ``shape`` if elements of four bits and less stand packed, as XLA stores them on GPUs."""
+    if isinstance(shape, ArrayShape):
+        return -(-shape.num_elements * shape.element_type.packed_bits // 8)
+    if isinstance(shape, TupleShape):
+        return sum(map(packed_byte_size, shape.elements))
+    return packed_byte_size(shape.array) if isinstance(shape, BufferShape) else 0
 
 
 def array(element_type: PrimitiveType, *dims: int) -> ArrayShape:

@@ -29,7 +29,7 @@ from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.opcode_roles import CALLERS, WEIGHTLESS
 from spmd.ops.attrs import DotAttrs
 from spmd.ops.opdef import operands_and_result
-from spmd.shape import PrimitiveType
+from spmd.shape import PrimitiveType, byte_size
 
 _NOT_KERNELS = WEIGHTLESS | {Opcode.IOTA}
 _RUN_THEIR_CALLEES = CALLERS | {Opcode.ASYNC_START}
@@ -108,7 +108,7 @@ def compulsory_bytes(x: HloInstruction) -> float:
     stated = op_cost(x).bytes_accessed
     if x.opcode is Opcode.FUSION:
         return kernel_bytes(x)
-    if stated != operands_and_result(x):
+    if stated != operands_and_result(x, byte_size):
         return stated  # a gather's, a slice's: parts of operands
     return x.shape.byte_size + sum(_shown(operand) for operand in dict.fromkeys(x.operands))
 

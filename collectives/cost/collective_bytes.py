@@ -12,7 +12,7 @@ from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode_roles import wrapped
 from spmd.ops.attrs import CollectivePermuteAttrs
-from spmd.shape import ArrayShape, leaves
+from spmd.shape import ArrayShape, SizeOf, byte_size, leaves
 
 
 def collective_of(x: HloInstruction) -> HloInstruction:
@@ -28,12 +28,15 @@ def kind_of(collective: HloInstruction) -> type[Collective]:
     return KIND_NAMED[KIND[collective.opcode]]
 
 
-def exchanged_bytes(collective: HloInstruction, members: int) -> float:
-    """Return the bytes S that a group of ``members`` exchanges (``algorithms``), by the collective's kind."""
+def exchanged_bytes(collective: HloInstruction, members: int, size_of: SizeOf = byte_size) -> float:
+    """Return the bytes S that a group of ``members`` exchanges (``algorithms``), by the collective's kind.
+
+    ``size_of`` gives the bytes of arrays.
+    """
     if isinstance(collective.attrs, CollectivePermuteAttrs) and collective.attrs.slice_sizes:
         return _slice_bytes(collective, collective.attrs)
-    first_operand = float(collective.operand(0).shape.byte_size)
-    results = float(result_bytes(collective))
+    first_operand = float(size_of(collective.operand(0).shape))
+    results = float(result_bytes(collective, size_of))
     return kind_of(collective).exchanged_bytes(first_operand, results, members)
 
 

@@ -18,7 +18,7 @@ from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.custom_call import ALLOCATE_BUFFER
 from spmd.ops.opdef import OpCost
-from spmd.shape import as_array, leaves
+from spmd.shape import SizeOf, as_array, byte_size, leaves
 from spmd.text.stage import LOGICAL_CALLS
 
 MAX_BYTES = 1 << 12
@@ -49,10 +49,25 @@ class CallCost:
 _NOTHING = CallCost(0.0)
 
 
+def has_rule(target: str) -> bool:
+    """Return whether the cost of custom calls of ``target`` is known without a statement of the user."""
+    return (
+        target in _NO_KERNEL
+        or target in HOST_MOVES
+        or target == _TOP_K
+        or custom_call(target).cost is not None
+    )
+
+
 def call_cost(
-    call: HloInstruction, given: Mapping[str, CallCost], *, by_bytes: bool = False
+    call: HloInstruction,
+    given: Mapping[str, CallCost],
+    size_of: SizeOf = byte_size,
+    *,
+    by_bytes: bool = False,
 ) -> CallCost:
-    """Return the cost of a custom call. ``given`` holds costs by target, which take precedence.
+    """Return the cost of a custom call. ``given`` holds costs by target, which take precedence; ``size_of`` gives the
+    bytes of arrays.
 
     A call with an unknown target costs the bytes of its arrays if ``by_bytes`` is True; otherwise it raises CostError.
     """
@@ -62,19 +77,19 @@ def call_cost(
     if target in _NO_KERNEL:
         return _NOTHING
     if target == _TOP_K:
-        return CallCost(None, _top_k_work(call))
-    if custom_call(target).cost is None and not by_bytes:
+        return CallCost(None, _top_k_work(call, size_of))
+    if not has_rule(target) and not by_bytes:
         raise CostError(
-            f"{call!r}: the cost of a custom call of {target!r} is unknown; state it by --cost {target}=FILE"
+            f"{call!r}: the cost of a custom call of {target!r} is unknown; state it by --cost {target}=F.json"
         )
-    return CallCost(None, op_cost(call), attention=target in FUSED_ATTENTION)
+    return CallCost(None, op_cost(call, size_of), attention=target in FUSED_ATTENTION)
 
 
-def _top_k_work(call: HloInstruction) -> OpCost:
+def _top_k_work(call: HloInstruction, size_of: SizeOf) -> OpCost:
     """Return the work of a TopK call by a heap: each element is compared along a path from the root to a leaf."""
     selected = as_array(next(leaf for _, leaf in leaves(call.shape))).dims[-1]
     comparisons = call.operand(0).array_shape.num_elements * selected.bit_length()
-    return OpCost(flops=float(comparisons), bytes_accessed=op_cost(call).bytes_accessed)
+    return OpCost(flops=float(comparisons), bytes_accessed=op_cost(call, size_of).bytes_accessed)
 
 
 def read_call_cost(data: bytes, where: str) -> CallCost:

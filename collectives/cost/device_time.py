@@ -25,7 +25,7 @@ from spmd.ops.attrs import ConvolutionAttrs, CustomCallAttrs, DotAttrs
 from spmd.ops.checks import plain
 from spmd.ops.dot import free_dims
 from spmd.ops.product_precision import allows_tf32
-from spmd.shape import ArrayShape, PrimitiveType, leaves
+from spmd.shape import HOST_MEMORY, ArrayShape, PrimitiveType, Shape, leaves
 
 _NO_KERNEL = frozenset(
     {
@@ -79,6 +79,8 @@ class DeviceTime:
         """
         if x.opcode in CALLERS:
             raise ValueError(f"{x.name}: a {x.opcode} is priced by what it runs")
+        if self._machine.host_bandwidth and _is_host_copy(x):
+            return self._host_transfer(x.operand(0).shape)
         if x.opcode in _NO_KERNEL or _only_renames(x):
             return 0.0
         if x.opcode is Opcode.ASYNC_START:
@@ -96,14 +98,14 @@ class DeviceTime:
 
     def _kernel(self, x: HloInstruction) -> float:
         """Return the seconds of the kernel of ``x`` by the roofline model."""
-        moved = float(definition(x.opcode).bytes_accessed(x))
+        moved = float(definition(x.opcode).bytes_accessed(x, self._machine.byte_size))
         return self.begin + max(self._arithmetic(x), self._moving(moved))
 
     def _custom_call(self, call: HloInstruction) -> float:
         target = call.attrs_as(CustomCallAttrs).target
         if target in HOST_MOVES and target not in self._given:
-            return self._host_move(call)
-        cost = call_cost(call, self._given, by_bytes=self._by_bytes)
+            return self._host_transfer(call.shape) if self._machine.host_bandwidth else 0.0
+        cost = call_cost(call, self._given, self._machine.byte_size, by_bytes=self._by_bytes)
         if cost.seconds is not None:
             return cost.seconds
         rates = self._rates_of(_computed_in(call))
@@ -114,10 +116,10 @@ class DeviceTime:
             busy = work.flops / rates.matrix + work.transcendentals / rates.transcendental
         return self.begin + max(busy, self._moving(work.bytes_accessed))
 
-    def _host_move(self, call: HloInstruction) -> float:
-        """Return the seconds of a copy between host and device; 0 if they share one memory."""
-        bandwidth = self._machine.host_bandwidth
-        return self._machine.thunk_seconds + call.shape.byte_size / bandwidth if bandwidth else 0.0
+    def _host_transfer(self, shape: Shape) -> float:
+        """Return the seconds of a copy of ``shape`` between the memories of host and device."""
+        machine = self._machine
+        return machine.thunk_seconds + machine.byte_size(shape) / machine.host_bandwidth
 
     def _moving(self, size: float) -> float:
         """Return the seconds for which a kernel moves ``size`` bytes."""
@@ -170,6 +172,15 @@ class DeviceTime:
         if known is None:
             known = self._rates[kind] = self._machine.rates_of(kind)
         return known
+
+
+def _is_host_copy(x: HloInstruction) -> bool:
+    """Return whether ``x`` copies between the memories of host and device; of an asynchronous copy, its start."""
+    if x.opcode not in (Opcode.COPY, Opcode.COPY_START):
+        return False
+    copy = next((leaf for _, leaf in leaves(x.shape)), None)
+    spaces = [one.memory_space for one in (copy, x.operand(0).shape) if isinstance(one, ArrayShape)]
+    return spaces.count(HOST_MEMORY) == 1
 
 
 def _only_renames(x: HloInstruction) -> bool:

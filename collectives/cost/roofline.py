@@ -35,6 +35,7 @@ class RooflineEstimator:
         unknown_by_bytes: bool = False,
     ) -> None:
         seen = machine.as_attained()
+        self._size_of = machine.byte_size
         self._device = DeviceTime(seen, given or {}, unknown_by_bytes=unknown_by_bytes)
         self._placements = Placements(seen, num_partitions, replica_count)
 
@@ -60,7 +61,9 @@ class RooflineEstimator:
         collective = collective_of(instruction)
         kind = kind_of(collective)
         times = [
-            quickest(kind.traffic, pattern, exchanged_bytes(collective, pattern.size))
+            quickest(
+                kind.traffic, pattern, exchanged_bytes(collective, pattern.size, self._size_of)
+            )
             for pattern in self._placements.of(collective)
         ]
         slowest = max(times, key=lambda time: time.seconds, default=NOTHING)

@@ -24,10 +24,12 @@ from collectives.simulate.remembered import RememberedEstimator
 from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation
 from collectives.simulate.timeline import Timeline
 from spmd.analysis.live_bytes import peak_bytes
+from spmd.analysis.wire import result_bytes
 from spmd.hlo import HloComputation, HloInstruction, HloModule
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.ops.groups import group_size
+from spmd.shape import SizeOf, byte_size
 
 _ROUNDING = 1e-9
 
@@ -41,6 +43,7 @@ class SimulationOptions:
     series: by pace, the seconds of each execution of collectives, where they differ between executions.
     busy: by exchange, the fraction of a device's processors that transfers take from kernels if they fully use it.
     limited: by collective, the seconds of one execution that are exposed because of its scheduler's memory limit.
+    size_of: gives the bytes of an array on the wire; memory_of: those of a device's memory that it takes.
     extrapolated: count repeating trips of loops instead of simulating them.
     timeline: record the timeline.
     """
@@ -50,6 +53,8 @@ class SimulationOptions:
     series: Sequence[Series] = ()
     busy: Mapping[str, float] = field(default_factory=dict)
     limited: Mapping[str, float] = field(default_factory=dict)
+    size_of: SizeOf = byte_size
+    memory_of: SizeOf = byte_size
     extrapolated: bool = True
     timeline: bool = False
 
@@ -94,12 +99,12 @@ def simulate(
         exposed=sum(_by_part(device, Total.EXPOSED).values()),
         communication=device.busy(device.end or 0.0).get(ANY_LINK, 0.0),
         bound=bounds.of(module.entry),
-        peak_bytes=peak_bytes(module),
+        peak_bytes=peak_bytes(module, options.memory_of),
         devices=sum(device_classes.sizes),
         classes=len(device_classes.sizes),
         device=device_classes.representatives[device.number],
         class_size=device_classes.sizes[device.number],
-        collectives=_collectives(program, device_classes, device, bounds, options.limited),
+        collectives=_collectives(program, device_classes, device, bounds, options),
         resources=_resources(device),
         notes=notes,
         slices=tuple(timeline.of(device.number)),
@@ -135,7 +140,7 @@ def _collectives(
     device_classes: DeviceClasses,
     device: SimulatedDevice,
     bounds: Bounds,
-    limited: Mapping[str, float],
+    options: SimulationOptions,
 ) -> tuple[CollectiveResult, ...]:
     """Return the collectives in which the device takes part, in the order of the program."""
     executions, moving, exposed = (
@@ -164,7 +169,7 @@ def _collectives(
             independent=independent[site.instruction],
             work=around.compute,
             links={link.exchange: around.links[link.exchange] for link in time.links},
-            limited=limited.get(site.name, 0.0),
+            limited=options.limited.get(site.name, 0.0),
             late=late[number],
             contended=contended[number],
         )
@@ -174,7 +179,7 @@ def _collectives(
             CollectiveResult(
                 name=site.name,
                 kind=site.kind,
-                bytes=site.bytes,
+                bytes=result_bytes(site.operation, options.size_of),
                 group_size=_group_size(site),
                 algorithm=time.algorithm,
                 executions=round(executions[number]),

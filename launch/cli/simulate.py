@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,36 +12,51 @@ from collectives.cost.custom_calls import MAX_BYTES as MAX_COST_BYTES
 from collectives.cost.custom_calls import CallCost, read_call_cost
 from collectives.cost.profiled import MAX_BYTES
 from collectives.cost.roofline import RooflineEstimator
+from collectives.cost.unpriced_calls import require_costs, require_costs_in_text
 from collectives.simulate.data_parallel import with_more_replicas
 from collectives.simulate.least_step import LeastStep, least_step
 from collectives.simulate.result import Simulation, StepRange
 from collectives.simulate.simulate import SimulationOptions, simulate
 from collectives.simulate.stragglers import slowest_of
 from collectives.simulate.waterfall import waterfall
+from launch.cli import UsageError
 from launch.cli.arguments import add_module_arguments, positive
 from launch.cli.output_path import require_writable
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.module_files import read_module
+from launch.cli.sweep import SweepAxis, plot_path, sweep_axis, sweep_rows
 from launch.collective_groups import OVERLAPPING
 from launch.data.input_file import read_at_most
 from launch.options import CompileOptions
 from launch.pipeline import Compilation, partition, stages
+from launch.report.plot import require_matplotlib
 from launch.report.simulation import as_json, fits, format_simulation
 from launch.report.simulation_durations import read_timed, simulate_timed
 from launch.report.simulation_trace import simulation_trace
+from launch.report.sweep import format_sweep, sweep_json
+from launch.report.sweep_image import sweep_image
 from launch.target.machine_option import described
 from spmd.analysis.group_members import require_every_device
 from spmd.analysis.stated_trips import require_trips, state_trips
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
+from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
+from spmd.machine.named import SHIPPED
+from spmd.machine.overrides import with_override
 from spmd.output_file import write_file
+from spmd.passes.library_call_expander import LibraryCallExpander
+from spmd.passes.pipeline import Pipeline
+from spmd.text.sources.dump_directory import dumped_module, split_choice
 from spmd.text.stage import device_count
+from spmd.verifier.verifier import verify
 
 _MOST = 20
 #: Probability with which no device is slower than the slowest one of the upper step time.
 _WORST = 0.95
+#: What a program that is scheduled already still needs, so that all of it has a cost.
+_LIBRARY_CALLS = Pipeline("library calls", (LibraryCallExpander(),))
 #: Largest number of digits of a trip count.
 _LONGEST_COUNT = 15
 
@@ -54,13 +70,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Compile a module for a described machine and simulate its step: times, and the causes of exposed "
         "collectives."
     )
+    parser.epilog = (
+        "Exit codes: 0 simulated; 1 simulated, but the program does not fit into the machine's memory (with --sweep: "
+        "for some value); 2 bad usage or input, among it custom calls without --cost and loops without --trips; "
+        "3 any other failure."
+    )
     add_module_arguments(parser)
     parser.add_argument(
         "--topology",
         required=True,
         metavar="T",
-        help="the machine: dgx-h100, dgx-h200, tcp-cluster, cpu-avx512, or a description that `spmd calibrate -o` "
-        "wrote (F.json); T{links=0.25} has links with a quarter of the bandwidth",
+        help=f"the machine: {', '.join(SHIPPED)}, or a description that `spmd calibrate -o` wrote (F.json); "
+        "T{links=0.25} has links with a quarter of the bandwidth",
+    )
+    parser.add_argument(
+        "--set",
+        type=_name_and_value,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="change the machine: links=0.5 (a factor of all bandwidths), node=2 (devices of a node), or a field of "
+        "its description such as attained.memory=0.9; levels.HBM3.bandwidth=2x is twice its value; may be repeated",
     )
     parser.add_argument(
         "--data-parallel",
@@ -69,6 +99,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K",
         help="simulate K times as many replicas of the data axis, on K times as many devices: per-device shapes stay "
         "the same, groups that reduce over replicas grow",
+    )
+    parser.add_argument(
+        "--sweep",
+        type=sweep_axis,
+        metavar="NAME=V,V,..",
+        help="simulate once for each value, of data-parallel or of a name as in --set, and print a row for each",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=plot_path,
+        metavar="F.svg|F.png",
+        help="with --sweep: plot the rows (with the plot extra)",
     )
     parser.add_argument(
         "--cost",
@@ -104,7 +147,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output_format = parser.add_mutually_exclusive_group()
     output_format.add_argument(
-        "--json", action="store_true", help="print one JSON object and nothing else"
+        "--json",
+        action="store_true",
+        help="print one JSON object, or with --sweep one list, and nothing else",
     )
     output_format.add_argument(
         "--top",
@@ -117,26 +162,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    require_writable(options.trace)
+    require_writable(options.trace, options.output)
+    _require_options_that_agree(options)
     machine = described(options.topology)
+    for name, value in options.set:
+        machine = with_override(machine, name, value)
     costs = {target: _cost(file) for target, file in options.cost}
-    module = read_module(options)
-    state_trips(module, options.trips)
-    if options.data_parallel > 1:
-        module = with_more_replicas(partition(module, options.devices), options.data_parallel)
-        options.devices = None
-    wanted = replace(compile_options(options), machine=machine, costs=tuple(costs.items()))
-    compilation = compiled_for(module, options.devices, wanted)
-    if options.durations is None:
-        require_trips(compilation.module)
-    slowest = slowest_of(machine, compilation.devices) if options.durations is None else machine
-    found = _simulated(compilation, slowest, costs, options)
+    module = _module(options, costs)
+    if options.sweep is not None:
+        return _run_sweep(module, machine, costs, options)
+    program = _compiled(module, machine, options.data_parallel, costs, options)
+    compilation = program.compilation
+    found = _simulated(compilation, program.slowest, costs, options)
     parts = None
     if options.durations is None:
         found = replace(found, step_range=_step_range(compilation, costs, options))
-        parts = waterfall(compilation.module, machine, slowest, costs, found)
+        parts = waterfall(compilation.module, machine, program.slowest, costs, found)
     if options.durations is None and found.communication and not options.no_bound:
-        found = replace(found, least=least_of(module, options.devices, wanted, slowest))
+        least = least_of(program.module, program.devices, program.options, program.slowest)
+        found = replace(found, least=least)
     if options.trace is not None:
         write_file(options.trace, json.dumps(simulation_trace(found)))
     if options.json:
@@ -146,13 +190,112 @@ def run(options: argparse.Namespace) -> int:
     return 0 if fits(found, machine) else 1
 
 
+def _require_options_that_agree(options: argparse.Namespace) -> None:
+    """Raise UsageError for options that cannot be combined."""
+    if options.sweep is None:
+        if options.output is not None:
+            raise UsageError("-o plots the rows of --sweep NAME=V,V,..")
+        return
+    for option, value in (("--trace", options.trace), ("--durations", options.durations)):
+        if value is not None:
+            raise UsageError(f"{option} is of one simulation: it cannot be combined with --sweep")
+    if options.output is not None:
+        require_matplotlib("a plot")
+
+
+def _module(options: argparse.Namespace, costs: dict[str, CallCost]) -> HloModule:
+    """Return the module, with the trip counts that the options state. Raises CostError, before the module is parsed if
+    it is text, for custom calls without a cost."""
+    if options.durations is not None:
+        module = read_module(options)
+    else:
+        if not options.without_callbacks:
+            _require_costs_in_file(options.module, costs)
+        module = read_module(options)
+        require_costs(module, costs)
+    state_trips(module, options.trips)
+    return module
+
+
+def _require_costs_in_file(argument: str, costs: dict[str, CallCost]) -> None:
+    """Raise CostError for custom calls without a cost in the text file that MODULE names, if it names one."""
+    path, choice = split_choice(Path(argument))
+    with suppress(OSError):  # read_module says what is wrong with the file
+        file = dumped_module(path, choice).file if path.is_dir() else path
+        if file.is_file():
+            require_costs_in_text(file.read_bytes(), costs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A module that is compiled for a machine.
+
+    module, devices, options: what was compiled. slowest: the machine, with the rates of its slowest device.
+    """
+
+    module: HloModule
+    devices: int | None
+    options: CompileOptions
+    compilation: Compilation
+    slowest: MachineDescription
+
+
+def _compiled(
+    module: HloModule,
+    machine: MachineDescription,
+    replicas: int,
+    costs: dict[str, CallCost],
+    options: argparse.Namespace,
+) -> _Program:
+    """Return the program of ``module`` with ``replicas`` times as many replicas on ``machine``.
+
+    Raises TripCountError if it has loops of unknown length and no durations are given.
+    """
+    given, devices = module, options.devices
+    if replicas > 1:
+        module, devices = with_more_replicas(partition(module, devices), replicas), None
+    wanted = replace(compile_options(options), machine=machine, costs=tuple(costs.items()))
+    compilation = compiled_for(module, devices, wanted)
+    slowest = machine
+    if options.durations is None:
+        require_trips(compilation.module, given)
+        slowest = slowest_of(machine, compilation.devices)
+    return _Program(module, devices, wanted, compilation, slowest)
+
+
+def _run_sweep(
+    module: HloModule,
+    machine: MachineDescription,
+    costs: dict[str, CallCost],
+    options: argparse.Namespace,
+) -> int:
+    """Simulate once for each value of ``options.sweep``. Each value has a compilation of its own: kernels and schedule
+    depend on the machine's rates and on the groups."""
+
+    def simulated(machine: MachineDescription, replicas: int) -> Simulation:
+        program = _compiled(module, machine, replicas, costs, options)
+        return _simulated(program.compilation, program.slowest, costs, options)
+
+    axis: SweepAxis = options.sweep
+    rows = sweep_rows(axis, machine, options.data_parallel, simulated)
+    if options.output is not None:
+        write_file(options.output, sweep_image(axis.name, rows, options.output.suffix[1:]))
+    print(
+        json.dumps(sweep_json(axis.name, rows)) if options.json else format_sweep(axis.name, rows)
+    )
+    return 0 if all(fits(row.found, row.machine) for row in rows) else 1
+
+
 def compiled_for(module: HloModule, devices: int | None, options: CompileOptions) -> Compilation:
-    """Return ``module`` after all stages; unchanged if it is scheduled already."""
+    """Return ``module`` after all stages. One that is scheduled already keeps its order; only calls of libraries are
+    replaced, by the operations that they stand for."""
     if module.stage is Stage.SCHEDULED:
         count = devices if devices is not None else device_count(module)
         program = clone_module(module)
         program.num_partitions = max(count // program.replica_count, 1)
         require_every_device(program)
+        if _LIBRARY_CALLS.run(program):
+            verify(program)
         return Compilation(program, count, options.machine)
     *_, (_, compilation) = stages(module, devices, options)
     return compilation
@@ -200,6 +343,8 @@ def _simulated(
     estimator = RooflineEstimator.of(program, machine, costs)
     asked = SimulationOptions(
         busy=compilation.machine.busy,
+        size_of=machine.byte_size,
+        memory_of=machine.memory_bytes,
         limited={one.name: one.limited for one in overlap.collectives} if overlap else {},
         timeline=options.trace is not None,
     )
@@ -217,6 +362,14 @@ def _target_and_file(text: str) -> tuple[str, Path]:
     if not (target and equals and file):
         raise argparse.ArgumentTypeError(f"expected TARGET=FILE, found {text!r}")
     return target, Path(file)
+
+
+def _name_and_value(text: str) -> tuple[str, str]:
+    """Parse NAME=VALUE (an argparse type)."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, found {text!r}")
+    return name, value
 
 
 def _loop_and_trips(text: str) -> tuple[str, int]:

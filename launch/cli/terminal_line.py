@@ -8,21 +8,22 @@ from dataclasses import field
 
 from spmd.lazy_dataclass import dataclass
 
-#: Work that takes less than this many seconds is not reported.
+#: Seconds for which work is not reported unless it is asked for at once.
 _SHORT = 1.0
 
 
 @dataclass
 class TerminalLine:
-    """A line that each `show` writes over, with the seconds since it was made."""
+    """A line that each `show` writes over, with the seconds since it was made. It appears after `delay` seconds."""
 
+    delay: float = _SHORT
     start: float = field(default_factory=time.monotonic)
     shown: bool = False
 
     def show(self, text: str) -> None:
-        """Write `text` over what was shown before, once the work takes longer than a second."""
+        """Write `text` over what was shown before, once the work takes longer than the delay."""
         seconds = time.monotonic() - self.start
-        if sys.stderr.isatty() and seconds > _SHORT:
+        if sys.stderr.isatty() and seconds >= self.delay:
             self.shown = True
             sys.stderr.write(f"\r\x1b[K[{seconds:.0f} s] {text}")
             sys.stderr.flush()

@@ -9,7 +9,7 @@ import numpy as np
 
 from launch.report.memory_colors import COLORS
 from launch.report.memory_timeline import Block, BlockKind, MemoryTimeline
-from spmd.errors import UnsupportedError
+from launch.report.plot import require_matplotlib
 
 _MEGABYTE = 1e6
 #: Number of the largest buffers at the peak that the image names where it has space.
@@ -19,14 +19,11 @@ _STILL = (BlockKind.PARAMETER, BlockKind.CONSTANT)
 
 def memory_image(timeline: MemoryTimeline) -> bytes:
     """Return a PNG file. Raises UnsupportedError if matplotlib is not installed."""
-    try:
-        from matplotlib.collections import PolyCollection
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
-    except ImportError:
-        raise UnsupportedError(
-            'a PNG needs matplotlib: pip install "spmd-executor[plot]"; an .html file needs nothing'
-        ) from None
+    require_matplotlib("a PNG", "an .html file needs nothing")
+    from matplotlib.collections import PolyCollection
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
     figure = Figure(figsize=(12, 7.5), dpi=130, layout="constrained")
     offset_axes, live_axes = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     used = [kind for kind in BlockKind if any(b.kind is kind for b in timeline.blocks)]

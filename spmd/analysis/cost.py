@@ -18,6 +18,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import OpCost, definition
 from spmd.ops.attrs import CustomCallAttrs
+from spmd.shape import SizeOf, byte_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +71,16 @@ class ModuleCost:
         return sum(kind.wire_bytes for kind in self.collectives.values())
 
 
-def op_cost(instruction: HloInstruction) -> OpCost:
-    """Return the cost of the instruction itself, without called computations; the registered cost of a custom call."""
+def op_cost(instruction: HloInstruction, size_of: SizeOf = byte_size) -> OpCost:
+    """Return the cost of the instruction itself, without called computations; the registered cost of a custom call.
+
+    ``size_of`` gives the bytes of arrays.
+    """
     op = definition(instruction.opcode)
     cost = op.cost
     if isinstance(instruction.attrs, CustomCallAttrs):
         cost = custom_call(instruction.attrs.target).cost or cost
-    return replace(cost(instruction), bytes_accessed=float(op.bytes_accessed(instruction)))
+    return replace(cost(instruction), bytes_accessed=float(op.bytes_accessed(instruction, size_of)))
 
 
 def module_cost(module: HloModule, trips: TripCount = trip_count) -> ModuleCost:

@@ -25,7 +25,7 @@ from spmd.hlo.opcode_roles import CALLERS, DONES, PAIRED_STARTS
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 from spmd.ops.attrs import TupleIndexAttrs
-from spmd.shape import Shape, TupleShape, as_tuple, leaves
+from spmd.shape import Shape, SizeOf, TupleShape, as_tuple, byte_size, leaves
 
 #: Number of a buffer within its computation.
 Buffer: TypeAlias = int
@@ -51,11 +51,16 @@ def running_computations(module: HloModule) -> list[HloComputation]:
     return [computation for computation in order if computation in run]
 
 
-def module_buffers(module: HloModule) -> dict[HloComputation, LiveBuffers]:
-    """Return the live buffers of every computation that runs on memory of its own, callees first."""
+def module_buffers(
+    module: HloModule, size_of: SizeOf = byte_size
+) -> dict[HloComputation, LiveBuffers]:
+    """Return the live buffers of every computation that runs on memory of its own, callees first.
+
+    ``size_of`` gives the bytes of a leaf.
+    """
     found: dict[HloComputation, LiveBuffers] = {}
     for computation in running_computations(module):
-        found[computation] = LiveBuffers(computation, found)
+        found[computation] = LiveBuffers(computation, found, size_of)
     return found
 
 
@@ -63,13 +68,15 @@ def module_buffers(module: HloModule) -> dict[HloComputation, LiveBuffers]:
 class LiveBuffers:
     """Buffers of one computation, independent of its order.
 
-    size[b]: bytes. shown[i]: the buffers of i's leaves, in order. written[i]: buffers that i is the first to write.
-    read[i]: buffers that must hold their values while i runs, each once. over[b]: buffers that b may overwrite if they
-    die where b is written. returned: buffers that must exist at the end. inputs: buffers of the parameters.
+    size[b]: bytes, by ``size_of``. shown[i]: the buffers of the leaves of i, in order. written[i]: buffers that i
+    writes first. read[i]: buffers that must hold their values while i runs, each once. over[b]: buffers that b may
+    overwrite if they die where b is written. returned: buffers that must exist at the end. inputs: buffers of the
+    parameters.
     """
 
     computation: HloComputation
     callees: Mapping[HloComputation, LiveBuffers] = field(default_factory=dict)
+    size_of: SizeOf = byte_size
     size: list[int] = field(default_factory=list)
     shown: dict[HloInstruction, tuple[Buffer, ...]] = field(default_factory=dict)
     written: dict[HloInstruction, tuple[Buffer, ...]] = field(default_factory=dict)
@@ -202,5 +209,5 @@ class LiveBuffers:
 
     def _new(self, shape: Shape, *, counts: bool = True) -> tuple[Buffer, ...]:
         first = len(self.size)
-        self.size.extend(leaf.byte_size if counts else 0 for _, leaf in leaves(shape))
+        self.size.extend(self.size_of(leaf) if counts else 0 for _, leaf in leaves(shape))
         return tuple(range(first, len(self.size)))

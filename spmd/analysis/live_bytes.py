@@ -17,12 +17,15 @@ from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.lazy_dataclass import dataclass
-from spmd.shape import leaves
+from spmd.shape import SizeOf, byte_size, leaves
 
 
-def peak_bytes(module: HloModule) -> int:
-    """Return the largest number of bytes that are live at one time, parameters and constants included."""
-    return ModuleBytes.of(module).total
+def peak_bytes(module: HloModule, size_of: SizeOf = byte_size) -> int:
+    """Return the largest number of bytes that are live at one time, parameters and constants included.
+
+    ``size_of`` gives the bytes of a leaf.
+    """
+    return ModuleBytes.of(module, size_of).total
 
 
 def live_bytes(
@@ -88,12 +91,12 @@ class ModuleBytes:
     constants: int = 0
 
     @classmethod
-    def of(cls, module: HloModule) -> ModuleBytes:
-        found = cls(module, module_buffers(module))
+    def of(cls, module: HloModule, size_of: SizeOf = byte_size) -> ModuleBytes:
+        found = cls(module, module_buffers(module, size_of))
         for computation in found.buffers:
             found.look(computation)
             found.constants += sum(
-                x.shape.byte_size for x in computation.with_opcode(Opcode.CONSTANT)
+                size_of(x.shape) for x in computation.with_opcode(Opcode.CONSTANT)
             )
         return found
 

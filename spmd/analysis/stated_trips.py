@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from spmd.analysis.trip_count import trip_count
 from spmd.errors import SpmdError
-from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.name_suggestions import did_you_mean
@@ -45,19 +44,29 @@ def state_trips(module: HloModule, stated: Iterable[tuple[str, int]]) -> None:
             loop.annotations = replace(loop.annotations, backend_config=stating)
 
 
-def require_trips(module: HloModule) -> None:
-    """Raise TripCountError if ``module`` has loops of unknown length."""
-    unknown = [x for x in module.all_instructions() if _is_of_unknown_length(x)]
-    if unknown:
-        first = unknown[0].name
-        raise TripCountError(
-            f"unknown trip count of loops: {_listed([x.name for x in unknown])}; state it by --trips {first}=N for "
-            "one loop, or --trips N for all"
-        )
+def require_trips(module: HloModule, given: HloModule | None = None) -> None:
+    """Raise TripCountError if ``module`` has loops of unknown length.
+
+    ``given`` is what ``module`` was compiled from, whose loops can be stated. If the compiler has copied or renamed a
+    loop, the message names all loops of unknown length of ``given``.
+    """
+    unknown = _of_unknown_length(module)
+    if not unknown:
+        return
+    statable = unknown if given is None else _of_unknown_length(given)
+    names = unknown if set(unknown) <= set(statable) else statable or unknown
+    raise TripCountError(
+        f"unknown trip count of loops: {_listed(names)}; state it by --trips {names[0]}=N for one loop, or --trips N "
+        "for all"
+    )
 
 
-def _is_of_unknown_length(x: HloInstruction) -> bool:
-    return x.opcode is Opcode.WHILE and trip_count(x) is None
+def _of_unknown_length(module: HloModule) -> list[str]:
+    return [
+        x.name
+        for x in module.all_instructions()
+        if x.opcode is Opcode.WHILE and trip_count(x) is None
+    ]
 
 
 def _listed(names: Iterable[str]) -> str:

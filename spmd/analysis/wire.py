@@ -6,14 +6,14 @@ from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
-from spmd.shape import subshape
+from spmd.shape import SizeOf, byte_size, subshape
 
 
-def result_bytes(collective: HloInstruction) -> int:
+def result_bytes(collective: HloInstruction, size_of: SizeOf = byte_size) -> int:
     """Return the bytes of the result on one device; for an asynchronous start, those of its done."""
     if collective.opcode in (Opcode.ALL_GATHER_START, Opcode.COLLECTIVE_PERMUTE_START):
-        return subshape(collective.shape, (1,)).byte_size
-    return collective.shape.byte_size
+        return size_of(subshape(collective.shape, (1,)))
+    return size_of(collective.shape)
 
 
 def wire_weight(collective: HloInstruction, devices: int) -> float:

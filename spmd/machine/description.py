@@ -17,7 +17,7 @@ from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, Co
 from spmd.machine.exchange import Exchange
 from spmd.machine.products import ProductClass, Transposed, class_for
 from spmd.machine.tiles import TiledProducts
-from spmd.shape import PrimitiveType
+from spmd.shape import HOST_MEMORY, ArrayShape, PrimitiveType, Shape, packed_byte_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,15 @@ class MachineDescription:
         """The bytes of a device that a program may use."""
         return self.program_bytes or self.levels[-1].size
 
+    def byte_size(self, shape: Shape) -> int:
+        """Return the bytes of ``shape`` in memory. On a GPU elements of four bits and less stand packed."""
+        return packed_byte_size(shape) if self.kind == "gpu" else shape.byte_size
+
+    def memory_bytes(self, leaf: Shape) -> int:
+        """Return the bytes of a device's memory that an array takes: none if it is in the host's memory."""
+        on_host = isinstance(leaf, ArrayShape) and leaf.memory_space == HOST_MEMORY
+        return 0 if on_host and self.host_bandwidth else self.byte_size(leaf)
+
     @property
     def overlaps(self) -> bool:
         """Return whether devices compute while bytes move over some exchange."""
@@ -159,7 +168,7 @@ class MachineDescription:
         """
         return replace(
             self,
-            name=_varied(self.name, f"links={factor:g}"),
+            name=varied_name(self.name, f"links={factor:g}"),
             exchanges=tuple(way.times(factor) for way in self.exchanges),
         )
 
@@ -172,7 +181,7 @@ class MachineDescription:
         node, *wider = self.exchanges
         return replace(
             self,
-            name=_varied(self.name, f"node={devices}"),
+            name=varied_name(self.name, f"node={devices}"),
             exchanges=(
                 replace(node, devices=devices),
                 *(
@@ -274,7 +283,7 @@ class MachineDescription:
         return f"{self.name}:{self.digest}"
 
 
-def _varied(name: str, what: str) -> str:
+def varied_name(name: str, what: str) -> str:
     """Return ``name`` with one more variation: ``m``, ``m{links=0.5}``, ``m{links=0.5,node=2}``."""
     return f"{name[:-1]},{what}}}" if name.endswith("}") else f"{name}{{{what}}}"
 
@@ -328,6 +337,9 @@ _LIKE: dict[PrimitiveType, tuple[PrimitiveType, ...]] = {
     _T.BF16: (_T.F16,),
     _T.F8E4M3FN: (_T.F8E5M2, _T.BF16),
     _T.F8E5M2: (_T.F8E4M3FN, _T.BF16),
+    _T.F4E2M1FN: (_T.F8E4M3FN, _T.BF16),
+    _T.S4: (_T.S8,),
+    _T.U4: (_T.S8,),
     _T.U8: (_T.S8,),
     _T.PRED: (_T.S8,),
 }

@@ -12,19 +12,20 @@ from functools import cache
 from importlib.resources import files
 
 from spmd.machine.description import MachineDescription
+from spmd.machine.overrides import with_override
 from spmd.machine.reader import MachineError, read_machine
 from spmd.name_suggestions import did_you_mean
 
 #: Default machine of a compilation. It is the same everywhere, so that two compilations of one module give one program.
 DEFAULT = "cpu-avx512"
-SHIPPED = ("cpu-avx512", "dgx-h100", "dgx-h200", "tcp-cluster")
+SHIPPED = (
+    *("cpu-avx512", "dgx-a100", "dgx-b200", "dgx-h100", "dgx-h200", "gb200-nvl72", "tcp-cluster"),
+)
 
 #: One variation or both, links first.
 _VARIED = re.compile(
     r"([^{}]+)\{(?=[ln])(?:links=([0-9]{1,6}(?:\.[0-9]{1,6})?)(?:,(?=n)|(?=\})))?(?:node=([0-9]{1,6}))?\}"
 )
-#: Smallest and largest factor of links.
-_FACTORS = (1e-4, 1e4)
 
 
 def machine_named(
@@ -67,20 +68,8 @@ def _unknown(name: str, known: Sequence[MachineDescription]) -> str:
 
 def _with(machine: MachineDescription, links: str | None, node: str | None) -> MachineDescription:
     if links is not None:
-        machine = machine.with_links(_factor(links))
-    if node is not None:
-        if int(node) < 1:
-            raise MachineError(f"a node has at least one device, found {node}")
-        machine = machine.with_nodes(int(node))
-    return machine
-
-
-def _factor(text: str) -> float:
-    factor = float(text)
-    low, high = _FACTORS
-    if not low <= factor <= high:
-        raise MachineError(f"links must be from {low:g} to {high:g} times as fast, found {text}")
-    return factor
+        machine = with_override(machine, "links", links)
+    return machine if node is None else with_override(machine, "node", node)
 
 
 @cache

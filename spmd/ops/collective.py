@@ -27,7 +27,16 @@ from spmd.ops.in_place_permute import check_in_place, in_place
 from spmd.ops.leaf import infer_free, infer_token
 from spmd.ops.opdef import OpCost, always, define, no_bytes, not_counted
 from spmd.ops.reshape import infer_operand
-from spmd.shape import ArrayShape, Shape, TokenShape, TupleShape, as_array, as_tuple, leaves
+from spmd.shape import (
+    ArrayShape,
+    Shape,
+    SizeOf,
+    TokenShape,
+    TupleShape,
+    as_array,
+    as_tuple,
+    leaves,
+)
 
 
 def operand_shapes(instruction: HloInstruction) -> list[Shape]:
@@ -246,8 +255,8 @@ def layout_constrained(instruction: HloInstruction) -> bool:
     return isinstance(instruction.attrs, CollectiveAttrs) and instruction.attrs.constrain_layout
 
 
-def sent_bytes(instruction: HloInstruction) -> float:
-    return float(math.fsum(s.byte_size for s in result_elements(instruction.shape)))
+def sent_bytes(instruction: HloInstruction, size_of: SizeOf) -> float:
+    return float(math.fsum(map(size_of, result_elements(instruction.shape))))
 
 
 define(

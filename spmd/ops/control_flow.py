@@ -18,7 +18,7 @@ from spmd.ops.collective import infer_second_element
 from spmd.ops.leaf import infer_free
 from spmd.ops.opdef import define, no_bytes, not_counted
 from spmd.ops.reshape import infer_operand
-from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_tuple
+from spmd.shape import ArrayShape, PrimitiveType, Shape, SizeOf, TupleShape, as_tuple
 
 _PRED = ArrayShape(PrimitiveType.PRED, ())
 _S32 = ArrayShape(PrimitiveType.S32, ())
@@ -83,23 +83,23 @@ def verify_fusion(instruction: HloInstruction) -> None:
     check_aliases(instruction, instruction.attrs_as(FusionAttrs).output_to_operand_aliasing)
 
 
-def fusion_bytes(instruction: HloInstruction) -> float:
+def fusion_bytes(instruction: HloInstruction, size_of: SizeOf) -> float:
     """Return the bytes that a fused kernel accesses: slices of an operand that is only sliced, none of an updated
     operand.
     """
     fused = instruction.to_apply
-    read = sum(_parameter_bytes(parameter) for parameter in fused.parameters)
-    return read + _written_bytes(fused.root)
+    read = sum(_parameter_bytes(parameter, size_of) for parameter in fused.parameters)
+    return read + _written_bytes(fused.root, size_of)
 
 
-def _parameter_bytes(parameter: HloInstruction) -> float:
-    total = float(parameter.shape.byte_size)
+def _parameter_bytes(parameter: HloInstruction, size_of: SizeOf) -> float:
+    total = float(size_of(parameter.shape))
     read = 0.0
     for user in parameter.users:
         if user.opcode is Opcode.SLICE or (
             user.opcode is Opcode.DYNAMIC_SLICE and user.operand(0) is parameter
         ):
-            read += user.shape.byte_size
+            read += size_of(user.shape)
         elif user.opcode is Opcode.DYNAMIC_UPDATE_SLICE and user.operand(0) is parameter:
             continue
         else:
@@ -107,12 +107,12 @@ def _parameter_bytes(parameter: HloInstruction) -> float:
     return min(read, total)
 
 
-def _written_bytes(root: HloInstruction) -> float:
+def _written_bytes(root: HloInstruction, size_of: SizeOf) -> float:
     if root.opcode is Opcode.TUPLE:
-        return sum(_written_bytes(x) for x in root.operands)
+        return sum(_written_bytes(x, size_of) for x in root.operands)
     if root.opcode is Opcode.DYNAMIC_UPDATE_SLICE:
-        return float(root.operand(1).shape.byte_size)
-    return float(root.shape.byte_size)
+        return float(size_of(root.operand(1).shape))
+    return float(size_of(root.shape))
 
 
 # ---- asynchronous wrappers: ((operands), result, contexts...)

@@ -11,6 +11,7 @@ from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.checks import check_aliases, same_type
 from spmd.ops.leaf import infer_free
 from spmd.ops.opdef import define, not_counted, operands_and_result
+from spmd.shape import SizeOf
 
 #: XLA's target for uninitialized memory, which is written before it is read.
 ALLOCATE_BUFFER = "AllocateBuffer"
@@ -99,8 +100,8 @@ def has_side_effect(instruction: HloInstruction) -> bool:
     return instruction.attrs_as(CustomCallAttrs).has_side_effect
 
 
-def bytes_accessed(instruction: HloInstruction) -> float:
-    return 0.0 if is_uninitialized(instruction) else operands_and_result(instruction)
+def bytes_accessed(instruction: HloInstruction, size_of: SizeOf) -> float:
+    return 0.0 if is_uninitialized(instruction) else operands_and_result(instruction, size_of)
 
 
 define(

@@ -25,7 +25,7 @@ from spmd.ops.checks import (
     scalar_of,
 )
 from spmd.ops.opdef import define
-from spmd.shape import ArrayShape, Shape
+from spmd.shape import ArrayShape, Shape, SizeOf
 
 
 def index_batch_dims(indices: ArrayShape, index_vector_dim: int) -> tuple[int, ...]:
@@ -100,8 +100,8 @@ def _check_batching(
             )
 
 
-def gather_bytes(instruction: HloInstruction) -> float:
-    return 2.0 * instruction.shape.byte_size + instruction.operand(1).shape.byte_size
+def gather_bytes(instruction: HloInstruction, size_of: SizeOf) -> float:
+    return 2.0 * size_of(instruction.shape) + size_of(instruction.operand(1).shape)
 
 
 # ---- scatter
@@ -176,11 +176,11 @@ def scatter_applications(instruction: HloInstruction) -> tuple[float, ...]:
     return (float(operand_array(instruction, num_scattered(instruction) + 1).num_elements),)
 
 
-def scatter_bytes(instruction: HloInstruction) -> float:
+def scatter_bytes(instruction: HloInstruction, size_of: SizeOf) -> float:
     """Count the bytes: updates read, the same elements of the operand read and written, the indices read."""
     n = num_scattered(instruction)
-    updates = sum(x.shape.byte_size for x in instruction.operands[n + 1 :])
-    return 3.0 * updates + instruction.operand(n).shape.byte_size
+    updates = sum(size_of(x.shape) for x in instruction.operands[n + 1 :])
+    return 3.0 * updates + size_of(instruction.operand(n).shape)
 
 
 define(Opcode.GATHER, infer_gather, 2, bytes_accessed=gather_bytes)

@@ -8,7 +8,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import FftAttrs, TriangularSolveAttrs
 from spmd.ops.checks import bare, operand_array
 from spmd.ops.opdef import OpCost, define
-from spmd.shape import COMPLEX_OF, COMPLEX_PARTS, ArrayShape, Shape
+from spmd.shape import COMPLEX_OF, COMPLEX_PARTS, ArrayShape, Shape, SizeOf
 
 
 def square_matrix(instruction: HloInstruction) -> ArrayShape:
@@ -32,9 +32,9 @@ def cholesky_cost(instruction: HloInstruction) -> OpCost:
     return OpCost(flops=float(a.num_elements * a.dims[-1] // 3))
 
 
-def cholesky_bytes(instruction: HloInstruction) -> float:
+def cholesky_bytes(instruction: HloInstruction, size_of: SizeOf) -> float:
     """Count half of the operand read, and half of the result written."""
-    return float(instruction.operand(0).shape.byte_size)
+    return float(size_of(instruction.operand(0).shape))
 
 
 # ---- triangular-solve
@@ -55,10 +55,10 @@ def triangular_solve_cost(instruction: HloInstruction) -> OpCost:
     return OpCost(flops=2.0 * operand_array(instruction, 0).dims[-1] * b.num_elements)
 
 
-def triangular_solve_bytes(instruction: HloInstruction) -> float:
+def triangular_solve_bytes(instruction: HloInstruction, size_of: SizeOf) -> float:
     """Count half of the triangular operand as read."""
     a, b = instruction.operand(0).shape, instruction.operand(1).shape
-    return a.byte_size / 2 + b.byte_size + instruction.shape.byte_size
+    return size_of(a) / 2 + size_of(b) + size_of(instruction.shape)
 
 
 # ---- fft

@@ -9,7 +9,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.registry import Registry
-from spmd.shape import Shape
+from spmd.shape import Shape, SizeOf
 
 P = ParamSpec("P")
 
@@ -45,8 +45,8 @@ InferShape: TypeAlias = Callable[[HloInstruction], Shape | None]
 Verify: TypeAlias = Callable[[HloInstruction], None]
 #: Flops and transcendentals of the operation itself, without bytes and without called computations.
 Cost: TypeAlias = Callable[[HloInstruction], OpCost]
-#: Bytes read and written by one execution.
-Bytes: TypeAlias = Callable[[HloInstruction], float]
+#: Bytes read and written by one execution, if arrays have the given sizes.
+Bytes: TypeAlias = Callable[[HloInstruction, SizeOf], float]
 #: Number of applications of each called computation in one execution (of a reducer, one per combined element).
 Applications: TypeAlias = Callable[[HloInstruction], tuple[float, ...]]
 Predicate: TypeAlias = Callable[[HloInstruction], bool]
@@ -60,12 +60,12 @@ def no_cost(_: HloInstruction) -> OpCost:
     return OpCost()
 
 
-def operands_and_result(instruction: HloInstruction) -> float:
+def operands_and_result(instruction: HloInstruction, size_of: SizeOf) -> float:
     """Count every operand as read once, and the result as written once."""
-    return instruction.shape.byte_size + sum(x.shape.byte_size for x in instruction.operands)
+    return size_of(instruction.shape) + sum(size_of(x.shape) for x in instruction.operands)
 
 
-def no_bytes(_: HloInstruction) -> float:
+def no_bytes(_: HloInstruction, size_of: SizeOf) -> float:
     return 0.0
 
 

@@ -25,7 +25,7 @@ from spmd.ops.checks import (
 from spmd.ops.elementwise import one_flop
 from spmd.ops.leaf import infer_free
 from spmd.ops.opdef import define, no_bytes
-from spmd.shape import ArrayShape, Shape, TupleShape, as_array, as_tuple
+from spmd.shape import ArrayShape, Shape, SizeOf, TupleShape, as_array, as_tuple
 from spmd.tiled_size import tiled_elements
 
 
@@ -172,9 +172,9 @@ def verify_dynamic_reshape(instruction: HloInstruction) -> None:
             raise ShapeError(f"a size must be {SCALAR_S32}, found {instruction.operand(i).shape}")
 
 
-def read_and_write(instruction: HloInstruction) -> float:
+def read_and_write(instruction: HloInstruction, size_of: SizeOf) -> float:
     """Count the entire transfer at the start, and nothing at the done."""
-    return 2.0 * instruction.operand(0).shape.byte_size
+    return 2.0 * size_of(instruction.operand(0).shape)
 
 
 define(Opcode.RESHAPE, infer_free, 1, verify_reshape)

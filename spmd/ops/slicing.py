@@ -8,7 +8,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs, SliceAttrs
 from spmd.ops.checks import bare, check_dims, check_length, operand_array
 from spmd.ops.opdef import define
-from spmd.shape import UNBOUNDED, Shape
+from spmd.shape import UNBOUNDED, Shape, SizeOf
 
 
 # ---- slice
@@ -30,9 +30,9 @@ def infer_slice(instruction: HloInstruction) -> Shape:
     return bare(operand.element_type, dims)
 
 
-def twice_the_result(instruction: HloInstruction) -> float:
+def twice_the_result(instruction: HloInstruction, size_of: SizeOf) -> float:
     """Count only the part that is taken as read."""
-    return 2.0 * instruction.shape.byte_size
+    return 2.0 * size_of(instruction.shape)
 
 
 # ---- dynamic-slice, dynamic-update-slice: start indices as scalars, or (older form) one vector
@@ -65,9 +65,9 @@ def infer_dynamic_slice(instruction: HloInstruction) -> Shape:
     return bare(operand.element_type, sizes)
 
 
-def dynamic_slice_bytes(instruction: HloInstruction) -> float:
-    return 2.0 * instruction.shape.byte_size + sum(
-        x.shape.byte_size for x in instruction.operands[1:]
+def dynamic_slice_bytes(instruction: HloInstruction, size_of: SizeOf) -> float:
+    return 2.0 * size_of(instruction.shape) + sum(
+        size_of(x.shape) for x in instruction.operands[1:]
     )
 
 
@@ -84,10 +84,10 @@ def verify_dynamic_update_slice(instruction: HloInstruction) -> None:
     verify_start_indices(instruction, 2)
 
 
-def dynamic_update_slice_bytes(instruction: HloInstruction) -> float:
+def dynamic_update_slice_bytes(instruction: HloInstruction, size_of: SizeOf) -> float:
     """Count the update as read and written: the result shares the operand's buffer."""
-    return 2.0 * instruction.operand(1).shape.byte_size + sum(
-        x.shape.byte_size for x in instruction.operands[2:]
+    return 2.0 * size_of(instruction.operand(1).shape) + sum(
+        size_of(x.shape) for x in instruction.operands[2:]
     )
 
 

@@ -257,3 +257,40 @@ def test_instructions_that_say_the_same_are_priced_once(monkeypatch: pytest.Monk
     monkeypatch.setattr(time, "_kernel", counted)
     assert len({time.seconds(x) for x in many.entry.instructions}) == 2
     assert len(priced) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits"), [("s4", 4), ("u4", 4), ("f4e2m1fn", 4), ("u2", 2), ("s8", 8), ("f6e2m3fn", 8)]
+)
+def test_narrow_elements_are_packed_in_the_memory_of_a_gpu(kind: str, bits: int) -> None:
+    body = f"p = {kind}[65536,8192] parameter(0)\nROOT c = {kind}[65536,8192] reverse(p), dimensions={{0}}"
+    elements = 65536 * 8192
+    assert seconds(body) == pytest.approx(BEGIN + 2 * elements * bits / 8 / HBM)
+    on_core = DeviceTime(CPU, {}).seconds(module(body).entry.root)
+    assert on_core == DeviceTime(CPU, {}).seconds(module(body.replace(kind, "u8")).entry.root)
+
+
+HOST = "f32[1024,1024]{1,0:S(5)}"
+DEVICE = "f32[1024,1024]{1,0}"
+
+
+@pytest.mark.parametrize(
+    ("source", "copy"),
+    [
+        (DEVICE, f"{HOST} copy(p)"),
+        (HOST, f"{DEVICE} copy(p)"),
+        (DEVICE, f"({HOST}, {DEVICE}, u32[]) copy-start(p)"),
+        (HOST, f"({DEVICE}, {HOST}, u32[]) copy-start(p)"),
+    ],
+)
+def test_copies_between_memories_take_the_link_of_the_host(source: str, copy: str) -> None:
+    body = f"p = {source} parameter(0)\nROOT c = {copy}"
+    assert seconds(body) == pytest.approx(H100.thunk_seconds + 4 * 1024**2 / 6.4e10)
+    one_memory = replace(H100, host_bandwidth=0.0)
+    assert DeviceTime(one_memory, {}).seconds(module(body).entry.root) < seconds(body) / 5
+
+
+@pytest.mark.parametrize("space", [DEVICE, HOST])
+def test_copies_within_a_memory_do_not(space: str) -> None:
+    body = f"p = {space} parameter(0)\nROOT c = {space} copy(p)"
+    assert seconds(body) == pytest.approx(BEGIN + 8 * 1024**2 / L2)

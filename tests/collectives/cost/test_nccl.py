@@ -49,6 +49,37 @@ def test_measured_in_a_node(kind: type[Collective], size: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "devices", "size", "measured", "within"),
+    [
+        # Bus GB/s of all-reduces. Azure/AI-benchmarking-guide, of which 8.6 GB chose the fraction of a link.
+        ("dgx-a100", 8, 1 << 20, 36.2, 0.28),
+        ("dgx-a100", 8, 16e6, 109, 0.48),
+        ("dgx-a100", 8, 67e6, 167, 0.25),
+        ("dgx-a100", 8, 268e6, 214, 0.06),
+        ("dgx-a100", 8, 1.07e9, 228, 0.02),
+        ("gb200-nvl72", 4, 1 << 20, 80.5, 0.05),
+        ("gb200-nvl72", 4, 16e6, 331, 0.1),
+        ("gb200-nvl72", 4, 67e6, 551, 0.05),
+        ("gb200-nvl72", 4, 268e6, 594, 0.09),
+        ("gb200-nvl72", 4, 1.07e9, 647, 0.04),
+        # coreweave/nccl-tests pull request 43: by the switches of a rack, of which 4.3 GB chose their bandwidth.
+        ("gb200-nvl72", 72, 537e6, 586, 0.42),
+        ("gb200-nvl72", 72, 1.07e9, 681, 0.23),
+        ("gb200-nvl72", 72, 2.15e9, 758, 0.11),
+        ("gb200-nvl72", 72, 8.6e9, 835, 0.01),
+    ],
+)
+def test_measured_within_other_machines(
+    name: str, devices: int, size: float, measured: float, within: float
+) -> None:
+    machine = machine_named(name).as_attained()
+    group = pattern(list(range(devices)), machine=machine)
+    seconds = machine.start_seconds() + quickest(AllReduce.traffic, group, size).seconds
+    rate = 2 * size * (devices - 1) / devices / seconds / 1e9
+    assert rate == pytest.approx(measured, rel=within)
+
+
+@pytest.mark.parametrize(
     ("nodes", "measured"), [(4, 360), (8, 345), (16, 320), (32, 300), (64, 280), (128, 260)]
 )
 def test_bandwidth_falls_with_nodes(nodes: int, measured: float) -> None:

@@ -180,3 +180,18 @@ def test_every_instruction_of_the_public_modules_has_a_time(name: str) -> None:
         key=lambda x: x.shape.byte_size,
     )
     assert estimator.collective(largest).algorithm == algorithm
+
+
+@pytest.mark.parametrize("kind", ["u4", "s4", "f4e2m1fn"])
+def test_narrow_elements_are_packed_on_the_links_of_a_gpu(kind: str) -> None:
+    text = """HloModule m, num_partitions=8
+ENTRY e { p = u8[8388608] parameter(0)
+  ROOT g = u8[67108864] all-gather(p), channel_id=1, replica_groups=[1,8]<=[8], dimensions={0}, use_global_device_ids=true }"""
+
+    def sent(element: str, machine: str) -> float:
+        module = parse_module(text.replace("u8[", f"{element}["))
+        estimator = RooflineEstimator.of(module, machine_named(machine))
+        return sum(link.sent for link in estimator.collective(module.entry.root).links)
+
+    assert sent(kind, "dgx-h100") == sent("u8", "dgx-h100") / 2 > 0
+    assert sent(kind, "cpu-avx512") == sent("u8", "cpu-avx512") > 0

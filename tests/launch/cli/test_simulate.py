@@ -70,10 +70,6 @@ ENTRY main { p = f32[2048,2048] parameter(0)
   other = f32[] reduce(g, zero), dimensions={0,1}, to_apply=sum
   ROOT r = f32[] add(one, other) }
 """
-CALL = """HloModule called
-ENTRY main { p = f32[64] parameter(0)
-  ROOT c = f32[64] custom-call(p), custom_call_target="mine" }
-"""
 COLLECTIVE_KEYS = {"op", "kind", "bytes", "group_size", "time_s", "exposed_s", "why"}
 KEYS = {
     *("step_s", "compute_s", "communication_s", "exposed_s", "lower_bound_s", "peak_bytes"),
@@ -85,13 +81,6 @@ KEYS = {
 def looped(tmp_path: Path) -> str:
     path = tmp_path / "looped.hlo"
     path.write_text(LOOP)
-    return str(path)
-
-
-@pytest.fixture
-def called(tmp_path: Path) -> str:
-    path = tmp_path / "called.hlo"
-    path.write_text(CALL)
     return str(path)
 
 
@@ -247,16 +236,6 @@ def test_the_trace_has_a_row_for_compute_and_for_each_link(looped: str, tmp_path
     assert any("more trips" in name for _, name in said)
 
 
-def test_a_custom_call_costs_what_a_file_says(
-    called: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["simulate", called, *ON_DGX]) == 2
-    assert "--cost mine=FILE" in capsys.readouterr().err
-    file = tmp_path / "mine.json"
-    file.write_text('{"seconds": 0.25}')
-    assert figures(capsys, called, *ON_DGX, "--cost", f"mine={file}")["step_s"] == 0.25
-
-
 def test_times_that_were_measured(
     looped: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -348,3 +327,38 @@ def test_durations_of_another_program_are_refused(
     assert main(["simulate", MLP, *ON_DGX, "--durations", str(file)]) == 2
     said = "d.json: is of another program: no instruction of jit_step is in it"
     assert said in capsys.readouterr().err
+
+
+def test_a_program_that_does_not_fit_is_simulated_and_exits_with_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    small = (MLP, *ON_DGX, "--set", "program_bytes=1000")
+    assert main(["simulate", *small, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["fits"], found["memory_limit"]) == (False, 1000)
+    assert main(["simulate", *small]) == 1
+    assert "of 1 kB: does not fit" in capsys.readouterr().out
+
+
+def test_help_states_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--help"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Exit codes: 0 simulated; 1 simulated, but the program does not fit" in printed
+
+
+def test_narrow_elements_count_half_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """HloModule gathered, num_partitions=8
+ENTRY main { p = s8[1048576] parameter(0)
+  ROOT g = s8[8388608] all-gather(p), channel_id=1, replica_groups={{0,1,2,3,4,5,6,7}}, use_global_device_ids=true, dimensions={0} }
+"""
+    file = tmp_path / "gathered.hlo"
+    found = []
+    for kind in ("s8", "s4"):
+        file.write_text(text.replace("s8[", f"{kind}["))
+        found.append(figures(capsys, str(file), *ON_DGX))
+    (whole,), (half,) = (one["collectives"] for one in found)
+    assert (whole["bytes"], half["bytes"]) == (1 << 23, 1 << 22)
+    assert found[1]["peak_bytes"] == found[0]["peak_bytes"] / 2
+    assert half["time_s"] < whole["time_s"]

@@ -10,6 +10,7 @@ from launch.options import CompileOptions
 from launch.pipeline import stages
 from runtime.schedule.exact_memory import device_bytes
 from spmd.analysis.live_bytes import ModuleBytes, peak_bytes
+from spmd.machine.named import machine_named
 from spmd.text.parser import parse_module
 from spmd.text.sources.load import load
 from tests.paths import CASES
@@ -111,3 +112,19 @@ def test_near_what_buffer_assignment_needs(name: str) -> None:
             needed = device_bytes(compilation.module)
             assert 0.95 * needed <= peak_bytes(compilation.module) <= 1.3 * needed
             return
+
+
+def test_sizes_are_those_of_the_machine() -> None:
+    """On a GPU elements of 4 bits are packed, and arrays in the host's memory take none of the device's."""
+    module = parse_module("""HloModule m, is_scheduled=true
+    ENTRY e {
+      p = s4[33] parameter(0)
+      h = f32[100]{0:S(5)} parameter(1)
+      c = f4e2m1fn[3] constant({1, 2, 3})
+      n = s4[33] reverse(p), dimensions={0}
+      ROOT t = (s4[33], f4e2m1fn[3], f32[100]{0:S(5)}) tuple(n, c, h)
+    }""")
+    h100, core = machine_named("dgx-h100"), machine_named("cpu-avx512")
+    assert peak_bytes(module) == peak_bytes(module, core.memory_bytes) == 33 + 33 + 400 + 3
+    assert peak_bytes(module, h100.byte_size) == 17 + 17 + 400 + 2
+    assert peak_bytes(module, h100.memory_bytes) == 17 + 17 + 2

@@ -87,6 +87,54 @@ def test_a_simulated_step_takes_as_long_as_its_loops(tmp_path, capsys) -> None:
     assert many / one == pytest.approx((1001 + 3) / (1 + 3), rel=0.35)
 
 
+#: The body of `halve`'s loop and its condition, to be used in other places.
+PARTS = LOOPS[LOOPS.index("above {") : LOOPS.index("below {")]
+STATE = "(f32[], f32[64,64])"
+INNER = f"""inner {{ s = {STATE} parameter(0)
+  ROOT halved = {STATE} while(s), condition=above, body=halve }}
+"""
+#: Callers of `inner`, whose loop is of unknown length.
+CALLERS = {
+    "called": f"""ENTRY e {{ s = {STATE} parameter(0)
+  ROOT r = {STATE} call(s), to_apply=inner }}""",
+    "called twice": f"""ENTRY e {{ s = {STATE} parameter(0)
+  a = {STATE} call(s), to_apply=inner
+  ROOT r = {STATE} call(a), to_apply=inner }}""",
+    "in a counted loop": f"""few {{ p = (s32[], f32[], f32[64,64]) parameter(0) x = s32[] get-tuple-element(p), index=0
+  k = s32[] constant(3) ROOT r = pred[] compare(x, k), direction=LT }}
+each {{ p = (s32[], f32[], f32[64,64]) parameter(0) i = s32[] get-tuple-element(p), index=0
+  one = s32[] constant(1) n = s32[] add(i, one)
+  u = f32[] get-tuple-element(p), index=1 v = f32[64,64] get-tuple-element(p), index=2
+  s = {STATE} tuple(u, v) h = {STATE} call(s), to_apply=inner
+  w = f32[64,64] get-tuple-element(h), index=1 ROOT t = (s32[], f32[], f32[64,64]) tuple(n, u, w) }}
+ENTRY e {{ u = f32[] parameter(0) v = f32[64,64] parameter(1) zero = s32[] constant(0)
+  t = (s32[], f32[], f32[64,64]) tuple(zero, u, v)
+  ROOT counted = (s32[], f32[], f32[64,64]) while(t), condition=few, body=each }}""",
+    "in a branch": f"""other {{ ROOT s = {STATE} parameter(0) }}
+ENTRY e {{ s = {STATE} parameter(0) p = pred[] parameter(1)
+  ROOT r = {STATE} conditional(p, s, s), true_computation=inner, false_computation=other }}""",
+}
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_loops_in_what_is_called_are_asked_for(caller: str, tmp_path, capsys) -> None:
+    """The name that the message says is one that `--trips` takes, and its trips are all counted."""
+    path = tmp_path / "inner.hlo"
+    path.write_text(f"HloModule inner_loop\n{PARTS}{INNER}{CALLERS[caller]}\n")
+    command = ["simulate", str(path), "--topology", "dgx-h100", "--json"]
+    assert main(command) == 2
+    message = capsys.readouterr().err
+    assert "unknown trip count of loops: halved" in message
+    assert "--trips halved=N" in message
+
+    def seconds(*trips: str) -> float:
+        assert main([*command, *(word for one in trips for word in ("--trips", one))]) == 0
+        return float(json.loads(capsys.readouterr().out)["step_s"])
+
+    assert seconds("halved=1000") == seconds("1000")
+    assert seconds("halved=1000") > 100 * seconds("halved=1")
+
+
 @pytest.mark.parametrize("text", ["halved=", "=3", "x=y", "1e3", "halved=" + "9" * 16])
 def test_other_forms_are_refused(text: str, capsys) -> None:
     assert main(["simulate", "m.hlo", "--topology", "dgx-h100", "--trips", text]) == 2
