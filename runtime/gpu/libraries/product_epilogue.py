@@ -21,6 +21,9 @@ from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from runtime.program.records.rows import RowKernel
 from spmd.lazy_dataclass import dataclass
 
+#: Largest batch of cublasLtMatmul, as XLA's gemm_rewriter.cc has it.
+_MOST_PRODUCTS = (1 << 16) - 1
+
 
 @dataclass(frozen=True)
 class GemmEpilogueCall(LibraryCall):
@@ -75,6 +78,8 @@ def _add_call(kernel: ProductEpilogueKernel, builder: SequenceBuilder) -> bool:
     out = _matrices(result, dot)
     calls = gemm_calls(dot, lhs.view, rhs.view, out.view)
     if calls is None or len(calls) != 1 or not calls[0].swapped:
+        return False
+    if calls[0].count > _MOST_PRODUCTS:
         return False
     read = [
         _operand(loop.leaves[n], builder) for n in (epilogue.addend, epilogue.bias) if n is not None

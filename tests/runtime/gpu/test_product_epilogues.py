@@ -149,3 +149,25 @@ def test_fusions_for_processors_are_not_hosted(template: str) -> None:
         wide = want.astype(np.float64)
         np.testing.assert_allclose(got.astype(np.float64), wide, 0, tolerance * np.abs(wide).max())
     assert not report(executable).hosted
+
+
+BATCH = """HloModule batch
+
+ENTRY e {{
+  x = f32[{count},4,2] parameter(0)
+  w = f32[{count},2,3] parameter(1)
+  b = f32[3] parameter(2)
+  d = f32[{count},4,3] dot(x, w), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
+  bs = f32[{count},4,3] broadcast(b), dimensions={{2}}
+  ROOT o = f32[{count},4,3] add(d, bs)
+}}
+"""
+
+
+@pytest.mark.parametrize(("count", "is_one"), [(65535, True), (65536, False)])
+def test_the_largest_batch(count: int, is_one: bool) -> None:
+    text = BATCH.format(count=count)
+    executable = compiled_for_gpu(text)
+    works = noted(executable)
+    check_outputs(executable, Program(text, 1e-5))
+    assert [call.epilogue is not None for work in works for call in work.calls] == [is_one]

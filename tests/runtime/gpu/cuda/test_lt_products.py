@@ -15,6 +15,8 @@ import pytest
 
 from runtime.gpu.libraries.gemm import CallEpilogue, GemmCall, gemm_calls
 from runtime.gpu.libraries.tuning import Tuning
+from runtime.gpu.views import DeviceView
+from runtime.gpu.work import GemmWork
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
@@ -214,6 +216,27 @@ def test_descriptors_of_epilogues(
     assert scales == [epilogue.alpha, epilogue.beta]
     assert (a, b, c, d) == (256, 512, addend or 768, 768)
     assert c_layout is d_layout
+
+
+def test_cublas_hands_products_with_epilogues_on(lt: Lt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row-major product: a is the right operand. The call has the addresses of all arrays, also of parts of them."""
+    module = importlib.import_module("runtime.gpu.cuda.gemm")
+    monkeypatch.setattr(
+        module, "load_cublas", lambda: SimpleNamespace(cublasDestroy_v2=lambda _: 0)
+    )
+    monkeypatch.setattr(module, "call", lambda *_: None)
+    cublas = module.Cublas(lambda _: SimpleNamespace(address=1 << 20), lambda *_: None)
+    view = StridedView.dense(ArrayShape(F32, (64, 64)))
+    lhs, rhs, out, addend = (DeviceView(4096 * n, view) for n in (1, 2, 3, 4))
+    bias = DeviceView(4096 * 5, StridedView(F32, (64, 64), (0, 4), 256))
+    epilogue = CallEpilogue(beta=1.0, bias=True)
+    gemm = replace(product(F32, 64), epilogue=epilogue)
+    enqueue = cublas.load(GemmWork((gemm,), lhs, rhs, out, addend, bias))
+    enqueue(SimpleNamespace(ptr=7))
+    ((*arguments,),) = lt.named("Matmul")
+    assert [arguments[n] for n in (3, 5, 8, 10, 15)] == [8192, 4096, 16384, 12288, 7]
+    wanted = {n: value._obj.value for _, n, value, _ in lt.named("MatmulDescSetAttribute")}
+    assert wanted[8] == 4096 * 5 + 256
 
 
 def test_epilogues_have_algorithms_of_their_own(
