@@ -90,6 +90,7 @@ def test_an_update_overwrites_its_parameter() -> None:
     assert call.epilogue == CallEpilogue(alpha=-0.125, beta=1.0)
     assert work.addend is not None
     assert work.addend.first == work.result.first
+    assert executable.stats.temp == 0  # neither the product nor scratch for a CPU
 
 
 #: A product and what is computed of it; the library does none of these in the call of the product.
