@@ -225,7 +225,5 @@ def fusion(options: CompileOptions) -> tuple[Pipeline, ...]:
     machine = options.machine
     # Of a machine that is not here the memory is known: fusions may use it, but for what is yet to be in flight.
     memory = int(FUSION_MEMORY * machine.program_bytes)
-    # A GPU's products are a library's, which makes nothing of its results while they are near.
-    products = machine.kind != "gpu"
-    fuse = PriorityFusion(machine=machine, memory=memory, products=products)
+    fuse = PriorityFusion(machine=machine, memory=memory)
     return (replace(FUSION, passes=(WhileLoopFusion(), fuse)),)

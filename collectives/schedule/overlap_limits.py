@@ -34,7 +34,7 @@ class OverlapLimits:
         Those of GPUs are kernels, which hold on to processors until their peers come. Processes exchange messages, and
         one that waits for some collective lets all others go on.
         """
-        if machine.kind == "gpu":
+        if machine.is_gpu:
             return OverlapLimits()
         return OverlapLimits(per_exchange=BY_MESSAGES, apart=False)
 

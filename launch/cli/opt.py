@@ -150,7 +150,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _kernels(executable: Executable, machine: MachineDescription, dumps: Dumps | None) -> str:
     """Return the listing of all kernels, or their table alone if their texts are in files."""
-    if machine.kind == "gpu":
+    if machine.is_gpu:
         raise UsageError(f"--until kernels lists CPU kernels, but {machine.name} is a GPU machine")
     kernels = list_kernels(executable.program, machine)
     if dumps is None:

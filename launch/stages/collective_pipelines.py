@@ -67,7 +67,7 @@ def _combining(machine: MachineDescription) -> tuple[CollectiveCombiner, ...]:
     collectives, and 99 % in larger ones, of which one at a time is in flight.
     """
     ways = [way for way in machine.exchanges if way.busy < 1.0]
-    if not ways or machine.kind == "gpu":
+    if not ways or machine.is_gpu:
         return COLLECTIVE_COMBINING
     most = int(LATENCIES * max(way.latency * way.bandwidth * way.attained for way in ways))
     return tuple(replace(x, max_bytes=min(x.max_bytes, most)) for x in COLLECTIVE_COMBINING)

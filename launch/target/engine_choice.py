@@ -39,6 +39,9 @@ RANGES_VARIABLE = "SPMD_GPU_RANGES"
 TF32_VARIABLE = "SPMD_GPU_TF32"
 """``off``: f32 products stay f32 throughout, whatever precision the program allows."""
 
+EPILOGUES_VARIABLE = "SPMD_GPU_EPILOGUES"
+"""``off``: what is computed of a matrix product is a kernel of its own, never part of the library's call."""
+
 AUTOTUNE_VARIABLE = "SPMD_GPU_AUTOTUNE"
 """A file that keeps the fastest algorithm of each large product, or ``on`` for one in the user's cache folder.
 
@@ -64,6 +67,7 @@ def gpu_options(environment: Mapping[str, str] = os.environ) -> GpuOptions:
         ranges=environment.get(RANGES_VARIABLE) == "on",
         tf32=environment.get(TF32_VARIABLE) != "off",
         cudnn=find_spec("cudnn") is not None,
+        epilogues=environment.get(EPILOGUES_VARIABLE) != "off",
         tuning_file=tuning_file(environment),
     )
 

@@ -8,6 +8,7 @@ from runtime.emit.product_fusion import (
     emit_product,
     emit_sliced,
     fused_product,
+    is_one_call,
     product_layouts,
     product_scratch,
     product_view,
@@ -75,10 +76,15 @@ def writes(fusion: HloInstruction, order: Order) -> bool:
 
 
 def scratch(fusion: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
-    """Return the shapes of the scratch arrays: those of the product, then those of the rows."""
+    """Return the shapes of the scratch arrays: those of the product, then those of the rows.
+
+    A product for a library has none. A CPU that runs it allocates its own.
+    """
     plan = cached_plan(fusion).plan
     if isinstance(plan, SlicedProduct):
         return product_scratch(fusion, plan, views)
+    if isinstance(plan, ProductFusion) and is_one_call(fusion, plan):
+        return ()
     own: tuple[ArrayShape, ...] = ()
     if isinstance(plan, ProductFusion):
         own, plan = product_scratch(fusion, plan, views), plan.epilogue

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.emit import dot
 from runtime.emit.fused_kernel import kernel_of, starts_of
+from runtime.fusion.emitters import GEMM
+from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.products.factors import Factors
 from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import shifts
@@ -75,6 +79,17 @@ def product_scratch(
     if plan.product_result is not None:
         return own
     return (*own, ArrayShape(product.array_shape.element_type, plan.block))
+
+
+def is_one_call(fusion: HloInstruction, plan: ProductFusion) -> bool:
+    """Return whether a GPU's library computes ``fusion`` in one call, as its backend config states."""
+    if not isinstance(plan.epilogue, LoopFusion):
+        return False
+    try:
+        config = json.loads(fusion.annotations.backend_config or "{}")["fusion_config"]["emitter"]
+    except (ValueError, LookupError, TypeError):  # other compilers have other configs
+        return False
+    return bool(config == GEMM)
 
 
 def emit_product(

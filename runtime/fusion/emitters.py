@@ -23,8 +23,8 @@ from runtime.fusion.row_fusion import RowFusionPlan, has_reductions, row_fusion
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 
-#: Names of the emitters of loops and of products with epilogues.
-LOOP, PRODUCT = "loop", "product"
+#: Names of the emitters of loops, of products with epilogues, and of such products in one call of a GPU's library.
+LOOP, PRODUCT, GEMM = "loop", "product", "gemm"
 
 #: Plan of a fusion, which its emitter generates code from.
 Plan: TypeAlias = LoopFusion | RowFusionPlan | ProductFusion | SlicedProduct
@@ -44,7 +44,8 @@ def emitter_of(fused: HloInstruction | HloComputation) -> str | None:
     "loop" is one loop over the index space of all results, each of which may combine a few elements. "reduce" computes
     reductions along the same dimensions of one index space, and values per row from their results. "row" also computes
     values at all indices from the reductions, as in softmax. "product" is a matrix product whose epilogue is one of
-    these three, or whose operands are slices. The result is None if there is no emitter; ``emitted`` then raises
+    these three, or whose operands are slices; passes for a GPU call it "gemm" if a library computes it in one call. The
+    result is None if there is no emitter; ``emitted`` then raises
     the reason.
     """
     try:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from runtime.fusion.element_graph import post_order
-from runtime.fusion.emitters import LOOP, PRODUCT, Emitted, as_loop_if_short
+from runtime.fusion.emitters import GEMM, LOOP, PRODUCT, Emitted, as_loop_if_short
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.plan_cache import store
@@ -21,7 +21,7 @@ from spmd.passes.rewrite import replace_and_prune
 from spmd.shape import TupleShape
 
 #: XLA's fusion kind of each emitter; all other emitters reduce, so that their kind is kInput.
-_KINDS = {LOOP: "kLoop", PRODUCT: "kOutput"}
+_KINDS = {LOOP: "kLoop", PRODUCT: "kOutput", GEMM: "kOutput"}
 
 
 @dataclass(frozen=True)

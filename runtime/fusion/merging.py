@@ -7,7 +7,7 @@ computation, so no cycle can arise and none has to be searched for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from runtime.fusion.cost.loop_cost import written_block
 from runtime.fusion.fusion_graph import FusionGraph
@@ -21,12 +21,14 @@ MAX_TRIED = 8
 SMALL_BYTES = 64 << 10
 
 
-def merge_kernels(graph: FusionGraph, profile: LiveProfile, *, horizontal: bool) -> None:
-    """Merge kernels where that saves time.
+def merge_kernels(
+    graph: FusionGraph, profile: LiveProfile, apart: Collection[Kernel] = (), *, horizontal: bool
+) -> None:
+    """Merge kernels where that saves time, except those that are to stay ``apart``.
 
     Producers are merged with readers, then kernels that share an input, and then, if ``horizontal``, small kernels.
     """
-    merger = _Merger(graph, profile)
+    merger = _Merger(graph, profile, apart)
     merger.pass_over(merger.producers)
     merger.pass_over(merger.siblings)
     if horizontal:
@@ -35,10 +37,11 @@ def merge_kernels(graph: FusionGraph, profile: LiveProfile, *, horizontal: bool)
 
 @dataclass
 class _Merger:
-    """Merging of the kernels of ``graph`` as far as ``profile`` allows."""
+    """Merging of the kernels of ``graph``, except those ``apart``, as far as ``profile`` allows."""
 
     graph: FusionGraph
     profile: LiveProfile
+    apart: Collection[Kernel]
 
     def pass_over(self, partners: Callable[[Kernel], Iterator[Kernel]]) -> None:
         """Merge each kernel with its first possible partner, and repeat with the result."""
@@ -95,6 +98,8 @@ class _Merger:
         """Replace two kernels by one, if it saves time and can run at one's position. Returns it, or None."""
         graph = self.graph
         both = (one, other)
+        if one in self.apart or other in self.apart:
+            return None
         if graph.sides is not None and not graph.sides.may_merge(one.roots, other.roots):
             return None
         first, second = sorted(both, key=lambda kernel: kernel.position)

@@ -15,7 +15,7 @@ from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusionPlan, make_fusions
 from runtime.fusion.merging import merge_kernels
 from runtime.fusion.priority_queue import fuse_producers, fuse_regions
-from runtime.fusion.products.epilogues import products_taken
+from runtime.fusion.products.epilogues import library_kernels, products_taken
 from spmd.hlo import HloModule, Stage
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
@@ -39,7 +39,8 @@ class PriorityFusion(FueledPass):
     The pass fuses in four stages. Elementwise regions become kernels. Producers are fused into all of their readers,
     the one that saves most first, and are duplicated if that pays. Kernels that share an input, or one of which reads
     the other, become one kernel with several results, and so do small kernels of equal sizes (``horizontal``). Matrix
-    products join a kernel that reads them, and read slices in place (``products``).
+    products join a kernel that reads them, and read slices in place (``products``); on a GPU they join what a library
+    computes in the same call.
 
     Every scheduled computation is planned by itself, within its current order, which should be its schedule. A kernel
     runs at a position of that order at which live bytes do not rise above the computation's peak, less the fraction
@@ -120,7 +121,9 @@ class PriorityFusion(FueledPass):
             fuse_regions(graph, profile)
             fuse_producers(graph, profile, duplicate=self.duplicate)
             if self.multi_output:
-                merge_kernels(graph, profile, horizontal=self.horizontal)
+                model = kinds.costs.model
+                apart = library_kernels(graph, profile, model) if self.products else ()
+                merge_kernels(graph, profile, apart, horizontal=self.horizontal)
             yield graph, profile
 
     def graphs(

@@ -61,12 +61,17 @@ class HorizontalWork(Work):
 
 @dataclass(frozen=True)
 class GemmWork(Work):
-    """Matrix product by calls of cuBLAS, which run in order."""
+    """Matrix product by calls of cuBLAS, which run in order.
+
+    addend, bias: arrays that the epilogues of the calls read; None if they read none.
+    """
 
     calls: tuple[GemmCall, ...]
     lhs: DeviceView
     rhs: DeviceView
     result: DeviceView
+    addend: DeviceView | None = None
+    bias: DeviceView | None = None
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,11 @@ class MachineDescription:
         return 0 if on_host and self.host_bandwidth else self.byte_size(leaf)
 
     @property
+    def is_gpu(self) -> bool:
+        """Return whether the devices are GPUs, whose matrix products a library computes."""
+        return self.kind == "gpu"
+
+    @property
     def overlaps(self) -> bool:
         """Return whether devices compute while bytes move over some exchange."""
         return any(way.busy < 1.0 for way in self.exchanges)
@@ -230,7 +235,7 @@ class MachineDescription:
         multiply them.
         """
         rates = self.rates_of(kind)
-        if self.kind == "gpu" and kind is PrimitiveType.F32 and not tf32:
+        if self.is_gpu and kind is PrimitiveType.F32 and not tf32:
             return min(rates.matrix, 2 * rates.simple)  # a multiplication and an addition at once
         return rates.matrix
 

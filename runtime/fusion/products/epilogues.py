@@ -2,7 +2,8 @@
 
 A product is computed once, so it is part of at most one kernel, and a kernel contains at most one product. If other
 instructions read the product too, it is a result of that kernel. A product that joins no kernel forms its own kernel
-with the slices that it reads in place.
+with the slices that it reads in place. On a GPU a product joins only kernels that a library computes in the call of the
+product.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from dataclasses import field
 from runtime.fusion.cost.cost_model import CostModel
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.element_operations import is_plain
-from runtime.fusion.emitters import Emitted, emitted_region
+from runtime.fusion.emitters import GEMM, Emitted, emitted_region
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusedKernel
+from runtime.fusion.products.library_epilogues import is_for_library
 from runtime.fusion.products.product_fusion import ProductFusion
 from runtime.fusion.refusal import NoEmitterError
 from runtime.program.blocks import blocks_of, full_box
@@ -39,6 +41,15 @@ def products_taken(
 ) -> TakenProducts:
     """Return the fusions of the products of ``graph`` that save time and that ``profile`` allows."""
     return _Epilogues(graph, profile, cost_model).taken()
+
+
+def library_kernels(
+    graph: FusionGraph, profile: LiveProfile, cost_model: CostModel
+) -> frozenset[Kernel]:
+    """Return the kernels that must not become parts of larger ones, because a library computes them with a product."""
+    if not cost_model.machine.is_gpu:
+        return frozenset()
+    return frozenset(products_taken(graph, profile, cost_model).within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +117,15 @@ class _Epilogues:
         emitted = self.emitted(product, kernel, roots, inputs)
         if emitted is None or not self.profile.keeps_in_place_updates(kernel, reads):
             return None
-        assert isinstance(emitted.plan, ProductFusion)
-        if self.saved(product, emitted.plan) <= 0.0:
+        plan = emitted.plan
+        assert isinstance(plan, ProductFusion)
+        if self.cost_model.machine.is_gpu:
+            # One call saves a launch and the access to the product, whatever the sizes.
+            number = {x: n for n, x in enumerate(inputs)}
+            if not is_for_library(plan, product, number):
+                return None
+            emitted = Emitted(GEMM, plan)
+        elif self.saved(product, plan) <= 0.0:
             return None
         return FusedKernel(roots, inputs, position, emitted)
 

@@ -29,8 +29,11 @@ def slices_read(
     """Return the inputs of ``product`` as one kernel with the slices that it reads in place.
 
     They are first arrays, then start indices. Returns an empty tuple if reading no slice in place saves time.
-    ``is_view`` tells whether an instruction is a view of its operand.
+    ``is_view`` tells whether an instruction is a view of its operand. A GPU's library takes addresses that are known
+    when the program is loaded, so its products read no slices in place.
     """
+    if cost_model.machine.is_gpu:
+        return ()
     slices: Slices = [_slice_shown(operand, is_view) for operand in product.operands]
     if not any(slices):
         return ()

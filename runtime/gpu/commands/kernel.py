@@ -15,6 +15,7 @@ from runtime.gpu.libraries import (  # noqa: F401 - they register their sequence
     factorizations,
     linalg,
     product,
+    product_epilogue,
 )
 from runtime.gpu.libraries.convolution_ways import ConvolutionKernel
 from runtime.gpu.libraries.gemm import are_f8
@@ -26,6 +27,7 @@ from runtime.gpu.work import KernelArraysOnDevice, KernelWork
 from runtime.program.kernel import CPU_KERNELS, Kernel, KernelArrays
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
+from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from runtime.program.thunks import CopyThunk, KernelThunk, Thunk
 from runtime.timeline.events import Stream
 from spmd.lazy_dataclass import dataclass
@@ -104,8 +106,8 @@ def _kernel_command(
     arrays: tuple[tuple[ArrayView, ...], tuple[ArrayView, ...], tuple[ArrayView, ...]],
 ) -> Iterator[Command]:
     operands, results, scratch = arrays
-    if isinstance(kernel, DotKernel | ConvolutionKernel) and not planner.options.tf32:
-        kernel = replace(kernel, tf32=False)
+    if not planner.options.tf32:
+        kernel = _without_tf32(kernel)
     if not any(array.view.num_elements for array in results):
         return
     views = KernelArraysOnDevice(*(tuple(DeviceView(0, p.view) for p in own) for own in arrays))
@@ -118,6 +120,15 @@ def _kernel_command(
         yield LibrarySequenceCommand(thunk, kernel, operands, results, (), sequence)
     else:
         yield HostedCommand(thunk, kernel, operands, results, scratch)
+
+
+def _without_tf32(kernel: Kernel) -> Kernel:
+    """Return ``kernel`` with products and convolutions whose operands are not rounded to TF32."""
+    if isinstance(kernel, DotKernel | ConvolutionKernel):
+        return replace(kernel, tf32=False)
+    if isinstance(kernel, ProductEpilogueKernel):
+        return replace(kernel, product=replace(kernel.product, tf32=False))
+    return kernel
 
 
 def _in_f8(kernel: Kernel) -> bool:

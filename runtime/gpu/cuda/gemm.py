@@ -63,7 +63,7 @@ class Cublas:
 
     @cached_property
     def _lt(self) -> TunedProducts:
-        """Products by cuBLASLt: those with f8 operands, and those whose fastest algorithm was measured."""
+        """Products by cuBLASLt: with f8 operands, with epilogues, and those whose fastest algorithm was measured."""
         tuning = self._tuning or Tuning(None, measures=False)
         room = self._workspace.address, _WORKSPACE_BYTES
         return TunedProducts(tuning, self._device, room, self._allocate, self._write)
@@ -117,8 +117,9 @@ class Cublas:
             for view, matrix in zip(views, (gemm.a, gemm.b, gemm.c), strict=True)
         )
         run = None
-        if gemm.a_kind in F8_OPERANDS:
-            run = self._lt.load_f8(gemm, (a, b, c))
+        if gemm.a_kind in F8_OPERANDS or gemm.epilogue is not None:
+            read = (0 if view is None else view.first for view in (work.addend, work.bias))
+            run = self._lt.load_only_here(gemm, (a, b, c), *read)
         elif self._tuning is not None:
             run = self._lt.load(gemm, (a, b, c), partial(self._on_stream, gemm))
             self._stream = -1  # measurements have set the handle to other streams

@@ -11,26 +11,34 @@ import numpy as np
 
 from runtime.gpu.cuda.blas_types import COMPUTE, COMPUTE_32F_FAST_TF32, TYPES
 from runtime.gpu.cuda.lt_api import ALGORITHM_BYTES, Heuristic, call
-from runtime.gpu.libraries.gemm import GemmCall, GemmMatrix
+from runtime.gpu.libraries.gemm import CallEpilogue, GemmCall, GemmMatrix
 from spmd.shape import PrimitiveType
 
 # Attributes, by their numbers in cublasLt.h.
-_TRANSPOSE_A, _TRANSPOSE_B = 3, 4
+_TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS_POINTER = 3, 4, 7, 8
 _BATCH_COUNT, _BATCH_STEP = 5, 6
 _MOST_WORKSPACE, _REDUCTION_SCHEMES, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
 #: CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: split-k partial sums are added in the type of the accumulators.
 _IN_COMPUTE_TYPE = 2
 _MOST_CANDIDATES = 16
+# cublasLtEpilogue_t: bits, of which at least one is set.
+_NO_EPILOGUE, _RELU, _BIAS = 1, 2, 4
 
 
 class LtProduct:
     """Descriptors of the product ``gemm``, which must not have ``offsets``.
 
-    Its matrices are aligned to ``alignment`` bytes. The object owns the descriptors.
+    Its matrices are aligned to ``alignment`` bytes. bias: address of the bias vector of its epilogue, 0 if it has none.
+    The object owns the descriptors.
     """
 
     def __init__(
-        self, library: ctypes.CDLL, handle: ctypes.c_void_p, gemm: GemmCall, alignment: int
+        self,
+        library: ctypes.CDLL,
+        handle: ctypes.c_void_p,
+        gemm: GemmCall,
+        alignment: int,
+        bias: int = 0,
     ) -> None:
         self._library, self._handle, self._gemm = library, handle, gemm
         self._alignment = alignment
@@ -42,7 +50,11 @@ class LtProduct:
         self._a = self._layout(gemm.a, gemm.m, gemm.k, gemm.a_kind)
         self._b = self._layout(gemm.b, gemm.k, gemm.n, gemm.b_kind)
         self._c = self._layout(gemm.c, gemm.m, gemm.n, gemm.result)
-        self._one, self._zero = (np.array(value, gemm.compute.numpy) for value in (1, 0))
+        epilogue = gemm.epilogue or CallEpilogue()
+        self._alpha, self._beta = (
+            np.array(value, gemm.compute.numpy) for value in (epilogue.alpha, epilogue.beta)
+        )
+        self._describe_epilogue(epilogue, bias)
 
     def candidates(self, workspace_bytes: int) -> Iterator[bytes]:
         """Yield algorithms that the library recommends, the fastest by its own estimate first.
@@ -83,23 +95,37 @@ class LtProduct:
         return not status and heuristic.workspace <= workspace_bytes
 
     def bound(
-        self, addresses: tuple[int, int, int], algorithm: bytes, workspace: int, num_bytes: int
+        self,
+        addresses: tuple[int, int, int],
+        algorithm: bytes,
+        workspace: int,
+        num_bytes: int,
+        addend: int = 0,
     ) -> Callable[[int], None]:
         """Return a function of a CUDA stream's handle that computes the product of a, b and c at ``addresses``.
 
-        workspace, num_bytes: address and size of the workspace.
+        workspace, num_bytes: address and size of the workspace. addend: address of the addend of the epilogue; 0 if
+        there is none, or if it is c.
         """
         a, b, c = addresses
         # The bound method keeps this object alive, which owns all that the arguments point to.
         return partial(
             self._run,
-            self._one.ctypes.data,
-            *(a, self._a, b, self._b, self._zero.ctypes.data, c, self._c, c, self._c),
+            self._alpha.ctypes.data,
+            *(a, self._a, b, self._b, self._beta.ctypes.data, addend or c, self._c, c, self._c),
             *(algorithm, workspace, num_bytes),
         )
 
     def _run(self, *arguments: object) -> None:
         call(self._library, "cublasLtMatmul", self._handle, self._operation, *arguments)
+
+    def _describe_epilogue(self, epilogue: CallEpilogue, bias: int) -> None:
+        """Set the bias and the maximum with 0. The library chooses algorithms by the alignment of the bias."""
+        chosen = _RELU * epilogue.relu | _BIAS * epilogue.bias or _NO_EPILOGUE
+        if chosen != _NO_EPILOGUE:
+            self._set("MatmulDesc", self._operation, _EPILOGUE, ctypes.c_uint32(chosen))
+        if epilogue.bias:
+            self._set("MatmulDesc", self._operation, _BIAS_POINTER, ctypes.c_uint64(bias))
 
     def _layout(
         self, matrix: GemmMatrix, rows: int, columns: int, kind: PrimitiveType

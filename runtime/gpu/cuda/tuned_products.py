@@ -17,7 +17,7 @@ from runtime.gpu.cuda.blas_api import CublasError
 from runtime.gpu.cuda.lt_api import call, load_cublas_lt
 from runtime.gpu.cuda.lt_product import LtProduct
 from runtime.gpu.driver import GpuBlock
-from runtime.gpu.libraries.gemm import GemmCall, GemmMatrix, flops
+from runtime.gpu.libraries.gemm import CallEpilogue, GemmCall, GemmMatrix, flops
 from runtime.gpu.libraries.tuning import Tuning
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -80,24 +80,31 @@ class TunedProducts:
             return None
         return product.bound(addresses, choice, *self._workspace)
 
-    def load_f8(self, gemm: GemmCall, addresses: tuple[int, int, int]) -> OnStream:
-        """Return the call of ``gemm``, a product of f8 operands, on a, b and c at ``addresses``.
+    def load_only_here(
+        self, gemm: GemmCall, addresses: tuple[int, int, int], addend: int = 0, bias: int = 0
+    ) -> OnStream:
+        """Return the call of ``gemm``, which has f8 operands or an epilogue, on a, b and c at ``addresses``.
 
-        cuBLAS does not compute such products. Raises CublasError if cuBLASLt has no algorithm for the product.
+        cuBLAS does not compute such products. addend, bias: addresses of what the epilogue reads; 0 if it reads none.
+        Raises CublasError if cuBLASLt has no algorithm for the product.
         """
-        product, key = self._product(gemm, addresses)
-        choice = self._tuning.choice(key, partial(self._fastest, gemm, product, None))
+        product, key = self._product(gemm, addresses, addend, bias)
+        choice = None
+        if flops(gemm) >= _LEAST_FLOPS:
+            choice = self._tuning.choice(key, partial(self._fastest, gemm, product, None))
         if not choice or not product.accepts(choice, self._workspace[1]):
             choice = next(product.candidates(self._workspace[1]), None)
         if choice is None:
             raise CublasError(f"cuBLASLt has no algorithm for {_described(gemm)}")
-        return product.bound(addresses, choice, *self._workspace)
+        return product.bound(addresses, choice, *self._workspace, addend)
 
-    def _product(self, gemm: GemmCall, addresses: tuple[int, int, int]) -> tuple[LtProduct, str]:
+    def _product(
+        self, gemm: GemmCall, addresses: tuple[int, int, int], addend: int = 0, bias: int = 0
+    ) -> tuple[LtProduct, str]:
         """Return the descriptors of the product, and the key of its algorithm in ``Tuning``."""
-        alignment = min(_alignment(address) for address in addresses)
+        alignment = min(_alignment(address) for address in (*addresses, addend, bias))
         key = f"{self._named}: {_described(gemm)}, aligned to {alignment}"
-        return LtProduct(self._library, self._handle, gemm, alignment), key
+        return LtProduct(self._library, self._handle, gemm, alignment, bias), key
 
     def _fastest(
         self,
@@ -176,4 +183,11 @@ def _described(gemm: GemmCall) -> str:
     kinds = (
         f"{gemm.a_kind.value},{gemm.b_kind.value}>{gemm.result.value}{' tf32' if gemm.tf32 else ''}"
     )
-    return f"{gemm.m}x{gemm.n}x{gemm.k}x{gemm.count} {kinds} {a} {b} {c}"
+    text = f"{gemm.m}x{gemm.n}x{gemm.k}x{gemm.count} {kinds} {a} {b} {c}"
+    return text if gemm.epilogue is None else f"{text}{_described_epilogue(gemm.epilogue)}"
+
+
+def _described_epilogue(epilogue: CallEpilogue) -> str:
+    """Return what may decide which algorithm is the fastest: not the scales, except that some need no addend."""
+    parts = {" addend": epilogue.beta != 0.0, " bias": epilogue.bias, " relu": epilogue.relu}
+    return "".join(name for name, is_there in parts.items() if is_there)

@@ -37,8 +37,22 @@ class GemmMatrix:
 
 
 @dataclass(frozen=True, slots=True)
+class CallEpilogue:
+    """Epilogue of a call: c = alpha * a @ b + beta * addend + bias, or the maximum of that and 0 if ``relu`` is True.
+
+    The addend lies like c, and may be c itself; it is not read if ``beta`` is 0. bias: whether there is a vector of m
+    elements, which is added to every column. Both have the type of c.
+    """
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    bias: bool = False
+    relu: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class GemmCall:
-    """Batch of ``count`` column-major products c[m, n] = a[m, k] @ b[k, n].
+    """Batch of ``count`` column-major products c[m, n] = a[m, k] @ b[k, n], with an ``epilogue`` or None.
 
     swapped: a is the right operand of the HLO product, as for every row-major result. a_kind, b_kind: types of a and b,
     which differ for f8 only. compute: type of the accumulators. tf32: operands are f32 and are rounded to TF32.
@@ -60,6 +74,7 @@ class GemmCall:
     compute: PrimitiveType
     tf32: bool = False
     offsets: tuple[tuple[int, int, int], ...] = ()
+    epilogue: CallEpilogue | None = None
 
 
 _F32, _F64 = PrimitiveType.F32, PrimitiveType.F64

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from runtime.gpu.libraries.call import KernelCall
 from runtime.gpu.libraries.gemm import SUMS, are_f8, gemm_calls
-from runtime.gpu.libraries.sequence import SequenceBuilder, in_sequence
+from runtime.gpu.libraries.sequence import SequenceArray, SequenceBuilder, in_sequence
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
@@ -33,7 +33,16 @@ def product(kernel: DotKernel, builder: SequenceBuilder) -> bool:
 
     Returns False if the accumulators are of an integer type, or if no conversion makes the product one of cuBLAS.
     """
-    arrays = (*builder.operands, *builder.results)
+    (lhs, rhs), (result,) = builder.operands, builder.results
+    return add_product(kernel, (lhs, rhs, result), builder)
+
+
+def add_product(
+    kernel: DotKernel,
+    arrays: tuple[SequenceArray, SequenceArray, SequenceArray],
+    builder: SequenceBuilder,
+) -> bool:
+    """Add the stages of the product of ``arrays``: lhs, rhs and the result. Returns False as ``product`` does."""
     views = [array.view for array in arrays]
     way = next(_ways(kernel, views, f8=builder.options.f8), None)
     if way is None:
@@ -58,6 +67,8 @@ def _ways(kernel: DotKernel, views: Sequence[StridedView], *, f8: bool) -> Itera
         return
     if f8 and are_f8(kernel):
         yield from _in_f8(kernel, views)
+    if not are_f8(kernel) and gemm_calls(kernel, *views) is not None:
+        yield kernel, (None, None, None)
     for wanted in _types(kernel):
         dense = tuple(
             None

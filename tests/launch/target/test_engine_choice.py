@@ -111,5 +111,6 @@ def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_options({}) == GpuOptions(graphs=True, ranges=False, cudnn=True)
     chosen = {"SPMD_GPU_GRAPHS": "off", "SPMD_GPU_RANGES": "on", "SPMD_GPU_TF32": "off"}
     assert gpu_options(chosen) == GpuOptions(graphs=False, ranges=True, tf32=False)
+    assert gpu_options({"SPMD_GPU_EPILOGUES": "off"}) == GpuOptions(epilogues=False)
     monkeypatch.setattr("launch.target.engine_choice.find_spec", lambda _: None)
     assert gpu_options({}) == GpuOptions(cudnn=False)

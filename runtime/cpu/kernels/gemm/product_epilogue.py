@@ -15,7 +15,12 @@ from runtime.program.blocks import loop_part, rows_part
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.dot import DotKernel, FactorOperands
 from runtime.program.records.loop import LoopKernel, OperandElements
-from runtime.program.records.product_epilogue import Box, Epilogue, ProductEpilogueKernel
+from runtime.program.records.product_epilogue import (
+    Box,
+    Epilogue,
+    ProductEpilogueKernel,
+    product_of_block,
+)
 from runtime.program.records.rows import RowLeaf
 from runtime.program.strides import StridedView
 from spmd.literal import NDArray
@@ -26,12 +31,26 @@ Leaf = TypeVar("Leaf", bound=RowLeaf)
 
 @CPU_KERNELS.binds(ProductEpilogueKernel)
 def bind_product_epilogue(kernel: ProductEpilogueKernel, arrays: KernelArrays) -> Action:
-    """Bind the product and the epilogue of each block, one after the other."""
+    """Bind the product and the epilogue of each block, one after the other.
+
+    Programs for a GPU reserve no scratch for such kernels, so it is allocated here.
+    """
     if 0 in kernel.dims:
         return NOTHING
+    if not arrays.scratch:
+        arrays = replace(arrays, scratch=_scratch(kernel))
     return in_order(
         *(action for block in kernel.blocks for action in _row_block(kernel, arrays, block))
     )
+
+
+def _scratch(kernel: ProductEpilogueKernel) -> tuple[NDArray, ...]:
+    """Allocate the scratch of the product of a block, and a block unless the product is a result."""
+    product = product_of_block(kernel.product, kernel.block[kernel.batch :], kernel.rows)
+    own = [np.zeros(dims, product.compute.numpy) for dims in product.scratch_dims()]
+    if kernel.product_result is None:
+        own.append(np.zeros(kernel.block, product.result.numpy))
+    return tuple(own)
 
 
 def _row_block(

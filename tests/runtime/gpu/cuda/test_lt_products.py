@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from runtime.gpu.libraries.gemm import GemmCall, gemm_calls
+from runtime.gpu.libraries.gemm import CallEpilogue, GemmCall, gemm_calls
 from runtime.gpu.libraries.tuning import Tuning
+from runtime.gpu.views import DeviceView
+from runtime.gpu.work import GemmWork
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
@@ -149,17 +154,17 @@ def test_f8_takes_the_first_candidate_if_none_was_measured(
     lt: Lt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = products(monkeypatch, Tuning(None, measures=False), {})
-    found = made.load_f8(product(F8, 64), ADDRESSES)
+    found = made.load_only_here(product(F8, 64), ADDRESSES)
     assert run_algorithm(found) == algorithm(1)
     lt.algorithms = []
     with pytest.raises(Exception, match="no algorithm for 64x64x64x1 f8e4m3fn,f8e4m3fn>f32"):
-        made.load_f8(product(F8, 64), ADDRESSES)
+        made.load_only_here(product(F8, 64), ADDRESSES)
 
 
 def test_descriptors_and_the_call(lt: Lt, monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns of f8: a is stored with its depth fastest and is transposed; b is not. Batches have steps."""
     made = products(monkeypatch, Tuning(None, measures=False), {})
-    run = made.load_f8(product(F8, 64, (3,)), ADDRESSES)
+    run = made.load_only_here(product(F8, 64, (3,)), ADDRESSES)
     layouts = [
         (kind, rows, columns, step)
         for _, kind, rows, columns, step in lt.named("MatrixLayoutCreate")
@@ -180,3 +185,83 @@ def test_descriptors_and_the_call(lt: Lt, monkeypatch: pytest.MonkeyPatch) -> No
     _, _, _, a, _, b, _, _, c, _, d, _, chosen, workspace, num_bytes, stream = arguments
     assert (a, b, c, d, stream) == (256, 512, 768, 768, 7)
     assert (chosen, workspace, num_bytes) == (algorithm(1), *WORKSPACE)
+
+
+EPILOGUES = {
+    CallEpilogue(alpha=0.5): [],
+    CallEpilogue(bias=True): [(7, 4), (8, 1024)],
+    CallEpilogue(relu=True): [(7, 2)],
+    CallEpilogue(alpha=-0.5, beta=1.0, bias=True, relu=True): [(7, 6), (8, 1024)],
+}
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_descriptors_of_epilogues(
+    epilogue: CallEpilogue, lt: Lt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bias is known before algorithms are asked for, which depend on its alignment."""
+    made = products(monkeypatch, Tuning(None, measures=False), {})
+    addend, bias = 1280 if epilogue.beta else 0, 1024 if epilogue.bias else 0
+    gemm = replace(product(F32, 64), epilogue=epilogue)
+    run = made.load_only_here(gemm, ADDRESSES, addend, bias)
+    names = [name for name, *_ in lt.calls]
+    wanted = {n: value._obj.value for _, n, value, _ in lt.named("MatmulDescSetAttribute")}
+    assert wanted == {3: 1, 4: 0, **dict(EPILOGUES[epilogue])}
+    last = len(names) - 1 - names[::-1].index("cublasLtMatmulDescSetAttribute")
+    assert last < names.index("cublasLtMatmulAlgoGetHeuristic")
+    run(7)
+    ((*arguments,),) = lt.named("Matmul")
+    _, _, alpha, a, _, b, _, beta, c, c_layout, d, d_layout, *_ = arguments
+    scales = [ctypes.c_float.from_address(address).value for address in (alpha, beta)]
+    assert scales == [epilogue.alpha, epilogue.beta]
+    assert (a, b, c, d) == (256, 512, addend or 768, 768)
+    assert c_layout is d_layout
+
+
+def test_cublas_hands_products_with_epilogues_on(lt: Lt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row-major product: a is the right operand. The call has the addresses of all arrays, also of parts of them."""
+    module = importlib.import_module("runtime.gpu.cuda.gemm")
+    monkeypatch.setattr(
+        module, "load_cublas", lambda: SimpleNamespace(cublasDestroy_v2=lambda _: 0)
+    )
+    monkeypatch.setattr(module, "call", lambda *_: None)
+    cublas = module.Cublas(lambda _: SimpleNamespace(address=1 << 20), lambda *_: None)
+    view = StridedView.dense(ArrayShape(F32, (64, 64)))
+    lhs, rhs, out, addend = (DeviceView(4096 * n, view) for n in (1, 2, 3, 4))
+    bias = DeviceView(4096 * 5, StridedView(F32, (64, 64), (0, 4), 256))
+    epilogue = CallEpilogue(beta=1.0, bias=True)
+    gemm = replace(product(F32, 64), epilogue=epilogue)
+    enqueue = cublas.load(GemmWork((gemm,), lhs, rhs, out, addend, bias))
+    enqueue(SimpleNamespace(ptr=7))
+    ((*arguments,),) = lt.named("Matmul")
+    assert [arguments[n] for n in (3, 5, 8, 10, 15)] == [8192, 4096, 16384, 12288, 7]
+    wanted = {n: value._obj.value for _, n, value, _ in lt.named("MatmulDescSetAttribute")}
+    assert wanted[8] == 4096 * 5 + 256
+
+
+def test_epilogues_have_algorithms_of_their_own(
+    lt: Lt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large products are measured, also with an epilogue, which is a part of the key; scales are none."""
+    file = tmp_path / "tuning.json"
+    times = {algorithm(1): 4.0, algorithm(2): 3.0, algorithm(3): 6.0}
+    made = products(monkeypatch, Tuning(file, measures=True), times)
+    plain = product(BF16, 1024)
+    for epilogue in (
+        CallEpilogue(bias=True),
+        CallEpilogue(bias=True, relu=True),
+        CallEpilogue(alpha=0.5, beta=1.0),
+        CallEpilogue(alpha=0.25, beta=0.5),
+    ):
+        found = made.load_only_here(replace(plain, epilogue=epilogue), ADDRESSES, 0, 1024)
+        assert run_algorithm(found) == algorithm(2)
+    keys = json.loads(file.read_text())
+    assert sorted(key.rpartition("N1024/0")[2] for key in keys) == [
+        " addend, aligned to 256",
+        " bias relu, aligned to 256",
+        " bias, aligned to 256",
+    ]
+    small = replace(product(BF16, 64), epilogue=CallEpilogue(bias=True))
+    lt.calls.clear()
+    made.load_only_here(small, ADDRESSES, 0, 1024)
+    assert len(json.loads(file.read_text())) == 3

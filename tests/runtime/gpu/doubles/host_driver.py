@@ -231,7 +231,30 @@ class HostDriver:
             c = self._column_major(
                 work.result, call.c, (call.m, call.n), call.count, call.result.numpy
             )
-            np.copyto(c, np.matmul(a.astype(compute), b.astype(compute)), casting="unsafe")
+            made = np.matmul(a.astype(compute), b.astype(compute))
+            if call.epilogue is not None:
+                made = self._after(work, call, made)
+            np.copyto(c, made, casting="unsafe")
+
+    def _after(self, work: GemmWork, call: GemmCall, made: np.ndarray) -> np.ndarray:
+        """The epilogue of ``made`` [count, m, n], as cublasLtMatmul reads its arguments: C lies like D."""
+        epilogue, compute = call.epilogue, call.compute.numpy
+        assert epilogue is not None
+        assert epilogue.bias == (work.bias is not None)
+        made = compute.type(epilogue.alpha) * made
+        if epilogue.beta:
+            assert work.addend is not None, "beta of nothing"
+            assert work.addend.view.element_type is call.result
+            c = self._column_major(
+                work.addend, call.c, (call.m, call.n), call.count, call.result.numpy
+            )
+            made = made + compute.type(epilogue.beta) * c.astype(compute)
+        if work.bias is not None:
+            assert work.bias.view.element_type is call.result
+            memory, start = self._at(work.bias.first)
+            vector = np.ndarray((call.m,), call.result.numpy, memory, start)
+            made = made + vector.astype(compute)[:, np.newaxis]
+        return np.maximum(made, 0) if epilogue.relu else made
 
     def _column_major(self, view, matrix, sizes, count, dtype) -> np.ndarray:  # type: ignore[no-untyped-def]
         """Return the matrices as cublasGemmStridedBatchedEx reads its arguments."""

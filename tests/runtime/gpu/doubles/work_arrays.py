@@ -30,7 +30,8 @@ def reads_and_writes(work: Work) -> tuple[Arrays, Arrays]:
                 tuple(view for _, writes in each for view in writes),
             )
         case GemmWork():
-            return (work.lhs, work.rhs), (work.result,)
+            others = tuple(view for view in (work.addend, work.bias) if view is not None)
+            return (work.lhs, work.rhs, *others), (work.result,)
         case ConvolutionWork():
             return (work.first, work.second), (work.result,)
         case CopyWork() | FftWork():

@@ -1,0 +1,49 @@
+"""Epilogues of products on a GPU, where a library computes a product and its epilogue in one call or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from runtime.fusion.element_graph import InputLeaf, Leaf
+from runtime.fusion.element_operations import array_shape
+from runtime.fusion.loop_fusion import LoopFusion
+from runtime.fusion.products.product_fusion import ProductFusion
+from runtime.fusion.view_path import through
+from runtime.program.gemm_epilogue import EPILOGUE_TYPES, gemm_epilogue
+from runtime.program.records.loop import LoopLeaf, Numbers, OperandElements
+from runtime.program.strides import StridedView
+from spmd.hlo import HloInstruction
+from spmd.shape import ArrayShape
+
+
+def is_for_library(
+    plan: ProductFusion, product: HloInstruction, inputs: Mapping[HloInstruction, int]
+) -> bool:
+    """Return whether a library computes the fusion ``plan`` of ``product`` in one call.
+
+    inputs: numbers of the operands, which the decision takes to be dense. The back end computes the product and the
+    epilogue one after the other if an operand turns out to have another layout.
+    """
+    epilogue = plan.epilogue
+    if plan.product_result is not None or not isinstance(epilogue, LoopFusion) or epilogue.starts:
+        return False
+    (piece,) = epilogue.pieces
+    lhs, rhs = (x.array_shape.element_type for x in product.operands)
+    result = piece.results[0].view
+    if lhs is not rhs or (lhs, result.element_type) not in EPILOGUE_TYPES or not result.is_dense:
+        return False
+    shapes = {number: array_shape(x) for x, number in inputs.items()}
+    number = max(inputs.values()) + 1
+    shapes[number] = product.array_shape
+    leaves = [_dense_leaf(leaf, shapes) for leaf in piece.graph.leaves]
+    first_column = plan.batch + plan.rows
+    return gemm_epilogue(piece.graph.program, leaves, number, first_column) is not None
+
+
+def _dense_leaf(leaf: Leaf, shapes: Mapping[int, ArrayShape]) -> LoopLeaf:
+    """Return what ``leaf`` reads if the operands, whose ``shapes`` are given by number, are dense."""
+    if not isinstance(leaf, InputLeaf):
+        return Numbers(leaf.counting, leaf.shifts)
+    view = through(leaf.path, StridedView.dense(shapes[leaf.number]))
+    assert view is not None, "strides express all reads of a loop"
+    return OperandElements(leaf.number, view)

@@ -1,0 +1,130 @@
+"""Matrix products with epilogues: one call of cuBLASLt, or the product and then a PTX kernel.
+
+max(x @ w + b, 0)     one call, if x, w, b and the result have types and layouts of cuBLASLt
+tanh(x @ w)           the product into the workspace, and a PTX kernel that reads it
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runtime.gpu.libraries.call import LibraryCall
+from runtime.gpu.libraries.gemm import CallEpilogue, gemm_calls
+from runtime.gpu.libraries.product import add_product
+from runtime.gpu.libraries.sequence import SequenceArray, SequenceBuilder, in_sequence
+from runtime.gpu.views import DeviceView
+from runtime.gpu.work import GemmWork
+from runtime.program.gemm_epilogue import EPILOGUE_TYPES, GemmEpilogue, gemm_epilogue
+from runtime.program.records.dot import DotKernel
+from runtime.program.records.loop import LoopKernel, LoopLeaf, OperandElements
+from runtime.program.records.product_epilogue import ProductEpilogueKernel
+from runtime.program.records.rows import RowKernel
+from spmd.lazy_dataclass import dataclass
+
+#: Largest batch of cublasLtMatmul, as XLA's gemm_rewriter.cc has it.
+_MOST_PRODUCTS = (1 << 16) - 1
+
+
+@dataclass(frozen=True)
+class GemmEpilogueCall(LibraryCall):
+    """Call of cuBLASLt that computes ``product`` and ``epilogue``.
+
+    Its arrays are lhs, rhs, the addend and the bias, if the epilogue has them, and the result.
+    """
+
+    product: DotKernel
+    epilogue: GemmEpilogue
+    can_be_captured = True
+
+    def on(self, arrays: tuple[DeviceView, ...]) -> GemmWork:
+        lhs, rhs, *others, out = arrays
+        calls = gemm_calls(self.product, lhs.view, rhs.view, out.view)
+        assert calls is not None, "planned with them"
+        own = self.epilogue
+        addend = None if own.addend is None else others.pop(0)
+        bias = None if own.bias is None else others.pop(0)
+        epilogue = CallEpilogue(own.alpha, own.beta, bias is not None, own.relu)
+        with_epilogue = tuple(replace(call, epilogue=epilogue) for call in calls)
+        return GemmWork(with_epilogue, lhs, rhs, out, addend, bias)
+
+
+@in_sequence(ProductEpilogueKernel)
+def product_with_epilogue(kernel: ProductEpilogueKernel, builder: SequenceBuilder) -> bool:
+    """Add the call of cuBLASLt that computes ``kernel``, or else the stages of the product and of the epilogue.
+
+    Returns False if a factor is a slice whose start is known at run time only, if cuBLAS does not support the product,
+    or if the epilogue needs scratch.
+    """
+    if any(kernel.factors.shifts):
+        return False
+    if builder.options.epilogues and _add_call(kernel, builder):
+        return True
+    return _add_stages(kernel, builder)
+
+
+def _add_call(kernel: ProductEpilogueKernel, builder: SequenceBuilder) -> bool:
+    """Add the call of cuBLASLt that computes ``kernel``. Returns False if there is none."""
+    loop, factors = kernel.epilogue, kernel.factors
+    if kernel.product_result is not None or not isinstance(loop, LoopKernel) or not _is_plain(loop):
+        return False
+    (result,), product = builder.results, len(builder.operands)
+    epilogue = gemm_epilogue(loop.program, loop.leaves, product, kernel.batch + kernel.rows)
+    dot = replace(kernel.product, result=result.view.element_type)
+    if epilogue is None or (dot.lhs, dot.result) not in EPILOGUE_TYPES:
+        return False
+    lhs, rhs = builder.operands[factors.lhs], builder.operands[factors.rhs]
+    if not result.view.is_packed:
+        return False
+    out = _matrices(result, dot)
+    calls = gemm_calls(dot, lhs.view, rhs.view, out.view)
+    if calls is None or len(calls) != 1 or not calls[0].swapped:
+        return False
+    if calls[0].count > _MOST_PRODUCTS:
+        return False
+    read = [
+        _operand(loop.leaves[n], builder) for n in (epilogue.addend, epilogue.bias) if n is not None
+    ]
+    builder.call(GemmEpilogueCall(dot, epilogue), lhs, rhs, *read, out)
+    return True
+
+
+def _is_plain(loop: LoopKernel) -> bool:
+    """Return whether ``loop`` writes one result at all indices, in row-major order."""
+    return (
+        len(loop.results) == 1
+        and loop.results[0].is_dense
+        and not (loop.starts or loop.ranges or loop.targets or any(loop.result_shifts))
+    )
+
+
+def _operand(leaf: LoopLeaf, builder: SequenceBuilder) -> SequenceArray:
+    """Return the elements of an operand that ``leaf`` reads."""
+    assert isinstance(leaf, OperandElements), "terms of an epilogue are operands"
+    operand = builder.operands[leaf.operand]
+    return replace(operand, view=replace(leaf.view, offset=operand.view.offset + leaf.view.offset))
+
+
+def _matrices(array: SequenceArray, product: DotKernel) -> SequenceArray:
+    """Return the packed ``array``, a result of ``product`` with all its dimensions, as matrices [batch.., m, n]."""
+    dims = (*product.batch, product.m, product.n)
+    view = array.view.reshape(dims)
+    assert view is not None, "packed arrays can be reshaped"
+    return replace(array, view=view)
+
+
+def _add_stages(kernel: ProductEpilogueKernel, builder: SequenceBuilder) -> bool:
+    """Add the product, into the workspace or to a result of the kernel, and the PTX kernel of the epilogue."""
+    if isinstance(kernel.epilogue, RowKernel) and kernel.epilogue.fusion.scratch:
+        return False
+    results = list(builder.results)
+    if kernel.product_result is None:
+        made = builder.room(kernel.product.result, kernel.dims)
+    else:
+        made = results.pop(kernel.product_result)
+        if not made.view.is_packed:
+            return False
+    lhs, rhs = builder.operands[kernel.factors.lhs], builder.operands[kernel.factors.rhs]
+    if not add_product(kernel.product, (lhs, rhs, _matrices(made, kernel.product)), builder):
+        return False
+    builder.kernel(kernel.epilogue, (*builder.operands, made), tuple(results))
+    return True
