@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import numpy as np
 import pytest
 
@@ -9,7 +10,7 @@ from collectives.communicator.actions.shared_actions import Await, CollectivePro
 from collectives.communicator.liveness.status_table import private_position
 from collectives.communicator.loopback.process_memory import ProcessMemory
 from collectives.communicator.native_collective import NativeCollective
-from runtime.cpu.collective.action_records import LANDED
+from runtime.cpu.collective.action_records import LANDED, UNTIMED
 from runtime.cpu.collective.collective_engine import native_collective_engine
 from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall
@@ -242,8 +243,12 @@ class Present:
 
 
 class Landing:
+    """A stamp of the time at which a collective, which is timed from now on, was found complete."""
+
     def __init__(self, collective: Alone) -> None:
-        self.address = collective.address + 8 * LANDED
+        header = collective.address
+        ctypes.c_int64.from_address(header + 8 * UNTIMED).value = 0
+        self.address = header + 8 * LANDED
 
 
 def landed_after(between: str) -> int:
