@@ -152,8 +152,8 @@ def _spread(
 #: Longest contraction of a batch of vectors, and of matrices and vectors, that is written as a reduction (measured:
 #: 20,000 products of two [3] take a tenth of the time, of [3,3] and [3] a quarter, of [16,16] and [16] all of it).
 SHORT_OF_VECTORS, SHORT_OF_MATRICES = 64, 8
-#: Most elements of such a matrix. One of 256 gains 5 to 20 % alone, but a product may be in one kernel with a softmax of
-#: its result, and a reduction may not; one of 1,000 takes 1.1 times as long as a reduction.
+#: Most elements of such a matrix. One of 256 gains 5 to 20 % alone, but a product may be in one kernel with a softmax
+#: of its result, and a reduction may not. The reduction of one of 1,000 takes 1.1 times as long as the product.
 SMALL_MATRIX = 128
 #: Fewest batches.
 _BATCHES = 8

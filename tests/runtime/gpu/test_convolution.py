@@ -80,7 +80,12 @@ def test_channels_last_need_no_copies_but_of_filters() -> None:
 @pytest.mark.parametrize(
     ("operands", "result", "window", "labels"),
     [
-        (("f32[2,8,8,4]", "f32[1,1,4,8]"), "f32[2,4,4,8]", "size=1x1 stride=2x2", "b01f_01io->b01f"),
+        (
+            ("f32[2,8,8,4]", "f32[1,1,4,8]"),
+            "f32[2,4,4,8]",
+            "size=1x1 stride=2x2",
+            "b01f_01io->b01f",
+        ),
         (
             ("f32[2,8,8,4]", "f32[2,4,4,8]"),
             "f32[1,1,4,8]",

@@ -1,4 +1,4 @@
-"""Which scalar programs are epilogues that a library computes with a product, and with which scales."""
+"""Tests of the scalar programs that a library computes as the epilogue of a product, and of their scales."""
 
 from __future__ import annotations
 
