@@ -171,6 +171,10 @@ class LiveProfile:
             return []
         return [_Change(written, len(self.graph.order) + 1, sign * self.model.size[root])]
 
+    def last_read(self, x: HloInstruction, besides: Kernel) -> int:
+        """Return the position of the last read of ``x`` by anything but ``besides``, or -1."""
+        return self._last_without(x, (besides,))
+
     def _last_without(self, x: HloInstruction, old: Sequence[Kernel]) -> int:
         """Return the position of the last read of ``x`` by anything but the kernels ``old``, or -1."""
         left = [k.position for k in self._readers.get(x, ()) if k not in old]

@@ -132,18 +132,31 @@ class _Epilogues:
     def position_of_both(self, product: HloInstruction, kernel: Kernel, needed: int) -> int | None:
         """Return where the joined kernel can run, or None.
 
-        It runs at the position of ``kernel`` if possible, else at that of ``product``. ``needed`` is the first position
-        that reads the product outside of the kernel. The kernels are not joined if a collective is between the two
-        positions: the kernel may have been placed there to overlap with the collective.
+        It runs at the position of ``kernel`` if possible, else at that of ``product``. If a collective is between the
+        two, with which the product's place may decide what overlaps, it runs before the first collective. ``needed`` is
+        the first position that reads the product outside of the kernel.
         """
         graph = self.graph
         first, last = graph.position[product], kernel.position
-        if any(x.opcode in _EXCHANGES for x in graph.order[first:last]):
-            return None
+        inputs = [self.position_of(x) for x in kernel.inputs if x is not product]
+        for n, x in enumerate(graph.order[first:last], first):
+            if x.opcode in _EXCHANGES:
+                return n - 1 if self.may_run_at(n - 1, kernel, inputs, needed) else None
         if needed > last:
             return last
-        inputs = [self.position_of(x) for x in kernel.inputs if x is not product]
         return first if max(inputs, default=-1) < first else None
+
+    def may_run_at(self, position: int, kernel: Kernel, inputs: list[int], needed: int) -> bool:
+        """Return whether ``kernel`` with its product may run at ``position``, which is before its own.
+
+        inputs: positions of what it reads besides the product. It may not if something later reads an array that it
+        overwrites, which would then have to be copied.
+        """
+        return max(inputs, default=-1) <= position < needed and not any(
+            self.profile.last_read(target, besides=kernel) > position
+            for root in kernel.roots
+            if (target := self.profile.model.overwrites.get(root)) is not None
+        )
 
     def kernel_position(self, kernel: Kernel) -> int:
         """Return the position of ``kernel`` as planned so far."""

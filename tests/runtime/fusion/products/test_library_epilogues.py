@@ -137,3 +137,48 @@ SLICED = """
 def test_slices_are_copied_for_a_library() -> None:
     assert not fusions_of_products(fused(SLICED, GPU))
     assert len(fusions_of_products(fused(SLICED, CPU))) == 1
+
+
+#: The weight p is updated, and written in place, after a sum over devices that starts behind the gradient's product.
+BEHIND_A_SUM = """HloModule t, input_output_alias={{ {{0}}: (0, {{}}, may-alias) }}
+
+sum {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+ENTRY e {{
+  p = f32[24,16] parameter(0)
+  x = f32[32,24] parameter(1)
+  g = f32[32,16] parameter(2)
+  l = f32[64] parameter(3)
+  d = f32[24,16] dot(x, g), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+  {before}
+  s = f32[64] all-reduce(l), replica_groups={{{{0,1}}}}, to_apply=sum
+  {after}
+  n = f32[24,16] subtract(p, d)
+  ROOT t = (f32[24,16], f32[64], f32[16,16]) tuple(n, s, r)
+}}
+"""
+READ = "r = f32[16,16] dot(p, p), lhs_contracting_dims={0}, rhs_contracting_dims={0}"
+
+
+def behind_a_sum(**reads: str) -> HloModule:
+    text = BEHIND_A_SUM.format(**{"before": "", "after": "", **reads})
+    module = module_of(text)
+    PriorityFusion(machine=machine_named(GPU)).run(module)
+    verify(module)
+    return module
+
+
+def test_a_product_stays_before_a_collective_and_its_epilogue_comes_there() -> None:
+    module = behind_a_sum(before=READ)
+    (update,) = fusions_of_products(module)
+    opcodes = [x.opcode for x in module.entry.instructions]
+    assert module.entry.instructions.index(update) < opcodes.index(Opcode.ALL_REDUCE)
+
+
+def test_an_update_does_not_move_before_what_reads_the_weight() -> None:
+    """It would need a copy of the weight, which it overwrites."""
+    assert not fusions_of_products(behind_a_sum(after=READ))
