@@ -24,7 +24,7 @@ from launch.cli.programs.module_files import read_module
 from launch.collective_groups import OVERLAPPING
 from launch.data.input_file import read_at_most
 from launch.options import CompileOptions
-from launch.pipeline import Compilation, partition, stages
+from launch.pipeline import Compilation, forked, later_stages, partition, stages
 from launch.report.simulation import as_json, fits, format_simulation
 from launch.report.simulation_durations import read_timed, simulate_timed
 from launch.report.simulation_trace import simulation_trace
@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-bound",
         action="store_true",
-        help="do not compute the bound of what could be hidden (it compiles the program a second time)",
+        help="do not compute the bound of what could be hidden (for which the last passes run once more)",
     )
     parser.add_argument(
         "--trace", type=Path, metavar="F.json", help="write the step as a trace for Perfetto"
@@ -126,7 +126,12 @@ def run(options: argparse.Namespace) -> int:
         module = with_more_replicas(partition(module, options.devices), options.data_parallel)
         options.devices = None
     wanted = replace(compile_options(options), machine=machine, costs=tuple(costs.items()))
-    compilation = compiled_for(module, options.devices, wanted)
+    plain = None
+    if options.durations is None and not options.no_bound and _may_overlap(module, wanted):
+        compilation, plain = forked(module, options.devices, wanted, _waiting(wanted))
+        *_, (_, compilation) = later_stages(compilation, wanted)
+    else:
+        compilation = compiled_for(module, options.devices, wanted)
     if options.durations is None:
         require_trips(compilation.module)
     slowest = slowest_of(machine, compilation.devices) if options.durations is None else machine
@@ -135,8 +140,9 @@ def run(options: argparse.Namespace) -> int:
     if options.durations is None:
         found = replace(found, step_range=_step_range(compilation, costs, options))
         parts = waterfall(compilation.module, machine, slowest, costs, found)
-    if options.durations is None and found.communication and not options.no_bound:
-        found = replace(found, least=least_of(module, options.devices, wanted, slowest))
+    if plain is not None and found.communication:
+        *_, (_, plain) = later_stages(plain, _waiting(wanted))
+        found = replace(found, least=_least_in(plain, wanted, slowest))
     if options.trace is not None:
         write_file(options.trace, json.dumps(simulation_trace(found)))
     if options.json:
@@ -158,20 +164,31 @@ def compiled_for(module: HloModule, devices: int | None, options: CompileOptions
     return compilation
 
 
-def least_of(
-    module: HloModule,
-    devices: int | None,
-    options: CompileOptions,
-    slowest: MachineDescription | None = None,
-) -> LeastStep | None:
-    """Return the least step of ``module`` without the passes that overlap collectives; None if none of them runs on
-    it. The step is that of ``slowest``, by default of the machine of ``options``.
+def least_of(module: HloModule, devices: int | None, options: CompileOptions) -> LeastStep | None:
+    """Return the least step of ``module`` without the passes that overlap collectives, on the machine of ``options``;
+    None if none of them runs on it.
     """
-    if module.stage is Stage.SCHEDULED or not options.machine.overlaps:
+    if not _may_overlap(module, options):
         return None
-    left_out = (*options.without, *OVERLAPPING)
-    *_, (_, plain) = stages(module, devices, replace(options, without=left_out))
-    estimator = RooflineEstimator.of(plain.module, slowest or options.machine, dict(options.costs))
+    *_, (_, plain) = stages(module, devices, _waiting(options))
+    return _least_in(plain, options, options.machine)
+
+
+def _may_overlap(module: HloModule, options: CompileOptions) -> bool:
+    """Return whether passes that overlap collectives run on ``module``."""
+    return module.stage is not Stage.SCHEDULED and options.machine.overlaps
+
+
+def _waiting(options: CompileOptions) -> CompileOptions:
+    """Return ``options`` without the passes that overlap collectives."""
+    return replace(options, without=(*options.without, *OVERLAPPING))
+
+
+def _least_in(
+    plain: Compilation, options: CompileOptions, slowest: MachineDescription
+) -> LeastStep:
+    """Return the least step of the compiled program on devices that are all like ``slowest``."""
+    estimator = RooflineEstimator.of(plain.module, slowest, dict(options.costs))
     return least_step(plain.module, estimator, options.machine.busy)
 
 

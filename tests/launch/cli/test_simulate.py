@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from launch import pipeline
 from launch.cli import main, simulate
 from spmd.machine.named import machine_named
 from spmd.machine.reader import write_machine
@@ -140,10 +141,11 @@ def test_no_bound_compiles_once(
 
     def counted(*arguments: Any) -> Iterator[Any]:
         compiled.append(arguments)
-        return stages(*arguments)
+        return later_stages(*arguments)
 
-    stages = simulate.stages
-    monkeypatch.setattr(simulate, "stages", counted)
+    later_stages = simulate.later_stages
+    monkeypatch.setattr(simulate, "later_stages", counted)
+    monkeypatch.setattr(pipeline, "later_stages", counted)
     asked = (MLP, "--topology", "tcp-cluster{node=1}")
     whole, once = figures(capsys, *asked), figures(capsys, *asked, "--no-bound")
     assert len(compiled) == 3
