@@ -135,11 +135,12 @@ def run(options: argparse.Namespace) -> int:
     if options.durations is None:
         require_trips(compilation.module)
     slowest = slowest_of(machine, compilation.devices) if options.durations is None else machine
-    found = _simulated(compilation, slowest, costs, options)
+    estimator = RooflineEstimator.of(compilation.module, slowest, costs)
+    found = _simulated(compilation, estimator, options)
     parts = None
     if options.durations is None:
-        found = replace(found, step_range=_step_range(compilation, costs, options))
-        parts = waterfall(compilation.module, machine, slowest, costs, found)
+        found = replace(found, step_range=_step_range(compilation, estimator, options))
+        parts = waterfall(compilation.module, machine, estimator, found)
     if plain is not None and found.communication:
         *_, (_, plain) = later_stages(plain, _waiting(wanted))
         found = replace(found, least=_least_in(plain, wanted, slowest))
@@ -193,28 +194,24 @@ def _least_in(
 
 
 def _step_range(
-    compilation: Compilation,
-    costs: dict[str, CallCost],
-    options: argparse.Namespace,
+    compilation: Compilation, estimator: RooflineEstimator, options: argparse.Namespace
 ) -> StepRange | None:
     """Return the range of the step, as far as devices differ; None if they do not."""
     machine = compilation.machine
     slow = slowest_of(machine, compilation.devices, _WORST)
     if slow == machine:
         return None
-    best, worst = (_simulated(compilation, one, costs, options).seconds for one in (machine, slow))
+    best, worst = (
+        _simulated(compilation, estimator.on(one), options).seconds for one in (machine, slow)
+    )
     return StepRange(best, worst)
 
 
 def _simulated(
-    compilation: Compilation,
-    machine: MachineDescription,
-    costs: dict[str, CallCost],
-    options: argparse.Namespace,
+    compilation: Compilation, estimator: RooflineEstimator, options: argparse.Namespace
 ) -> Simulation:
-    """Return the simulated step of the compiled program on devices that are all like ``machine``."""
+    """Return the simulated step of the compiled program on devices whose times ``estimator`` predicts."""
     program, overlap = compilation.module, compilation.overlap
-    estimator = RooflineEstimator.of(program, machine, costs)
     asked = SimulationOptions(
         busy=compilation.machine.busy,
         limited={one.name: one.limited for one in overlap.collectives} if overlap else {},
