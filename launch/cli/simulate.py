@@ -29,6 +29,7 @@ from launch.report.simulation import as_json, fits, format_simulation
 from launch.report.simulation_durations import read_timed, simulate_timed
 from launch.report.simulation_trace import simulation_trace
 from launch.target.machine_option import described
+from runtime.interpreter import settings_for_compiling
 from spmd.analysis.group_members import require_every_device
 from spmd.analysis.stated_trips import require_trips, state_trips
 from spmd.errors import SpmdError
@@ -116,6 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
+@settings_for_compiling()
 def run(options: argparse.Namespace) -> int:
     require_writable(options.trace)
     machine = described(options.topology)
