@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from launch import pipeline
-from launch.cli import main, simulate
+from launch.cli import main
 from spmd.machine.named import machine_named
 from spmd.machine.reader import write_machine
 from tests.paths import CASES
@@ -133,8 +133,8 @@ def test_no_bound_compiles_once(
         compiled.append(arguments)
         return later_stages(*arguments)
 
-    later_stages = simulate.later_stages
-    monkeypatch.setattr(simulate, "later_stages", counted)
+    later_stages = simulated_program.later_stages
+    monkeypatch.setattr(simulated_program, "later_stages", counted)
     monkeypatch.setattr(pipeline, "later_stages", counted)
     asked = (MLP, "--topology", "tcp-cluster{node=1}")
     whole, once = figures(capsys, *asked), figures(capsys, *asked, "--no-bound")
@@ -152,8 +152,8 @@ def test_garbage_is_collected_rarely_while_a_program_is_compiled(
         thresholds.append(gc.get_threshold()[0])
         return later_stages(*arguments)
 
-    later_stages = simulate.later_stages
-    monkeypatch.setattr(simulate, "later_stages", counted)
+    later_stages = simulated_program.later_stages
+    monkeypatch.setattr(simulated_program, "later_stages", counted)
     before = gc.get_threshold()
     figures(capsys, MLP, "--topology", "tcp-cluster{node=1}")
     assert min(thresholds) >= 100_000
