@@ -14,6 +14,7 @@ import pytest
 
 from launch import pipeline
 from launch.cli import main
+from launch.cli.programs import simulated_program
 from spmd.machine.named import machine_named
 from spmd.machine.reader import write_machine
 from tests.paths import CASES
