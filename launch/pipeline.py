@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
+from itertools import islice, takewhile
 
 from collectives.schedule.scheduled_overlap import ScheduledOverlap, scheduled_overlap
 from launch.data.bounded_results import with_sizes
@@ -32,7 +33,7 @@ from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
 from spmd.passes.all_passes import ANNOTATION, LEGALIZATION, OPENING, SIMPLIFICATION
-from spmd.passes.pipeline import AfterPass, Application, Pipeline, run_pipelines
+from spmd.passes.pipeline import AfterPass, Application, Pipeline, Progress, run_pipelines
 from spmd.text.stage import device_count, guess_stage
 from spmd.verifier.stages import has_external_sharding
 from spmd.verifier.verifier import verify
@@ -69,6 +70,7 @@ class Compilation:
     ``partitioner``: the one that partitioned it, which knows why; None for a module that came partitioned.
     ``hiding``: what the passes say that hide collectives.
     ``after_pass`` is called after every pass on the per-device program.
+    ``optimized``: how far the pipelines of ``optimization`` have run.
     """
 
     module: HloModule
@@ -78,6 +80,7 @@ class Compilation:
     hiding: HidingNotes = field(default_factory=HidingNotes)
     after_pass: AfterPass | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    optimized: Progress = field(default_factory=Progress)
 
     @property
     def overlap(self) -> ScheduledOverlap | None:
@@ -104,16 +107,54 @@ def stages(
     count = devices if devices is not None else device_count(module)
     compilation = Compilation(module, count, options.machine)
     yield "logical", compilation
-    for name, step in (
-        ("partitioned", _partition),
-        ("optimized", _optimize),
-        ("scheduled", _schedule),
-    ):
-        start = time.perf_counter()
-        compilation.module = step(compilation, options)
-        verify(compilation.module)
-        compilation.seconds[name] = time.perf_counter() - start
-        yield name, compilation
+    yield _after(compilation, options, "partitioned", _partition)
+    yield from later_stages(compilation, options)
+
+
+def later_stages(
+    compilation: Compilation, options: CompileOptions
+) -> Iterator[tuple[str, Compilation]]:
+    """Yield a partitioned module after each of the stages that follow. Each stage runs when the next item is
+    requested.
+    """
+    yield _after(compilation, options, "optimized", _optimize)
+    yield _after(compilation, options, "scheduled", _schedule)
+
+
+def _after(
+    compilation: Compilation,
+    options: CompileOptions,
+    name: str,
+    step: Callable[[Compilation, CompileOptions], HloModule],
+) -> tuple[str, Compilation]:
+    """Carry a compilation through one stage, and return it with the stage's name."""
+    start = time.perf_counter()
+    compilation.module = step(compilation, options)
+    verify(compilation.module)
+    compilation.seconds[name] = time.perf_counter() - start
+    return name, compilation
+
+
+def forked(
+    module: HloModule, devices: int | None, options: CompileOptions, other: CompileOptions
+) -> tuple[Compilation, Compilation]:
+    """Return the compilations of ``module`` with ``options`` and with ``other``, as far as their pipelines are equal:
+    these run once, and the second compilation gets a copy. ``later_stages`` takes each to its end.
+
+    The module must not be scheduled, and ``other`` may differ from ``options`` in ``without`` alone.
+    """
+    _, (_, compilation) = islice(stages(module, devices, options), 2)
+    pairs = zip(optimization(options), optimization(other), strict=False)
+    common = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    compilation.optimized = run_pipelines(compilation.module, common, compilation.after_pass)
+    copy = replace(
+        compilation,
+        module=clone_module(compilation.module),
+        partitioner=None,
+        hiding=HidingNotes(),
+        seconds=dict(compilation.seconds),
+    )
+    return compilation, copy
 
 
 def compile_module(
@@ -192,7 +233,8 @@ def _drop_inner_shardings(module: HloModule) -> None:
 def _optimize(compilation: Compilation, options: CompileOptions) -> HloModule:
     module = compilation.module
     if module.stage < Stage.SCHEDULED:
-        run_pipelines(module, optimization(options), compilation.after_pass)
+        pipelines = optimization(options)
+        run_pipelines(module, pipelines, compilation.after_pass, compilation.optimized)
         place_offloaded_values(module, options.machine)
         module.stage = Stage.OPTIMIZED
     else:

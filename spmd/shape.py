@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from dataclasses import field
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -258,13 +258,17 @@ class ArrayShape:
         return ArrayShape(self.element_type, tuple(dims), layout)
 
     def with_element_type(self, element_type: PrimitiveType) -> ArrayShape:
-        return replace(self, element_type=element_type)
+        return ArrayShape(element_type, self.dims, self.layout, self.dynamic)
 
     def without_layout(self) -> ArrayShape:
-        return self if self.layout is None else replace(self, layout=None)
+        if self.layout is None:
+            return self
+        return ArrayShape(self.element_type, self.dims, None, self.dynamic)
 
     def with_default_layout(self) -> ArrayShape:
-        return replace(self, layout=Layout.default(self.rank))
+        return ArrayShape(
+            self.element_type, self.dims, Layout.default(len(self.dims)), self.dynamic
+        )
 
     def __str__(self) -> str:
         flags = self.dynamic or (False,) * self.rank

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from collectives.cost.estimator import CostError
 from launch.cli.bench import DEVIATION
-from launch.cli.simulate import least_of
+from launch.cli.programs.simulated_program import least_of
 from launch.collective_groups import OVERLAPPING
 from launch.data.inputs import SeededInputs
 from launch.entry import Compiled, Entry

@@ -20,7 +20,7 @@ from collectives.cost.roofline import RooflineEstimator
 from collectives.simulate.data_parallel import with_more_replicas
 from collectives.simulate.simulate import SimulationOptions, simulate
 from collectives.simulate.stragglers import slowest_of
-from launch.cli.simulate import compiled_for
+from launch.cli.programs.simulated_program import compiled_for
 from launch.options import CompileOptions
 from launch.pipeline import Compilation, partition
 from spmd.hlo import HloModule

@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.gpt_step import GptSizes, gpt_step
 from collectives.cost.roofline import RooflineEstimator
 from collectives.simulate.simulate import SimulationOptions, simulate
-from launch.cli.simulate import compiled_for
+from launch.cli.programs.simulated_program import compiled_for
 from launch.options import CompileOptions
 from launch.target.machine_option import described
 from spmd.machine.description import MachineDescription

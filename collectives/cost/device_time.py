@@ -50,7 +50,8 @@ class DeviceTime:
 
     ``given`` holds costs of custom calls by target. Custom calls of unknown targets cost the bytes of their arrays if
     ``unknown_by_bytes`` is True. Instructions with equal structure and operand shapes are estimated once, so the
-    computations must not be changed while the object is in use.
+    computations must not be changed while the object is in use. ``keys``: of these computations, if another object has
+    read them.
     """
 
     def __init__(
@@ -59,10 +60,11 @@ class DeviceTime:
         given: Mapping[str, CallCost],
         *,
         unknown_by_bytes: bool = False,
+        keys: StructuralKeys | None = None,
     ) -> None:
         self._machine = machine
         self._given, self._by_bytes = given, unknown_by_bytes
-        self._keys = StructuralKeys()
+        self._keys = keys or StructuralKeys()
         self._known: dict[Hashable, float] = {}
         self._inside: dict[int, float] = {}
         self._rates: dict[PrimitiveType, Rates] = {}

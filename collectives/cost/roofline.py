@@ -11,6 +11,7 @@ from collectives.cost.custom_calls import CallCost
 from collectives.cost.device_time import DeviceTime
 from collectives.cost.estimator import CollectiveTime
 from collectives.cost.placement import Placements
+from spmd.analysis.structure import StructuralKeys
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.machine.description import MachineDescription
@@ -22,7 +23,7 @@ class RooflineEstimator:
 
     ``given`` holds costs of custom calls by target. If ``unknown_by_bytes`` is True, custom calls of other, unknown
     targets cost the bytes of their arrays, so that a program can be scheduled; otherwise they raise CostError. The
-    program must not be changed while the estimator is in use.
+    program must not be changed while the estimator is in use. ``keys``: of its computations, if they have been read.
     """
 
     def __init__(
@@ -33,10 +34,16 @@ class RooflineEstimator:
         given: Mapping[str, CallCost] | None = None,
         *,
         unknown_by_bytes: bool = False,
+        keys: StructuralKeys | None = None,
     ) -> None:
         seen = machine.as_attained()
         self._size_of = machine.byte_size
-        self._device = DeviceTime(seen, given or {}, unknown_by_bytes=unknown_by_bytes)
+        self._partitions, self._replicas = num_partitions, replica_count
+        self._given, self._by_bytes = given, unknown_by_bytes
+        self._keys = keys or StructuralKeys()
+        self._device = DeviceTime(
+            seen, given or {}, unknown_by_bytes=unknown_by_bytes, keys=self._keys
+        )
         self._placements = Placements(seen, num_partitions, replica_count)
 
     @staticmethod
@@ -51,6 +58,17 @@ class RooflineEstimator:
         partitions = max(module.num_partitions, device_count(module) // module.replica_count)
         return RooflineEstimator(
             machine, partitions, module.replica_count, given, unknown_by_bytes=unknown_by_bytes
+        )
+
+    def on(self, machine: MachineDescription) -> RooflineEstimator:
+        """Return an estimator of the same program on another machine. Its computations are read once for both."""
+        return RooflineEstimator(
+            machine,
+            self._partitions,
+            self._replicas,
+            self._given,
+            unknown_by_bytes=self._by_bytes,
+            keys=self._keys,
         )
 
     def compute(self, instruction: HloInstruction) -> float:

@@ -6,10 +6,8 @@ up to the step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from collectives.cost.custom_calls import CallCost
 from collectives.cost.roofline import RooflineEstimator
 from collectives.simulate.bound import Bounds
 from collectives.simulate.program import program_of
@@ -46,19 +44,16 @@ class Waterfall:
 def waterfall(
     module: HloModule,
     machine: MachineDescription,
-    slowest: MachineDescription,
-    costs: Mapping[str, CallCost],
+    estimator: RooflineEstimator,
     found: Simulation,
 ) -> Waterfall:
-    """Return the parts of the step ``found`` of the scheduled ``module`` on ``slowest``, the slowest of the devices
-    that ``machine`` describes. ``costs`` holds the costs of custom calls by target.
+    """Return the parts of the step ``found`` of the scheduled ``module``, which ``estimator`` predicts on the slowest
+    of the devices that ``machine`` describes.
     """
-    estimator = RooflineEstimator.of(module, slowest, costs)
     branches = program_of(module, (estimator,)).branches
 
     def compute(described: MachineDescription) -> float:
-        one = RooflineEstimator.of(module, described, costs)
-        return Bounds(one, branches).of(module.entry).compute
+        return Bounds(estimator.on(described), branches).of(module.entry).compute
 
     without_starts = _without_starts(machine)
     sums = [

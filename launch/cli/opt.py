@@ -30,6 +30,7 @@ from partitioner.propagate_module import propagate_module
 from partitioner.spmd_partitioner import require_devices
 from runtime.compile import build_executable
 from runtime.executable import Executable
+from runtime.interpreter import settings_for_compiling
 from spmd.hlo import HloModule
 from spmd.hlo.clone import clone_module
 from spmd.lazy_dataclass import dataclass
@@ -114,6 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
+@settings_for_compiling()
 def run(options: argparse.Namespace) -> int:
     if options.print_passes:
         write_text("\n".join(sorted(PASSES)), None)

@@ -13,8 +13,6 @@ from collectives.cost.custom_calls import CallCost, read_call_cost
 from collectives.cost.profiled import MAX_BYTES
 from collectives.cost.roofline import RooflineEstimator
 from collectives.cost.unpriced_calls import require_costs, require_costs_in_text
-from collectives.simulate.data_parallel import with_more_replicas
-from collectives.simulate.least_step import LeastStep, least_step
 from collectives.simulate.result import Simulation, StepRange
 from collectives.simulate.simulate import SimulationOptions, simulate
 from collectives.simulate.stragglers import slowest_of
@@ -24,11 +22,10 @@ from launch.cli.arguments import add_module_arguments, positive
 from launch.cli.output_path import require_writable
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.module_files import read_module
+from launch.cli.programs.simulated_program import SimulatedProgram, simulated_program
 from launch.cli.sweep import SweepAxis, plot_path, sweep_axis, sweep_rows
-from launch.collective_groups import OVERLAPPING
 from launch.data.input_file import read_at_most
-from launch.options import CompileOptions
-from launch.pipeline import Compilation, partition, stages
+from launch.pipeline import Compilation
 from launch.report.plot import require_matplotlib
 from launch.report.simulation import as_json, fits, format_simulation
 from launch.report.simulation_durations import read_timed, simulate_timed
@@ -36,27 +33,19 @@ from launch.report.simulation_trace import simulation_trace
 from launch.report.sweep import format_sweep, sweep_json
 from launch.report.sweep_image import sweep_image
 from launch.target.machine_option import described
-from spmd.analysis.group_members import require_every_device
-from spmd.analysis.stated_trips import require_trips, state_trips
+from runtime.interpreter import settings_for_compiling
+from spmd.analysis.stated_trips import state_trips
 from spmd.errors import SpmdError
-from spmd.hlo import HloModule, Stage
-from spmd.hlo.clone import clone_module
-from spmd.lazy_dataclass import dataclass
+from spmd.hlo import HloModule
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import SHIPPED
 from spmd.machine.overrides import with_override
 from spmd.output_file import write_file
-from spmd.passes.library_call_expander import LibraryCallExpander
-from spmd.passes.pipeline import Pipeline
 from spmd.text.sources.dump_directory import dumped_module, split_choice
-from spmd.text.stage import device_count
-from spmd.verifier.verifier import verify
 
 _MOST = 20
 #: Probability with which no device is slower than the slowest one of the upper step time.
 _WORST = 0.95
-#: What a program that is scheduled already still needs, so that all of it has a cost.
-_LIBRARY_CALLS = Pipeline("library calls", (LibraryCallExpander(),))
 #: Largest number of digits of a trip count.
 _LONGEST_COUNT = 15
 
@@ -140,7 +129,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-bound",
         action="store_true",
-        help="do not compute the bound of what could be hidden (it compiles the program a second time)",
+        help="do not compute the bound of what could be hidden (for which the last passes run once more)",
     )
     parser.add_argument(
         "--trace", type=Path, metavar="F.json", help="write the step as a trace for Perfetto"
@@ -161,6 +150,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
+@settings_for_compiling()
 def run(options: argparse.Namespace) -> int:
     require_writable(options.trace, options.output)
     _require_options_that_agree(options)
@@ -172,15 +162,14 @@ def run(options: argparse.Namespace) -> int:
     if options.sweep is not None:
         return _run_sweep(module, machine, costs, options)
     program = _compiled(module, machine, options.data_parallel, costs, options)
-    compilation = program.compilation
-    found = _simulated(compilation, program.slowest, costs, options)
+    found = _simulated(program.compilation, program.estimator, options)
     parts = None
     if options.durations is None:
-        found = replace(found, step_range=_step_range(compilation, costs, options))
-        parts = waterfall(compilation.module, machine, program.slowest, costs, found)
-    if options.durations is None and found.communication and not options.no_bound:
-        least = least_of(program.module, program.devices, program.options, program.slowest)
-        found = replace(found, least=least)
+        step_range = _step_range(program.compilation, program.estimator, options)
+        found = replace(found, step_range=step_range)
+        parts = waterfall(program.compilation.module, machine, program.estimator, found)
+    if found.communication:
+        found = replace(found, least=program.least())
     if options.trace is not None:
         write_file(options.trace, json.dumps(simulation_trace(found)))
     if options.json:
@@ -226,41 +215,21 @@ def _require_costs_in_file(argument: str, costs: dict[str, CallCost]) -> None:
             require_costs_in_text(file.read_bytes(), costs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Program:
-    """A module that is compiled for a machine.
-
-    module, devices, options: what was compiled. slowest: the machine, with the rates of its slowest device.
-    """
-
-    module: HloModule
-    devices: int | None
-    options: CompileOptions
-    compilation: Compilation
-    slowest: MachineDescription
-
-
 def _compiled(
     module: HloModule,
     machine: MachineDescription,
     replicas: int,
     costs: dict[str, CallCost],
     options: argparse.Namespace,
-) -> _Program:
-    """Return the program of ``module`` with ``replicas`` times as many replicas on ``machine``.
-
-    Raises TripCountError if it has loops of unknown length and no durations are given.
-    """
-    given, devices = module, options.devices
-    if replicas > 1:
-        module, devices = with_more_replicas(partition(module, devices), replicas), None
-    wanted = replace(compile_options(options), machine=machine, costs=tuple(costs.items()))
-    compilation = compiled_for(module, devices, wanted)
-    slowest = machine
-    if options.durations is None:
-        require_trips(compilation.module, given)
-        slowest = slowest_of(machine, compilation.devices)
-    return _Program(module, devices, wanted, compilation, slowest)
+) -> SimulatedProgram:
+    return simulated_program(
+        module,
+        options.devices,
+        replace(compile_options(options), machine=machine, costs=tuple(costs.items())),
+        replicas=replicas,
+        is_timed=options.durations is not None,
+        has_bound=options.sweep is None and not options.no_bound,
+    )
 
 
 def _run_sweep(
@@ -274,7 +243,7 @@ def _run_sweep(
 
     def simulated(machine: MachineDescription, replicas: int) -> Simulation:
         program = _compiled(module, machine, replicas, costs, options)
-        return _simulated(program.compilation, program.slowest, costs, options)
+        return _simulated(program.compilation, program.estimator, options)
 
     axis: SweepAxis = options.sweep
     rows = sweep_rows(axis, machine, options.data_parallel, simulated)
@@ -286,63 +255,28 @@ def _run_sweep(
     return 0 if all(fits(row.found, row.machine) for row in rows) else 1
 
 
-def compiled_for(module: HloModule, devices: int | None, options: CompileOptions) -> Compilation:
-    """Return ``module`` after all stages. One that is scheduled already keeps its order; only calls of libraries are
-    replaced, by the operations that they stand for."""
-    if module.stage is Stage.SCHEDULED:
-        count = devices if devices is not None else device_count(module)
-        program = clone_module(module)
-        program.num_partitions = max(count // program.replica_count, 1)
-        require_every_device(program)
-        if _LIBRARY_CALLS.run(program):
-            verify(program)
-        return Compilation(program, count, options.machine)
-    *_, (_, compilation) = stages(module, devices, options)
-    return compilation
-
-
-def least_of(
-    module: HloModule,
-    devices: int | None,
-    options: CompileOptions,
-    slowest: MachineDescription | None = None,
-) -> LeastStep | None:
-    """Return the least step of ``module`` without the passes that overlap collectives; None if none of them runs on
-    it. The step is that of ``slowest``, by default of the machine of ``options``.
-    """
-    if module.stage is Stage.SCHEDULED or not options.machine.overlaps:
-        return None
-    left_out = (*options.without, *OVERLAPPING)
-    *_, (_, plain) = stages(module, devices, replace(options, without=left_out))
-    estimator = RooflineEstimator.of(plain.module, slowest or options.machine, dict(options.costs))
-    return least_step(plain.module, estimator, options.machine.busy)
-
-
 def _step_range(
-    compilation: Compilation,
-    costs: dict[str, CallCost],
-    options: argparse.Namespace,
+    compilation: Compilation, estimator: RooflineEstimator, options: argparse.Namespace
 ) -> StepRange | None:
     """Return the range of the step, as far as devices differ; None if they do not."""
     machine = compilation.machine
     slow = slowest_of(machine, compilation.devices, _WORST)
     if slow == machine:
         return None
-    best, worst = (_simulated(compilation, one, costs, options).seconds for one in (machine, slow))
+    best, worst = (
+        _simulated(compilation, estimator.on(one), options).seconds for one in (machine, slow)
+    )
     return StepRange(best, worst)
 
 
 def _simulated(
-    compilation: Compilation,
-    machine: MachineDescription,
-    costs: dict[str, CallCost],
-    options: argparse.Namespace,
+    compilation: Compilation, estimator: RooflineEstimator, options: argparse.Namespace
 ) -> Simulation:
-    """Return the simulated step of the compiled program on devices that are all like ``machine``."""
+    """Return the simulated step of the compiled program on devices whose times ``estimator`` predicts."""
     program, overlap = compilation.module, compilation.overlap
-    estimator = RooflineEstimator.of(program, machine, costs)
+    machine = compilation.machine
     asked = SimulationOptions(
-        busy=compilation.machine.busy,
+        busy=machine.busy,
         size_of=machine.byte_size,
         memory_of=machine.memory_bytes,
         limited={one.name: one.limited for one in overlap.collectives} if overlap else {},

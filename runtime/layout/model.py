@@ -53,7 +53,8 @@ RESULT = -1
 
 #: Costs by the number of the operand, for operands that are read out of order or copied.
 Costs: TypeAlias = dict[int, int]
-_PassedArray: TypeAlias = tuple[int, HloInstruction, "LoopElement | None"]
+#: Position of an operand of a boundary, and the loop state element that it is handed to.
+_Position: TypeAlias = tuple[int, "LoopElement | None"]
 
 
 @dataclass
@@ -74,8 +75,10 @@ class LayoutModel:
     _can_permute: dict[HloInstruction, bool] = field(default_factory=dict)
     #: Whether the view of an instruction is dense. Loop states of hundreds of arrays ask for it again and again.
     _dense: dict[HloInstruction, bool] = field(default_factory=dict)
-    #: Operands of boundaries that are arrays: number, operand, and the loop state element that it is handed to.
-    _passed_arrays: dict[HloInstruction, list[_PassedArray]] = field(default_factory=dict)
+    #: Operands of boundaries that are arrays, with their positions.
+    _passed_arrays: dict[HloInstruction, dict[HloInstruction, list[_Position]]] = field(
+        default_factory=dict
+    )
 
     @staticmethod
     def of(module: HloModule) -> LayoutModel:
@@ -190,17 +193,23 @@ class LayoutModel:
 
     def _passed_on_copies(self, x: HloInstruction) -> Costs:
         """Return the costs of the operands of a boundary that are copied to the order that its computation needs."""
-        if x not in self._passed_arrays:
-            self._passed_arrays[x] = [
-                (i, operand, self.handed_over.get((x, i)))
-                for i, operand in enumerate(x.operands)
-                if isinstance(operand.shape, ArrayShape) and operand.dims
-            ]
-        return {
-            i: COPY * self.view(operand).stored_bytes
-            for i, operand, element in self._passed_arrays[x]
+        misplaced = [
+            (i, COPY * self.view(operand).stored_bytes)
+            for operand, positions in self._arrays_passed_by(x).items()
+            for i, element in positions
             if self._is_misplaced(operand, element)
-        }
+        ]
+        return dict(sorted(misplaced))
+
+    def _arrays_passed_by(self, x: HloInstruction) -> dict[HloInstruction, list[_Position]]:
+        """Return the operands of the boundary ``x`` that are arrays of rank 1 or more, with their positions."""
+        found = self._passed_arrays.get(x)
+        if found is None:
+            found = self._passed_arrays[x] = {}
+            for i, operand in enumerate(x.operands):
+                if isinstance(operand.shape, ArrayShape) and operand.dims:
+                    found.setdefault(operand, []).append((i, self.handed_over.get((x, i))))
+        return found
 
     def _is_misplaced(self, x: HloInstruction, element: LoopElement | None) -> bool:
         """Return whether ``x`` is in another order than the computation that receives it, as ``element``, needs."""
@@ -289,10 +298,8 @@ class LayoutModel:
         """Return the instructions that read ``x`` as an invariant element of the loop state ``state``."""
         return [
             reader
-            for i, operand in enumerate(state.operands)
-            if operand is x
-            and (element := self.handed_over.get((state, i))) is not None
-            and element.is_invariant
+            for _, element in self._arrays_passed_by(state).get(x, ())
+            if element is not None and element.is_invariant
             for reader in element.readers
         ]
 

@@ -58,20 +58,32 @@ def canonical_order(computation: HloComputation) -> list[HloInstruction]:
     """
     order: list[HloInstruction] = []
     done: dict[HloInstruction, bool] = {}
-    for start in (computation.root, *computation.parameters, *computation.post_order()):
-        stack = [start]
-        while stack:
-            x = stack.pop()
-            if x in done:
-                if not done[x]:
-                    done[x] = True
-                    order.append(x)
-                continue
-            done[x] = False
-            stack.append(x)
-            stack.extend(
-                before
-                for before in reversed((*x.operands, *x.control_predecessors))
-                if before not in done
-            )
+    for start in (computation.root, *computation.parameters):
+        _add_post_order(start, order, done)
+    if len(order) < len(computation):
+        for start in computation.post_order():
+            _add_post_order(start, order, done)
     return order
+
+
+def _add_post_order(
+    start: HloInstruction, order: list[HloInstruction], done: dict[HloInstruction, bool]
+) -> None:
+    """Add to ``order`` what ``start`` needs, and ``start``, as far as they are not there. done: whether an instruction
+    that was entered is there.
+    """
+    stack = [start]
+    while stack:
+        x = stack.pop()
+        if x in done:
+            if not done[x]:
+                done[x] = True
+                order.append(x)
+            continue
+        done[x] = False
+        stack.append(x)
+        stack.extend(
+            before
+            for before in reversed((*x.operands, *x.control_predecessors))
+            if before not in done
+        )

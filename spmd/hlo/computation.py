@@ -71,10 +71,11 @@ class HloComputation:
         for instruction in self._instructions:
             if instruction in placed:
                 continue
+            before = instruction.operands
+            if instruction.control_predecessors:
+                before = (*before, *instruction.control_predecessors)
             # The stored order usually is a post-order: then no search is needed.
-            if all(map(is_placed, instruction.operands)) and all(
-                map(is_placed, instruction.control_predecessors)
-            ):
+            if all(map(is_placed, before)):
                 placed[instruction] = None
             else:
                 self._add_post_order(instruction, placed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import pairwise
 
 from spmd.errors import ShapeError
@@ -160,9 +159,9 @@ def plain(shape: Shape) -> Shape:
     if isinstance(shape, ArrayShape):
         if shape.layout is None and not shape.dynamic:
             return shape
-        return replace(shape, layout=None, dynamic=())
+        return ArrayShape(shape.element_type, shape.dims)
     if isinstance(shape, TupleShape):
         return TupleShape(tuple(plain(element) for element in shape.elements))
     if isinstance(shape, BufferShape):
-        return BufferShape(replace(shape.array, layout=None, dynamic=()))
+        return BufferShape(ArrayShape(shape.array.element_type, shape.array.dims))
     return shape

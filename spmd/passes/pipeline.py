@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from spmd.hlo.module import HloModule
 from spmd.lazy_dataclass import dataclass
@@ -101,18 +101,31 @@ class Pipeline:
         return Application(self, index, module, result.changed, seconds, result.notes)
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of a sequence of pipelines, of which ``done`` have run. ``at_rest``: nothing has changed since the last
+    repeated pipeline came to rest.
+    """
+
+    done: int = 0
+    at_rest: bool = False
+
+
 def run_pipelines(
-    module: HloModule, pipelines: Iterable[Pipeline], after: AfterPass | None = None
-) -> bool:
-    """Run the pipelines one after the other. Returns whether any changed the module."""
-    changed = at_rest = False
-    for pipeline in pipelines:
+    module: HloModule,
+    pipelines: Sequence[Pipeline],
+    after: AfterPass | None = None,
+    progress: Progress | None = None,
+) -> Progress:
+    """Run the pipelines one after the other, those that ``progress`` leaves. Returns the progress at the end."""
+    progress = progress or Progress()
+    at_rest = progress.at_rest
+    for pipeline in pipelines[progress.done :]:
         if pipeline.after_change and at_rest:
             continue
         found = pipeline.run(module, after)
-        changed |= found
         at_rest = pipeline.repeated or (at_rest and not found)
-    return changed
+    return Progress(len(pipelines), at_rest)
 
 
 def apply(step: HloPass, module: HloModule) -> PassResult:

@@ -34,7 +34,7 @@ def run(
 def test_bars_that_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, said = run(1000, tmp_path, monkeypatch, capsys)
+    code, said = run(400, tmp_path, monkeypatch, capsys)
     assert code == 0, said
     assert said.splitlines()[-1].startswith("geometric means: kernels 0.01, calls 1.00, bytes ")
 
@@ -42,6 +42,6 @@ def test_bars_that_are_kept(
 def test_a_bar_that_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, said = run(3, tmp_path, monkeypatch, capsys)
+    code, said = run(2, tmp_path, monkeypatch, capsys)
     assert code == 1
     assert "MISSED mlp_dp2: kernels 2.00, at most 1.0" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections.abc import Iterator
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from launch.cli import main, simulate
+from launch import pipeline
+from launch.cli import main
+from launch.cli.programs import simulated_program
 from spmd.machine.named import machine_named
 from spmd.machine.reader import write_machine
 from tests.paths import CASES
@@ -129,15 +132,33 @@ def test_no_bound_compiles_once(
 
     def counted(*arguments: Any) -> Iterator[Any]:
         compiled.append(arguments)
-        return stages(*arguments)
+        return later_stages(*arguments)
 
-    stages = simulate.stages
-    monkeypatch.setattr(simulate, "stages", counted)
+    later_stages = simulated_program.later_stages
+    monkeypatch.setattr(simulated_program, "later_stages", counted)
+    monkeypatch.setattr(pipeline, "later_stages", counted)
     asked = (MLP, "--topology", "tcp-cluster{node=1}")
     whole, once = figures(capsys, *asked), figures(capsys, *asked, "--no-bound")
     assert len(compiled) == 3
     assert whole["hiding"] is not None
     assert once == {**whole, "hiding": None}
+
+
+def test_garbage_is_collected_rarely_while_a_program_is_compiled(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thresholds = []
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        thresholds.append(gc.get_threshold()[0])
+        return later_stages(*arguments)
+
+    later_stages = simulated_program.later_stages
+    monkeypatch.setattr(simulated_program, "later_stages", counted)
+    before = gc.get_threshold()
+    figures(capsys, MLP, "--topology", "tcp-cluster{node=1}")
+    assert min(thresholds) >= 100_000
+    assert gc.get_threshold() == before
 
 
 def test_a_loop_for_a_reader(looped: str, capsys: pytest.CaptureFixture[str]) -> None:
