@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import field
 from enum import Enum
 from typing import Any, TypeAlias
@@ -266,9 +266,8 @@ class ArrayShape:
         return ArrayShape(self.element_type, self.dims, None, self.dynamic)
 
     def with_default_layout(self) -> ArrayShape:
-        return ArrayShape(
-            self.element_type, self.dims, Layout.default(len(self.dims)), self.dynamic
-        )
+        layout = Layout.default(self.rank)
+        return ArrayShape(self.element_type, self.dims, layout, self.dynamic)
 
     def __str__(self) -> str:
         flags = self.dynamic or (False,) * self.rank
@@ -276,12 +275,8 @@ class ArrayShape:
             "?" if n == UNBOUNDED else f"<={n}" if d else str(n)
             for n, d in zip(self.dims, flags, strict=True)
         )
-        layout = (
-            ""
-            if self.layout is None or (self.rank == 0 and not self.layout.suffix)
-            else str(self.layout)
-        )
-        return f"{self.element_type}[{sizes}]{layout}"
+        is_stated = self.layout is not None and (self.rank > 0 or self.layout.suffix)
+        return f"{self.element_type}[{sizes}]{self.layout if is_stated else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,24 +352,6 @@ class BufferShape:
 
 Shape: TypeAlias = ArrayShape | TupleShape | BufferShape | TokenShape | OpaqueShape
 ShapeIndex: TypeAlias = tuple[int, ...]
-
-
-#: Returns the bytes of a shape.
-SizeOf: TypeAlias = Callable[[Shape], int]
-
-
-def byte_size(shape: Shape) -> int:
-    """Return the bytes of ``shape`` as stored here: at least one for each element."""
-    return shape.byte_size
-
-
-def packed_byte_size(shape: Shape) -> int:
-    """Return the bytes of ``shape`` if elements of four bits and less stand packed, as XLA stores them on GPUs."""
-    if isinstance(shape, ArrayShape):
-        return -(-shape.num_elements * shape.element_type.packed_bits // 8)
-    if isinstance(shape, TupleShape):
-        return sum(map(packed_byte_size, shape.elements))
-    return packed_byte_size(shape.array) if isinstance(shape, BufferShape) else 0
 
 
 def array(element_type: PrimitiveType, *dims: int) -> ArrayShape:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import TypeAlias
 
+from spmd.byte_sizes import SizeOf, byte_size
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
@@ -25,7 +26,7 @@ from spmd.hlo.opcode_roles import CALLERS, DONES, PAIRED_STARTS
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 from spmd.ops.attrs import TupleIndexAttrs
-from spmd.shape import Shape, SizeOf, TupleShape, as_tuple, byte_size, leaves
+from spmd.shape import Shape, TupleShape, as_tuple, leaves
 
 #: Number of a buffer within its computation.
 Buffer: TypeAlias = int

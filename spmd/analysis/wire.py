@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from spmd.byte_sizes import SizeOf, byte_size
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
-from spmd.shape import SizeOf, byte_size, subshape
+from spmd.shape import subshape
 
 
 def result_bytes(collective: HloInstruction, size_of: SizeOf = byte_size) -> int:

@@ -11,13 +11,14 @@ import hashlib
 import math
 from dataclasses import replace
 
+from spmd.byte_sizes import packed_byte_size
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, ConvolutionParts
 from spmd.machine.exchange import Exchange
 from spmd.machine.products import ProductClass, Transposed, class_for
 from spmd.machine.tiles import TiledProducts
-from spmd.shape import HOST_MEMORY, ArrayShape, PrimitiveType, Shape, packed_byte_size
+from spmd.shape import HOST_MEMORY, ArrayShape, PrimitiveType, Shape
 
 
 @dataclass(frozen=True, slots=True)

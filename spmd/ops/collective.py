@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from spmd.byte_sizes import SizeOf
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -27,16 +28,7 @@ from spmd.ops.in_place_permute import check_in_place, in_place
 from spmd.ops.leaf import infer_free, infer_token
 from spmd.ops.opdef import OpCost, always, define, no_bytes, not_counted
 from spmd.ops.reshape import infer_operand
-from spmd.shape import (
-    ArrayShape,
-    Shape,
-    SizeOf,
-    TokenShape,
-    TupleShape,
-    as_array,
-    as_tuple,
-    leaves,
-)
+from spmd.shape import ArrayShape, Shape, TokenShape, TupleShape, as_array, as_tuple, leaves
 
 
 def operand_shapes(instruction: HloInstruction) -> list[Shape]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spmd.byte_sizes import SizeOf
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -18,7 +19,7 @@ from spmd.ops.collective import infer_second_element
 from spmd.ops.leaf import infer_free
 from spmd.ops.opdef import define, no_bytes, not_counted
 from spmd.ops.reshape import infer_operand
-from spmd.shape import ArrayShape, PrimitiveType, Shape, SizeOf, TupleShape, as_tuple
+from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_tuple
 
 _PRED = ArrayShape(PrimitiveType.PRED, ())
 _S32 = ArrayShape(PrimitiveType.S32, ())

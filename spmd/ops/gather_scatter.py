@@ -6,6 +6,7 @@ others over the index vectors. scatter: the inverse, combining updates by its re
 
 from __future__ import annotations
 
+from spmd.byte_sizes import SizeOf
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -25,7 +26,7 @@ from spmd.ops.checks import (
     scalar_of,
 )
 from spmd.ops.opdef import define
-from spmd.shape import ArrayShape, Shape, SizeOf
+from spmd.shape import ArrayShape, Shape
 
 
 def index_batch_dims(indices: ArrayShape, index_vector_dim: int) -> tuple[int, ...]:

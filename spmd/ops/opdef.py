@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeAlias
 
+from spmd.byte_sizes import SizeOf
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.registry import Registry
-from spmd.shape import Shape, SizeOf
+from spmd.shape import Shape
 
 P = ParamSpec("P")
 
