@@ -120,6 +120,21 @@ COINED = re.compile(
 )
 
 
+#: Largest number of lines of a file, except tables of coefficients, which a benchmark computes.
+MOST_LINES = 400
+TABLES = {"runtime/codegen/elements/constants.py", "runtime/codegen/elements/intervals.py"}
+
+
+def test_files_are_short() -> None:
+    long = {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in files(package)
+        if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES
+    }
+    assert long == TABLES
+
+
 def test_names_are_the_fields() -> None:
     """Classes, functions and modules have the terms of XLA, MPI, CUDA and compilers."""
     coined = [
