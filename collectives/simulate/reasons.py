@@ -181,5 +181,10 @@ def _nearest(
 
 def brief(seconds: float) -> str:
     """Return the time with three digits and a fitting unit."""
-    unit, size = next((u for u in _UNITS if abs(seconds) >= u[1]), _UNITS[-1])
+    unit, size = unit_of(seconds)
     return f"{seconds / size:.3g} {unit}"
+
+
+def unit_of(seconds: float) -> tuple[str, float]:
+    """Return the unit that fits a time, and its seconds."""
+    return next((u for u in _UNITS if abs(seconds) >= u[1]), _UNITS[-1])

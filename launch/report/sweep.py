@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from collectives.simulate.reasons import brief
+from collectives.simulate.reasons import unit_of
 from collectives.simulate.result import Simulation
 from launch.ranks.messages import printable_lines
 from launch.report.figures import size_text
@@ -18,7 +18,6 @@ _FIELDS = (
     *("topology", "devices", "step_s", "compute_s", "slowed_s", "communication_s", "exposed_s"),
     *("peak_bytes", "memory_limit", "fits", "notes"),
 )
-_HEAD = ("devices", "step", "compute", "communication", "exposed", "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,19 @@ def sweep_json(name: str, rows: Sequence[SweepRow]) -> list[dict[str, Any]]:
 
 def format_sweep(name: str, rows: Sequence[SweepRow]) -> str:
     """Return the rows as a table."""
-    table = [(name, *_HEAD), *map(_cells, rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    found = [row.found for row in rows]
+    columns = {
+        name: [row.value for row in rows],
+        "devices": [str(one.devices) for one in found],
+        "step": _times([one.seconds for one in found]),
+        "compute": _times([one.compute for one in found]),
+        "communication": _times([one.communication for one in found]),
+        "exposed": _times([one.exposed for one in found]),
+        "memory": [size_text(one.peak_bytes) for one in found],
+    }
+    lists = [[head, *cells] for head, cells in columns.items()]
+    widths = [max(map(len, cells)) for cells in lists]
+    table = zip(*lists, strict=True)
     lines = [f"{rows[0].found.module}, one row for each value of {name}"]
     for cells, excess in zip(table, ("", *map(_excess, rows)), strict=True):
         padded = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
@@ -54,10 +64,12 @@ def format_sweep(name: str, rows: Sequence[SweepRow]) -> str:
     return printable_lines([*lines, *(f"note: {note}" for note in notes)])
 
 
-def _cells(row: SweepRow) -> tuple[str, ...]:
-    found = row.found
-    times = (found.seconds, found.compute, found.communication, found.exposed)
-    return (row.value, str(found.devices), *map(brief, times), size_text(found.peak_bytes))
+def _times(seconds: Sequence[float]) -> list[str]:
+    """Return times in one unit and with equally many decimals, the longest with four digits, so that they compare."""
+    longest = max(map(abs, seconds))
+    unit, size = unit_of(longest)
+    decimals = max(0, 4 - len(str(int(longest / size))))
+    return [f"{one / size:.{decimals}f} {unit}" for one in seconds]
 
 
 def _excess(row: SweepRow) -> str:
