@@ -60,7 +60,7 @@ def test_unknown_targets_of_a_serialized_module_are_named_before_it_is_compiled(
 ) -> None:
     file = tmp_path / "called.hlo.pb"
     file.write_bytes(serialize_hlo_proto(parse_module(CALL)))
-    monkeypatch.delattr(simulate, "stages")
+    monkeypatch.delattr(simulate, "simulated_program")
     assert main(["simulate", str(file), *ON_DGX]) == 2
     assert "--cost mine=F.json" in capsys.readouterr().err
 
