@@ -24,12 +24,11 @@ from runtime.buffers.view_ops import is_view
 from spmd.analysis.cost import op_cost
 from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import result_bytes, wire_weight
-from spmd.byte_sizes import byte_size
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.opcode_roles import CALLERS, WEIGHTLESS
 from spmd.ops.attrs import DotAttrs
-from spmd.ops.opdef import operands_and_result
+from spmd.ops.opdef import byte_size, operands_and_result
 from spmd.shape import PrimitiveType
 
 _NOT_KERNELS = WEIGHTLESS | {Opcode.IOTA}

@@ -8,11 +8,11 @@ from collectives.communicator.kinds.all_kinds import KIND_NAMED
 from collectives.communicator.kinds.op import Collective
 from collectives.cost.estimator import CostError
 from spmd.analysis.wire import result_bytes
-from spmd.byte_sizes import SizeOf, byte_size
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode_roles import wrapped
 from spmd.ops.attrs import CollectivePermuteAttrs
+from spmd.ops.opdef import SizeOf, byte_size
 from spmd.shape import ArrayShape, leaves
 
 

@@ -11,14 +11,13 @@ from dataclasses import field
 from collectives.cost.estimator import CostError
 from spmd.analysis.attention_cost import FUSED_ATTENTION
 from spmd.analysis.cost import op_cost
-from spmd.byte_sizes import SizeOf, byte_size
 from spmd.custom_call import custom_call
 from spmd.hlo.instruction import HloInstruction
 from spmd.json_fields import read_fields
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.custom_call import ALLOCATE_BUFFER
-from spmd.ops.opdef import OpCost
+from spmd.ops.opdef import OpCost, SizeOf, byte_size
 from spmd.shape import as_array, leaves
 from spmd.text.stage import LOGICAL_CALLS
 

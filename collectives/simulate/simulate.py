@@ -25,11 +25,11 @@ from collectives.simulate.result import CollectiveResult, ResourceUse, Simulatio
 from collectives.simulate.timeline import Timeline
 from spmd.analysis.live_bytes import peak_bytes
 from spmd.analysis.wire import result_bytes
-from spmd.byte_sizes import SizeOf, byte_size
 from spmd.hlo import HloComputation, HloInstruction, HloModule
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.ops.groups import group_size
+from spmd.ops.opdef import SizeOf, byte_size
 
 _ROUNDING = 1e-9
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
+from launch.cli.output_path import path_ending_in
 from launch.report.memory_image import memory_image
 from launch.report.memory_page import memory_page
 from launch.report.memory_timeline import memory_timeline
@@ -17,7 +19,7 @@ FORMATS = (".html", ".png")
 def add_memory_plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory-plot",
-        type=_picture,
+        type=partial(path_ending_in, FORMATS),
         metavar="F.html|F.png",
         help="draw the offsets of all values in a device's memory over the schedule: a self-contained page, or an "
         "image (with the plot extra)",
@@ -30,13 +32,3 @@ def write_memory_plot(executable: Executable, target: Path) -> None:
         write_file(target, memory_image(timeline))
     else:
         write_file(target, memory_page(timeline))
-
-
-def _picture(text: str) -> Path:
-    """Parse a path with the suffix of a picture (an argparse type)."""
-    path = Path(text)
-    if path.suffix not in FORMATS:
-        raise argparse.ArgumentTypeError(
-            f"expected a name that ends in {' or '.join(FORMATS)}, found {text!r}"
-        )
-    return path

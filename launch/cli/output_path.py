@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from spmd.errors import SpmdError
@@ -10,6 +12,16 @@ from spmd.errors import SpmdError
 
 class OutputPathError(SpmdError):
     """A path at which no file can be written."""
+
+
+def path_ending_in(suffixes: Sequence[str], text: str) -> Path:
+    """Parse a path that ends in one of ``suffixes``, which select the format of a file (an argparse type)."""
+    path = Path(text)
+    if path.suffix not in suffixes:
+        raise argparse.ArgumentTypeError(
+            f"expected a name that ends in {' or '.join(suffixes)}, found {text!r}"
+        )
+    return path
 
 
 def require_writable(*paths: Path | None) -> None:

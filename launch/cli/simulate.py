@@ -6,6 +6,7 @@ import argparse
 import json
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from collectives.cost.custom_calls import MAX_BYTES as MAX_COST_BYTES
@@ -19,11 +20,11 @@ from collectives.simulate.stragglers import slowest_of
 from collectives.simulate.waterfall import waterfall
 from launch.cli import UsageError
 from launch.cli.arguments import add_module_arguments, positive
-from launch.cli.output_path import require_writable
+from launch.cli.output_path import path_ending_in, require_writable
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.module_files import read_module
 from launch.cli.programs.simulated_program import SimulatedProgram, simulated_program
-from launch.cli.sweep import SweepAxis, plot_path, sweep_axis, sweep_rows
+from launch.cli.sweep import SweepAxis, sweep_axis, sweep_rows
 from launch.data.input_file import read_at_most
 from launch.pipeline import Compilation
 from launch.report.plot import require_matplotlib
@@ -98,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=plot_path,
+        type=partial(path_ending_in, (".svg", ".png")),
         metavar="F.svg|F.png",
         help="with --sweep: plot the rows (with the plot extra)",
     )

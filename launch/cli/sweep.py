@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeAlias
 
 from collectives.simulate.result import Simulation
@@ -17,7 +16,6 @@ from spmd.machine.overrides import with_override
 
 #: Name of the axis whose values are numbers of copies of the replicas.
 DATA_PARALLEL = "data-parallel"
-FORMATS = (".svg", ".png")
 
 #: (machine, times as many replicas) -> the simulated step.
 Simulate: TypeAlias = Callable[[MachineDescription, int], Simulation]
@@ -41,16 +39,6 @@ def sweep_axis(text: str) -> SweepAxis:
         for value in values:
             positive(value)
     return SweepAxis(name, values)
-
-
-def plot_path(text: str) -> Path:
-    """Parse a path with the suffix of a plot (an argparse type)."""
-    path = Path(text)
-    if path.suffix not in FORMATS:
-        raise argparse.ArgumentTypeError(
-            f"expected a name that ends in {' or '.join(FORMATS)}, found {text!r}"
-        )
-    return path
 
 
 def sweep_rows(

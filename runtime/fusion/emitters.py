@@ -45,8 +45,7 @@ def emitter_of(fused: HloInstruction | HloComputation) -> str | None:
     reductions along the same dimensions of one index space, and values per row from their results. "row" also computes
     values at all indices from the reductions, as in softmax. "product" is a matrix product whose epilogue is one of
     these three, or whose operands are slices; passes for a GPU call it "gemm" if a library computes it in one call. The
-    result is None if there is no emitter; ``emitted`` then raises
-    the reason.
+    result is None if there is no emitter; ``emitted`` then raises the reason.
     """
     try:
         return emitted(fused).emitter

@@ -9,7 +9,6 @@ import spmd.analysis.lapack_cost  # noqa: F401 - registers what LAPACK calls cos
 from spmd.analysis.executions import TripCount, callee_runs
 from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import result_bytes, wire_weight
-from spmd.byte_sizes import SizeOf, byte_size
 from spmd.custom_call import custom_call
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
@@ -19,6 +18,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import OpCost, definition
 from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.opdef import SizeOf, byte_size
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import TypeAlias
 
-from spmd.byte_sizes import SizeOf, byte_size
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
@@ -26,6 +25,7 @@ from spmd.hlo.opcode_roles import CALLERS, DONES, PAIRED_STARTS
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 from spmd.ops.attrs import TupleIndexAttrs
+from spmd.ops.opdef import SizeOf, byte_size
 from spmd.shape import Shape, TupleShape, as_tuple, leaves
 
 #: Number of a buffer within its computation.

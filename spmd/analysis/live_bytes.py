@@ -11,13 +11,13 @@ from dataclasses import field
 from functools import cached_property
 
 from spmd.analysis.live_buffers import Buffer, LiveBuffers, module_buffers
-from spmd.byte_sizes import SizeOf, byte_size
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.lazy_dataclass import dataclass
+from spmd.ops.opdef import SizeOf, byte_size
 from spmd.shape import leaves
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from spmd.byte_sizes import SizeOf, byte_size
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
+from spmd.ops.opdef import SizeOf, byte_size
 from spmd.shape import subshape
 
 

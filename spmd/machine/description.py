@@ -11,14 +11,20 @@ import hashlib
 import math
 from dataclasses import replace
 
-from spmd.byte_sizes import packed_byte_size
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, ConvolutionParts
 from spmd.machine.exchange import Exchange
 from spmd.machine.products import ProductClass, Transposed, class_for
 from spmd.machine.tiles import TiledProducts
-from spmd.shape import HOST_MEMORY, ArrayShape, PrimitiveType, Shape
+from spmd.shape import (
+    HOST_MEMORY,
+    ArrayShape,
+    BufferShape,
+    PrimitiveType,
+    Shape,
+    TupleShape,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +126,7 @@ class MachineDescription:
 
     def byte_size(self, shape: Shape) -> int:
         """Return the bytes of ``shape`` in memory. On a GPU elements of four bits and less stand packed."""
-        return packed_byte_size(shape) if self.kind == "gpu" else shape.byte_size
+        return _packed_byte_size(shape) if self.is_gpu else shape.byte_size
 
     def memory_bytes(self, leaf: Shape) -> int:
         """Return the bytes of a device's memory that an array takes: none if it is in the host's memory."""
@@ -287,6 +293,15 @@ class MachineDescription:
         apart.
         """
         return f"{self.name}:{self.digest}"
+
+
+def _packed_byte_size(shape: Shape) -> int:
+    """Return the bytes of ``shape`` if elements of four bits and less stand packed, as XLA stores them on GPUs."""
+    if isinstance(shape, ArrayShape):
+        return -(-shape.num_elements * shape.element_type.packed_bits // 8)
+    if isinstance(shape, TupleShape):
+        return sum(map(_packed_byte_size, shape.elements))
+    return _packed_byte_size(shape.array) if isinstance(shape, BufferShape) else 0
 
 
 def varied_name(name: str, what: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from spmd.byte_sizes import SizeOf
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -26,7 +25,7 @@ from spmd.ops.checks import (
 from spmd.ops.groups import group_size
 from spmd.ops.in_place_permute import check_in_place, in_place
 from spmd.ops.leaf import infer_free, infer_token
-from spmd.ops.opdef import OpCost, always, define, no_bytes, not_counted
+from spmd.ops.opdef import OpCost, SizeOf, always, define, no_bytes, not_counted
 from spmd.ops.reshape import infer_operand
 from spmd.shape import ArrayShape, Shape, TokenShape, TupleShape, as_array, as_tuple, leaves
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from spmd.byte_sizes import SizeOf
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -17,7 +16,7 @@ from spmd.ops.checks import (
 )
 from spmd.ops.collective import infer_second_element
 from spmd.ops.leaf import infer_free
-from spmd.ops.opdef import define, no_bytes, not_counted
+from spmd.ops.opdef import SizeOf, define, no_bytes, not_counted
 from spmd.ops.reshape import infer_operand
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_tuple
 

@@ -4,14 +4,13 @@ or cost.
 
 from __future__ import annotations
 
-from spmd.byte_sizes import SizeOf
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.checks import check_aliases, same_type
 from spmd.ops.leaf import infer_free
-from spmd.ops.opdef import define, not_counted, operands_and_result
+from spmd.ops.opdef import SizeOf, define, not_counted, operands_and_result
 
 #: XLA's target for uninitialized memory, which is written before it is read.
 ALLOCATE_BUFFER = "AllocateBuffer"

@@ -6,7 +6,6 @@ others over the index vectors. scatter: the inverse, combining updates by its re
 
 from __future__ import annotations
 
-from spmd.byte_sizes import SizeOf
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -25,7 +24,7 @@ from spmd.ops.checks import (
     same_type,
     scalar_of,
 )
-from spmd.ops.opdef import define
+from spmd.ops.opdef import SizeOf, define
 from spmd.shape import ArrayShape, Shape
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from spmd.byte_sizes import SizeOf
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import FftAttrs, TriangularSolveAttrs
 from spmd.ops.checks import bare, operand_array
-from spmd.ops.opdef import OpCost, define
+from spmd.ops.opdef import OpCost, SizeOf, define
 from spmd.shape import COMPLEX_OF, COMPLEX_PARTS, ArrayShape, Shape
 
 

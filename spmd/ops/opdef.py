@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeAlias
 
-from spmd.byte_sizes import SizeOf
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
@@ -46,11 +45,18 @@ InferShape: TypeAlias = Callable[[HloInstruction], Shape | None]
 Verify: TypeAlias = Callable[[HloInstruction], None]
 #: Flops and transcendentals of the operation itself, without bytes and without called computations.
 Cost: TypeAlias = Callable[[HloInstruction], OpCost]
+#: Returns the bytes of a shape.
+SizeOf: TypeAlias = Callable[[Shape], int]
 #: Bytes read and written by one execution, if arrays have the given sizes.
 Bytes: TypeAlias = Callable[[HloInstruction, SizeOf], float]
 #: Number of applications of each called computation in one execution (of a reducer, one per combined element).
 Applications: TypeAlias = Callable[[HloInstruction], tuple[float, ...]]
 Predicate: TypeAlias = Callable[[HloInstruction], bool]
+
+
+def byte_size(shape: Shape) -> int:
+    """Return the bytes of ``shape`` as stored here: at least one for each element. It is the default SizeOf."""
+    return shape.byte_size
 
 
 def no_checks(_: HloInstruction) -> None:

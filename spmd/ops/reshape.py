@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spmd.byte_sizes import SizeOf
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -25,7 +24,7 @@ from spmd.ops.checks import (
 )
 from spmd.ops.elementwise import one_flop
 from spmd.ops.leaf import infer_free
-from spmd.ops.opdef import define, no_bytes
+from spmd.ops.opdef import SizeOf, define, no_bytes
 from spmd.shape import ArrayShape, Shape, TupleShape, as_array, as_tuple
 from spmd.tiled_size import tiled_elements
 

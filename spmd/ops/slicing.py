@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from spmd.byte_sizes import SizeOf
 from spmd.errors import ShapeError, UnsupportedError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs, SliceAttrs
 from spmd.ops.checks import bare, check_dims, check_length, operand_array
-from spmd.ops.opdef import define
+from spmd.ops.opdef import SizeOf, define
 from spmd.shape import UNBOUNDED, Shape
 
 
