@@ -6,7 +6,6 @@ from spmd.evaluator import batch_norm as batch_norm
 from spmd.evaluator import collective as collective
 from spmd.evaluator import control_flow as control_flow
 from spmd.evaluator import convolution as convolution
-from spmd.evaluator import cudnn_attention as cudnn_attention
 from spmd.evaluator import custom_call as custom_call
 from spmd.evaluator import dot as dot
 from spmd.evaluator import elementwise as elementwise

@@ -1,124 +1,103 @@
-"""Fused attention as Transformer Engine calls it from JAX: te_fused_attn_forward_ffi, te_fused_attn_backward_ffi.
-
-    (out [b,s,h,d], log-sum-exp f32[b,h,s,1], rng state, workspace) forward(q, k, v, bias, seed, q_ends, kv_ends, ..)
-    (dq, dk, dv, dbias, workspace) backward(q, k, v, bias, log-sum-exp, rng state, out, dout, q_ends, kv_ends, ..)
-
-q is [b,s,h,d], k and v [b,t,g,d] with h / g heads of q for each; in layout 7 k holds both, [b,t,2,g,d]. The ends are
-s32[b+1], cumulative lengths. Numbers of masks and layouts follow NVTE's enums; dropout, bias and windows are refused.
-"""
+"""Fused attention as cuDNN and Transformer Engine define it; spmd/library_calls/attention reads the calls."""
 
 from __future__ import annotations
-
-import re
 
 import numpy as np
 
 from spmd.custom_call import register_custom_call
-from spmd.errors import UnsupportedError
-from spmd.evaluator.attention import Attention
+from spmd.evaluator.attention import Attention, grouped
 from spmd.evaluator.numerics import widen
 from spmd.evaluator.value import NDArray, Operands, Value, array_of
 from spmd.hlo.instruction import HloInstruction
+from spmd.library_calls.attention import LIBRARIES  # noqa: F401 - fills the table
+from spmd.library_calls.attention.call import (
+    ATTENTION_CALLS,
+    POSITIONS_FIRST,
+    AttentionCall,
+    attention_call,
+)
 from spmd.shape import as_array, as_tuple
 
-_OPTION = re.compile(r"(\w+) = ([-+.\w]+)")
-#: Packed k and v; all separate.
-_KV_PACKED, _APART = 7, 9
-#: none, padding, causal, padding and causal.
-_PADDED, _CAUSAL = (1, 3), (2, 3)
+_IN_LAYOUT = ("q", "k", "v", "out", "dout")
 
 
-def _settings(instruction: HloInstruction) -> dict[str, str]:
-    """Return the call's configuration. Raises UnsupportedError for settings without a reference here."""
-    found = dict(_OPTION.findall(instruction.annotations.backend_config))
-    wanted = {
-        "bias_type": ("0",),
-        "window_size_left": ("-1",),
-        "window_size_right": ("-1", "0"),
-        "mask_type": ("0", "1", "2", "3"),
-        "qkv_layout": (str(_KV_PACKED), str(_APART)),
-    }
-    for name, values in wanted.items():
-        if found.get(name, values[0]) not in values:
-            raise UnsupportedError(
-                f"{instruction!r}: fused attention with {name} = {found[name]} is not evaluated"
-            )
-    if float(found.get("dropout_probability", 0)):
-        raise UnsupportedError(f"{instruction!r}: fused attention with dropout is not evaluated")
+def evaluate_attention(instruction: HloInstruction, operands: Operands) -> Value:
+    call = attention_call(instruction)
+    arrays = _arrays(call, operands)
+    values = _backward(call, arrays) if call.is_backward else _forward(call, arrays)
+    shapes = [as_array(shape) for shape in as_tuple(instruction.shape).elements]
+    found = [np.zeros(shape.dims, shape.element_type.numpy) for shape in shapes]
+    for target, name in zip(found, call.result_names, strict=False):
+        target[...] = values[name].reshape(target.shape).astype(target.dtype)
+    return tuple(found)
+
+
+def _arrays(call: AttentionCall, operands: Operands) -> dict[str, NDArray]:
+    """Return the operands by name, with heads first."""
+    found = {name: widen(array_of(x)) for name, x in call.by_name(operands).items()}
+    if call.packed:
+        found["k"], found["v"] = found["k"][:, :, 0], found["k"][:, :, 1]
+    if call.operand_layout == POSITIONS_FIRST:
+        found |= {name: x.swapaxes(1, 2) for name, x in found.items() if name in _IN_LAYOUT}
+    if call.cumulative and call.mask.padded:
+        count = len(found["q"])
+        found |= {x: np.diff(found[x])[:count] for x in ("q_lengths", "kv_lengths")}
     return found
 
 
-def _attention(
-    instruction: HloInstruction, operands: Operands, q_ends: Value, kv_ends: Value
-) -> Attention:
-    settings = _settings(instruction)
-    q, k = widen(array_of(operands[0])), widen(array_of(operands[1]))
-    packed = int(settings.get("qkv_layout", _APART)) == _KV_PACKED
-    keys, values = (k[:, :, 0], k[:, :, 1]) if packed else (k, widen(array_of(operands[2])))
-    b, s, h, d = q.shape
-    t, groups = keys.shape[1:3]
-    visible = _visible(int(settings.get("mask_type", 0)), b, s, t, q_ends, kv_ends)
-    return Attention(
-        q.reshape(b, s, groups, h // groups, d).transpose(0, 2, 3, 1, 4),
-        keys.transpose(0, 2, 1, 3),
-        values.transpose(0, 2, 1, 3),
-        visible[:, None, None],
-        float(settings.get("scaling_factor", 1.0)),
-    )
+def _attention(call: AttentionCall, arrays: dict[str, NDArray]) -> Attention:
+    q, k, v = (arrays[name] for name in "qkv")
+    groups, bias = k.shape[1], arrays.get("bias")
+    if bias is not None:
+        b, h, s, t = bias.shape
+        wide = groups if h > 1 else 1
+        bias = bias.reshape(b, wide, h // wide, s, t)
+    return Attention(grouped(q, groups), k, v, _visible(call, arrays), call.scale, bias)
 
 
-def _visible(mask: int, b: int, s: int, t: int, q_ends: Value, kv_ends: Value) -> NDArray:
-    """Return [b,s,t]: whether the query may see the key."""
-    rows, columns = np.arange(s)[:, None], np.arange(t)[None, :]
-    seen = np.broadcast_to(columns <= rows if mask in _CAUSAL else np.array(True), (b, s, t))
-    if mask in _PADDED:
-        lengths_q, lengths_kv = (np.diff(array_of(ends))[:b] for ends in (q_ends, kv_ends))
-        seen = seen & (rows < lengths_q[:, None, None]) & (columns < lengths_kv[:, None, None])
-    return seen
+def _visible(call: AttentionCall, arrays: dict[str, NDArray]) -> NDArray:
+    """Return [b or 1,1,1,s,t]: whether the query sees the key."""
+    queries, keys = arrays["q"].shape[2], arrays["k"].shape[2]
+    rows, columns = np.arange(queries)[:, None], np.arange(keys)[None, :]
+    seen = np.ones((1, queries, keys), np.bool_)
+    if call.mask.causal:
+        seen = seen & (columns <= rows)
+    if call.mask.window:
+        seen = seen & (columns > rows - call.mask.window)
+    if call.mask.padded:
+        ends = (arrays["q_lengths"], arrays["kv_lengths"])
+        q_ends, kv_ends = (each.astype(np.int64)[:, None, None] for each in ends)
+        seen = seen & (rows < q_ends) & (columns < kv_ends)
+    return seen[:, None, None]
 
 
-def _heads_last(x: NDArray) -> NDArray:
-    """Transpose [b,g,r,s,d] -> [b,s,h,d]."""
-    b, g, r, s, d = x.shape
-    return x.transpose(0, 3, 1, 2, 4).reshape(b, s, g * r, d)
+def _forward(call: AttentionCall, arrays: dict[str, NDArray]) -> dict[str, NDArray]:
+    out, statistics = _attention(call, arrays).forward()
+    return {"out": _in_result_layout(call, out), "statistics": statistics}
 
 
-def _zeros(instruction: HloInstruction, index: int) -> NDArray:
-    shape = as_array(as_tuple(instruction.shape).elements[index])
-    return np.zeros(shape.dims, shape.element_type.numpy)
+def _backward(call: AttentionCall, arrays: dict[str, NDArray]) -> dict[str, NDArray]:
+    at = _attention(call, arrays)
+    groups = at.k.shape[1]
+    out, dout = (grouped(arrays[name], groups) for name in ("out", "dout"))
+    dq, dk, dv, ds = at.backward(arrays["statistics"].reshape(at.q.shape[:-1]), out, dout)
+    dq, dk, dv = (_in_result_layout(call, x) for x in (dq, dk, dv))
+    values = {"dq": dq, "dk": dk, "dv": dv}
+    if "dkv" in call.result_names:
+        values["dkv"] = np.stack([dk, dv], axis=2)
+    if at.bias is not None:
+        sizes = zip(at.bias.shape, ds.shape, strict=True)
+        shared = tuple(n for n, (own, size) in enumerate(sizes) if own == 1 and size > 1)
+        values["dbias"] = ds.sum(axis=shared, keepdims=True)
+    return values
 
 
-def _forward(instruction: HloInstruction, operands: Operands) -> Value:
-    """Evaluate the forward call. A query that sees no key gives zeros."""
-    out, lse = _attention(instruction, operands, operands[5], operands[6]).forward()
-    statistics = _zeros(instruction, 1)
-    statistics[...] = lse.reshape(statistics.shape)
-    kind = array_of(operands[0]).dtype
-    return (
-        _heads_last(out).astype(kind),
-        statistics,
-        _zeros(instruction, 2),
-        _zeros(instruction, 3),
-    )
+def _in_result_layout(call: AttentionCall, x: NDArray) -> NDArray:
+    """Merge the groups of heads of [b,g,r,s,d], and order the dimensions as results have them."""
+    if x.ndim == 5:
+        x = x.reshape(x.shape[0], -1, *x.shape[3:])
+    return x.swapaxes(1, 2) if call.result_layout == POSITIONS_FIRST else x
 
 
-def _backward(instruction: HloInstruction, operands: Operands) -> Value:
-    """Evaluate the backward call."""
-    at = _attention(instruction, operands, operands[8], operands[9])
-    b, g, r, s, d = at.q.shape
-    statistics = widen(array_of(operands[4])).reshape(b, g, r, s)
-    out, dout = (
-        widen(array_of(x)).reshape(b, s, g, r, d).transpose(0, 2, 3, 1, 4) for x in operands[6:8]
-    )
-    heads, dk, dv, _ = at.backward(statistics, out, dout)
-    dq, dk, dv = _heads_last(heads), dk.transpose(0, 2, 1, 3), dv.transpose(0, 2, 1, 3)
-    kind = array_of(operands[0]).dtype
-    packed = array_of(operands[1]).ndim == 5
-    first = np.stack([dk, dv], axis=2) if packed else dk
-    second = _zeros(instruction, 2) if packed else dv.astype(kind)
-    rest = [_zeros(instruction, i) for i in (3, 4)]
-    return (dq.astype(kind), first.astype(kind), second, *rest)
-
-
-for _name, _evaluate in (("forward", _forward), ("backward", _backward)):
-    register_custom_call(f"te_fused_attn_{_name}_ffi", evaluate=_evaluate)
+for _target in ATTENTION_CALLS:
+    register_custom_call(_target, evaluate=evaluate_attention)

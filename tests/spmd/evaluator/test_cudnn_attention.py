@@ -134,6 +134,21 @@ def test_backward(run: Run, rng: np.random.Generator, settings: dict[str, Any], 
             assert dx[at] == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=5e-3)
 
 
+def test_a_bias_may_have_no_gradient(run: Run, rng: np.random.Generator) -> None:
+    """JAX asks for the gradient of a bias only if all batches share it."""
+    q, k, v, dout = arrays(rng, H, G, G, H)
+    bias = rng.normal(size=(B, H, S, T)).astype(np.float32)
+    out, statistics = forward(run, q, k, v, bias)
+    operands = [q, k, v, statistics, dout, bias, out.swapaxes(1, 2)]
+    results = [f"f32[{B},{H},{S},{D}]", *[f"f32[{B},{G},{T},{D}]"] * 2]
+    found = [
+        run(call("ScaleBiasSoftmaxBackward", operands, [*results, *more, "u8[64]"], {}), *operands)
+        for more in ([], [shape(bias)])
+    ]
+    for without, with_gradient in zip(found[0][:3], found[1][:3], strict=True):
+        np.testing.assert_array_equal(without, with_gradient)
+
+
 def test_heads_may_come_first(run: Run, rng: np.random.Generator) -> None:
     q, k, v = arrays(rng, H, G, G)
     want = forward(run, q, k, v, None, mask_type="CAUSAL")[0]
