@@ -32,7 +32,11 @@ def expanded(call: HloInstruction, operands: Sequence[HloInstruction], b: Builde
     """
     expansion = expansion_of(call)
     assert expansion is not None
-    values = expansion(call, operands, b)
+    return require_results(call, expansion(call, operands, b))
+
+
+def require_results(call: HloInstruction, values: Values) -> Values:
+    """Return ``values``. Raises UnsupportedError if the first results of ``call`` have other shapes."""
     shapes = result_elements(call.shape)
     if len(values) > len(shapes) or any(
         not isinstance(shape, ArrayShape)
