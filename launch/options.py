@@ -31,6 +31,8 @@ class CompileOptions:
     ``fusion``: make kernels of several instructions, where that takes less time on ``machine``.
     ``costs``: of custom calls on ``machine``, by target, where no rule tells them.
     ``durations``: seconds of instructions of the scheduled module, by name, as they were measured on ``machine``.
+    ``fused_attention``: calls of fused attention stay calls, because a library of ``machine`` computes them, as in the
+    simulation of a GPU's step; otherwise they become products and elementwise operations, which the back ends compute.
     ``without``: names of ``COLLECTIVE_GROUPS``, the groups of passes on collectives to be left out.
     """
 
@@ -41,6 +43,7 @@ class CompileOptions:
     machine: MachineDescription = field(default_factory=machine_named)
     costs: tuple[tuple[str, CallCost], ...] = ()
     durations: tuple[tuple[str, float], ...] = ()
+    fused_attention: bool = False
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -33,6 +33,7 @@ from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
 from spmd.passes.all_passes import ANNOTATION, LEGALIZATION, OPENING, SIMPLIFICATION
+from spmd.passes.attention_expander import AttentionExpander
 from spmd.passes.pipeline import AfterPass, Application, Pipeline, Progress, run_pipelines
 from spmd.text.stage import device_count, guess_stage
 from spmd.verifier.stages import has_external_sharding
@@ -43,12 +44,16 @@ OPEN = Pipeline("open", OPENING)
 
 #: Pipeline of a program that is scheduled already, which keeps its order; others go through all of ``optimization``.
 LEGALIZE = Pipeline("legalization", LEGALIZATION)
+#: The same for a program whose calls of fused attention are computed by a library.
+_LEGALIZE_ALL_ELSE = replace(
+    LEGALIZE, passes=tuple(x for x in LEGALIZATION if not isinstance(x, AttentionExpander))
+)
 
 
 def optimization(options: CompileOptions) -> tuple[Pipeline, ...]:
     """Return the pipelines on the per-device program, in order."""
     return (
-        LEGALIZE,
+        _LEGALIZE_ALL_ELSE if options.fused_attention else LEGALIZE,
         Pipeline("simplification", SIMPLIFICATION, repeated=True),
         *collective_pipelines.on_optimized(options),
         Pipeline("cleanup", SIMPLIFICATION, repeated=True, after_change=True),

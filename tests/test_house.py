@@ -197,7 +197,7 @@ EXCEPTIONS = {
     "agreement": "agreement among processes, as in distributed computing",
     "take": "spmd.host_feed.HostFeed: a device takes the next item of a queue",
     "fold_transposes": "XLA's pass TransposeFolding",
-    "HEADS_FIRST": "heads of attention",
+    **dict.fromkeys(("heads", "HEADS_FIRST"), "heads of attention"),
     **dict.fromkeys(
         ("_lane_dimension", "_lane_offsets", "lane_offsets", "lane_strides"),
         "lanes of a SIMD vector",

@@ -223,12 +223,20 @@ def _compiled(
     costs: dict[str, CallCost],
     options: argparse.Namespace,
 ) -> SimulatedProgram:
+    is_timed = options.durations is not None
+    chosen = replace(
+        compile_options(options),
+        machine=machine,
+        costs=tuple(costs.items()),
+        # Measured times are of the instructions that ran.
+        fused_attention=machine.is_gpu and not is_timed,
+    )
     return simulated_program(
         module,
         options.devices,
-        replace(compile_options(options), machine=machine, costs=tuple(costs.items())),
+        chosen,
         replicas=replicas,
-        is_timed=options.durations is not None,
+        is_timed=is_timed,
         has_bound=options.sweep is None and not options.no_bound,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.async_inliner import AsyncInliner
+from spmd.passes.attention_expander import AttentionExpander
 from spmd.passes.batch_norm_expander import BatchNormExpander
 from spmd.passes.bitcast_decomposer import BitcastDecomposer
 from spmd.passes.call_inliner import CallInliner
@@ -71,6 +72,7 @@ LEGALIZATION: tuple[HloPass, ...] = (
     ConditionalToSelect(),
     MapInliner(),
     BatchNormExpander(),
+    AttentionExpander(),
 )
 
 #: Simplification, to be run until nothing changes.

@@ -88,3 +88,41 @@ def test_library_calls_of_a_schedule_take_as_long_as_what_they_compute(
         assert main(["simulate", str(file), *ON_DGX, "--json"]) == 0
         seconds.append(json.loads(capsys.readouterr().out)["compute_s"])
     assert seconds[0] == seconds[1] > 0
+
+
+ATTENTION = """HloModule attention
+ENTRY e { q = bf16[2,1024,8,64] parameter(0)
+  k = bf16[2,1024,8,64] parameter(1)
+  c = (bf16[2,8,1024,64], u8[0]) custom-call(q, k, k), custom_call_target="__cudnn$fmhaSoftmax", backend_config={"cudnn_fmha_backend_config":{"fmha_scale":1,"intermediate_tensor_shape":{"element_type":"BF16","dimensions":["2","8","1024","1024"]},"mask_type":"CAUSAL","bmm1_dot_dimension_numbers":{"lhs_batch_dimensions":["0","2"]}}}
+  ROOT o = bf16[2,8,1024,64] get-tuple-element(c), index=0 }
+"""
+SCHEDULED = ATTENTION.replace("HloModule attention", "HloModule attention, is_scheduled=true")
+
+
+def instructions_of(file: Path, *options: str) -> set[str]:
+    """Return the names of what computes in a simulated step."""
+    trace = file.with_suffix(".json")
+    assert main(["simulate", str(file), *options, "--trace", str(trace)]) == 0
+    events = json.loads(trace.read_text())
+    return {x["name"] for x in events["traceEvents"] if x["ph"] == "X"}
+
+
+def test_a_gpu_computes_fused_attention_by_its_library(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The step is the call's, whether the program is scheduled already or not."""
+    seconds = []
+    for name, text in (("logical", ATTENTION), ("scheduled", SCHEDULED)):
+        file = tmp_path / f"{name}.hlo"
+        file.write_text(text)
+        assert main(["simulate", str(file), *ON_DGX, "--json"]) == 0
+        seconds.append(json.loads(capsys.readouterr().out)["compute_s"])
+        assert instructions_of(file, *ON_DGX) == {"c"}
+        capsys.readouterr()
+    assert seconds[0] == seconds[1] > 0
+
+
+def test_a_processor_computes_what_fused_attention_stands_for(tmp_path: Path) -> None:
+    file = tmp_path / "logical.hlo"
+    file.write_text(ATTENTION)
+    assert len(instructions_of(file, "--topology", "cpu-avx512")) > 1
