@@ -101,8 +101,10 @@ def make_fusions(plan: FusionPlan, fuel: Fuel) -> None:
     effects = SideEffects()
     for kernel, fused in zip(kernels, written, strict=True):
         inputs = [stands_for.get(x, x) for x in kernel.inputs]
-        results = add_fusion(computation, fused, inputs, kernel.emitted.emitter, kernel.roots)
+        emitter = kernel.emitted.emitter
+        results = add_fusion(computation, fused, inputs, emitter, kernel.roots[-1])
         for root, result in zip(kernel.roots, results, strict=True):
+            result.sharding = root.sharding
             stands_for[root] = result
             replace_and_prune(root, result, effects)
             position_of[result] = kernel.position
@@ -165,25 +167,16 @@ def add_fusion(
     fused: HloComputation,
     inputs: Iterable[HloInstruction],
     emitter: str,
-    roots: Sequence[HloInstruction],
+    replaced: HloInstruction,
 ) -> list[HloInstruction]:
-    """Add the fusion that computes ``roots`` to ``computation`` and return it, or its elements if there are several.
+    """Add a fusion that calls ``fused`` to ``computation`` and return it, or its elements if it has several results.
 
-    The name is made of the emitter's name and the opcode of the last root, whose metadata the fusion has.
+    The name is made of the emitter's name and the opcode of ``replaced``, whose metadata the fusion has.
     """
-    last = roots[-1]
-    alone = len(roots) == 1
-    fusion = computation.add(call_of(fused, inputs, emitter, last))
-    fusion.sharding = last.sharding if alone else None
-    if alone:
+    fusion = computation.add(call_of(fused, inputs, emitter, replaced))
+    if fused.root.opcode is not Opcode.TUPLE:
         return [fusion]
     return [
-        computation.create(
-            Opcode.GET_TUPLE_ELEMENT,
-            root.shape,
-            (fusion,),
-            TupleIndexAttrs(n),
-            sharding=root.sharding,
-        )
-        for n, root in enumerate(roots)
+        computation.create(Opcode.GET_TUPLE_ELEMENT, result.shape, (fusion,), TupleIndexAttrs(n))
+        for n, result in enumerate(fused.root.operands)
     ]

@@ -9,6 +9,7 @@ from runtime.fusion.attention.fused_scores import FusedScores, OuterValues
 from runtime.fusion.attention.groups import Dependences, SinkGroup, sink_groups
 from runtime.fusion.attention.row_sums import rewrite_row_sums
 from runtime.fusion.attention.scores import score_regions
+from runtime.fusion.attention.sinks import Sink
 from runtime.fusion.make_fusions import add_fusion
 from spmd.analysis.fusion_emitter import ATTENTION
 from spmd.analysis.side_effects import SideEffects
@@ -93,12 +94,10 @@ def _make_fusion(
     assert computation.module is not None, "passes work on modules"
     fused = FusedScores(group.region, computation.module.new_computation("fused_attention"), outer)
     copies = fused.write(group.sinks, position)
-    roots = [sink.instruction for sink in group.sinks]
+    sinks = group.sinks
     if group.is_online:
-        roots = _needed_outside(roots, fused.read, position)
-    results = [
-        copy for copy, sink in zip(copies, group.sinks, strict=True) if sink.instruction in roots
-    ]
+        sinks = _needed_outside(group.sinks, fused.read, position)
+    results = [copies[sink] for sink in sinks]
     inner = fused.computation
     inner.root = results[0]
     if len(results) > 1:
@@ -106,23 +105,29 @@ def _make_fusion(
             Opcode.TUPLE, TupleShape(tuple(x.shape for x in results)), results
         )
     inner.remove_unused()
-    made = add_fusion(computation, inner, fused.inputs, ATTENTION, roots)
-    for root, result in zip(roots, made, strict=True):
-        replace_and_prune(root, result, effects)
+    made = add_fusion(computation, inner, fused.inputs, ATTENTION, sinks[-1].instruction)
+    for sink, result in zip(sinks, made, strict=True):
+        restored = outer.restored(result, sink)
+        restored.sharding = sink.instruction.sharding
+        replace_and_prune(sink.instruction, restored, effects)
 
 
 def _needed_outside(
-    sinks: Sequence[HloInstruction],
+    sinks: Sequence[Sink],
     read: Iterable[HloInstruction],
     position: Mapping[HloInstruction, int],
-) -> list[HloInstruction]:
+) -> tuple[Sink, ...]:
     """Return the ``sinks`` that are still read when a fusion computes all of them.
 
     read: the instructions of which the fusion has copies.
     """
-    unused = set(sinks)
+    unused = {sink.instruction for sink in sinks}
     inside = [x for x in read if x in position and x not in unused]
     for x in sorted(inside, key=position.__getitem__, reverse=True):
         if not x.is_root and all(user in unused for user in x.users):
             unused.add(x)
-    return [x for x in sinks if x.is_root or any(user not in unused for user in x.users)]
+    return tuple(
+        sink
+        for sink in sinks
+        if sink.instruction.is_root or any(user not in unused for user in sink.instruction.users)
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 
-from runtime.fusion.attention.score_axes import all_axes, source
+from runtime.fusion.attention.score_axes import source
 from runtime.fusion.attention.scores import ScoreRegion, is_softmax_exponential
 from runtime.fusion.attention.sinks import Sink
 from spmd.device import ReductionKind
@@ -105,9 +105,8 @@ def _are_independent(group: Sequence[Sink], sink: Sink, dependences: Dependences
 # ---- softmaxes in one pass
 def _softmaxes(region: ScoreRegion, dependences: Dependences) -> list[SinkGroup]:
     found: list[SinkGroup] = []
-    sink_of = {sink.instruction: sink for sink in region.sinks if sink.of_rows}
-    for x in region.values:
-        sinks = _softmax(x, region, sink_of)
+    for x in region.axes_of:
+        sinks = _Softmax(x, region).sinks() if is_softmax_exponential(x, region) else []
         if len(sinks) < 2 or any(sink in group.sinks for group in found for sink in sinks):
             continue
         outside = [sink.factor for sink in sinks if sink.kind is None]
@@ -117,37 +116,46 @@ def _softmaxes(region: ScoreRegion, dependences: Dependences) -> list[SinkGroup]
     return found
 
 
-def _softmax(
-    x: HloInstruction, region: ScoreRegion, sink_of: Mapping[HloInstruction, Sink]
-) -> list[Sink]:
-    """Return the sinks of the softmax whose exponentials are ``x``; none if ``x`` is something else."""
-    if not is_softmax_exponential(x, region):
-        return []
-    scores, shift = x.operand(0).operands
-    largest = sink_of.get(_row(shift))
-    if largest is None or largest.kind is not ReductionKind.MAX or largest.scores is not scores:
-        return []
-    sums = [s for s in sink_of.values() if s.kind is ReductionKind.SUM and _narrowed(s.scores) is x]
-    totals = {s.instruction for s in sums}
-    products = [s for s in sink_of.values() if s.kind is None and _is_weight(s.scores, x, totals)]
-    return [largest, *sums, *products]
+class _Softmax:
+    """The softmax whose exponentials are ``exponentials``."""
 
+    def __init__(self, exponentials: HloInstruction, region: ScoreRegion) -> None:
+        self._exponentials = exponentials
+        self._region = region
+        self._sinks = [sink for sink in region.sinks if sink.of_rows]
 
-def _row(x: HloInstruction) -> HloInstruction:
-    """Return the value per row that ``x`` repeats along the columns."""
-    return source(x, all_axes(x))[0]
+    def sinks(self) -> list[Sink]:
+        """Return the largest scores, the sums of exponentials and their products; none if the shift is another one."""
+        scores, shift = self._exponentials.operand(0).operands
+        unviewed = self._region.unviewed(scores)
+        largest = self._row(shift, self._exponentials, ReductionKind.MAX)
+        if largest is None or self._region.unviewed(largest.scores) is not unviewed:
+            return []
+        sums = [
+            sink
+            for sink in self._sinks
+            if sink.kind is ReductionKind.SUM and self._narrowed(sink.scores) is self._exponentials
+        ]
+        products = [s for s in self._sinks if s.kind is None and self._is_weight(s.scores, sums)]
+        return [largest, *sums, *products]
 
+    def _row(self, x: HloInstruction, user: HloInstruction, kind: ReductionKind) -> Sink | None:
+        """Return the sink of ``kind`` that the operand ``x`` of the score matrix ``user`` repeats along the columns."""
+        value, axes = source(x, self._region.axes_of[user])
+        for sink in self._sinks:
+            if sink.instruction is value and sink.axes == axes and sink.kind is kind:
+                return sink
+        return None
 
-def _narrowed(x: HloInstruction) -> HloInstruction:
-    """Return the operand of a conversion, or of several; any other instruction unchanged."""
-    while x.opcode is Opcode.CONVERT:
-        x = x.operand(0)
-    return x
+    def _narrowed(self, x: HloInstruction) -> HloInstruction:
+        """Return the operand of conversions and views; any other instruction unchanged."""
+        while x in self._region.axes_of and (x.opcode is Opcode.CONVERT or self._region.is_view(x)):
+            x = x.operand(0)
+        return x
 
-
-def _is_weight(x: HloInstruction, exponentials: HloInstruction, sums: set[HloInstruction]) -> bool:
-    """Return whether ``x`` are the ``exponentials``, perhaps divided by their sum, perhaps converted."""
-    x = _narrowed(x)
-    if x.opcode is Opcode.DIVIDE and _row(x.operand(1)) in sums:
-        x = _narrowed(x.operand(0))
-    return x is exponentials
+    def _is_weight(self, x: HloInstruction, sums: Sequence[Sink]) -> bool:
+        """Return whether ``x`` are the exponentials, perhaps divided by one of ``sums``, perhaps converted."""
+        x = self._narrowed(x)
+        if x.opcode is Opcode.DIVIDE and self._row(x.operand(1), x, ReductionKind.SUM) in sums:
+            x = self._narrowed(x.operand(0))
+        return x is self._exponentials

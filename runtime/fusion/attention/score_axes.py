@@ -1,4 +1,4 @@
-"""Views of values along the dimensions of a score matrix: through broadcasts, and reshapes by dimensions of size 1."""
+"""Score dimensions of the dimensions of values, through views: broadcasts, transposes, and reshapes by sizes of 1."""
 
 from __future__ import annotations
 
@@ -7,26 +7,22 @@ from typing import TypeAlias
 
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs
+from spmd.ops.dot import free_dims
 
-#: Score dimension of each dimension of a value; None for a dimension of size 1 that the score matrix does not have.
+#: Score dimension of each dimension of a value; None for a dimension of size 1, which score matrices do not have.
 Axes: TypeAlias = tuple[int | None, ...]
-
-
-def all_axes(x: HloInstruction) -> Axes:
-    """Return the axes of a value that has exactly the score dimensions."""
-    return tuple(range(len(x.dims)))
 
 
 def source(x: HloInstruction, axes: Axes) -> tuple[HloInstruction, Axes]:
     """Return the value that ``x`` repeats or rearranges along the score dimensions, and its axes."""
     while True:
-        inner = _operand_axes(x, axes)
+        inner = operand_axes(x, axes)
         if inner is None:
             return x, axes
         x, axes = x.operand(0), inner
 
 
-def _operand_axes(x: HloInstruction, axes: Axes) -> Axes | None:
+def operand_axes(x: HloInstruction, axes: Axes) -> Axes | None:
     """Return the axes of the operand of ``x`` if ``x`` is a view of it, else None."""
     if x.opcode is Opcode.BROADCAST:
         return tuple(axes[d] for d in x.attrs_as(DimensionsAttrs).dimensions)
@@ -38,18 +34,34 @@ def _operand_axes(x: HloInstruction, axes: Axes) -> Axes | None:
     return None
 
 
-def _reshaped(dims: Sequence[int], axes: Axes, inner: Sequence[int]) -> Axes | None:
-    """Return the axes of a value of sizes ``inner`` that is reshaped to ``dims``.
+def result_axes(x: HloInstruction, axes: Axes) -> Axes | None:
+    """Return the axes of ``x`` if it transposes an operand with ``axes`` or reshapes it by sizes of 1, else None."""
+    if x.opcode is Opcode.TRANSPOSE:
+        return tuple(axes[d] for d in x.attrs_as(DimensionsAttrs).dimensions)
+    if x.opcode is Opcode.RESHAPE:
+        return _reshaped(x.operand(0).dims, axes, x.dims)
+    return None
 
-    The result is None if the two differ by more than dimensions of size 1.
+
+def _reshaped(dims: Sequence[int], axes: Axes, reshaped: Sequence[int]) -> Axes | None:
+    """Return the axes of a value with ``axes`` and sizes ``dims`` after it is reshaped to sizes ``reshaped``.
+
+    The result is None if they differ by more than sizes of 1.
     """
     long = [d for d, n in enumerate(dims) if n != 1]
-    if [dims[d] for d in long] != [n for n in inner if n != 1]:
+    if [dims[d] for d in long] != [n for n in reshaped if n != 1]:
         return None
     remaining = iter(long)
-    return tuple(axes[next(remaining)] if n != 1 else None for n in inner)
+    return tuple(axes[next(remaining)] if n != 1 else None for n in reshaped)
 
 
-def varies_along(x: HloInstruction, axes: Axes, dimension: int) -> bool:
-    """Return whether ``x`` has a dimension along score dimension ``dimension``."""
-    return dimension in axes and x.dims[axes.index(dimension)] != 1
+def product_axes(known: Axes, batch: Sequence[int], contracting: Sequence[int], free: Axes) -> Axes:
+    """Return the axes of one factor of a product.
+
+    known: axes of the product's batch dimensions, followed by those of its contracted dimensions. batch, contracting:
+    dimensions of the factor. free: axes of all other ones.
+    """
+    rank = len(batch) + len(contracting) + len(free)
+    axes = dict(zip((*batch, *contracting), known, strict=True))
+    axes.update(zip(free_dims(rank, tuple(batch), tuple(contracting)), free, strict=True))
+    return tuple(axes[d] for d in range(rank))

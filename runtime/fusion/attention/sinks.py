@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Mapping
 
+from runtime.fusion.attention.score_axes import Axes, product_axes
 from runtime.fusion.element_operations import is_plain
 from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, Opcode
@@ -18,36 +19,6 @@ MAX_DEPTH = 256
 #: Element types of the operands and results of products and reductions.
 FLOATS = frozenset({PrimitiveType.F32, PrimitiveType.BF16, PrimitiveType.F16})
 _KINDS = (ReductionKind.MAX, ReductionKind.SUM)
-
-
-@dataclass(frozen=True)
-class Sink:
-    """Product or reduction of the score matrix that is its operand ``number``.
-
-    of_rows: it contracts the columns, so that it gives a result per row; otherwise it contracts the rows, and perhaps
-    batch dimensions.
-    """
-
-    instruction: HloInstruction
-    number: int
-    of_rows: bool
-
-    @property
-    def scores(self) -> HloInstruction:
-        """Return the score matrix."""
-        return self.instruction.operand(self.number)
-
-    @property
-    def factor(self) -> HloInstruction:
-        """Return the other factor of a product."""
-        return self.instruction.operand(1 - self.number)
-
-    @property
-    def kind(self) -> ReductionKind | None:
-        """Return the kind of a reduction; None for a product."""
-        if self.instruction.opcode is Opcode.DOT:
-            return None
-        return reduction_kind(self.instruction.to_apply)
 
 
 @dataclass(frozen=True)
@@ -68,42 +39,98 @@ def factor_dims(dot: HloInstruction, number: int) -> FactorDims:
     return FactorDims(batch, contracting, free_dims(rank, batch, contracting))
 
 
+@dataclass(frozen=True)
+class Sink:
+    """Product or reduction of a score matrix.
+
+    number: number of the operand that is the score matrix. rank: number of the score dimensions. contracted: those of
+    them that are contracted. axes: axes of the result; the features of a product are numbered after the score
+    dimensions. factor_axes: axes of the other factor of a product.
+    """
+
+    instruction: HloInstruction
+    number: int
+    rank: int
+    contracted: tuple[int, ...]
+    axes: Axes
+    factor_axes: Axes = ()
+
+    @property
+    def of_rows(self) -> bool:
+        """Return whether the columns are contracted, which gives a result per row; otherwise it is one per column."""
+        return self.contracted == (self.rank - 1,)
+
+    @property
+    def scores(self) -> HloInstruction:
+        """Return the score matrix."""
+        return self.instruction.operand(self.number)
+
+    @property
+    def factor(self) -> HloInstruction:
+        """Return the other factor of a product."""
+        return self.instruction.operand(1 - self.number)
+
+    @property
+    def kind(self) -> ReductionKind | None:
+        """Return the kind of a reduction; None for a product."""
+        if self.instruction.opcode is Opcode.DOT:
+            return None
+        return reduction_kind(self.instruction.to_apply)
+
+
 def sink_of(
-    user: HloInstruction, scores: HloInstruction, region: Container[HloInstruction]
+    user: HloInstruction, scores: HloInstruction, axes_of: Mapping[HloInstruction, Axes], rank: int
 ) -> Sink | None:
     """Return ``user`` as the sink of ``scores``, or None if it needs the score matrix in memory.
 
-    region: the score matrices of the same region.
+    axes_of: axes of the score matrices of the same region. rank: number of their dimensions.
     """
     if not is_plain(user):
         return None
+    sink = None
     if user.opcode is Opcode.DOT:
-        return _product(user, scores, region)
+        sink = _product(user, scores, axes_of, rank)
     if user.opcode is Opcode.REDUCE:
-        return _reduction(user)
-    return None
+        sink = _reduction(user, axes_of[scores], rank)
+    if sink is None or sink.of_rows:
+        return sink
+    rows, columns = rank - 2, rank - 1
+    return sink if rows in sink.contracted and columns not in sink.contracted else None
 
 
 def _product(
-    dot: HloInstruction, scores: HloInstruction, region: Container[HloInstruction]
+    dot: HloInstruction,
+    scores: HloInstruction,
+    axes_of: Mapping[HloInstruction, Axes],
+    rank: int,
 ) -> Sink | None:
     number = dot.operands.index(scores)
     other = dot.operand(1 - number)
     types = {x.array_shape.element_type for x in (dot, *dot.operands)}
-    if other in region or other is scores or not types <= FLOATS or dot.attrs_as(DotAttrs).extra:
+    if other in axes_of or not types <= FLOATS or dot.attrs_as(DotAttrs).extra:
         return None
-    free = factor_dims(dot, 1 - number).free
-    if len(free) != 1 or not 0 < other.dims[free[0]] <= MAX_DEPTH:
+    axes, mine, theirs = axes_of[scores], factor_dims(dot, number), factor_dims(dot, 1 - number)
+    features = [d for d in theirs.free if other.dims[d] != 1] or [*theirs.free[:1]]
+    batch, contracted = ([axes[d] for d in dims] for dims in (mine.batch, mine.contracting))
+    if len(features) != 1 or not 0 < other.dims[features[0]] <= MAX_DEPTH:
         return None
-    mine, columns = factor_dims(dot, number), len(scores.dims) - 1
-    if mine.contracting == (columns,) and columns - 1 in mine.free:
-        return Sink(dot, number, of_rows=True)
-    if columns - 1 in mine.contracting and columns in mine.free:
-        return Sink(dot, number, of_rows=False)
-    return None
+    if not {rank - 2, rank - 1}.isdisjoint(batch):
+        return None
+    free = tuple(axes[d] for d in mine.free)
+    other_free = tuple(rank if d in features else None for d in theirs.free)
+    both = (free, other_free) if number == 0 else (other_free, free)
+    known = (*batch, *contracted)
+    return Sink(
+        dot,
+        number,
+        rank,
+        _present(contracted),
+        (*batch, *both[0], *both[1]),
+        product_axes(known, theirs.batch, theirs.contracting, other_free),
+    )
 
 
-def _reduction(reduce: HloInstruction) -> Sink | None:
+def _reduction(reduce: HloInstruction, axes: Axes, rank: int) -> Sink | None:
     if reduce.num_operands != 2:
         return None
     kind = reduction_kind(reduce.to_apply)
@@ -112,12 +139,14 @@ def _reduction(reduce: HloInstruction) -> Sink | None:
         return None
     if not _is_identity(reduce.operand(1), kind, shape):
         return None
-    dims, columns = reduce.attrs_as(DimensionsAttrs).dimensions, len(reduce.operand(0).dims) - 1
-    if dims == (columns,):
-        return Sink(reduce, 0, of_rows=True)
-    if columns - 1 in dims and columns not in dims:
-        return Sink(reduce, 0, of_rows=False)
-    return None
+    dims = reduce.attrs_as(DimensionsAttrs).dimensions
+    remaining = tuple(axis for d, axis in enumerate(axes) if d not in dims)
+    return Sink(reduce, 0, rank, _present([axes[d] for d in dims]), remaining)
+
+
+def _present(axes: list[int | None]) -> tuple[int, ...]:
+    """Return the axes of dimensions other than of size 1, in ascending order."""
+    return tuple(sorted(axis for axis in axes if axis is not None))
 
 
 def _is_identity(start: HloInstruction, kind: ReductionKind, shape: ArrayShape) -> bool:

@@ -10,10 +10,12 @@ import pytest
 from runtime.fusion.attention.attention_fusion import AttentionFusion
 from spmd.analysis.fusion_emitter import is_attention
 from spmd.evaluator import evaluate_partitions
-from spmd.hlo import HloInstruction, HloModule
+from spmd.hlo import HloInstruction, HloModule, Stage
 from spmd.hlo.clone import clone_module
 from spmd.shape import ArrayShape
+from spmd.text.parser import parse_module
 from spmd.verifier import verify
+from tests.paths import TESTS
 from tests.runtime.fusion.attention.attention_programs import (
     BF16,
     F32,
@@ -74,6 +76,15 @@ def test_attention_is_fused(name: str, kind: object) -> None:
     modes = sorted(map(mode_of, attention_fusions(module)))
     assert modes == (["columns", "online", "rows"] if case.gradients else ["online"])
     assert not AttentionFusion().run(module), "a second run finds nothing"
+
+
+@pytest.mark.parametrize("name", ["grouped", "bias", "keys_first"])
+def test_fusions_of_programs_that_jax_writes(name: str) -> None:
+    text = (TESTS / "hlo" / "passes" / f"attention_fusion_{name}.hlo").read_text()
+    module = parse_module(text)
+    module.stage = Stage.PARTITIONED
+    found = fused(module)
+    assert sorted(map(mode_of, attention_fusions(found))) == ["columns", "online", "rows"]
 
 
 @pytest.mark.parametrize("kind", [F32, BF16], ids=str)
