@@ -22,6 +22,7 @@ from launch.target.host_memory import place_offloaded_values
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned, require_devices
 from runtime.compile import build_executable, schedule_module
 from runtime.executable import Executable
+from runtime.fusion.attention.attention_fusion import AttentionFusion
 from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.fusion.while_loop_fusion import WhileLoopFusion
 from runtime.layout.layout_assignment import LAYOUT
@@ -49,6 +50,9 @@ _LEGALIZE_ALL_ELSE = replace(
     LEGALIZE, passes=tuple(x for x in LEGALIZATION if not isinstance(x, AttentionExpander))
 )
 
+#: Pipeline for GPUs, whose kernels hold the blocks of score matrices; before loops and layouts are final.
+ATTENTION = Pipeline("attention", (AttentionFusion(),))
+
 
 def optimization(options: CompileOptions) -> tuple[Pipeline, ...]:
     """Return the pipelines on the per-device program, in order."""
@@ -57,6 +61,7 @@ def optimization(options: CompileOptions) -> tuple[Pipeline, ...]:
         Pipeline("simplification", SIMPLIFICATION, repeated=True),
         *collective_pipelines.on_optimized(options),
         Pipeline("cleanup", SIMPLIFICATION, repeated=True, after_change=True),
+        *((ATTENTION,) if options.fusion and options.machine.is_gpu else ()),
         Pipeline("annotation", ANNOTATION),
         Pipeline("layout", LAYOUT),
     )

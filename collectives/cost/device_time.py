@@ -3,7 +3,8 @@
 Arithmetic runs at the attained rate of its unit (matrix products, simple operations, transcendental functions), and
 bytes move at the bandwidth of the memory level that holds all bytes that the kernel accesses (S. Williams, A. Waterman,
 D. Patterson, Roofline: an insightful visual performance model for multicore architectures, 2009). A fusion is one
-kernel: it accesses its operands and results and performs the arithmetic of all its instructions.
+kernel: it accesses its operands and results and performs the arithmetic of all its instructions. The products of fused
+attention run at the machine's rate of fused attention.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from collections.abc import Hashable, Mapping
 
 from collectives.cost.custom_calls import HOST_MOVES, CallCost, call_cost
+from spmd.analysis.fusion_emitter import is_attention
 from spmd.analysis.structure import StructuralKeys, instruction_key
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
@@ -37,6 +39,8 @@ _NO_KERNEL = frozenset(
         *KIND,
     }
 )
+#: Opcodes whose time depends on their backend config.
+_CONFIGURED = (Opcode.CUSTOM_CALL, Opcode.FUSION)
 _PRODUCTS = frozenset(
     {
         *(Opcode.DOT, Opcode.RAGGED_DOT, Opcode.SCALED_DOT, Opcode.CONVOLUTION),
@@ -90,7 +94,7 @@ class DeviceTime:
         key = (
             instruction_key(x, self._keys.key),
             tuple(plain(operand.shape) for operand in x.operands),
-            x.annotations.backend_config if x.opcode is Opcode.CUSTOM_CALL else "",
+            x.annotations.backend_config if x.opcode in _CONFIGURED else "",
         )
         known = self._known.get(key)
         if known is None:
@@ -101,7 +105,20 @@ class DeviceTime:
     def _kernel(self, x: HloInstruction) -> float:
         """Return the seconds of the kernel of ``x`` by the roofline model."""
         moved = float(definition(x.opcode).bytes_accessed(x, self._machine.byte_size))
-        return self.begin + max(self._arithmetic(x), self._moving(moved))
+        busy = self._attention(x.to_apply) if is_attention(x) else self._arithmetic(x)
+        return self.begin + max(busy, self._moving(moved))
+
+    def _attention(self, fused: HloComputation) -> float:
+        """Return the seconds of the products of fused attention, whose rate includes its exponentials."""
+        seconds = 0.0
+        for x in fused.with_opcode(Opcode.DOT):
+            kind = _computed_in(x)
+            rates = self._rates_of(kind)
+            rate = self._machine.product_rate(kind, tf32=allows_tf32(x.attrs_as(DotAttrs)))
+            if rates.attention:
+                rate *= rates.attention / rates.matrix
+            seconds += definition(x.opcode).cost(x).flops / rate
+        return seconds
 
     def _custom_call(self, call: HloInstruction) -> float:
         target = call.attrs_as(CustomCallAttrs).target

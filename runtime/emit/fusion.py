@@ -13,18 +13,24 @@ from runtime.emit.product_fusion import (
     product_scratch,
     product_view,
 )
+from runtime.emit.reference import parentless
 from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.plan_cache import cached_plan
 from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import through
 from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Order, Views
+from runtime.program.records.attention import AttentionKernel
 from runtime.program.thunks import KernelThunk, Thunk
+from spmd.analysis.fusion_emitter import is_attention
 from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import ArrayShape
 
 
 def emit_fusion(fusion: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
     """Return the thunk of the kernel that computes ``fusion``."""
+    if is_attention(fusion):
+        attention = AttentionKernel(parentless(fusion))
+        return KernelThunk(fusion.name, attention, arrays.operands, arrays.results)
     plan = cached_plan(fusion).plan
     if isinstance(plan, ProductFusion):
         return emit_product(fusion, plan, arrays, device)
@@ -40,6 +46,8 @@ def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
     An operand is copied to row-major order if the kernel cannot read it by strides, for example through a reshape of a
     transposed array, and a factor of a product to the order that BLAS requires.
     """
+    if is_attention(fusion):
+        return {}
     plan = cached_plan(fusion).plan
     orders: dict[int, tuple[int, ...]] = {}
     if isinstance(plan, SlicedProduct):
@@ -63,7 +71,7 @@ def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
 
 def in_place(fusion: HloInstruction) -> tuple[tuple[int, int], ...]:
     """Return pairs (result, operand): the result may be the memory of the operand."""
-    return cached_plan(fusion).plan.overwrites
+    return () if is_attention(fusion) else cached_plan(fusion).plan.overwrites
 
 
 def writes(fusion: HloInstruction, order: Order) -> bool:
@@ -71,6 +79,8 @@ def writes(fusion: HloInstruction, order: Order) -> bool:
 
     Only a fusion that is a product of slices can do so, if a dot can.
     """
+    if is_attention(fusion):
+        return False
     plan = cached_plan(fusion).plan
     return isinstance(plan, SlicedProduct) and dot.writes(fused_product(fusion), order)
 
@@ -80,6 +90,8 @@ def scratch(fusion: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
 
     A product for a library has none. A CPU that runs it allocates its own.
     """
+    if is_attention(fusion):
+        return ()
     plan = cached_plan(fusion).plan
     if isinstance(plan, SlicedProduct):
         return product_scratch(fusion, plan, views)

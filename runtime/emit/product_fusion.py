@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.emit import dot
 from runtime.emit.fused_kernel import kernel_of, starts_of
@@ -21,6 +19,7 @@ from runtime.program.records.product_epilogue import ProductEpilogueKernel, prod
 from runtime.program.records.rows import RowKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks import KernelThunk, Thunk
+from spmd.analysis.fusion_emitter import stated_emitter
 from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import ArrayShape
 
@@ -83,13 +82,7 @@ def product_scratch(
 
 def is_one_call(fusion: HloInstruction, plan: ProductFusion) -> bool:
     """Return whether a GPU's library computes ``fusion`` in one call, as its backend config states."""
-    if not isinstance(plan.epilogue, LoopFusion):
-        return False
-    try:
-        config = json.loads(fusion.annotations.backend_config or "{}")["fusion_config"]["emitter"]
-    except (ValueError, LookupError, TypeError):  # other compilers have other configs
-        return False
-    return bool(config == GEMM)
+    return isinstance(plan.epilogue, LoopFusion) and stated_emitter(fusion) == GEMM
 
 
 def emit_product(

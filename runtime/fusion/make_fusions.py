@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ from runtime.fusion.emitters import GEMM, LOOP, PRODUCT, Emitted, as_loop_if_sho
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.plan_cache import store
+from spmd.analysis.fusion_emitter import ATTENTION, emitter_config
 from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.instruction import Annotations
@@ -21,7 +21,7 @@ from spmd.passes.rewrite import replace_and_prune
 from spmd.shape import TupleShape
 
 #: XLA's fusion kind of each emitter; all other emitters reduce, so that their kind is kInput.
-_KINDS = {LOOP: "kLoop", PRODUCT: "kOutput", GEMM: "kOutput"}
+_KINDS = {LOOP: "kLoop", PRODUCT: "kOutput", GEMM: "kOutput", ATTENTION: "kCustom"}
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,11 @@ def make_fusions(plan: FusionPlan, fuel: Fuel) -> None:
     position_of = {x: n for n, x in enumerate(plan.order)}
     effects = SideEffects()
     for kernel, fused in zip(kernels, written, strict=True):
-        results = _call(computation, kernel, fused, stands_for)
+        inputs = [stands_for.get(x, x) for x in kernel.inputs]
+        emitter = kernel.emitted.emitter
+        results = add_fusion(computation, fused, inputs, emitter, kernel.roots[-1])
         for root, result in zip(kernel.roots, results, strict=True):
+            result.sharding = root.sharding
             stands_for[root] = result
             replace_and_prune(root, result, effects)
             position_of[result] = kernel.position
@@ -154,35 +157,26 @@ def call_of(
         called_computations=(fused,),
         annotations=Annotations(
             metadata=replaced.annotations.metadata,
-            backend_config=json.dumps({"fusion_config": {"emitter": emitter}}),
+            backend_config=emitter_config(emitter),
         ),
     )
 
 
-def _call(
+def add_fusion(
     computation: HloComputation,
-    kernel: FusedKernel,
     fused: HloComputation,
-    stands_for: Mapping[HloInstruction, HloInstruction],
+    inputs: Iterable[HloInstruction],
+    emitter: str,
+    replaced: HloInstruction,
 ) -> list[HloInstruction]:
-    """Add the fusion of ``kernel`` to ``computation`` and return it, or its elements if it has several results.
+    """Add a fusion that calls ``fused`` to ``computation`` and return it, or its elements if it has several results.
 
-    The name is made of the emitter's name and the opcode of the last root, whose metadata the fusion has.
+    The name is made of the emitter's name and the opcode of ``replaced``, whose metadata the fusion has.
     """
-    last = kernel.roots[-1]
-    alone = len(kernel.roots) == 1
-    inputs = [stands_for.get(x, x) for x in kernel.inputs]
-    fusion = computation.add(call_of(fused, inputs, kernel.emitted.emitter, last))
-    fusion.sharding = last.sharding if alone else None
-    if alone:
+    fusion = computation.add(call_of(fused, inputs, emitter, replaced))
+    if fused.root.opcode is not Opcode.TUPLE:
         return [fusion]
     return [
-        computation.create(
-            Opcode.GET_TUPLE_ELEMENT,
-            root.shape,
-            (fusion,),
-            TupleIndexAttrs(n),
-            sharding=root.sharding,
-        )
-        for n, root in enumerate(kernel.roots)
+        computation.create(Opcode.GET_TUPLE_ELEMENT, result.shape, (fusion,), TupleIndexAttrs(n))
+        for n, result in enumerate(fused.root.operands)
     ]

@@ -27,7 +27,7 @@ import collectives.passes.all_passes  # noqa: F401 - fills the registry
 import spmd.passes.all_passes  # noqa: F401 - fills the registry
 from launch.collective_groups import CollectiveGroup
 from launch.options import CompileOptions
-from launch.pipeline import FUSION, OPEN, optimization, stages
+from launch.pipeline import ATTENTION, FUSION, OPEN, optimization, stages
 from launch.stages.collective_pipelines import on_optimized, on_scheduled
 from spmd.hlo import HloModule
 from spmd.machine.named import machine_named
@@ -49,6 +49,8 @@ FOR_OVERLAP = tuple(
     for x in (*on_optimized(OVERLAPPING), *on_scheduled(OVERLAPPING))
     if x.name not in {one.name for one in PIPELINES}
 )
+#: The pipelines that a GPU has besides.
+FOR_GPU = (ATTENTION,)
 #: The number of modules that a row names.
 MOST_NAMED = 3
 
@@ -179,6 +181,8 @@ def _opening(measured: dict[str, Any], total: float) -> Iterator[str]:
         "",
     )
     yield from _listed(FOR_OVERLAP)
+    yield from ("", "On a GPU this runs, too, between cleanup and annotation:", "")
+    yield from _listed(FOR_GPU)
     yield from (
         "",
         "Each pass has a trigger (tests/spmd/passes/triggers), which writes random modules that it must change:",
@@ -262,14 +266,20 @@ def _options(kind: type[HloPass]) -> str:
 def _figures(name: str, measured: dict[str, Any], total: float) -> tuple[str, str, str, str]:
     row = measured["passes"].get(name)
     if not is_among(name, PIPELINES):
-        where = "for overlap" if is_among(name, FOR_OVERLAP) else "in no pipeline"
-        return where, "", "", _worth(row)
+        return _pipelines_of(name), "", "", _worth(row)
     if row is None:
         return "not measured", "", "", ""
     named = row["changed"][:MOST_NAMED]
     more = ", ..." if len(row["changed"]) > MOST_NAMED else ""
     share = f"{row['seconds'] / total:.1%}"
     return str(len(row["changed"])), ", ".join(named) + more, share, _worth(row)
+
+
+def _pipelines_of(name: str) -> str:
+    """Return where a pass runs that is in no pipeline of a machine with processors alone."""
+    if is_among(name, FOR_OVERLAP):
+        return "for overlap"
+    return "for GPUs" if is_among(name, FOR_GPU) else "in no pipeline"
 
 
 def _worth(row: dict[str, Any] | None) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.attention import AttentionKernel
 from runtime.program.records.reference import ReferenceKernel
 from spmd.evaluator.evaluator import evaluate_instruction
 from spmd.evaluator.value import Value, flatten
 
 
+@CPU_KERNELS.binds(AttentionKernel)
 @CPU_KERNELS.binds(ReferenceKernel)
 def bind_reference(kernel: ReferenceKernel, arrays: KernelArrays) -> Action:
     """Return an action that evaluates the instruction and copies the arrays of its value to the results."""

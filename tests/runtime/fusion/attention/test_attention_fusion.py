@@ -1,0 +1,97 @@
+"""Attention and its gradients become fusions without score matrices in memory, which compute the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from runtime.fusion.attention.attention_fusion import AttentionFusion
+from spmd.analysis.fusion_emitter import is_attention
+from spmd.evaluator import evaluate_partitions
+from spmd.hlo import HloInstruction, HloModule, Stage
+from spmd.hlo.clone import clone_module
+from spmd.shape import ArrayShape
+from spmd.text.parser import parse_module
+from spmd.verifier import verify
+from tests.paths import TESTS
+from tests.runtime.fusion.attention.attention_programs import (
+    BF16,
+    F32,
+    Attention,
+    attention_module,
+    ring_module,
+)
+from tests.runtime.fusion.attention.contract import mode_of
+from tests.spmd.passes.triggers.check import compare, random_inputs
+
+CASES = {
+    "no_mask": Attention(),
+    "causal": Attention(mask="causal"),
+    "window": Attention(mask="window"),
+    "segments": Attention(mask="segments"),
+    "pred": Attention(mask="pred"),
+    "bias": Attention(bias="matrix", gradients=False),
+    "alibi": Attention(bias="alibi", mask="causal"),
+    "cap": Attention(cap=30.0, mask="causal"),
+    "grouped": Attention(groups=2, heads=3, mask="causal"),
+    "quotient": Attention(quotient=True, mask="causal"),
+    "wide": Attention(features=33, depth=64, rows=5, columns=7),
+}
+
+
+def attention_fusions(module: HloModule) -> list[HloInstruction]:
+    return [x for x in module.entry.instructions if is_attention(x)]
+
+
+def matrices(module: HloModule, case: Attention) -> list[str]:
+    """Return the instructions outside of fusions that have all rows and columns of scores."""
+    return [
+        x.name
+        for x in module.entry.instructions
+        if isinstance(x.shape, ArrayShape)
+        and {case.rows, case.columns} <= set(x.dims)
+        and x not in module.entry.parameters
+    ]
+
+
+def fused(module: HloModule) -> HloModule:
+    """Return a copy of ``module`` after the pass. Both must compute the same within rounding."""
+    copy = clone_module(module)
+    verify(copy)
+    assert AttentionFusion().run(copy)
+    verify(copy)
+    inputs = random_inputs(module, np.random.default_rng(1), edges=False)
+    compare(module, inputs, evaluate_partitions(module, inputs), evaluate_partitions(copy, inputs))
+    return copy
+
+
+@pytest.mark.parametrize("kind", [F32, BF16], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_attention_is_fused(name: str, kind: object) -> None:
+    case = replace(CASES[name], kind=kind)
+    module = fused(attention_module(case))
+    assert matrices(module, case) == []
+    modes = sorted(map(mode_of, attention_fusions(module)))
+    assert modes == (["columns", "online", "rows"] if case.gradients else ["online"])
+    assert not AttentionFusion().run(module), "a second run finds nothing"
+
+
+@pytest.mark.parametrize("name", ["grouped", "bias", "keys_first"])
+def test_fusions_of_programs_that_jax_writes(name: str) -> None:
+    text = (TESTS / "hlo" / "passes" / f"attention_fusion_{name}.hlo").read_text()
+    module = parse_module(text)
+    module.stage = Stage.PARTITIONED
+    found = fused(module)
+    assert sorted(map(mode_of, attention_fusions(found))) == ["columns", "online", "rows"]
+
+
+@pytest.mark.parametrize("kind", [F32, BF16], ids=str)
+@pytest.mark.parametrize("mask", ["none", "causal"])
+def test_a_block_of_a_ring_is_two_fusions(mask: str, kind: object) -> None:
+    """The exponentials need the largest score of all blocks, so this is known before the sums and the product."""
+    case = replace(Attention(mask=mask), kind=kind)
+    module = fused(ring_module(case))
+    assert matrices(module, case) == []
+    assert [mode_of(x) for x in attention_fusions(module)] == ["rows", "rows"]
