@@ -91,7 +91,7 @@ class ConvolutionWork(Work):
 
 @dataclass(frozen=True)
 class TritonWork(Work):
-    """Launch of the Triton kernel ``launch``, which computes ``kernel``."""
+    """Launch of the Triton kernel ``launch``, which computes results of ``kernel``."""
 
     kernel: AttentionKernel
     launch: TritonKernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runtime.gpu.libraries.call import LibraryCall
 from runtime.gpu.libraries.sequence import SequenceBuilder, in_sequence
-from runtime.gpu.triton.kernel import TritonKernel, triton_kernel
+from runtime.gpu.triton.kernel import TritonKernel, triton_kernels
 from runtime.gpu.triton.refusal import NoTritonKernelError
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, TritonWork, Work
@@ -14,7 +14,7 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class TritonCall(LibraryCall):
-    """Launch of the Triton kernel ``launch``, which computes ``kernel``, on its operands and results."""
+    """Launch of the Triton kernel ``launch``, which computes results of ``kernel``, on all its operands and results."""
 
     kernel: AttentionKernel
     launch: TritonKernel
@@ -29,10 +29,10 @@ class TritonCall(LibraryCall):
 
 @in_sequence(AttentionKernel)
 def attention(kernel: AttentionKernel, builder: SequenceBuilder) -> bool:
-    """Add the launch of the Triton kernel of ``kernel`` to ``builder``. Returns False if there is no such kernel."""
+    """Add the launches of the Triton kernels of ``kernel`` to ``builder``. Returns False if there are none."""
     arrays = (*builder.operands, *builder.results)
     try:
-        launch = triton_kernel(
+        launches = triton_kernels(
             kernel.instruction.to_apply,
             [array.view for array in builder.operands],
             [array.view for array in builder.results],
@@ -40,5 +40,6 @@ def attention(kernel: AttentionKernel, builder: SequenceBuilder) -> bool:
         )
     except NoTritonKernelError:
         return False
-    builder.call(TritonCall(kernel, launch), *arrays)
+    for launch in launches:
+        builder.call(TritonCall(kernel, launch), *arrays)
     return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from runtime.gpu.triton.refusal import NoTritonKernelError
+from runtime.program.attention_operations import has_tile_operation
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.opcode import CompareAttrs
 from spmd.shape import PrimitiveType
@@ -74,7 +75,34 @@ _ON_NUMBERS = {
     Opcode.NEGATE: "-{0}",
     Opcode.SUBTRACT: "{0} - {1}",
 }
-_ON_FLOATS = _ON_NUMBERS | {
+#: Functions of CUDA's libdevice by opcode, which are linked only where they are called.
+_LIBDEVICE = {
+    Opcode.ACOS: "acos",
+    Opcode.ACOSH: "acosh",
+    Opcode.ASIN: "asin",
+    Opcode.ASINH: "asinh",
+    Opcode.ATAN2: "atan2",
+    Opcode.ATANH: "atanh",
+    Opcode.CBRT: "cbrt",
+    Opcode.COSH: "cosh",
+    Opcode.COSINE: "cos",
+    Opcode.ERF: "erf",
+    Opcode.EXPONENTIAL_MINUS_ONE: "expm1",
+    Opcode.LOG_PLUS_ONE: "log1p",
+    Opcode.POWER: "pow",
+    Opcode.REMAINDER: "fmod",
+    Opcode.ROUND_NEAREST_AFZ: "round",
+    Opcode.ROUND_NEAREST_EVEN: "rint",
+    Opcode.SINE: "sin",
+    Opcode.SINH: "sinh",
+    Opcode.TAN: "tan",
+}
+_TWO_OPERANDS = (Opcode.ATAN2, Opcode.POWER, Opcode.REMAINDER)
+EXPRESSIONS_ON_FLOATS = _ON_NUMBERS | {
+    **{
+        opcode: f"libdevice.{name}({'{0}, {1}' if opcode in _TWO_OPERANDS else '{0}'})"
+        for opcode, name in _LIBDEVICE.items()
+    },
     Opcode.CEIL: "tl.ceil({0})",
     Opcode.CLAMP: "smaller(larger({1}, {0}), {2})",
     Opcode.DIVIDE: "{0} / {1}",
@@ -85,10 +113,11 @@ _ON_FLOATS = _ON_NUMBERS | {
     Opcode.MAXIMUM: "larger({0}, {1})",
     Opcode.MINIMUM: "smaller({0}, {1})",
     Opcode.RSQRT: "tl.rsqrt({0})",
+    Opcode.SIGN: "tl.where({0} > 0, 1.0, tl.where({0} < 0, -1.0, {0}))",
     Opcode.SQRT: "tl.sqrt({0})",
     Opcode.TANH: "tanh({0})",
 }
-_ON_INTEGERS = _ON_NUMBERS | {
+EXPRESSIONS_ON_INTEGERS = _ON_NUMBERS | {
     Opcode.AND: "{0} & {1}",
     Opcode.CLAMP: "tl.minimum(tl.maximum({1}, {0}), {2})",
     Opcode.DIVIDE: "{0} // {1}",
@@ -99,7 +128,7 @@ _ON_INTEGERS = _ON_NUMBERS | {
     Opcode.REMAINDER: "{0} % {1}",
     Opcode.XOR: "{0} ^ {1}",
 }
-_ON_PREDICATES = {
+EXPRESSIONS_ON_PREDICATES = {
     Opcode.ADD: "{0} | {1}",
     Opcode.AND: "{0} & {1}",
     Opcode.MULTIPLY: "{0} & {1}",
@@ -143,6 +172,8 @@ def operation(x: HloInstruction, operands: list[str]) -> str:
 
     The expression has the type of ``x``. Raises NoTritonKernelError if there is none.
     """
+    if not has_tile_operation(x):
+        raise NoTritonKernelError(f"{x.name}: no Triton expression of {x.opcode}")
     given = [operand.array_shape.element_type for operand in x.operands]
     made = x.array_shape.element_type
     names = [cast(n, kind, kind.accumulator) for n, kind in zip(operands, given, strict=True)]
@@ -154,13 +185,11 @@ def operation(x: HloInstruction, operands: list[str]) -> str:
         return _comparison(x, names)
     if x.opcode is Opcode.IS_FINITE:
         return f'tl.abs({names[0]}) < float("inf")'
-    table = _ON_INTEGERS
+    table = EXPRESSIONS_ON_INTEGERS
     if made is PrimitiveType.PRED:
-        table = _ON_PREDICATES
+        table = EXPRESSIONS_ON_PREDICATES
     elif made.is_floating:
-        table = _ON_FLOATS
-    if x.opcode not in table:
-        raise NoTritonKernelError(f"{x.name}: no Triton expression of {x.opcode} on {made}")
+        table = EXPRESSIONS_ON_FLOATS
     text = table[x.opcode].format(*names)
     return text if made.accumulator is made else f"({text}).to({type_name(made)})"
 
@@ -168,14 +197,9 @@ def operation(x: HloInstruction, operands: list[str]) -> str:
 def _conversion(name: str, given: PrimitiveType, made: PrimitiveType) -> str:
     if made is PrimitiveType.PRED:
         return f"{name} != 0"
-    if given.is_floating and not made.is_floating:
-        raise NoTritonKernelError(f"conversion of {given} to {made} saturates")
     wide = cast(name, given.accumulator, made.accumulator)
     return cast(wide, made.accumulator, made)
 
 
 def _comparison(x: HloInstruction, names: list[str]) -> str:
-    attrs = x.attrs_as(CompareAttrs)
-    if attrs.type == "TOTALORDER":
-        raise NoTritonKernelError(f"{x.name}: comparison in total order")
-    return f"{names[0]} {_COMPARISONS[attrs.direction]} {names[1]}"
+    return f"{names[0]} {_COMPARISONS[x.attrs_as(CompareAttrs).direction]} {names[1]}"

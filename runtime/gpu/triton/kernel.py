@@ -11,7 +11,7 @@ from runtime.gpu.triton.blocks import blocks_for
 from runtime.gpu.triton.elements import FUNCTIONS, cast, pointer_type
 from runtime.gpu.triton.lines import Level, Lines
 from runtime.gpu.triton.refusal import NoTritonKernelError
-from runtime.gpu.triton.structure import AttentionStructure, structure_of
+from runtime.gpu.triton.structure import AttentionStructure, structures_of
 from runtime.gpu.triton.sums import Sums
 from runtime.gpu.triton.tiles import Tiles
 from runtime.program.strides import StridedView
@@ -42,28 +42,44 @@ class TritonKernel:
     stages: int
 
 
-def triton_kernel(
+def triton_kernels(
     fused: HloComputation,
     operands: Sequence[StridedView],
     results: Sequence[StridedView],
     *,
     tf32: bool = True,
-) -> TritonKernel:
-    """Return the kernel of the attention fusion that computes ``fused`` on arrays of the given layouts.
+) -> tuple[TritonKernel, ...]:
+    """Return the kernels of the attention fusion that computes ``fused`` on arrays of the given layouts.
 
-    The offsets of the views are relative to aligned addresses. tf32: products of f32 may round their operands to TF32
-    if the program allows it. Equal arguments give equal texts. Raises NoTritonKernelError if there is no such kernel.
+    There is one kernel for all results that sum over the same dimensions. The offsets of the views are relative to
+    aligned addresses. tf32: products of f32 may round their operands to TF32 if the program allows it. Equal arguments
+    give equal texts. Raises NoTritonKernelError if there are no such kernels.
     """
-    structure = structure_of(fused)
+    structures = structures_of(fused)
+    written = [root for structure in structures for root in _results(structure)]
+    if set(written) != set(fused.root.elements):
+        raise NoTritonKernelError("a result that is computed from no sink, or from several kinds")
+    return tuple(_kernel(one, operands, results, tf32=tf32) for one in structures)
+
+
+def _kernel(
+    structure: AttentionStructure,
+    operands: Sequence[StridedView],
+    results: Sequence[StridedView],
+    *,
+    tf32: bool,
+) -> TritonKernel:
+    """Return the kernel that computes the sinks of ``structure`` and writes the results that depend on them."""
     blocks = blocks_for(structure, tf32=tf32)
     lines = Lines()
     tiles = Tiles(operands, blocks, lines, tf32=tf32)
     Sums(structure, blocks, tiles, lines).write()
-    for number, (root, view) in enumerate(zip(fused.root.elements, results, strict=True)):
-        axes = _axes_of(root, structure)
-        tile = tiles.full(root, axes)
-        kind = root.array_shape.element_type
-        tiles.memory.store(f"r{number}", view, axes, cast(tile.name, tile.kind, kind))
+    own = _results(structure)
+    for number, root in enumerate(structure.fused.root.elements):
+        if root in own:
+            tile, kind = tiles.full(root, own[root]), root.array_shape.element_type
+            value = cast(tile.name, tile.kind, kind)
+            tiles.memory.store(f"r{number}", results[number], own[root], value)
     names = [f"p{n}" for n in range(len(operands))] + [f"r{n}" for n in range(len(results))]
     body = _body(structure, blocks, lines)
     views = (*operands, *results)
@@ -85,6 +101,7 @@ def _module(entry: str, names: list[str], body: list[str]) -> str:
     lines = [
         "import triton",
         "import triton.language as tl",
+        "from triton.language.extra import libdevice",
         "\n",
         FUNCTIONS,
         "\n@triton.jit",
@@ -95,17 +112,15 @@ def _module(entry: str, names: list[str], body: list[str]) -> str:
     return "\n".join(lines)
 
 
-def _axes_of(root: HloInstruction, structure: AttentionStructure) -> Axes:
-    """Return the axes of ``root``, which are those of the sinks that it is computed from element by element."""
+def _results(structure: AttentionStructure) -> dict[HloInstruction, Axes]:
+    """Return the results that are computed element by element from sinks of ``structure``, with their axes."""
     axes = {sink.instruction: sink.axes for sink in structure.sinks}
-    work = [root]
-    while work:
-        x = work.pop()
-        if x in axes:
-            return axes[x]
+    for x in structure.fused.post_order():
         if x.opcode in ELEMENTWISE_OPS:
-            work += x.operands
-    raise NoTritonKernelError(f"{root.name}: a result that is computed from no sink")
+            known = [axes[operand] for operand in x.operands if operand in axes]
+            if known:
+                axes[x] = known[0]
+    return {root: axes[root] for root in structure.fused.root.elements if root in axes}
 
 
 def _num_programs(structure: AttentionStructure, blocks: Blocks) -> int:

@@ -23,15 +23,14 @@ from spmd.ops.reduction import reduction_kind
 class Softmax:
     """Exponentials exp(x - y) of scores x, where y is constant along rows, usually the row maximum m.
 
-    scores: x. maximum: the reduction to m. exponential: the instruction exp(x - y), or None if only m is computed.
-    shift: y if it is another value than m, otherwise None. factors: for each sink of the exponentials, the products and
-    quotients with values of rows between the exponentials and the sink, the innermost first. They are applied to the
-    sink's result.
+    scores: x. maximum: the reduction to m. exponential: the instruction exp(x - y). shift: y if it is another value
+    than m, otherwise None. factors: for each sink of the exponentials, the products and quotients with values of rows
+    between the exponentials and the sink, the innermost first. They are applied to the sink's result.
     """
 
     scores: HloInstruction
     maximum: HloInstruction
-    exponential: HloInstruction | None
+    exponential: HloInstruction
     shift: HloInstruction | None
     factors: Mapping[HloInstruction, tuple[RowFactor, ...]]
 
@@ -48,16 +47,17 @@ class RowFactor:
 def softmax_of(
     fused: HloComputation, scores: Collection[HloInstruction], sinks: Sequence[HloInstruction]
 ) -> Softmax | None:
-    """Return the softmax of ``fused``, or None if no sink is a maximum. Raises NoTritonKernelError if it is none."""
+    """Return the softmax of ``fused``, or None if no score depends on a sink.
+
+    Raises NoTritonKernelError if scores depend on sinks in another way than in a softmax.
+    """
     maxima = [x for x in sinks if _is_maximum(x)]
-    if not maxima:
+    if not _need_results(scores, sinks):
         return None
-    if len(maxima) > 1:
-        raise NoTritonKernelError("several maxima of scores")
+    if len(maxima) != 1:
+        raise NoTritonKernelError(f"scores that depend on {len(maxima)} maxima")
     (maximum,) = maxima
     others = [x for x in sinks if x is not maximum]
-    if not others:
-        return Softmax(maximum.operand(0), maximum, None, None, {})
     found = [x for x in fused.post_order() if x in scores and _is_exponential(x, maximum)]
     if len(found) != 1:
         raise NoTritonKernelError(f"{len(found)} exponentials of scores less a value of rows")
@@ -67,6 +67,20 @@ def softmax_of(
     if shift is not None and _broadcast_rows(shift) is maximum:
         shift = None
     return Softmax(maximum.operand(0), maximum, exponential, shift, factors)
+
+
+def _need_results(scores: Collection[HloInstruction], sinks: Collection[HloInstruction]) -> bool:
+    """Return whether a score is computed from the result of a sink."""
+    work = list(sinks)
+    seen = set(work)
+    while work:
+        for user in work.pop().users:
+            if user in scores:
+                return True
+            if user not in seen:
+                seen.add(user)
+                work.append(user)
+    return False
 
 
 def _is_maximum(x: HloInstruction) -> bool:

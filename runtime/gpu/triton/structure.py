@@ -83,21 +83,25 @@ class AttentionStructure:
         return "rows" if self.grid.number < self.loop.number else "columns"
 
 
-def structure_of(fused: HloComputation) -> AttentionStructure:
-    """Return the structure of ``fused``. Raises NoTritonKernelError if it is not one of an attention fusion."""
+def structures_of(fused: HloComputation) -> tuple[AttentionStructure, ...]:
+    """Return the structures of ``fused``, one for all sinks that sum over the same dimensions.
+
+    Raises NoTritonKernelError if it is no attention fusion.
+    """
     scores, sinks = _scores_and_sinks(fused)
     dims = _score_dims(scores)
-    summed = {_summed_dims(sink, side) for sink, side in sinks}
-    if len(summed) != 1:
-        raise NoTritonKernelError("no sinks, or sinks that sum over different dimensions")
-    axes = _score_axes(dims, next(iter(summed)))
-    made = tuple(_sink(sink, side, axes) for sink, side in sinks)
-    softmax = softmax_of(fused, scores, [sink.instruction for sink in made])
-    if softmax is None and any(sink.kind is not ReductionKind.SUM for sink in made):
-        raise NoTritonKernelError("the maximum of scores outside of a softmax")
-    if softmax is not None and axes[-1].kind is not AxisKind.LOOP:
-        raise NoTritonKernelError("a softmax along columns")
-    return AttentionStructure(fused, axes, made, softmax)
+    by_summed: dict[tuple[int, ...], list[tuple[HloInstruction, int]]] = {}
+    for sink, side in sinks:
+        by_summed.setdefault(_summed_dims(sink, side), []).append((sink, side))
+    softmax = softmax_of(fused, scores, [sink for sink, _ in sinks])
+    if softmax is not None and set(by_summed) != {(len(dims) - 1,)}:
+        raise NoTritonKernelError("a softmax with sinks that do not sum over the columns alone")
+    found = []
+    for summed, own in by_summed.items():
+        axes = _score_axes(dims, summed)
+        made = tuple(_sink(sink, side, axes) for sink, side in own)
+        found.append(AttentionStructure(fused, axes, made, softmax))
+    return tuple(found)
 
 
 def _scores_and_sinks(

@@ -9,12 +9,14 @@ from runtime.gpu.triton.refusal import NoTritonKernelError
 from runtime.gpu.triton.softmax import RowFactor, Softmax
 from runtime.gpu.triton.structure import AttentionStructure, Sink
 from runtime.gpu.triton.tiles import Tile, Tiles
+from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import PrimitiveType
 
 _F32 = PrimitiveType.F32
 #: Names of the running row maximum and of an infinite number in kernels.
 _MAXIMUM, _LEAST = "m", 'float("-inf")'
+_NEUTRAL = {ReductionKind.SUM: "0.0", ReductionKind.MAX: _LEAST}
 
 
 class Sums:
@@ -36,7 +38,8 @@ class Sums:
         }
         for sink, acc in sums.items():
             sizes = ", ".join(str(self._blocks.length(axis)) for axis in sink.acc_axes)
-            self._lines.add(Level.PROLOGUE, f"{acc} = tl.zeros([{sizes}], dtype=tl.float32)")
+            first = f"tl.full([{sizes}], {_NEUTRAL[sink.kind]}, tl.float32)"
+            self._lines.add(Level.PROLOGUE, f"{acc} = {first}")
         if softmax is not None:
             self._begin_softmax(softmax, sums)
         for sink, acc in sums.items():
@@ -51,17 +54,16 @@ class Sums:
 
     # ---- sums
     def _added(self, sink: Sink, acc: str) -> str:
-        """Return the expression of ``acc`` plus the scores of a block, or their product with the other operand."""
+        """Return the expression of ``acc`` combined with the scores of a block, or plus their product."""
         scores = self._tiles.full(sink.scores, self._structure.axes)
         name = scores.name
-        inside = self._tiles.memory.inside(self._structure.loop)
-        if inside is not None and self._structure.softmax is None:
-            name = (
-                f"tl.where({expanded(inside, self._tile_axes[1:], self._tile_axes)}, {name}, 0.0)"
-            )
-            name = self._lines.assigned(Level.LOOP, name)
+        if self._structure.softmax is None:  # its exponentials are 0 beyond the end
+            name = self._inside(name, _NEUTRAL[sink.kind])
+        wide = cast(name, scores.kind, _F32)
+        if sink.kind is ReductionKind.MAX:
+            return f"larger({acc}, tl.reduce({wide}, 1, larger))"
         if sink.other is None:
-            return f"{acc} + tl.sum({cast(name, scores.kind, _F32)}, 1)"
+            return f"{acc} + tl.sum({wide}, 1)"
         other = self._tiles.full(sink.other, sink.other_axes)
         kinds = [axis.kind for axis in other.axes]
         if kinds == [AxisKind.LOOP, AxisKind.DEPTH]:
@@ -69,8 +71,16 @@ class Sums:
             return self._tiles.product(sink.instruction, left, other, acc=acc)
         if kinds == [AxisKind.LOOP]:
             factor = expanded(cast(other.name, other.kind, _F32), other.axes, self._tile_axes)
-            return f"{acc} + tl.sum({cast(name, scores.kind, _F32)} * {factor}, 1)"
+            return f"{acc} + tl.sum({wide} * {factor}, 1)"
         raise NoTritonKernelError(f"{sink.instruction.name}: a factor of other axes")
+
+    def _inside(self, name: str, other: str) -> str:
+        """Return the name of the scores ``name`` with ``other`` in place of those beyond the end of the loop's axis."""
+        inside = self._tiles.memory.inside(self._structure.loop)
+        if inside is None:
+            return name
+        mask = expanded(inside, self._tile_axes[1:], self._tile_axes)
+        return self._lines.assigned(Level.LOOP, f"tl.where({mask}, {name}, {other})")
 
     def _bind(self, sink: Sink, value: str) -> None:
         kind = sink.instruction.array_shape.element_type
@@ -86,29 +96,22 @@ class Sums:
         While all scores of a row are -inf, exponentials are relative to 0, so that they are 0 instead of nan.
         """
         lines, rows = self._lines, self._tile_axes[:1]
-        lines.add(
-            Level.PROLOGUE, f"{_MAXIMUM} = tl.full([{self._blocks.grid}], {_LEAST}, tl.float32)"
-        )
+        first = f"tl.full([{self._blocks.grid}], {_LEAST}, tl.float32)"
+        lines.add(Level.PROLOGUE, f"{_MAXIMUM} = {first}")
         tile = self._tiles.full(softmax.scores, self._structure.axes)
-        scores = cast(tile.name, tile.kind, _F32)
-        inside = self._tiles.memory.inside(self._structure.loop)
-        if inside is not None:
-            scores = f"tl.where({expanded(inside, self._tile_axes[1:], self._tile_axes)}, {scores}, {_LEAST})"
-        scores = lines.assigned(Level.LOOP, scores)
-        new = lines.assigned(
-            Level.LOOP, f"larger({_MAXIMUM}, tl.reduce({scores}, 1, larger))", "larger_m"
-        )
-        if softmax.exponential is not None:
-            base = lines.assigned(Level.LOOP, f"tl.where({new} == {_LEAST}, 0.0, {new})")
-            rescale = lines.assigned(Level.LOOP, f"tl.exp({_MAXIMUM} - {base})")
-            kind = softmax.exponential.array_shape.element_type
-            text = f"tl.exp({scores} - {expanded(base, rows, self._tile_axes)})"
-            name = lines.assigned(Level.LOOP, cast(text, _F32, kind))
-            tile = Tile(name, kind, self._tile_axes, Level.LOOP)
-            self._tiles.bind(softmax.exponential, self._structure.axes, tile)
-            for sink, acc in sums.items():
-                factor = expanded(rescale, rows, sink.acc_axes)
-                lines.add(Level.LOOP, f"{acc} = {acc} * {factor}")
+        scores = lines.assigned(Level.LOOP, cast(tile.name, tile.kind, _F32))
+        scores = self._inside(scores, _LEAST)
+        text = f"larger({_MAXIMUM}, tl.reduce({scores}, 1, larger))"
+        new = lines.assigned(Level.LOOP, text)
+        base = lines.assigned(Level.LOOP, f"tl.where({new} == {_LEAST}, 0.0, {new})")
+        rescale = lines.assigned(Level.LOOP, f"tl.exp({_MAXIMUM} - {base})")
+        kind = softmax.exponential.array_shape.element_type
+        text = f"tl.exp({scores} - {expanded(base, rows, self._tile_axes)})"
+        name = lines.assigned(Level.LOOP, cast(text, _F32, kind))
+        tile = Tile(name, kind, self._tile_axes, Level.LOOP)
+        self._tiles.bind(softmax.exponential, self._structure.axes, tile)
+        for sink, acc in sums.items():
+            lines.add(Level.LOOP, f"{acc} = {acc} * {expanded(rescale, rows, sink.acc_axes)}")
         lines.add(Level.LOOP, f"{_MAXIMUM} = {new}")
         for factors in softmax.factors.values():
             for each in factors:

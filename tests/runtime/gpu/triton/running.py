@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from runtime.gpu.triton.kernel import TritonKernel, triton_kernel
+from runtime.gpu.triton.kernel import TritonKernel, triton_kernels
 from runtime.program.strides import StridedView
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import ArrayShape, PrimitiveType
@@ -27,7 +27,8 @@ def dense_views(text: str) -> tuple[list[StridedView], list[StridedView]]:
 def kernel_of(text: str, *, tf32: bool = True) -> TritonKernel:
     """The kernel of the computation on row-major arrays."""
     operands, results = dense_views(text)
-    return triton_kernel(parse_module(text).entry, operands, results, tf32=tf32)
+    (kernel,) = triton_kernels(parse_module(text).entry, operands, results, tf32=tf32)
+    return kernel
 
 
 def run(
@@ -40,12 +41,13 @@ def run(
     dense, results = dense_views(text)
     views = [*(operands or dense), *results]
     entry = parse_module(text).entry
-    kernel = triton_kernel(entry, views[: len(dense)], results, tf32=False)
+    kernels = triton_kernels(entry, views[: len(dense)], results, tf32=False)
     memories = [np.zeros(_extent(view), np.uint8) for view in views]
     placed = [_array(memory, view) for memory, view in zip(memories, views, strict=True)]
     for target, source in zip(placed, arrays, strict=False):
         target[...] = source
-    interpreter.run(kernel, memories, [view.offset for view in views])
+    for kernel in kernels:
+        interpreter.run(kernel, memories, [view.offset for view in views])
     return placed[len(dense) :]
 
 
