@@ -26,6 +26,7 @@ FENCES = {
     "cupyx": ("runtime/gpu/cuda/*",),
     "cupy_backends": ("runtime/gpu/availability*", "runtime/gpu/cuda/*"),
     "llvmlite": ("runtime/codegen/llvm/*", "runtime/gpu/codegen/ptx_module*"),
+    "triton": ("runtime/gpu/triton/compilation*",),
 }
 FORBIDDEN_EVERYWHERE = ("pickle", "marshal", "shelve", "dill", "cloudpickle")
 

@@ -8,8 +8,10 @@ from typing import ClassVar
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PlacedLaunch, anchored, placed
 from runtime.gpu.libraries.convolution_call import LibraryConvolution
 from runtime.gpu.libraries.gemm import GemmCall
+from runtime.gpu.triton.kernel import TritonKernel
 from runtime.gpu.views import DeviceView
 from runtime.program.kernel import Kernel
+from runtime.program.records.attention import AttentionKernel
 from spmd.lazy_dataclass import dataclass
 
 
@@ -85,6 +87,20 @@ class ConvolutionWork(Work):
     first: DeviceView
     second: DeviceView
     result: DeviceView
+
+
+@dataclass(frozen=True)
+class TritonWork(Work):
+    """Launch of the Triton kernel ``launch``, which computes results of ``kernel``."""
+
+    kernel: AttentionKernel
+    launch: TritonKernel
+    arrays: KernelArraysOnDevice
+
+    @property
+    def pointers(self) -> tuple[int, ...]:
+        """Arguments of the launch: addresses of the first elements of operands and results."""
+        return tuple(view.first for view in (*self.arrays.operands, *self.arrays.results))
 
 
 @dataclass(frozen=True)

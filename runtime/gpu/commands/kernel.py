@@ -11,6 +11,7 @@ from runtime.gpu.command import Action, Command, GpuProgram, HostCommand, on_hos
 from runtime.gpu.commands.kernel_command import KernelCommand
 from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
 from runtime.gpu.libraries import (  # noqa: F401 - they register their sequences
+    attention,
     convolution,
     factorizations,
     linalg,

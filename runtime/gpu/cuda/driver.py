@@ -19,10 +19,12 @@ from runtime.gpu.cuda.gemm import Cublas
 from runtime.gpu.cuda.gpu import CudaGpu, gpu_number
 from runtime.gpu.cuda.ptx_loader import PtxLoader, compile_ptx
 from runtime.gpu.cuda.triangular_solve import load_triangular_solve
+from runtime.gpu.cuda.triton_loader import load_triton
 from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
 from runtime.gpu.errors import GpuMemoryError, PtxError
 from runtime.gpu.libraries.linalg_work import SolverWork, TriangularSolveWork
 from runtime.gpu.libraries.tuning import Tuning
+from runtime.gpu.triton.compilation import compiled
 from runtime.gpu.work import (
     ConvolutionWork,
     CopyWork,
@@ -30,6 +32,7 @@ from runtime.gpu.work import (
     GemmWork,
     HorizontalWork,
     KernelWork,
+    TritonWork,
     Work,
 )
 from spmd.literal import NDArray
@@ -174,6 +177,8 @@ class CudaDriver:
     def load(self, work: Work) -> Enqueue:
         if isinstance(work, KernelWork | HorizontalWork):
             compile_ptx(work, self.arch)  # compile before taking the lock, since it takes long
+        elif isinstance(work, TritonWork):
+            compiled(work.launch, self.arch)
         with self.captures:
             return _LOADERS[type(work)](self, work)
 
@@ -193,6 +198,9 @@ class CudaDriver:
         if is_batched(work):
             return load_batched_factors(work, self._cublas, self.captures)
         return self._cusolver.load(work)
+
+    def load_triton(self, work: TritonWork) -> Enqueue:
+        return load_triton(work, self.arch, self._gpu.modules)
 
     def load_copy(self, work: CopyWork) -> Enqueue:
         return load_copy(work, self.device, self.captures)
@@ -214,6 +222,7 @@ _LOADERS: dict[type[Work], Callable[[CudaDriver, Any], Enqueue]] = {
     HorizontalWork: CudaDriver.load_kernel,
     GemmWork: CudaDriver.load_gemm,
     ConvolutionWork: CudaDriver.load_convolution,
+    TritonWork: CudaDriver.load_triton,
     CopyWork: CudaDriver.load_copy,
     FftWork: CudaDriver.load_fft,
     TriangularSolveWork: CudaDriver.load_triangular_solve,

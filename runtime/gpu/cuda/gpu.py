@@ -9,7 +9,7 @@ from typing import Any
 import cupy
 
 from runtime.gpu.captures import CaptureLock
-from runtime.gpu.cuda.modules import PtxModules, load_cuda
+from runtime.gpu.cuda.modules import CudaModules, load_cuda
 
 _MAKING = threading.Lock()
 
@@ -17,12 +17,12 @@ _MAKING = threading.Lock()
 class CudaGpu:
     """State of the calling thread's current GPU that its drivers share.
 
-    captures: lock for captures. modules: loaded PTX modules. clearing: stream on which new memory is set to zero.
+    captures: lock for captures. modules: loaded modules. clearing: stream on which new memory is set to zero.
     """
 
     def __init__(self) -> None:
         self.captures = CaptureLock()
-        self.modules = PtxModules(load_cuda())
+        self.modules = CudaModules(load_cuda())
         self.clearing: Any = cupy.cuda.Stream(non_blocking=True)
 
 

@@ -1,4 +1,4 @@
-"""PTX modules loaded on one GPU, once for all devices of this process. Errors include the log of CUDA's compiler."""
+"""Modules loaded on one GPU, once for all devices of this process. Errors include the log of CUDA's compiler."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def load_cuda() -> Any:
     return ctypes.CDLL("libcuda.so.1")
 
 
-class PtxModules:
-    """Handles of loaded modules by their PTX text. Modules are never unloaded.
+class CudaModules:
+    """Handles of loaded modules by their images: PTX texts and cubins. Modules are never unloaded.
 
     Callers must hold the capture lock of the GPU.
     """
@@ -31,25 +31,27 @@ class PtxModules:
             ctypes.c_void_p,
         )
         self._load.restype = ctypes.c_int
-        self._handles: dict[str, int] = {}
+        self._handles: dict[bytes, int] = {}
 
-    def handle(self, text: str) -> int:
-        """Return the handle of the module with the PTX ``text``, loading it the first time.
+    def handle(self, image: bytes) -> int:
+        """Return the handle of the module ``image``, loading it the first time.
 
-        Raises PtxError, with the log of CUDA's compiler, if CUDA rejects the text.
+        Raises PtxError, with the log of CUDA's compiler, if CUDA rejects the image.
         """
-        if text not in self._handles:
-            self._handles[text] = self._loaded(text)
-        return self._handles[text]
+        if image not in self._handles:
+            self._handles[image] = self._loaded(image)
+        return self._handles[image]
 
-    def _loaded(self, text: str) -> int:
+    def _loaded(self, image: bytes) -> int:
         log = ctypes.create_string_buffer(_LOG_BYTES)
         options = (ctypes.c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTES)
         values = (_POINTER * 2)(ctypes.addressof(log), _LOG_BYTES)
         handle = _POINTER()
-        status = self._load(ctypes.byref(handle), text.encode(), len(options), options, values)
+        status = self._load(ctypes.byref(handle), image, len(options), options, values)
         if status:
             said = log.value.decode(errors="replace").strip()
-            raise PtxError(f"CUDA refuses PTX (error {status}): {said or 'it does not say why'}")
+            raise PtxError(
+                f"CUDA refuses a module (error {status}): {said or 'it does not say why'}"
+            )
         assert handle.value is not None
         return handle.value

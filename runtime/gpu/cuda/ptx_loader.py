@@ -10,7 +10,7 @@ from cupy_backends.cuda.api import driver
 
 from runtime.gpu.codegen.launch import PlacedLaunch
 from runtime.gpu.codegen.ptx_module import ptx_text
-from runtime.gpu.cuda.modules import PtxModules
+from runtime.gpu.cuda.modules import CudaModules
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
 from runtime.gpu.work import HorizontalWork, KernelWork
 
@@ -21,7 +21,9 @@ class PtxLoader:
     allocate: allocates device memory. arch: architecture of the GPU, for example sm_90. modules: modules of the GPU.
     """
 
-    def __init__(self, allocate: Callable[[int], GpuBlock], arch: str, modules: PtxModules) -> None:
+    def __init__(
+        self, allocate: Callable[[int], GpuBlock], arch: str, modules: CudaModules
+    ) -> None:
         self._allocate, self._arch, self._modules = allocate, arch, modules
         # All kernels run in order on one stream, so they share a workspace, which has the size of
         # the largest one requested so far.
@@ -44,9 +46,9 @@ class PtxLoader:
     def _bound(self, placed: PlacedLaunch) -> Enqueue:
         launch = placed.launch
         text = ptx_text(launch.ir, self._arch)
-        function = driver.moduleGetFunction(self._modules.handle(text), launch.entry)
+        function = driver.moduleGetFunction(self._modules.handle(text.encode()), launch.entry)
         workspace = self._workspace_of(launch.workspace_bytes)
-        parameters = _Parameters([workspace if p is None else p for p in placed.pointers])
+        parameters = KernelParameters([workspace if p is None else p for p in placed.pointers])
         sizes = (launch.blocks, 1, 1, launch.threads, 1, 1, 0)
 
         def enqueue(stream: GpuStream) -> None:
@@ -67,7 +69,7 @@ def compile_ptx(work: KernelWork | HorizontalWork, arch: str) -> None:
         ptx_text(each.launch.ir, arch)
 
 
-class _Parameters:
+class KernelParameters:
     """Array of pointers to parameters, as cuLaunchKernel takes it. The object owns the array and the parameters."""
 
     def __init__(self, values: Sequence[int]) -> None:

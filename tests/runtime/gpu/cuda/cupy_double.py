@@ -32,7 +32,11 @@ class CupyError(RuntimeError):
 
 
 class CupyDouble:
-    """One GPU of which CuPy speaks. calls: names of the runtime's functions that were called, in order."""
+    """One GPU of which CuPy speaks.
+
+    calls: names of the runtime's functions that were called, in order. attributes: what functions were set to.
+    launches: function, sizes with shared memory, and the address of the parameters of each launch.
+    """
 
     def __init__(self) -> None:
         self.gpu = HostGpu()
@@ -40,13 +44,15 @@ class CupyDouble:
         self.live_bytes = 0
         self.libcuda = SimpleNamespace(cuModuleLoadDataEx=_LOAD(self.module_load))
         self.loaded: list[bytes] = []
+        self.attributes: list[tuple[object, int, int]] = []
+        self.launches: list[tuple[object, tuple[int, ...], int]] = []
 
     # ---- libcuda
     def module_load(self, handle: int, text: bytes, count: int, options: int, values: int) -> int:
-        """cuModuleLoadDataEx: a text without an entry is refused, with a word in the log."""
+        """cuModuleLoadDataEx: a text without an entry is refused, with a word in the log; a cubin is an ELF file."""
         names = (ctypes.c_int * count).from_address(options)
         given = dict(zip(names, (ctypes.c_void_p * count).from_address(values), strict=True))
-        if b".entry" not in text:
+        if b".entry" not in text and not text.startswith(b"\x7fELF"):
             said = b"ptxas application ptx input, line 1; fatal"[: given[6] - 1]
             ctypes.memmove(given[5], said + b"\0", len(said) + 1)
             return 218
@@ -66,6 +72,16 @@ class CupyDouble:
     def device_synchronize(self) -> None:
         self.calls.append("deviceSynchronize")
         self.gpu.synchronize()
+
+    # ---- cupy_backends.cuda.api.driver
+    def set_attribute(self, function: object, attribute: int, value: int) -> None:
+        self.attributes.append((function, attribute, value))
+
+    def launch(self, function: object, *arguments: int) -> None:
+        *sizes, stream, parameters, extra = arguments
+        assert stream, "the default stream"
+        assert extra == 0
+        self.launches.append((function, tuple(sizes), parameters))
 
     def _fill(self, name: str, address: int, value: int, num_bytes: int) -> None:
         self.calls.append(name)
@@ -124,6 +140,8 @@ class CupyDouble:
             "cupy_backends.cuda.api.driver",
             CUDADriverError=CupyError,
             moduleGetFunction=lambda handle, name: (handle, name),
+            funcSetAttribute=self.set_attribute,
+            launchKernel=self.launch,
         )
         memory = module("cupy.cuda.memory", Memory=Memory, OutOfMemoryError=MemoryError)
         nvtx = module("cupy.cuda.nvtx")

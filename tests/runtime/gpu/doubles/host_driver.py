@@ -22,10 +22,13 @@ from runtime.gpu.work import (
     FftWork,
     GemmWork,
     HorizontalWork,
+    KernelArraysOnDevice,
     KernelWork,
+    TritonWork,
     Work,
 )
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.records.reference import ReferenceKernel
 from spmd.shape import PrimitiveType
 from tests.runtime.gpu.doubles.cudnn_reading import convolve
 from tests.runtime.gpu.doubles.host_linalg import call_solver, solve_triangular
@@ -175,12 +178,11 @@ class HostDriver:
         if isinstance(work, HorizontalWork):
             return partial(_run_all, list(map(self._loaded, work.parts)))
         if isinstance(work, KernelWork):
-            arrays = KernelArrays(
-                tuple(map(self.array, work.arrays.operands)),
-                tuple(map(self.array, work.arrays.results)),
-                tuple(map(self.array, work.arrays.scratch)),
-            )
-            return CPU_KERNELS.bind(work.kernel, arrays)
+            return CPU_KERNELS.bind(work.kernel, self._arrays(work.arrays))
+        if isinstance(work, TritonWork):
+            # The reference evaluator, a reading of the fusion that shares nothing with the generated kernel.
+            fusion = ReferenceKernel(work.kernel.instruction)
+            return CPU_KERNELS.bind(fusion, self._arrays(work.arrays))
         if isinstance(work, CopyWork):
             return partial(np.copyto, self.array(work.target), self.array(work.source))
         if isinstance(work, FftWork):
@@ -195,6 +197,13 @@ class HostDriver:
             return partial(self._factorize, work)
         assert isinstance(work, GemmWork)
         return partial(self._multiply, work)
+
+    def _arrays(self, arrays: KernelArraysOnDevice) -> KernelArrays:
+        return KernelArrays(
+            tuple(map(self.array, arrays.operands)),
+            tuple(map(self.array, arrays.results)),
+            tuple(map(self.array, arrays.scratch)),
+        )
 
     def _convolve(self, work: ConvolutionWork) -> None:
         called = work.convolution

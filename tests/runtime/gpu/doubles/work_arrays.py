@@ -13,6 +13,7 @@ from runtime.gpu.work import (
     GemmWork,
     HorizontalWork,
     KernelWork,
+    TritonWork,
     Work,
 )
 
@@ -29,6 +30,8 @@ def reads_and_writes(work: Work) -> tuple[Arrays, Arrays]:
                 tuple(view for reads, _ in each for view in reads),
                 tuple(view for _, writes in each for view in writes),
             )
+        case TritonWork(arrays=own):
+            return own.operands, own.results
         case GemmWork():
             others = tuple(view for view in (work.addend, work.bias) if view is not None)
             return (work.lhs, work.rhs, *others), (work.result,)

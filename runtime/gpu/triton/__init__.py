@@ -1,0 +1,1 @@
+"""Triton kernels of attention fusions: their source text, and its compilation to cubins."""

@@ -1,0 +1,105 @@
+"""Numbers of attention kernels in Triton's interpreter, next to those of the reference evaluator."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.runtime.gpu.triton.fusions import Attention
+from tests.runtime.gpu.triton.interpret import Interpreter
+from tests.runtime.gpu.triton.running import expected, in_order, largest_error, run
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None,
+    reason="there is no Triton: the extra test brings it on Linux",
+)
+
+#: Largest error relative to the largest element, by element type.
+BOUNDS = {"f32": 2e-6, "bf16": 6e-3, "f16": 1e-3}
+CASES = {
+    "plain": Attention(),
+    "even": Attention(s=64, t=64, d=16, e=32),
+    "bf16": Attention(kind="bf16"),
+    "f16": Attention(kind="f16"),
+    "long": Attention(g=1, s=150, t=170, d=16, e=16, kind="bf16"),
+    "causal": Attention(mask="causal"),
+    "long causal": Attention(g=1, s=150, t=170, d=16, e=16, mask="causal", kind="bf16"),
+    "more rows than columns": Attention(g=1, s=90, t=33, mask="causal"),
+    "finite causal": Attention(mask="causal", hidden="-1e30"),
+    "window": Attention(g=1, s=80, t=90, mask="window"),
+    "bias": Attention(mask="bias"),
+    "grouped": Attention(r=3, s=21, mask="causal"),
+    "no visible key": Attention(mask="padding"),
+    "no visible key, finite": Attention(mask="padding", hidden="-1e30"),
+}
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[Interpreter]:
+    with Interpreter() as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forward(name: str, interpreter: Interpreter) -> None:
+    case = CASES[name]
+    text, arrays = case.forward(), case.inputs()
+    got = run(interpreter, text, arrays)
+    assert largest_error(got, expected(text, arrays)) < BOUNDS[case.kind]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("mode", ["of_rows", "of_columns"])
+def test_gradients(name: str, mode: str, interpreter: Interpreter) -> None:
+    case = CASES[name]
+    text, arrays = getattr(case, mode)(), case.gradient_inputs()
+    got = run(interpreter, text, arrays)
+    assert largest_error(got, expected(text, arrays)) < BOUNDS[case.kind]
+
+
+@pytest.mark.parametrize("results", ["o", "m", "l", "m, l", "o, l"])
+def test_any_results_of_a_softmax(results: str, interpreter: Interpreter) -> None:
+    case = Attention(s=20, t=24)
+    text, arrays = case.forward(results), case.inputs()
+    got = run(interpreter, text, arrays)
+    assert largest_error(got, expected(text, arrays)) < BOUNDS["f32"]
+
+
+def test_scores_of_minus_infinity_before_finite_ones(interpreter: Interpreter) -> None:
+    case = Attention(g=1, s=20, t=100, mask="padding")
+    text, arrays = case.forward(), case.inputs()
+    arrays[-1][:] = np.arange(100) > 70  # all of the first two blocks of 32 columns are hidden
+    got, wanted = run(interpreter, text, arrays), expected(text, arrays)
+    assert np.isfinite(wanted[0]).all()
+    assert largest_error(got, wanted) < BOUNDS["f32"]
+
+
+def test_nan_and_infinity_in_keys(interpreter: Interpreter) -> None:
+    case = Attention(g=3)
+    text, arrays = case.forward(), case.inputs()
+    arrays[1][0, 11] = np.nan
+    arrays[1][1, 50] = np.inf
+    assert largest_error(run(interpreter, text, arrays), expected(text, arrays)) < BOUNDS["f32"]
+
+
+def test_arrays_of_any_layout(interpreter: Interpreter) -> None:
+    case = Attention(r=2)
+    text, arrays = case.of_columns(), case.gradient_inputs()
+    orders = [(2, 0, 1, 3), (2, 1, 0), (1, 2, 0), (3, 2, 1, 0), (2, 1, 0), (0, 2, 1), (1, 0, 2)]
+    views = [in_order(one, order, 4) for one, order in zip(arrays, orders, strict=True)]
+    got = run(interpreter, text, arrays, views)
+    assert largest_error(got, expected(text, arrays)) < BOUNDS["f32"]
+
+
+def test_a_row_that_is_repeated(interpreter: Interpreter) -> None:
+    case = Attention(s=20, t=24, mask="bias")
+    text, arrays = case.forward(), case.inputs()
+    arrays[3][:] = arrays[3][:, :1]
+    views = [in_order(one, tuple(range(one.ndim)), 0) for one in arrays]
+    views[3] = replace(views[3], strides=(views[3].strides[0], 0, views[3].strides[2]))
+    got = run(interpreter, text, arrays, views)
+    assert largest_error(got, expected(text, arrays)) < BOUNDS["f32"]
