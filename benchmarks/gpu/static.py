@@ -96,7 +96,8 @@ def _touched_bytes(command: GeneratedKernelCommand) -> int:
         [array.view.byte_size for array in arrays] for arrays in (command.operands, command.results)
     )
     if isinstance(command.kernel, GatherKernel):
-        read[0] = min(read[0], written[0])
+        array = command.kernel.windows.array
+        read[array] = min(read[array], written[0])
     return sum(read) + sum(written)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from runtime.buffers.types import ArrayView
 from runtime.emit.row_order import runs_along_rows
 from runtime.fusion.element_graph import ElementGraph, InputLeaf, Leaf
+from runtime.fusion.index_fusion import IndexFusion
 from runtime.fusion.loop_fusion import LoopFusion, LoopPiece
 from runtime.fusion.row_fusion import RowFusionPlan
 from runtime.fusion.view_path import shifts, through
@@ -89,8 +90,11 @@ def row_leaves(plan: RowFusionPlan, graph: ElementGraph, operands: Operands) -> 
     )
 
 
-def operand_leaves(plan: LoopFusion | RowFusionPlan) -> Iterator[InputLeaf]:
+def operand_leaves(plan: LoopFusion | RowFusionPlan | IndexFusion) -> Iterator[InputLeaf]:
     """Yield all leaves of ``plan`` that read elements of operands, including those of the run-time starts."""
+    if isinstance(plan, IndexFusion):
+        yield from plan.graph.input_leaves
+        return
     graphs = (
         [piece.graph for piece in plan.pieces]
         if isinstance(plan, LoopFusion)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.emit import dot
+from runtime.emit import dot, gather_scatter
 from runtime.emit.fused_kernel import kernel_of, operand_leaves
 from runtime.emit.product_fusion import (
     emit_product,
@@ -14,6 +14,7 @@ from runtime.emit.product_fusion import (
     product_view,
 )
 from runtime.emit.reference import parentless
+from runtime.fusion.index_fusion import IndexFusion
 from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.plan_cache import cached_plan
 from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
@@ -36,6 +37,8 @@ def emit_fusion(fusion: HloInstruction, arrays: OpArrays, device: Device) -> Thu
         return emit_product(fusion, plan, arrays, device)
     if isinstance(plan, SlicedProduct):
         return emit_sliced(fusion, plan, arrays, device)
+    if isinstance(plan, IndexFusion):
+        return gather_scatter.emit_indexed(fusion, fusion.to_apply.root, plan, arrays, device)
     kernel = kernel_of(plan, arrays.operands)
     return KernelThunk(fusion.name, kernel, arrays.operands, arrays.results, arrays.scratch)
 
@@ -95,6 +98,8 @@ def scratch(fusion: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
     plan = cached_plan(fusion).plan
     if isinstance(plan, SlicedProduct):
         return product_scratch(fusion, plan, views)
+    if isinstance(plan, IndexFusion):
+        return gather_scatter.scratch(fusion.to_apply.root, views)
     if isinstance(plan, ProductFusion) and is_one_call(fusion, plan):
         return ()
     own: tuple[ArrayShape, ...] = ()

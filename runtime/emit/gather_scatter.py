@@ -1,13 +1,25 @@
-"""Lowering of gather and scatter to kernels, or to the reference evaluator if a combiner has no native code."""
+"""Lowering of gather and scatter, alone or with the computation of their indices, to kernels.
+
+The reference evaluator computes what has no native code: other combiners, or indices of less than 8 bits.
+"""
 
 from __future__ import annotations
 
 from collectives.communicator.group import can_reduce
-from runtime.emit.reference import emit_with
+from runtime.buffers.types import ArrayView
+from runtime.emit.fused_kernel import loop_leaf
+from runtime.emit.reference import emit_kernel, emit_reference
 from runtime.emit.scalar_program import scalar_program
-from runtime.lowering import LOWERINGS, Lowering, Views
+from runtime.fusion.index_fusion import IndexFusion, index_fusion
+from runtime.fusion.refusal import NoEmitterError
+from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Views
+from runtime.program.kernel import Kernel
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows, ScatterKernel
+from runtime.program.records.loop import OperandElements
+from runtime.program.scalar_program import Reducer
+from runtime.program.thunks import Thunk
 from spmd.hlo import HloInstruction, Opcode
+from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import GatherAttrs, ScatterAttrs
 from spmd.ops.reduction import reduction_kind, through_annotations
 from spmd.shape import ArrayShape, PrimitiveType
@@ -15,6 +27,8 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 def _windows_of(
     instruction: HloInstruction,
+    plan: IndexFusion,
+    operands: tuple[ArrayView, ...],
     *,
     windows: tuple[int, ...],
     sizes: dict[int, int],
@@ -24,30 +38,36 @@ def _windows_of(
     batching: dict[int, int],
     vector: int,
 ) -> IndexedWindows:
-    """Return the correspondence between the dimensions of the array, the index array and the array of windows.
+    """Return the windows of ``instruction``, whose operand 0 is the indexed array.
 
-    The array is operand 0, the index array operand 1. windows: sizes of the array of windows. sizes: dimension of the
-    array -> size of a window along it; 1 if it is missing. window: dimensions of the array of windows along a window,
-    in the order of the dimensions of the array that are not ``skipped``. starts: dimension of the array for each
-    component of an index vector. batching: dimension of the index array -> batching dimension of the array. vector:
-    HLO's index_vector_dim.
+    windows: sizes of the array of windows. sizes: dimension of the array -> size of a window
+    along it; 1 if it is missing. window: dimensions of the array of windows along a window, in the order of the
+    dimensions of the array that are not ``skipped``. starts: dimension of the array for each component of an index
+    vector. batching: dimension of HLO's index array -> batching dimension of the array. vector: HLO's index_vector_dim.
     """
-    array, indices = instruction.operand(0).dims, instruction.operand(1).dims
-    vectors = [d for d in range(len(indices)) if d != vector]
+    array, rank = instruction.operand(0).dims, len(instruction.operand(1).dims)
+    vectors = [d for d in range(rank) if d != vector]
     batch = [d for d in range(len(windows)) if d not in window]
+    leaves = (loop_leaf(leaf, operands) for leaf in plan.graph.leaves)
     return IndexedWindows(
-        tuple((n, i, batching.get(i)) for n, i in zip(batch, vectors, strict=True)),
+        plan.array,
+        tuple(leaf for leaf in leaves if isinstance(leaf, OperandElements)),
+        plan.graph.program,
+        tuple((n, batching.get(i)) for n, i in zip(batch, vectors, strict=True)),
         tuple(zip(window, (d for d in range(len(array)) if d not in skipped), strict=True)),
         tuple((d, array[d] - sizes.get(d, 1)) for d in starts),
-        vector if vector < len(indices) else None,
     )
 
 
-def gather_windows(instruction: HloInstruction) -> IndexedWindows:
-    """Return the windows of a gather."""
+def gather_windows(
+    instruction: HloInstruction, plan: IndexFusion, operands: tuple[ArrayView, ...]
+) -> IndexedWindows:
+    """Return the windows of a gather that is planned as ``plan``. operands: those of the kernel."""
     attrs = instruction.attrs_as(GatherAttrs)
     return _windows_of(
         instruction,
+        plan,
+        operands,
         windows=instruction.dims,
         sizes=dict(enumerate(attrs.slice_sizes)),
         window=attrs.offset_dims,
@@ -60,8 +80,10 @@ def gather_windows(instruction: HloInstruction) -> IndexedWindows:
     )
 
 
-def scatter_windows(instruction: HloInstruction) -> IndexedWindows:
-    """Return the windows of a scatter with one input."""
+def scatter_windows(
+    instruction: HloInstruction, plan: IndexFusion, operands: tuple[ArrayView, ...]
+) -> IndexedWindows:
+    """Return the windows of a scatter with one input that is planned as ``plan``. operands: those of the kernel."""
     attrs = instruction.attrs_as(ScatterAttrs)
     rank = len(instruction.operand(0).dims)
     skipped = (*attrs.inserted_window_dims, *attrs.input_batching_dims)
@@ -69,6 +91,8 @@ def scatter_windows(instruction: HloInstruction) -> IndexedWindows:
     windowed = [d for d in range(rank) if d not in skipped]
     return _windows_of(
         instruction,
+        plan,
+        operands,
         windows=updates,
         sizes={d: updates[u] for d, u in zip(windowed, attrs.update_window_dims, strict=True)},
         window=attrs.update_window_dims,
@@ -81,52 +105,69 @@ def scatter_windows(instruction: HloInstruction) -> IndexedWindows:
     )
 
 
-def _is_index(kind: PrimitiveType) -> bool:
-    """Return whether native code reads indices of type ``kind``."""
-    return kind.is_integer and kind.bits >= 8
+@dataclass(frozen=True, slots=True)
+class _Combiner:
+    """Combiner of a scatter, as ScatterKernel has it: None replaces elements. ``accumulate`` is the type of totals."""
+
+    reduction: Reducer | None
+    accumulate: PrimitiveType
 
 
-def gather_kernel(instruction: HloInstruction) -> GatherKernel | None:
-    """Return the kernel of a gather, or None for indices of less than 8 bits, for which the reference evaluator
-    computes it.
-    """
-    if not _is_index(instruction.operand(1).array_shape.element_type):
+def _combiner(scatter: HloInstruction) -> _Combiner | None:
+    """Return the combiner, or None if it is no scalar program of known operations, or combines several arrays."""
+    if scatter.num_operands != 3:
         return None
-    return GatherKernel(gather_windows(instruction))
-
-
-def scatter_kernel(instruction: HloInstruction) -> ScatterKernel | None:
-    """Return the kernel of a scatter, or None if the reference evaluator must compute it.
-
-    The evaluator computes scatters with several inputs, with indices of less than 8 bits, or with a combiner that is no
-    scalar program of known operations.
-    """
-    if instruction.num_operands != 3:
-        return None
-    kind = instruction.operand(0).array_shape.element_type
-    windows = scatter_windows(instruction)
-    indices = instruction.operand(1).array_shape.element_type
-    if not _is_index(indices):
-        return None
-    combiner = instruction.to_apply
+    kind = scatter.operand(0).array_shape.element_type
+    combiner = scatter.to_apply
     if through_annotations(combiner.root) is combiner.parameters[1]:
-        return ScatterKernel(windows, None, kind)
+        return _Combiner(None, kind)
     reduction = reduction_kind(combiner)
     if reduction is not None and can_reduce(kind.numpy, reduction):
-        return ScatterKernel(windows, reduction, kind.accumulator)
+        return _Combiner(reduction, kind.accumulator)
     program = scalar_program(combiner)
     if program is None or program.parameters != (kind, kind):
         return None
-    return ScatterKernel(windows, program, kind)
+    return _Combiner(program, kind)
 
 
-def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
+def emit_indexed(
+    instruction: HloInstruction,
+    root: HloInstruction,
+    plan: IndexFusion,
+    arrays: OpArrays,
+    device: Device,
+) -> Thunk:
+    """Return the thunk of ``instruction``: the gather or scatter ``root``, or a fusion that is it and its indices.
+
+    The reference evaluator computes scatters for whose combiner there is no kernel.
+    """
+    kernel: Kernel | None = None
+    if root.opcode is Opcode.GATHER:
+        kernel = GatherKernel(gather_windows(root, plan, arrays.operands))
+    elif (combiner := _combiner(root)) is not None:
+        assert plan.updates is not None, "scatters have updates"
+        windows = scatter_windows(root, plan, arrays.operands)
+        kernel = ScatterKernel(windows, plan.updates, combiner.reduction, combiner.accumulate)
+    return emit_kernel(kernel, instruction, arrays, device)
+
+
+def _emit_alone(instruction: HloInstruction, arrays: OpArrays, device: Device) -> Thunk:
+    """Return the thunk of a gather or scatter that is in no fusion."""
+    operands = instruction.operands
+    try:
+        plan = index_fusion(instruction, {x: operands.index(x) for x in operands})
+    except NoEmitterError:
+        return emit_reference(instruction, arrays, device)
+    return emit_indexed(instruction, instruction, plan, arrays, device)
+
+
+def scratch(root: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
     """Return the shape of the array in the accumulator type of a scatter, if that is wider than the elements."""
-    kernel = scatter_kernel(instruction)
-    shape = instruction.operand(0).array_shape
-    if kernel is None or kernel.accumulate is shape.element_type:
+    combiner = _combiner(root)
+    shape = root.operand(0).array_shape
+    if combiner is None or combiner.accumulate is shape.element_type:
         return ()
-    return (ArrayShape(kernel.accumulate, shape.dims),)
+    return (ArrayShape(combiner.accumulate, shape.dims),)
 
 
 def inputs_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
@@ -137,5 +178,5 @@ def inputs_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
     return tuple((i, i) for i in range(instruction.num_operands // 2))
 
 
-LOWERINGS.add(Opcode.GATHER, Lowering(emit_with(gather_kernel)))
-LOWERINGS.add(Opcode.SCATTER, Lowering(emit_with(scatter_kernel), inputs_in_place, scratch=scratch))
+LOWERINGS.add(Opcode.GATHER, Lowering(_emit_alone))
+LOWERINGS.add(Opcode.SCATTER, Lowering(_emit_alone, inputs_in_place, scratch=scratch))

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from runtime.fusion.element_operations import FEW, array_shape
+from runtime.fusion.index_fusion import IndexFusion, computes_indices, fused_indices
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
 from runtime.fusion.products.product_fusion import (
     ProductFusion,
@@ -23,11 +24,12 @@ from runtime.fusion.row_fusion import RowFusionPlan, has_reductions, row_fusion
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 
-#: Names of the emitters of loops, of products with epilogues, and of such products in one call of a GPU's library.
-LOOP, PRODUCT, GEMM = "loop", "product", "gemm"
+#: Names of the emitters of loops, of products with epilogues, of such products in one call of a GPU's library, and of
+#: gathers and scatters with their indices.
+LOOP, PRODUCT, GEMM, INDEXED = "loop", "product", "gemm", "indexed"
 
 #: Plan of a fusion, which its emitter generates code from.
-Plan: TypeAlias = LoopFusion | RowFusionPlan | ProductFusion | SlicedProduct
+Plan: TypeAlias = LoopFusion | RowFusionPlan | ProductFusion | SlicedProduct | IndexFusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,9 @@ def emitter_of(fused: HloInstruction | HloComputation) -> str | None:
     "loop" is one loop over the index space of all results, each of which may combine a few elements. "reduce" computes
     reductions along the same dimensions of one index space, and values per row from their results. "row" also computes
     values at all indices from the reductions, as in softmax. "product" is a matrix product whose epilogue is one of
-    these three, or whose operands are slices; passes for a GPU call it "gemm" if a library computes it in one call. The
-    result is None if there is no emitter; ``emitted`` then raises the reason.
+    these three, or whose operands are slices; passes for a GPU call it "gemm" if a library computes it in one call.
+    "indexed" is a gather or scatter that computes its indices. The result is None if there is no emitter; ``emitted``
+    then raises the reason.
     """
     try:
         return emitted(fused).emitter
@@ -84,6 +87,8 @@ def emitted_region(
         raise NoEmitterError("there is no result")
     if product_in(roots, inputs) is not None:
         return Emitted(PRODUCT, product_fusion(roots, inputs))
+    if computes_indices(roots, inputs):
+        return Emitted(INDEXED, fused_indices(roots[0], inputs))
     if not has_reductions(roots, inputs):
         return Emitted(LOOP, loop_fusion(roots, inputs))
     plan = row_fusion(roots, inputs)

@@ -114,6 +114,10 @@ class FusionGraph:
         """Return the operands of ``x``, which is in no kernel; a slice read in place is replaced by its array."""
         return self._sliced.get(x, x.operands)
 
+    def seen_through(self, x: HloInstruction) -> Collection[HloInstruction]:
+        """Return the values that ``x`` shows through views: ``x`` alone if it is no view."""
+        return self._closed((x,), {})[1]
+
     def outside_readers(self, x: HloInstruction) -> list[int]:
         """Return the positions of the readers of ``x`` outside of kernels, also through views.
 

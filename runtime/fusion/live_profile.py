@@ -107,6 +107,19 @@ class LiveProfile:
                 return False
         return True
 
+    def may_keep_inputs(self, kernel: Kernel, position: int) -> bool:
+        """Return whether the inputs of ``kernel`` may be read until ``position`` instead of its results.
+
+        They may if those kept longer are not larger than the results, and if none of them would have to be copied,
+        because another instruction overwrites it in place before.
+        """
+        longer = [x for x in self._sources_of(kernel) if self._last.get(x, -1) < position]
+        is_overwritten = any(
+            x in self._overwriter and self._begin(self._overwriter[x]) <= position for x in longer
+        )
+        results = sum(self.model.size.get(x, 0) for x in kernel.roots)
+        return not is_overwritten and sum(map(self._size, longer)) <= results
+
     def _changes(
         self, old: Sequence[Kernel], new: Sequence[Kernel]
     ) -> tuple[list[_Change], dict[HloInstruction, int]]:

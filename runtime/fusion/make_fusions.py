@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from runtime.fusion.element_graph import post_order
-from runtime.fusion.emitters import GEMM, LOOP, PRODUCT, Emitted, as_loop_if_short
+from runtime.fusion.emitters import GEMM, INDEXED, LOOP, PRODUCT, Emitted, as_loop_if_short
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.plan_cache import store
@@ -21,7 +21,13 @@ from spmd.passes.rewrite import replace_and_prune
 from spmd.shape import TupleShape
 
 #: XLA's fusion kind of each emitter; all other emitters reduce, so that their kind is kInput.
-_KINDS = {LOOP: "kLoop", PRODUCT: "kOutput", GEMM: "kOutput", ATTENTION: "kCustom"}
+_KINDS = {
+    LOOP: "kLoop",
+    INDEXED: "kLoop",
+    PRODUCT: "kOutput",
+    GEMM: "kOutput",
+    ATTENTION: "kCustom",
+}
 
 
 @dataclass(frozen=True)
@@ -47,16 +53,17 @@ class FusionPlan:
         graph: FusionGraph,
         products: Mapping[Kernel, FusedKernel],
         others: Sequence[FusedKernel] = (),
+        without: Collection[Kernel] = (),
     ) -> FusionPlan:
         """Return the plan of all fusions of ``graph``.
 
-        ``products`` gives the new plan of each kernel that a product joins, and ``others`` kernels outside of the
-        graph.
+        ``products`` gives the new plan of each kernel that a product joins, ``others`` kernels outside of the graph,
+        and ``without`` the kernels that these compute.
         """
         kernels = [
             products[kernel] if kernel in products else _fused_kernel(kernel)
             for kernel in graph.kernels
-            if kernel in products or graph.is_fusion(kernel)
+            if kernel in products or (graph.is_fusion(kernel) and kernel not in without)
         ]
         in_order = sorted([*kernels, *others], key=lambda kernel: kernel.position)
         return FusionPlan(graph.computation, graph.order, tuple(in_order))

@@ -10,6 +10,7 @@ from runtime.fusion.collective_sides import CollectiveSides
 from runtime.fusion.context import FusionContext
 from runtime.fusion.cost.cost_model import CostModel
 from runtime.fusion.fusion_graph import FusionGraph, Limits
+from runtime.fusion.indexed_kernels import indices_fused
 from runtime.fusion.kernel_kinds import KernelCosts, KernelKinds
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusionPlan, make_fusions
@@ -40,7 +41,7 @@ class PriorityFusion(FueledPass):
     the one that saves most first, and are duplicated if that pays. Kernels that share an input, or one of which reads
     the other, become one kernel with several results, and so do small kernels of equal sizes (``horizontal``). Matrix
     products join a kernel that reads them, and read slices in place (``products``); on a GPU they join what a library
-    computes in the same call.
+    computes in the same call. Gathers and scatters compute their indices.
 
     Every scheduled computation is planned by itself, within its current order, which should be its schedule. A kernel
     runs at a position of that order at which live bytes do not rise above the computation's peak, less the fraction
@@ -104,14 +105,18 @@ class PriorityFusion(FueledPass):
         with_products: bool,
     ) -> Iterator[list[FusionPlan]]:
         """Yield the plans in which products join kernels, if any product does, and then those without products."""
+        indices = [indices_fused(*each) for each in graphs]
         if self.products and with_products:
             taken = [products_taken(*each, kinds.costs.model) for each in graphs]
             if any(each.within or each.alone for each in taken):
                 yield [
-                    FusionPlan.of(graph, products.within, products.alone)
-                    for (graph, _), products in zip(graphs, taken, strict=True)
+                    FusionPlan.of(graph, own.within, (*own.alone, *fused.fusions), fused.kernels)
+                    for (graph, _), own, fused in zip(graphs, taken, indices, strict=True)
                 ]
-        yield [FusionPlan.of(graph, {}) for graph, _ in graphs]
+        yield [
+            FusionPlan.of(graph, {}, fused.fusions, fused.kernels)
+            for (graph, _), fused in zip(graphs, indices, strict=True)
+        ]
 
     def fused_graphs(
         self, context: FusionContext, kinds: KernelKinds
@@ -121,8 +126,9 @@ class PriorityFusion(FueledPass):
             fuse_regions(graph, profile)
             fuse_producers(graph, profile, duplicate=self.duplicate)
             if self.multi_output:
-                model = kinds.costs.model
-                apart = library_kernels(graph, profile, model) if self.products else ()
+                apart = set(indices_fused(graph, profile).kernels)
+                if self.products:
+                    apart |= library_kernels(graph, profile, kinds.costs.model)
                 merge_kernels(graph, profile, apart, horizontal=self.horizontal)
             yield graph, profile
 

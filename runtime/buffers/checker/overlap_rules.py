@@ -83,8 +83,18 @@ def _is_own_part(op: CollectiveOp | None, read: ArrayView, result: BufferSlice) 
 
 
 def _pairs(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
-    """Return the pairs (result, operand) that may overlap because the fusion processes rows or writes blocks."""
-    return overlaps_by_rows(fusion) | overlaps_but_for_a_block(fusion)
+    """Return the pairs (result, operand) that may overlap: the fusion processes rows, writes blocks or scatters."""
+    return overlaps_by_rows(fusion) | overlaps_but_for_a_block(fusion) | _scattered(fusion)
+
+
+def _scattered(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
+    """Return the pair (0, operand) of a fusion whose result is a scatter to an operand that nothing else reads."""
+    root, parameters = fusion.to_apply.root, fusion.to_apply.parameters
+    if root.opcode is not Opcode.SCATTER:
+        return frozenset()
+    array = root.operand(0)
+    is_alone = array.num_users == 1 and root.operands.count(array) == 1
+    return frozenset({(0, parameters.index(array))} if is_alone and array in parameters else ())
 
 
 def _steady_operands(instruction: HloInstruction) -> frozenset[int]:

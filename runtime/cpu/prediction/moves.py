@@ -6,7 +6,7 @@ import math
 
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.loop.loop import track
-from runtime.cpu.prediction.loops import nest_of, program_busy
+from runtime.cpu.prediction.loops import loop_access, nest_of, program_busy
 from runtime.cpu.prediction.work import (
     WORK,
     Access,
@@ -22,11 +22,15 @@ from runtime.program.records.copy import (
     PadKernel,
     UninitializedKernel,
 )
-from runtime.program.records.gather_scatter import GatherKernel, ScatterKernel
+from runtime.program.records.gather_scatter import (
+    GatherKernel,
+    IndexedWindows,
+    ScatterKernel,
+)
 from runtime.program.records.reduce import ProgramReduceKernel, ReduceWindowKernel
 from runtime.program.records.sort import SortKernel
 from runtime.program.thunks import KernelThunk
-from spmd.cost.elements import element_seconds
+from spmd.cost.elements import SINGLE_INTEGER, element_seconds
 from spmd.hlo import Opcode
 from spmd.machine.description import MachineDescription
 
@@ -79,32 +83,49 @@ def pad_work(_: PadKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
 
 
 @WORK.register(GatherKernel)
-def gather_work(_: GatherKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
+def gather_work(kernel: GatherKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
     """Return the work of a gather, which reads as many bytes of the indexed array as its windows have."""
-    source, indices = thunk.operands
+    source = thunk.operands[kernel.windows.array]
     (result,) = thunk.results
     size = stored_bytes(result)
     indexed = Access(
         source, min(size, stored_bytes(source)), again=max(size - stored_bytes(source), 0)
     )
-    windows = float(indices.view.num_elements)
-    return Work((indexed, *touched((indices, result))), rows=windows)
+    windows, seconds = _index_vectors(kernel.windows, result, machine)
+    accesses = (indexed, *_leaf_accesses(kernel.windows, thunk), *touched((result,)))
+    return Work(accesses, seconds, rows=windows)
 
 
 @WORK.register(ScatterKernel)
-def scatter_work(_: ScatterKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
+def scatter_work(kernel: ScatterKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
     """Return the work of a scatter, which reads and writes windows of the result.
 
     If the result is not the operand's memory, the operand is copied first.
     """
-    source, indices, updates = thunk.operands
+    source, updates = (thunk.operands[n] for n in (kernel.windows.array, kernel.updates))
     (result,) = thunk.results
     size = stored_bytes(updates)
-    windows = float(indices.view.num_elements)
     indexed: tuple[Access, ...] = (Access(result, min(size, stored_bytes(result)), again=size),)
     if source.slice != result.slice:
         indexed = (*touched((source,)), Access(result, stored_bytes(result), again=2 * size))
-    return Work((*indexed, *touched((indices, updates))), rows=windows)
+    windows, seconds = _index_vectors(kernel.windows, updates, machine)
+    accesses = (*indexed, *_leaf_accesses(kernel.windows, thunk), *touched((updates,)))
+    return Work(accesses, seconds, rows=windows)
+
+
+def _leaf_accesses(windows: IndexedWindows, thunk: KernelThunk) -> list[Access]:
+    """Return the accesses to the elements from which index vectors are computed."""
+    leaves = windows.leaves
+    return [loop_access(thunk.operands[leaf.operand], leaf.view, 1.0) for leaf in leaves]
+
+
+def _index_vectors(
+    windows: IndexedWindows, slices: ArrayView, machine: MachineDescription
+) -> tuple[float, float]:
+    """Return the number of index vectors, and the seconds of their computation. slices: array of windows."""
+    count = float(math.prod(slices.view.dims[n] for n, _ in windows.batch))
+    each, _ = program_busy(windows.indices, [True] * len(windows.indices.parameters), machine)
+    return count, count * SINGLE_INTEGER * each.arithmetic
 
 
 @WORK.register(ProgramReduceKernel)

@@ -1,6 +1,6 @@
-"""Gather on a GPU, and addresses of windows of an array whose positions an index array gives, also for scatter.
+"""Gather on a GPU, and addresses of windows of an array whose positions are computed from elements, also for scatter.
 
-Each thread of a gather computes groups of elements of the result, and reads the start of the window of each group.
+Each thread of a gather computes groups of elements of the result, and for each group the start of its window.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ import math
 from collections.abc import Sequence
 
 from runtime.codegen.elements.builder import Int
-from runtime.codegen.elements.storage import stored_type
-from runtime.codegen.ir.dynamic_starts import inside, widened_index
+from runtime.codegen.ir.dynamic_starts import inside
+from runtime.codegen.ir.index_vectors import index_functions, index_vector
+from runtime.codegen.ir.values import typed
 from runtime.gpu.codegen.array_access import (
+    INSTRUCTIONS,
     GpuArrayAccess,
     address_at,
     array_access,
     begun,
     index_type,
+    leaf_access,
     load,
     piece,
     store,
@@ -25,7 +28,8 @@ from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.launch import ArgumentKind, GpuTarget, KernelSource
 from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows
-from runtime.program.strides import merged_dims
+from runtime.program.scalar_program import ScalarProgram
+from runtime.program.strides import StridedView, merged_dims
 from spmd.lazy_dataclass import dataclass
 
 #: Threads of a block, and blocks per multiprocessor.
@@ -36,12 +40,12 @@ _WIDEST = 16
 
 @dataclass(frozen=True, slots=True)
 class _Space:
-    """Sizes of some dimensions, with their strides in bytes in the array, the slices and the index array."""
+    """Sizes of some dimensions, with their strides in bytes in the array, the slices and each leaf."""
 
     sizes: tuple[int, ...]
     array: tuple[int, ...]
     slices: tuple[int, ...]
-    indices: tuple[int, ...]
+    leaves: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +53,27 @@ class Windows:
     """Windows of a gather or scatter, with merged dimensions.
 
     array: the array that contains the windows: operand of a gather, result of a scatter. slices: the windows side by
-    side: result of a gather, updates of a scatter. indices: the index array. batch: dimensions that number the windows.
-    window: dimensions of a window. components: for each indexed dimension (offset in the index vector in bytes, stride
-    in the array in bytes, largest start).
+    side: result of a gather, updates of a scatter. leaves: elements from which ``program`` computes an index vector.
+    batch: dimensions that number the windows. window: dimensions of a window. components: for each indexed dimension
+    (stride in the array in bytes, largest start).
     """
 
     array: GpuArrayAccess
     slices: GpuArrayAccess
-    indices: GpuArrayAccess
+    leaves: tuple[GpuArrayAccess, ...]
+    program: ScalarProgram
     batch: _Space
     window: _Space
-    components: tuple[tuple[int, int, int], ...]
+    components: tuple[tuple[int, int], ...]
 
     @property
     def index(self) -> str:
         """LLVM type for indices: i32 or i64."""
-        spaces = (self.batch, self.window)
-        sizes = [*self.batch.sizes, *self.window.sizes]
-        strides = [
-            [s for each in spaces for s in getattr(each, name)]
-            for name in ("array", "slices", "indices")
-        ]
-        return index_type(sizes, (self.array, self.slices, self.indices), strides)
+        batch, window = self.batch, self.window
+        strides = [(*batch.array, *window.array), (*batch.slices, *window.slices)]
+        strides += [(*b, *w) for b, w in zip(batch.leaves, window.leaves, strict=True)]
+        accesses = (self.array, self.slices, *self.leaves)
+        return index_type((*batch.sizes, *window.sizes), accesses, strides)
 
     def vector_elements(self) -> int:
         """Return the number of contiguous elements of a window that a thread processes at once.
@@ -87,7 +90,7 @@ class Windows:
 
     def pieces(self, count: int) -> tuple[int, int]:
         """Return how many of ``count`` contiguous elements one instruction moves, in the array and in the slices."""
-        moves = [stride for _, stride, _ in self.components]
+        moves = [stride for stride, _ in self.components]
         array = (*moves, *self.batch.array, *self.window.array)
         slices = (*self.batch.slices, *self.window.slices)
         return piece(self.array, array, count), piece(self.slices, slices, count)
@@ -97,32 +100,43 @@ def windows_of(
     windows: IndexedWindows,
     array: GpuArrayAccess,
     slices: GpuArrayAccess,
-    indices: GpuArrayAccess,
+    operands: Sequence[StridedView],
     dims: Sequence[int],
 ) -> Windows:
     """Return ``windows`` with merged dimensions. dims: sizes of the array of slices."""
-    batch = _space(
-        [
-            (dims[n], 0 if f is None else array.strides[f], slices.strides[n], indices.strides[i])
-            for n, i, f in windows.batch
-        ]
-    )
-    window = [(dims[n], array.strides[f], slices.strides[n], 0) for n, f in windows.window]
+    accesses = tuple(leaf_access(leaf, operands) for leaf in windows.leaves)
+    batch = [
+        (
+            dims[n],
+            0 if f is None else array.strides[f],
+            slices.strides[n],
+            *(access.strides[k] for access in accesses),
+        )
+        for k, (n, f) in enumerate(windows.batch)
+    ]
+    still = (0,) * len(accesses)
+    window = [(dims[n], array.strides[f], slices.strides[n], *still) for n, f in windows.window]
     window.sort(key=lambda dimension: -abs(dimension[2]))
-    step = 0 if windows.vector is None else indices.strides[windows.vector]
-    components = tuple(
-        (k * step, array.strides[d], limit) for k, (d, limit) in enumerate(windows.starts)
+    return Windows(
+        array,
+        slices,
+        accesses,
+        windows.indices,
+        _space(batch, len(accesses)),
+        _space(window, len(accesses)),
+        tuple((array.strides[d], limit) for d, limit in windows.starts),
     )
-    return Windows(array, slices, indices, batch, _space(window), components)
 
 
-def _space(dimensions: Sequence[tuple[int, int, int, int]]) -> _Space:
+def _space(dimensions: Sequence[tuple[int, ...]], leaves: int) -> _Space:
+    """Return the space of ``dimensions``, merged. Each is (size, strides in array, slices and ``leaves`` leaves)."""
     sizes, strides = merged_dims(
-        [d[0] for d in dimensions], [[d[k] for d in dimensions] for k in (1, 2, 3)]
+        [d[0] for d in dimensions], [[d[k] for d in dimensions] for k in range(1, 3 + leaves)]
     )
     if not sizes:
-        return _Space((1,), (0,), (0,), (0,))
-    return _Space(tuple(sizes), *(tuple(own) for own in strides))
+        return _Space((1,), (0,), (0,), ((0,),) * leaves)
+    array, slices, *others = (tuple(own) for own in strides)
+    return _Space(tuple(sizes), array, slices, tuple(others))
 
 
 class WindowWriter:
@@ -133,28 +147,30 @@ class WindowWriter:
         self.writer = ThreadWriter(index=windows.index)
 
     def begin(self) -> None:
-        """Emit the base addresses of the three arrays."""
+        """Emit the base addresses of the arrays."""
         windows, writer = self.windows, self.writer
-        self.array, self.slices, self.indices = (
-            begun(writer, access) for access in (windows.array, windows.slices, windows.indices)
+        self.array, self.slices, *self.leaves = (
+            begun(writer, access) for access in (windows.array, windows.slices, *windows.leaves)
         )
 
+    def functions(self) -> list[str]:
+        """Return the functions that ``starts`` calls."""
+        return index_functions(self.windows.program, INSTRUCTIONS)
+
     def starts(self, batch: Sequence[str]) -> list[str]:
-        """Emit the load of the index vector of window ``batch`` and return its components as i64."""
+        """Emit the computation of the index vector of window ``batch`` and return its components as i64."""
         windows, writer = self.windows, self.writer
-        way = writer.way(batch, windows.batch.indices)
-        vector = address_at(writer, windows.indices, self.indices, way)
-        found = []
-        for offset, _, _ in windows.components:
-            address = writer.value(f"getelementptr i8, ptr {vector}, i64 {offset}")
-            kind = windows.indices.kind
-            index = writer.value(f"load {stored_type(kind)}, ptr {address}, align {kind.byte_size}")
-            found.append(widened_index(kind, Int(writer, f"i{8 * kind.byte_size}", index)).name)
-        return found
+        elements = []
+        leaves = zip(windows.leaves, windows.batch.leaves, self.leaves, strict=True)
+        for access, strides, base in leaves:
+            at = address_at(writer, access, base, writer.way(batch, strides))
+            element = writer.value(f"load {access.stored}, ptr {at}, align {access.item}")
+            elements.append(typed(writer, access.stored, element))
+        return [start.name for start in index_vector(writer, windows.program, elements)]
 
     def moved(self, address: str, starts: Sequence[str]) -> str:
         """Emit ``address`` in the array, moved to a window that begins at ``starts``."""
-        for start, (_, stride, _) in zip(starts, self.windows.components, strict=True):
+        for start, (stride, _) in zip(starts, self.windows.components, strict=True):
             way = self.writer.value(f"mul i64 {start}, {stride}")
             address = self.writer.value(f"getelementptr i8, ptr {address}, i64 {way}")
         return address
@@ -180,14 +196,13 @@ class WindowWriter:
 @kernel_emitter(GatherKernel)
 def emit_gather(kernel: GatherKernel, arrays: GpuArrays) -> Sources:
     """Return the launch of a gather, or no launch if the result is empty."""
-    array, indices = (
-        array_access(ArgumentKind.OPERAND, n, x) for n, x in enumerate(arrays.operands)
-    )
     (result,) = arrays.results
     if result.num_elements == 0:
         return ()
+    number = kernel.windows.array
+    array = array_access(ArgumentKind.OPERAND, number, arrays.operands[number])
     slices = array_access(ArgumentKind.RESULT, 0, result)
-    windows = windows_of(kernel.windows, array, slices, indices, result.dims)
+    windows = windows_of(kernel.windows, array, slices, arrays.operands, result.dims)
     return (_Gather(windows, arrays.target).source(),)
 
 
@@ -209,7 +224,7 @@ class _Gather(WindowWriter):
             batch, window = indices[:rank], indices[rank:]
             starts = [
                 inside(Int(writer, "i64", start), limit).name
-                for start, (_, _, limit) in zip(self.starts(batch), windows.components, strict=True)
+                for start, (_, limit) in zip(self.starts(batch), windows.components, strict=True)
             ]
             source = self.moved(self.at("array", batch, window, self.count), starts)
             target = self.at("slices", batch, window, self.count)
@@ -217,4 +232,4 @@ class _Gather(WindowWriter):
             steps = windows.window.array[-1], windows.window.slices[-1]
             elements = load(writer, windows.array, source, steps[0], self.count, pieces[0])
             store(writer, windows.slices, target, steps[1], elements, pieces[1])
-        return writer.source("spmd_gather", (), self.blocks, THREADS)
+        return writer.source("spmd_gather", self.functions(), self.blocks, THREADS)

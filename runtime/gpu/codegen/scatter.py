@@ -1,4 +1,4 @@
-"""Scatter on a GPU: windows are written to, or combined with, an array at positions from an index array.
+"""Scatter on a GPU: windows are written to, or combined with, an array at positions that are computed from elements.
 
 The starts of windows are divided into shares by a hash, and each share belongs to some blocks. A thread processes the
 same element of all windows of its block's share, in the order of their index vectors. So an element that lies in
@@ -59,7 +59,9 @@ def emit_scatter(kernel: ScatterKernel, arrays: GpuArrays) -> Sources:
     They copy the operand to the result, which is skipped if in place, or convert it to scratch in the accumulator type;
     combine the updates; and convert scratch to the result.
     """
-    source, indices, updates = arrays.operands
+    number = kernel.windows.array
+    source, updates = arrays.operands[number], arrays.operands[kernel.updates]
+    source_access = array_access(ArgumentKind.OPERAND, number, source)
     (result,) = arrays.results
     array = array_access(ArgumentKind.RESULT, 0, result)
     before: tuple[KernelSource, ...]
@@ -67,20 +69,15 @@ def emit_scatter(kernel: ScatterKernel, arrays: GpuArrays) -> Sources:
     if arrays.scratch:
         (total,) = arrays.scratch
         array = array_access(ArgumentKind.SCRATCH, 0, total)
-        before = _converted(
-            array_access(ArgumentKind.OPERAND, 0, source), array, total.dims, arrays
-        )
+        before = _converted(source_access, array, total.dims, arrays)
         after = _converted(array, array_access(ArgumentKind.RESULT, 0, result), total.dims, arrays)
     else:
-        source_access = array_access(ArgumentKind.OPERAND, 0, source)
         copy = copy_source(source_access, array, result.dims, arrays.target)
-        before = unless_same(copy, 0, 0, arrays)
+        before = unless_same(copy, number, 0, arrays)
     if updates.num_elements == 0:
         return (*before, *after)
-    slices = array_access(ArgumentKind.OPERAND, 2, updates)
-    windows = windows_of(
-        kernel.windows, array, slices, array_access(ArgumentKind.OPERAND, 1, indices), updates.dims
-    )
+    slices = array_access(ArgumentKind.OPERAND, kernel.updates, updates)
+    windows = windows_of(kernel.windows, array, slices, arrays.operands, updates.dims)
     combine = _Scatter(windows, kernel.reduction, arrays.target)
     if _overlap(kernel.windows, updates) and not combine.atomic:
         combine = _InTurn(windows, kernel.reduction, arrays.target)
@@ -101,7 +98,7 @@ def _overlap(windows: IndexedWindows, updates: StridedView) -> bool:
 
     They may if there are several windows and these are longer than 1 along an indexed dimension.
     """
-    vectors = math.prod(updates.dims[n] for n, _, _ in windows.batch)
+    vectors = math.prod(updates.dims[n] for n, _ in windows.batch)
     lengths = {f: updates.dims[n] for n, f in windows.window}
     return vectors > 1 and any(lengths.get(d, 1) > 1 for d, _ in windows.starts)
 
@@ -161,12 +158,14 @@ class _Scatter(WindowWriter):
         return writer.source("spmd_scatter", self.functions(), blocks, THREADS)
 
     def functions(self) -> list[str]:
-        if self.reduction is None:
-            return []
+        """Return the functions that compute the starts, and that combine elements."""
+        found = super().functions()
         if isinstance(self.reduction, ScalarProgram):
-            return program_ir(self.reduction, "reducer", INSTRUCTIONS)
-        kind = self.windows.slices.kind
-        return [*element_combining_ir(kind, self.reduction, "", INSTRUCTIONS)]
+            found += program_ir(self.reduction, "reducer", INSTRUCTIONS)
+        elif self.reduction is not None:
+            kind = self.windows.slices.kind
+            found += element_combining_ir(kind, self.reduction, "", INSTRUCTIONS)
+        return found
 
     def apart(self, vector: str, window: Sequence[str]) -> None:
         """Emit the atomic combination of element ``window`` of the window of index vector ``vector`` with the array."""
@@ -239,7 +238,7 @@ class _Scatter(WindowWriter):
     def fits(self, starts: Sequence[str]) -> str:
         """Emit the test that a window that begins at ``starts`` is in bounds (i1). HLO skips other windows."""
         value, fit = self.writer.value, "true"
-        for start, (_, _, limit) in zip(starts, self.windows.components, strict=True):
+        for start, (_, limit) in zip(starts, self.windows.components, strict=True):
             fit = self.both(fit, value(f"icmp ule i64 {start}, {limit}"))
         return fit
 
@@ -247,7 +246,7 @@ class _Scatter(WindowWriter):
         """Emit the test that a window belongs to ``share`` (i1), by a hash of the offset of its first element."""
         value, writer = self.writer.value, self.writer
         way = writer.to_i64(writer.way(batch, self.windows.batch.array))
-        for start, (_, stride, _) in zip(starts, self.windows.components, strict=True):
+        for start, (stride, _) in zip(starts, self.windows.components, strict=True):
             more = value(f"mul i64 {start}, {stride}")
             way = value(f"add i64 {way}, {more}")
         mixed = value(f"mul i64 {way}, {_MIX}")

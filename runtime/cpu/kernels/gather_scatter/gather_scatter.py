@@ -54,29 +54,27 @@ Elements: TypeAlias = GatherElements | ScatterElements | CombineElements
 
 @dataclass(frozen=True, slots=True)
 class IndexedVariant:
-    """Variant of the code for indices of type ``index``.
+    """Variant of the code for index vectors that ``indices`` computes.
 
-    ``batch`` is the number of dimensions over index vectors, ``window`` that of dimensions over a window, and
-    ``components`` the number of components of an index vector. ``packed`` tells that array and slices are contiguous
-    along a window's last dimension.
+    ``batch`` is the number of dimensions over index vectors, and ``window`` that of dimensions over a window.
+    ``packed`` tells that array and slices are contiguous along a window's last dimension.
     """
 
-    index: PrimitiveType
+    indices: ScalarProgram
     elements: Elements
     batch: int
     window: int
-    components: int
     packed: bool
 
 
 @record
 class BatchDimension(Record):
-    """Dimension over index vectors: its size, and its strides in the three arrays in bytes."""
+    """Dimension over index vectors: its size, and its strides in array, slices and each leaf in bytes."""
 
     size: Word
-    indices: Word
     array: Word
     slices: Word
+    leaves: Sequence[Word]
 
 
 @record
@@ -92,11 +90,10 @@ class WindowDimension(Record):
 class Component(Record):
     """Component of an index vector.
 
-    ``offset`` is its offset in the vector and ``stride`` the stride of its dimension in the array, both in bytes;
-    ``limit`` is the largest start at which the window fits.
+    ``stride`` is the stride of its dimension in the array in bytes; ``limit`` is the largest start at which the window
+    fits.
     """
 
-    offset: Word
     stride: Word
     limit: Word
 
@@ -107,7 +104,7 @@ class IndexedRecord(Record):
 
     array: Address
     slices: Address
-    indices: Address
+    leaves: Sequence[Address]
     batch: Sequence[BatchDimension]
     window: Sequence[WindowDimension]
     components: Sequence[Component]
@@ -125,9 +122,9 @@ def indexed_code(variant: IndexedVariant) -> NativeLibrary:
 @CPU_KERNELS.binds(GatherKernel)
 def bind_gather(kernel: GatherKernel, arrays: KernelArrays) -> Action:
     """Bind the gather as one native call."""
-    source, indices = arrays.operands
+    source = arrays.operands[kernel.windows.array]
     (out,) = arrays.results
-    return _bind(kernel.windows, source, indices, out, GatherElements(out.itemsize))
+    return _bind(kernel.windows, arrays.operands, source, out, GatherElements(out.itemsize))
 
 
 @CPU_KERNELS.binds(ScatterKernel)
@@ -136,7 +133,7 @@ def bind_scatter(kernel: ScatterKernel, arrays: KernelArrays) -> Action:
 
     If there is scratch, the copy and the updates are in its type, and are converted to the result at the end.
     """
-    source, indices, updates = arrays.operands
+    source, updates = (arrays.operands[n] for n in (kernel.windows.array, kernel.updates))
     (out,) = arrays.results
     target = arrays.scratch[0] if arrays.scratch else out
     elements: Elements = ScatterElements(out.itemsize)
@@ -144,7 +141,7 @@ def bind_scatter(kernel: ScatterKernel, arrays: KernelArrays) -> Action:
         is_program = isinstance(kernel.reduction, ScalarProgram)
         dtype = out.dtype if is_program else np.empty(0, out.dtype).real.dtype
         elements = CombineElements(PrimitiveType.from_numpy(dtype), kernel.reduction)
-    combine = _bind(kernel.windows, target, indices, updates, elements)
+    combine = _bind(kernel.windows, arrays.operands, target, updates, elements)
     if np.may_share_memory(source, target):
         return combine
     after = [] if target is out else [converting(target, out)]
@@ -156,7 +153,11 @@ _Dimension: TypeAlias = tuple[int, ...]
 
 
 def _bind(
-    windows: IndexedWindows, array: NDArray, indices: NDArray, slices: NDArray, elements: Elements
+    windows: IndexedWindows,
+    operands: Sequence[NDArray],
+    array: NDArray,
+    slices: NDArray,
+    elements: Elements,
 ) -> Action:
     """Bind the gather or scatter of ``elements`` between ``array``, which is indexed, and ``slices``.
 
@@ -167,11 +168,11 @@ def _bind(
     batch: list[_Dimension] = [
         (
             slices.shape[n],
-            indices.strides[i],
             0 if f is None else array.strides[f],
             slices.strides[n],
+            *(leaf.view.strides[k] for leaf in windows.leaves),
         )
-        for n, i, f in windows.batch
+        for k, (n, f) in enumerate(windows.batch)
     ]
     window: list[_Dimension] = [
         (slices.shape[n], array.strides[f], slices.strides[n]) for n, f in windows.window
@@ -186,29 +187,19 @@ def _bind(
     # Elements of a window are distinct, so any order will do; the best one has the smallest stride last.
     window.sort(key=lambda dimension: -abs(dimension[1]))
     batch, window = _merged(batch), _merged(window)
-    step = 0 if windows.vector is None else indices.strides[windows.vector]
     record = IndexedRecord(
         array.ctypes.data,
         slices.ctypes.data,
-        indices.ctypes.data,
-        [BatchDimension(*dimension) for dimension in batch],
+        [operands[leaf.operand].ctypes.data + leaf.view.offset for leaf in windows.leaves],
+        [BatchDimension(d[0], d[1], d[2], d[3:]) for d in batch],
         [WindowDimension(*dimension) for dimension in window],
-        [
-            Component(k * step, array.strides[d], limit)
-            for k, (d, limit) in enumerate(windows.starts)
-        ],
+        [Component(array.strides[d], limit) for d, limit in windows.starts],
     )
     items = [a.itemsize // (2 if in_parts else 1) for a in (array, slices)]
     packed = bool(window) and window[-1][1:] == tuple(items)
-    variant = IndexedVariant(
-        PrimitiveType.from_numpy(indices.dtype),
-        elements,
-        len(batch),
-        len(window),
-        len(windows.starts),
-        packed,
-    )
-    return native_call(indexed_code(variant), FUNCTION, record.to_array(), (array, indices, slices))
+    variant = IndexedVariant(windows.indices, elements, len(batch), len(window), packed)
+    used = (array, slices, *operands)
+    return native_call(indexed_code(variant), FUNCTION, record.to_array(), used)
 
 
 def _merged(dimensions: Sequence[_Dimension]) -> list[_Dimension]:

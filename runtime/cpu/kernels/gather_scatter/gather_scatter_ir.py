@@ -1,4 +1,4 @@
-"""Native code of gather and scatter: windows of an array at offsets from an index array.
+"""Native code of gather and scatter: windows of an array at offsets that are computed from elements of other arrays.
 
 The *array* is indexed (gather's operand, scatter's result); the *slices* are the windows as an array of their own
 (gather's result, scatter's updates). Sizes, strides and addresses are fields of a record, so that one code serves all
@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from runtime.codegen.elements.builder import Int
-from runtime.codegen.ir.dynamic_starts import inside, widened_index
+from runtime.codegen.elements.storage import stored_type
+from runtime.codegen.ir.dynamic_starts import inside
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.index_vectors import index_functions, index_vector
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.reducer import combining
 from runtime.codegen.ir.values import Pointer
@@ -30,13 +32,14 @@ def indexed_ir(variant: IndexedVariant) -> str:
     return _Indexed(variant).text()
 
 
-_ARRAY, _SLICES, _INDICES = range(3)
+#: Numbers of the arrays: that of leaf n of the index vectors is ``_LEAVES`` + n.
+_ARRAY, _SLICES, _LEAVES = range(3)
 _Here: TypeAlias = dict[int, Pointer]
 
 
 @dataclass(frozen=True, slots=True)
 class _Dimension:
-    """Dimension with its stride in each array in bytes. Dimensions of windows have none in the indices."""
+    """Dimension with its stride in each array in bytes. Dimensions of windows have none in the leaves."""
 
     size: Int
     strides: dict[int, Int]
@@ -48,6 +51,7 @@ class _Indexed:
     def __init__(self, variant: IndexedVariant) -> None:
         self.variant = variant
         module = Module()
+        module.add(index_functions(variant.indices))
         elements = variant.elements
         if isinstance(elements, CombineElements):
             element = combining(elements.kind, elements.reduction)
@@ -64,18 +68,18 @@ class _Indexed:
             module=module,
             batch=variant.batch,
             window=variant.window,
-            components=variant.components,
+            components=len(variant.indices.results),
+            leaves=len(variant.indices.parameters),
         )
 
     def text(self) -> str:
         rec = self.f.record
-        here = {_ARRAY: rec.array, _SLICES: rec.slices, _INDICES: rec.indices}
+        here = dict(enumerate((rec.array, rec.slices, *rec.leaves)))
         batch = [
-            _Dimension(d.size, {_INDICES: d.indices, _ARRAY: d.array, _SLICES: d.slices})
-            for d in rec.batch
+            _Dimension(d.size, dict(enumerate((d.array, d.slices, *d.leaves)))) for d in rec.batch
         ]
         window = [_Dimension(d.size, {_ARRAY: d.array, _SLICES: d.slices}) for d in rec.window]
-        self.components = [(c.offset, c.stride, c.limit) for c in rec.components]
+        self.components = [(c.stride, c.limit) for c in rec.components]
         self.vectors(batch, window, here)
         return self.f.end()
 
@@ -102,16 +106,16 @@ class _Indexed:
 
     def starts_at(self, here: _Here) -> list[Int]:
         """Return the components of the index vector as i64."""
-        kind = self.variant.index
-        return [
-            widened_index(kind, here[_INDICES].at(offset).load(f"i{8 * kind.byte_size}"))
-            for offset, _, _ in self.components
+        program = self.variant.indices
+        elements = [
+            here[_LEAVES + n].load(stored_type(kind)) for n, kind in enumerate(program.parameters)
         ]
+        return index_vector(self.f, program, elements)
 
     def window_at(self, here: _Here) -> Pointer:
         """Return the address of the window in the array. The starts are clamped so that the window fits."""
         window = here[_ARRAY]
-        for (_, stride, limit), start in zip(self.components, self.starts_at(here), strict=True):
+        for (stride, limit), start in zip(self.components, self.starts_at(here), strict=True):
             window = window.at(inside(start, limit) * stride)
         return window
 
@@ -121,11 +125,11 @@ class _Indexed:
             self.elements(window, {_ARRAY: self.window_at(here), _SLICES: here[_SLICES]})
             return
         starts, all_fit = self.starts_at(here), self.f.true()
-        for (_, _, limit), start in zip(self.components, starts, strict=True):
+        for (_, limit), start in zip(self.components, starts, strict=True):
             all_fit = all_fit & start.compared("ule", limit)
         with self.f.when(all_fit):
             window_start = here[_ARRAY]
-            for (_, stride, _), start in zip(self.components, starts, strict=True):
+            for (stride, _), start in zip(self.components, starts, strict=True):
                 window_start = window_start.at(start * stride)
             self.elements(window, {_ARRAY: window_start, _SLICES: here[_SLICES]})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from runtime.compile import build_executable
 from runtime.gpu.codegen import gather, scatter
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
 from runtime.gpu.codegen.launch import GpuTarget
@@ -15,6 +16,7 @@ from tests.runtime.cpu.kernels.gather_scatter.test_gather_scatter import (
     indices_around,
     scatter_text,
 )
+from tests.runtime.fusion.test_index_fusions import FUSED, around, fused
 from tests.runtime.gpu.codegen.assembler import accepted, needs_assembler
 from tests.runtime.gpu.codegen.both_ways import both_ways
 from tests.runtime.gpu.codegen.emulator import needs_contexts
@@ -89,6 +91,15 @@ def test_scatter_of_many_rows(kind: str, donate: bool) -> None:
         text.replace("[6,4]", "[60,272]").replace("[5,4]", "[203,272]").replace("[5,1]", "[203,1]")
     )
     assert run(text, "ScatterKernel", "s32", limit=64)
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_computed_indices(name: str) -> None:
+    text, kernel = FUSED[name]
+    with both_ways() as compared:
+        build_executable(fused(text)).run(*around(text))
+    assert compared.run == {kernel.__name__: 1}
+    assert not compared.hosted
 
 
 # ---- what ptxas says

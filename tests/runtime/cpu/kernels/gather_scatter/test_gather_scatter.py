@@ -9,7 +9,11 @@ import pytest
 
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows, ScatterKernel
+from runtime.program.records.loop import OperandElements
+from runtime.program.scalar_program import ScalarProgram
+from runtime.program.strides import StridedView
 from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
 from tests.runtime.programs import compiled, module_of, random_inputs
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
@@ -109,7 +113,10 @@ def test_single_elements(kind: str, index: str) -> None:
     memory = np.zeros(count * x.itemsize + 64, np.uint8)
     begin = -memory.ctypes.data % 64
     out = memory[begin : begin + count * x.itemsize].view(kind)
-    windows = IndexedWindows(((0, 0, None),), (), ((0, 59),), 1)
+    kind_of_index = PrimitiveType.from_numpy(indices.dtype)
+    leaf = OperandElements(1, StridedView(kind_of_index, (count,), (indices.itemsize,)))
+    program = ScalarProgram((kind_of_index,), (), (0,))
+    windows = IndexedWindows(0, (leaf,), program, ((0, None),), (), ((0, 59),))
     CPU_KERNELS.bind(GatherKernel(windows), KernelArrays((x, indices), (out,)))()
     places = np.clip(indices[:, 0].astype(np.float64), 0, 59).astype(np.int64)
     np.testing.assert_array_equal(out, x[places])
