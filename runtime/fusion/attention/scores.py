@@ -5,7 +5,7 @@ The last two of the score dimensions are the rows s (queries) and the columns t 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from runtime.fusion.attention.axis_order import ScoreProduct, canonical_order, score_products
 from runtime.fusion.attention.score_axes import Axes, operand_axes, result_axes, source
@@ -165,9 +165,7 @@ def _numbered(values: Sequence[HloInstruction]) -> dict[HloInstruction, Axes] | 
     work = [first]
     while work:
         x = work.pop()
-        for other, axes in _neighbours(x, found[x]):
-            if other not in members:
-                continue
+        for other, axes in _neighbours(x, found[x], members):
             if axes is None or found.get(other, axes) != axes:
                 return None
             if other not in found:
@@ -176,14 +174,21 @@ def _numbered(values: Sequence[HloInstruction]) -> dict[HloInstruction, Axes] | 
     return found
 
 
-def _neighbours(x: HloInstruction, axes: Axes) -> list[tuple[HloInstruction, Axes | None]]:
-    """Return the values that ``x`` is computed from or that are computed from it, with the axes that they must have."""
+def _neighbours(
+    x: HloInstruction, axes: Axes, members: Container[HloInstruction]
+) -> list[tuple[HloInstruction, Axes | None]]:
+    """Return the ``members`` that ``x`` is computed from or that are computed from it, with the axes that they must
+    have.
+    """
     found: list[tuple[HloInstruction, Axes | None]] = []
+    operands = [one for one in x.operands if one in members]
     if x.opcode in _VIEWS:
-        found.append((x.operand(0), operand_axes(x, axes)))
+        found += [(one, operand_axes(x, axes)) for one in operands]
     elif x.opcode is not Opcode.DOT:
-        found += [(one, axes if one.dims == x.dims else None) for one in x.operands]
+        found += [(one, axes if one.dims == x.dims else None) for one in operands]
     for user in x.users:
+        if user not in members:
+            continue
         if user.opcode in _VIEWS:
             found.append((user, result_axes(user, axes)))
         elif user.opcode is not Opcode.DOT:

@@ -95,3 +95,31 @@ def test_a_block_of_a_ring_is_two_fusions(mask: str, kind: object) -> None:
     module = fused(ring_module(case))
     assert matrices(module, case) == []
     assert [mode_of(x) for x in attention_fusions(module)] == ["rows", "rows"]
+
+
+def test_scores_whose_largest_are_chosen_stay_in_memory() -> None:
+    """A router of experts has a softmax over scores that a TopK reads, whose result is a tuple."""
+    module = parse_module("""HloModule router
+        max { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT m = f32[] maximum(a, b) }
+        sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }
+        ENTRY main {
+          x = f32[16,8] parameter(0)
+          gate = f32[8,4] parameter(1)
+          v = f32[4,8] parameter(2)
+          scores = f32[16,4] dot(x, gate), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+          least = f32[] constant(-inf)
+          m = f32[16] reduce(scores, least), dimensions={1}, to_apply=max
+          rows = f32[16,4] broadcast(m), dimensions={0}
+          shifted = f32[16,4] subtract(scores, rows)
+          e = f32[16,4] exponential(shifted)
+          zero = f32[] constant(0)
+          l = f32[16] reduce(e, zero), dimensions={1}, to_apply=sum
+          sums = f32[16,4] broadcast(l), dimensions={0}
+          p = f32[16,4] divide(e, sums)
+          top = (f32[16,2], s32[16,2]) custom-call(p), custom_call_target="TopK"
+          values = f32[16,2] get-tuple-element(top), index=0
+          o = f32[16,8] dot(p, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+          ROOT result = (f32[16,8], f32[16,2]) tuple(o, values)
+        }""")
+    module.stage = Stage.PARTITIONED
+    assert not AttentionFusion().run(module)
