@@ -18,6 +18,7 @@ from runtime.layout.orders import is_row_major, memory_order, restricted, row_ma
 from runtime.layout.permuted import COLLECTIVES, can_permute, unreduced_dims
 from runtime.lowering import LOWERINGS, Order, result_order
 from runtime.program.strides import StridedView
+from spmd.analysis.fusion_emitter import is_attention
 from spmd.analysis.trip_count import trip_count
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.opcode_roles import CALLERS
@@ -175,7 +176,7 @@ class LayoutModel:
             return self._passed_on_copies(x)
         if x.opcode in REPACKED:
             return {} if self.is_view(x) else {0: COPY * self.view(x.operand(0)).stored_bytes}
-        if self.is_view(x):
+        if self.is_view(x) or is_attention(x):  # blocks of attention are read with any strides
             return {}
         if x.opcode in (Opcode.DOT, Opcode.CONVOLUTION):
             views = tuple(self.view(o) for o in x.operands)
