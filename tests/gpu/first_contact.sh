@@ -33,7 +33,7 @@ command -v nvidia-smi >/dev/null && stage nvidia_smi 20 "" nvidia-smi
 SHOWN=30 stage versions 60 "" "$PYTHON" -m tests.gpu.versions "${DOUBLE[@]}" --missing "$OUT/missing.tsv" || finish
 
 # 2. The driver's own calls, one test each, one after the other: the first that fails can be read. If none passes, nothing works.
-CALLS=test_driver TESTS="test_programs or test_product_epilogues or test_convolutions or test_linear_algebra"
+CALLS=test_driver TESTS="test_programs or test_attention or test_product_epilogues or test_convolutions or test_linear_algebra"
 if [ ${#DOUBLE[@]} -gt 0 ]; then
     CALLS="test_driver and not products and not strided" TESTS="test_arrays or test_a_timeline or swap_loop"
 fi

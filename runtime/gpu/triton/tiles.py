@@ -66,6 +66,14 @@ class Tiles:
             self._bound[x, axes] = self._computed(x, axes)
         return self._bound[x, axes]
 
+    def rows(self, x: HloInstruction, axes: Axes) -> Tile:
+        """Return the tile along the rows of ``x``, which has the score dimensions ``axes`` but is constant along rows.
+
+        The tile has no dimension for the columns, which are the last axis.
+        """
+        *others, columns = axes
+        return self.value(x, (*others, Axis(AxisKind.BATCH, columns.size, columns.number)))
+
     def _computed(self, x: HloInstruction, axes: Axes) -> Tile:
         match x.opcode:
             case Opcode.PARAMETER:
@@ -86,9 +94,21 @@ class Tiles:
             raise NoTritonKernelError(f"{x.name}: scores combined with results")
         level = max(levels)
         own = max((tile.axes for tile in operands), key=len)
-        text = operation(x, [tile.name for tile in operands])
+        text = self._quotient(x, operands) or operation(x, [tile.name for tile in operands])
         is_full = not own or any(tile.is_full for tile in operands if tile.axes)
         return Tile(self._lines.assigned(level, text), _type(x), own, level, is_full)
+
+    def _quotient(self, x: HloInstruction, operands: Sequence[Tile]) -> str:
+        """Return the expression of an f32 quotient by one value per row or column: a product with the reciprocal.
+
+        It takes fewer of the slow reciprocals. Returns "" for all other operations.
+        """
+        if x.opcode is not Opcode.DIVIDE or _type(x) is not PrimitiveType.F32:
+            return ""
+        number, divisor = operands
+        if divisor.is_full or not number.is_full:
+            return ""
+        return f"{number.name} * {self._lines.assigned(divisor.level, f'1.0 / {divisor.name}')}"
 
     def _loaded(self, x: HloInstruction, axes: Axes) -> Tile:
         number = x.attrs_as(ParameterAttrs).number

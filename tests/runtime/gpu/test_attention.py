@@ -12,55 +12,17 @@ import pytest
 
 from runtime.gpu.errors import GpuLibraryError
 from runtime.gpu.launch_maker import launch_maker
-from runtime.gpu.libraries import attention  # noqa: F401 - it registers its sequence
-from runtime.gpu.libraries.sequence import CallStage, LibrarySequence, library_sequence
+from runtime.gpu.libraries.sequence import library_sequence
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.triton.compilation import Cubin, compile_kernel
-from runtime.gpu.triton.kernel import TritonKernel
 from runtime.gpu.views import DeviceView
-from runtime.gpu.work import KernelArraysOnDevice, TritonWork
-from runtime.program.records.attention import AttentionKernel
+from runtime.gpu.work import TritonWork
 from runtime.program.strides import StridedView
-from spmd.hlo import HloInstruction, Opcode
-from spmd.ops.attrs import FusionAttrs
-from spmd.text.parser import parse_module
+from tests.runtime.gpu.attention_calls import fusion_of, launch_of, planned, work_on
 from tests.runtime.gpu.cuda.cupy_double import CupyDouble, cupy_double
 from tests.runtime.gpu.doubles.host_driver import HostDriver
 from tests.runtime.gpu.triton.fusions import Attention
 from tests.runtime.gpu.triton.running import dense_views, expected, kernel_of, largest_error
-
-
-def fusion_of(text: str) -> AttentionKernel:
-    """The record of the fusion of the computation."""
-    entry = parse_module(text).entry
-    parameters = [HloInstruction(Opcode.PARAMETER, x.shape, name=x.name) for x in entry.parameters]
-    fusion = HloInstruction(
-        Opcode.FUSION,
-        entry.root.shape,
-        parameters,
-        FusionAttrs("kCustom"),
-        name="attention",
-        called_computations=[entry],
-    )
-    return AttentionKernel(fusion)
-
-
-def planned(
-    text: str, options: GpuOptions = DEFAULT
-) -> tuple[LibrarySequence | None, AttentionKernel]:
-    kernel = fusion_of(text)
-    operands, results = dense_views(text)
-    make = launch_maker(HostDriver())
-    return library_sequence(kernel, tuple(operands), tuple(results), make, options), kernel
-
-
-def launch_of(sequence: LibrarySequence | None) -> TritonKernel:
-    assert sequence is not None
-    (stage,) = sequence.stages
-    assert isinstance(stage, CallStage)
-    work = stage.call.on(tuple(DeviceView(0, array.view) for array in stage.arrays))
-    assert isinstance(work, TritonWork)
-    return work.launch
 
 
 @pytest.mark.parametrize("mode", ["forward", "of_rows", "of_columns"])
@@ -86,7 +48,6 @@ def test_tf32_follows_the_program_and_the_option() -> None:
 def test_on_the_double_of_the_driver() -> None:
     case = Attention(mask="causal")
     text, arrays = case.forward(), case.inputs()
-    sequence, kernel = planned(text)
     driver = HostDriver()
     operands, results = dense_views(text)
     blocks = [driver.allocate(view.byte_size) for view in (*operands, *results)]
@@ -96,8 +57,7 @@ def test_on_the_double_of_the_driver() -> None:
     ]
     for view, array in zip(views, arrays, strict=False):
         driver.array(view)[...] = array
-    own = KernelArraysOnDevice(tuple(views[:3]), tuple(views[3:]))
-    enqueue = driver.load(TritonWork(kernel, launch_of(sequence), own))
+    enqueue = driver.load(work_on(text, views[:3], views[3:]))
     stream = driver.stream()
     enqueue(stream)
     stream.synchronize()
@@ -120,11 +80,9 @@ def cupy() -> Iterator[CupyDouble]:
 
 
 def work_at(text: str, first: int) -> TritonWork:
-    sequence, kernel = planned(text)
     operands, results = dense_views(text)
     views = [DeviceView(first + (n << 20), view) for n, view in enumerate((*operands, *results))]
-    own = KernelArraysOnDevice(tuple(views[: len(operands)]), tuple(views[len(operands) :]))
-    return TritonWork(kernel, launch_of(sequence), own)
+    return work_on(text, views[: len(operands)], views[len(operands) :])
 
 
 @pytest.mark.parametrize("shared", [48 << 10, 100 << 10])

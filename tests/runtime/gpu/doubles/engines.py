@@ -10,6 +10,7 @@ from runtime.gpu.loopback import GpuLoopbackDevices
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.planning import MakeLaunches, Views
 from runtime.program.kernel import Kernel
+from runtime.program.records.attention import AttentionKernel
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
 from runtime.program.records.fft import FftKernel
@@ -17,11 +18,12 @@ from tests.runtime.gpu.doubles.host_driver import HostDriver
 
 #: A launch of a kernel in PTX for doubles, which take the kernel's record instead.
 NO_TEXT = KernelSource("", (), (), 0, 1, 1, ())
+_BY_LIBRARIES = (AttentionKernel, CopyKernel, DotKernel, FftKernel)
 
 
 def ptx_of_all(kernel: Kernel, _: Views, __: Views, ___: Views) -> tuple[KernelSource, ...] | None:
     """Return launches for all kernels except those that libraries compute."""
-    return None if isinstance(kernel, (CopyKernel, DotKernel, FftKernel)) else (NO_TEXT,)
+    return None if isinstance(kernel, _BY_LIBRARIES) else (NO_TEXT,)
 
 
 def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:

@@ -29,8 +29,9 @@ sum {
 class Attention:
     """Attention of queries [g,r,s,d] to keys [g,t,d] and values [g,t,e] of type ``kind``; r queries share a key.
 
-    mask: "" for none; "causal": keys after the query are hidden; "window": also those more than 9 before it; "bias": an
-    array is added; "padding": some keys of a batch are hidden, in the first batch all. hidden: score of hidden keys.
+    mask: "" for none; "causal": keys after the query are hidden; "late": keys less than 40 before the query are hidden;
+    "window": keys after the query, and more than 9 before it; "bias": an array is added; "padding": some keys of a batch
+    are hidden, in the first batch all. hidden: score of hidden keys. selects: the gradient of scores is 0 at hidden keys.
     """
 
     g: int = 2
@@ -42,6 +43,7 @@ class Attention:
     kind: str = "f32"
     mask: str = ""
     hidden: str = "-inf"
+    selects: bool = True
     precision: str = ", operand_precision={highest,highest}"
 
     @property
@@ -51,6 +53,10 @@ class Attention:
     @property
     def rows(self) -> str:
         return f"f32[{self.g},{self.r},{self.s}]"
+
+    @property
+    def _has_select(self) -> bool:
+        return self.selects and self.mask not in ("", "bias")
 
     # ---- texts
     def _parameters(self, *more: str) -> list[str]:
@@ -89,6 +95,14 @@ class Attention:
                 f"column = s32[{square}] iota(), iota_dimension=1",
                 f"after = pred[{square}] compare(row, column), direction=GE",
             ]
+            if self.mask == "late":
+                lines[-1:] = [
+                    "forty = s32[] constant(40)",
+                    f"forties = s32[{square}] broadcast(forty), dimensions={{}}",
+                    f"from = s32[{square}] subtract(row, forties)",
+                    f"before = pred[{square}] compare(from, column), direction=LT",
+                    f"after = pred[{square}] not(before)",
+                ]
             if self.mask == "window":
                 lines += [
                     "nine = s32[] constant(9)",
@@ -146,10 +160,10 @@ class Attention:
                     f"nothings = f32[{dims}] broadcast(nothing), dimensions={{}}",
                     f"dx_seen = f32[{dims}] select(mask, dx, nothings)",
                 ]
-                if self.mask not in ("", "bias")
+                if self._has_select
                 else []
             ),
-            f"ds = f32[{dims}] multiply({'dx_seen' if self.mask not in ('', 'bias') else 'dx'}, scales)",
+            f"ds = f32[{dims}] multiply({'dx_seen' if self._has_select else 'dx'}, scales)",
             f"ds_in = {self.kind}[{dims}] convert(ds)",
         ]
 

@@ -30,7 +30,11 @@ CASES = {
     "long causal": Attention(g=1, s=150, t=170, d=16, e=16, mask="causal", kind="bf16"),
     "more rows than columns": Attention(g=1, s=90, t=33, mask="causal"),
     "finite causal": Attention(mask="causal", hidden="-1e30"),
+    "no select": Attention(g=1, s=80, t=90, mask="causal", hidden="-1e30", selects=False),
     "window": Attention(g=1, s=80, t=90, mask="window"),
+    "finite window": Attention(g=1, s=80, t=90, mask="window", hidden="-1e30", selects=False),
+    "first rows see nothing": Attention(g=1, s=90, t=70, mask="late"),
+    "first rows see all": Attention(g=1, s=90, t=70, mask="late", hidden="-1e30", selects=False),
     "bias": Attention(mask="bias"),
     "grouped": Attention(r=3, s=21, mask="causal"),
     "no visible key": Attention(mask="padding"),
@@ -76,6 +80,43 @@ def test_scores_of_minus_infinity_before_finite_ones(interpreter: Interpreter) -
     got, wanted = run(interpreter, text, arrays), expected(text, arrays)
     assert np.isfinite(wanted[0]).all()
     assert largest_error(got, wanted) < BOUNDS["f32"]
+
+
+@pytest.mark.parametrize("hidden", ["-inf", "-1e30"])
+@pytest.mark.parametrize("mask", ["causal", "window"])
+def test_values_in_hidden_blocks_are_not_read(
+    mask: str, hidden: str, interpreter: Interpreter
+) -> None:
+    case = Attention(g=1, s=64, t=96, mask=mask, hidden=hidden)
+    text, arrays = case.forward(), case.inputs()
+    wanted = expected(text, arrays)
+    arrays[2][:, 64:] = np.nan  # after all queries; the program itself would multiply it by 0
+    assert largest_error(run(interpreter, text, arrays), wanted) < BOUNDS["f32"]
+
+
+@pytest.mark.parametrize("mode", ["of_rows", "of_columns"])
+def test_gradients_in_hidden_blocks_are_not_read(mode: str, interpreter: Interpreter) -> None:
+    case = Attention(g=1, s=96, t=96, mask="window", hidden="-1e30", selects=False)
+    text, arrays = getattr(case, mode)(), case.gradient_inputs()
+    wanted = expected(text, arrays)
+    arrays[0][:, :, :32] = np.nan  # queries whose windows end before the columns 32 to 96
+    got = run(interpreter, text, arrays)
+    rows = (slice(None), slice(None), slice(32, None)) if mode == "of_rows" else np.s_[:, 32:]
+    assert largest_error([x[rows] for x in got], [x[rows] for x in wanted]) < BOUNDS["f32"]
+
+
+def test_hidden_scores_that_count(interpreter: Interpreter) -> None:
+    """All visible scores are about as small as the hidden ones, so no block may be skipped."""
+    case = Attention(g=1, s=64, t=96, mask="causal", hidden="-1e4", selects=False)
+    arrays = case.inputs()
+    arrays[0][:] = 200
+    arrays[1][:] = -10 - 1e-5 * np.arange(96)[:, np.newaxis]
+    text = case.forward()
+    wanted = expected(text, arrays)
+    got = run(interpreter, text, arrays)
+    assert largest_error(got, wanted) < 5e-3  # scores of 1e4 are rounded to 1e-3
+    sums = (arrays[2].sum(1) / 96)[0]
+    assert np.abs(wanted[0][0, 0, 0] - sums).max() < 0.2, "the first row averages hidden values"
 
 
 def test_nan_and_infinity_in_keys(interpreter: Interpreter) -> None:
