@@ -26,6 +26,7 @@ from typing import Any
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.target.machine_option import machine_for
+from runtime.executable import Executable
 from runtime.gpu.command import Command
 from runtime.gpu.commands.horizontal import HorizontalCommand
 from runtime.gpu.commands.kernel import GeneratedKernelCommand, HostedCommand, LibraryCommand
@@ -73,7 +74,7 @@ class Counts:
                 self.kernels -= times * (len(command.parts) - 1)  # its parts are counted below
             elif isinstance(command, GeneratedKernelCommand):
                 self.kernels += times * len(command.launches)
-                self.bytes += times * _touched_bytes(command)
+                self.bytes += times * touched_bytes(command)
             elif isinstance(command, LibraryCommand):
                 self.calls += times
             elif isinstance(command, LibrarySequenceCommand):
@@ -90,7 +91,7 @@ class Counts:
             self.add(tuple(command.nested()), times)
 
 
-def _touched_bytes(command: GeneratedKernelCommand) -> int:
+def touched_bytes(command: GeneratedKernelCommand) -> int:
     """Return the bytes that a kernel reads and writes: of an array that it gathers from, as many as it gathers."""
     read, written = (
         [array.view.byte_size for array in arrays] for arrays in (command.operands, command.results)
@@ -101,13 +102,19 @@ def _touched_bytes(command: GeneratedKernelCommand) -> int:
     return sum(read) + sum(written)
 
 
-def ours(folder: Path, devices: int) -> Counts:
+def planned(folder: Path, devices: int) -> tuple[Executable, Sequence[Command]]:
+    """Return the program of ``folder`` and the commands of its first device, as planned for the described GPU."""
     module = parse_module((folder / "module.hlo").read_text())
     machine = machine_for(None, backend="gpu")
     executable = compile_module(module, devices, CompileOptions(machine=machine))
     planner = Planner(0, devices, launch_maker(HostDriver()), options=DEFAULT)
+    return executable, plan_commands(executable.program.thunks, planner)
+
+
+def ours(folder: Path, devices: int) -> Counts:
+    executable, commands = planned(folder, devices)
     counts = Counts(temp=executable.stats.temp)
-    counts.add(plan_commands(executable.program.thunks, planner))
+    counts.add(commands)
     collectives = module_cost(executable.module).collectives.values()
     counts.collective_bytes = sum(kind.bytes for kind in collectives)
     return counts

@@ -14,7 +14,9 @@ from runtime.codegen.elements.builder import Code, Float, Int, Lines
 from runtime.codegen.elements.formats import F32
 from runtime.codegen.elements.instructions import Instructions
 from runtime.codegen.elements.variants import LANES, PURE, variant, with_variants
-from runtime.program.scalar_program import Provenance
+from runtime.program.scalar_program import ElementSignature, Provenance
+from spmd.hlo import Opcode
+from spmd.shape import PrimitiveType
 
 _LOWER = 16
 _BELOW_HALF = (1 << (_LOWER - 1)) - 1
@@ -52,6 +54,25 @@ def narrowing(provenance: Provenance, instructions: Instructions) -> Lines:
             else x.is_nan().select(bits | QUIET, carried)
         )
     return code.lines((bits >> _LOWER).resized("i16"), "%y")
+
+
+#: Arithmetic that a processor with ``short`` does in bf16. A result of f32 that is rounded to bf16 is the same, since
+#: f32 has more than twice the digits (S. A. Figueroa, "When is double rounding innocuous?", 1995), except for denormal
+#: products.
+_SHORT = {Opcode.ADD: "fadd", Opcode.MULTIPLY: "fmul", Opcode.SUBTRACT: "fsub"}
+
+
+def short_arithmetic(signature: ElementSignature, instructions: Instructions) -> list[str] | None:
+    """Return lines that compute %stored from %a and %b, the i16 that store bf16, in bf16; None for other operations."""
+    operation = _SHORT.get(signature.opcode)
+    if not instructions.short or operation is None or signature.result is not PrimitiveType.BF16:
+        return None
+    return [
+        "  %short.a = bitcast i16 %a to bfloat",
+        "  %short.b = bitcast i16 %b to bfloat",
+        f"  %short = {operation} bfloat %short.a, %short.b",
+        "  %stored = bitcast bfloat %short to i16",
+    ]
 
 
 def _carried(bits: Int) -> Int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from runtime.codegen.elements import constants, intervals
+from runtime.codegen.elements.approximations import approximate_exp2, approximate_reciprocal
 from runtime.codegen.elements.builder import Float
 from runtime.codegen.elements.common import polynomial
 from runtime.codegen.elements.exponential import exp_halved, exp_normal
@@ -27,15 +28,21 @@ _TANH_BF16_PIECES = Piecewise("tanh_bf16", 3.6, intervals.TANH_BF16)
 def tanh(x: Float) -> Float:
     """Compute tanh by an odd polynomial up to 0.625 and beyond as 1 - 2 E / (1 + E) with E = exp(-2 |x|).
 
-    f32 on processors with ``permutes`` uses a piecewise polynomial instead.
+    f32 on processors with ``permutes`` uses a piecewise polynomial instead. On processors that ``approximate``, the
+    quotient is 2 / (1 + exp(2 |x|)), as in CUDA's tanhf, for which NVIDIA states an error of at most two units in the
+    last place.
     """
     if x.format is F32 and x.code.instructions.permutes:
         return _tanh_by_pieces(x, _TANH_PIECES)
     u, t = x * x, x.abs()
     small = polynomial(_TANH[x.format], u).times_plus(u * x, x)
-    last = _TANH_LAST[x.format]
-    decay = exp_normal((t > last).choose(t.constant(last), t) * -2.0)
-    large = 1.0 - (decay + decay) / (1.0 + decay)
+    if x.format is F32 and x.code.instructions.approximates:
+        growth = approximate_exp2(t * (2 / math.log(2)))
+        large = approximate_reciprocal(growth + 1.0).times_plus(-2.0, 1.0)
+    else:
+        last = _TANH_LAST[x.format]
+        decay = exp_normal((t > last).choose(t.constant(last), t) * -2.0)
+        large = 1.0 - (decay + decay) / (1.0 + decay)
     return (t < 0.625).choose(small, large).with_sign_of(x)
 
 

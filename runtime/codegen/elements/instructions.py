@@ -12,7 +12,9 @@ class Instructions:
     ``fused`` multiplies and adds with one rounding. ``permutes`` selects a vector of numbers from a table of 32 numbers
     in registers. ``scales`` multiplies by a power of two that need not be representable. ``pairs`` multiplies pairs of
     16-bit integers and adds both products to a 32-bit integer. ``rounds`` converts an f32 to bf16, as GPUs do; a nan
-    becomes the GPU's own, whose lower half is ones.
+    becomes the GPU's own, whose lower half is ones. ``approximates`` computes 2^x and 1 / x of f32 with an error
+    of about a unit in the last place, as GPUs do, for functions whose results may have such errors. ``short`` adds and
+    multiplies bf16 with one rounding. ``extremes`` computes the larger or smaller of two f32, or nan if one is.
     """
 
     fused: bool = False
@@ -20,6 +22,9 @@ class Instructions:
     scales: bool = False
     pairs: bool = False
     rounds: bool = False
+    approximates: bool = False
+    short: bool = False
+    extremes: bool = False
 
 
 #: No special instructions, as on every processor.

@@ -104,8 +104,21 @@ _BOOLEAN = {
 }
 
 
-def combination(dtype: Dtype, reduction: ReductionKind, wide: str, lanes: int = 0) -> str:
+#: LLVM's intrinsics for the larger and smaller of two floats, or nan if one of them is.
+_EXTREME_INTRINSICS = {ReductionKind.MIN: "minimum", ReductionKind.MAX: "maximum"}
+
+
+def combination(
+    dtype: Dtype,
+    reduction: ReductionKind,
+    wide: str,
+    lanes: int = 0,
+    instructions: Instructions = PLAIN,
+) -> str:
     """Return lines that compute ``%r`` from ``%a`` and ``%b`` of type ``wide``, or of vectors of ``lanes`` values."""
+    if instructions.extremes and wide == "float" and reduction in _EXTREME_INTRINSICS:
+        name = _EXTREME_INTRINSICS[reduction]
+        return f"%r = call float @llvm.{name}.f32(float %a, float %b)"
     types = {"t": wide, "b": "i1"}
     if lanes:
         types = {key: f"<{lanes} x {value}>" for key, value in types.items()}
@@ -131,10 +144,11 @@ def combining_ir(
     provenance = Provenance.CHOSEN if reduction in _CHOOSING else Provenance.COMPUTED
     element = element_of(dtype, provenance, instructions)
     stored, wide = element.stored, element.wide
+    body = combination(dtype, reduction, wide, instructions=instructions)
     return (
         conversion_ir(f"widen{suffix}", stored, wide, element.widen),
         conversion_ir(f"narrow{suffix}", wide, stored, element.narrow),
-        combiner_ir(f"combine{suffix}", wide, combination(dtype, reduction, wide)),
+        combiner_ir(f"combine{suffix}", wide, body),
     )
 
 

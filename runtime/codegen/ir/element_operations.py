@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from functools import partial
 
+from runtime.codegen.elements.bfloat16 import short_arithmetic
 from runtime.codegen.elements.builder import Lines
 from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.instructions import Instructions
 from runtime.codegen.elements.registry import BODIES, float_function, float_lines
 from runtime.codegen.elements.storage import element_layout, narrowing, stored_type, wide_type
-from runtime.codegen.ir.combine import conversion_ir
+from runtime.codegen.ir.combine import combination, conversion_ir
 from runtime.codegen.llvm.jit import host_adds_pairs, host_fuses, host_permutes, host_scales
 from runtime.program.scalar_program import ElementSignature, provenance_of
+from spmd.device import ReductionKind
 from spmd.hlo import Opcode
+
+_EXTREMES = {Opcode.MAXIMUM: ReductionKind.MAX, Opcode.MINIMUM: ReductionKind.MIN}
 
 
 def has_operation(signature: ElementSignature) -> bool:
@@ -42,6 +46,10 @@ def operation_ir(
     ``instructions`` are the special instructions that may be used, by default the host's. Equal texts occur once.
     """
     instructions = instructions or host_instructions()
+    short = short_arithmetic(signature, instructions)
+    if short is not None:
+        head = f"define internal i16 @{name}(i16 %a, i16 %b) alwaysinline {{"
+        return ["\n".join([head, *short, "  ret i16 %stored\n}\n"])]
     lines = _lines(signature, instructions)
     assert lines is not None, "has_operation says so"
     kinds = signature.operands
@@ -89,6 +97,9 @@ def _lines(signature: ElementSignature, instructions: Instructions) -> Lines | N
     wide = {F32.name: F32, F64.name: F64}.get(wide_type(signature.result))
     if wide is not None and (function := float_function(signature, wide)) is not None:
         return float_lines(function, len(signature.operands), wide, instructions)
+    if wide is F32 and instructions.extremes and signature.opcode in _EXTREMES:
+        kind = _EXTREMES[signature.opcode]
+        return Lines(combination(signature.result.numpy, kind, F32.name, instructions=instructions))
     make = BODIES.get(signature.opcode)
     body = None if make is None else make(signature)
     return None if body is None else Lines(body)

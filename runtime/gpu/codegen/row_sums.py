@@ -13,8 +13,8 @@ from runtime.gpu.codegen.thread_writer import ThreadWriter
 from runtime.program.records.rows import Reduction
 from spmd.device import ReductionKind
 
-#: Reductions whose result does not depend on the order of the two operands, bit for bit.
-_COMMUTE = frozenset(ReductionKind) - {ReductionKind.MIN, ReductionKind.MAX}
+#: Reductions of f64 whose result may depend on the order of the two operands: zeros of either sign, and nan.
+_IN_ORDER = frozenset({ReductionKind.MIN, ReductionKind.MAX})
 
 
 class RowSums:
@@ -121,7 +121,7 @@ class RowSums:
         mask = lanes // 2
         while mask:
             other = writer.exchanged(wide, 8 * self.wide_bytes(j), x, mask)
-            if self.reductions[j].kind in _COMMUTE:
+            if wide != "double" or self.reductions[j].kind not in _IN_ORDER:
                 x = self.combined(j, x, other)
             else:
                 bit = writer.value(f"and i32 {self.thread}, {mask}")

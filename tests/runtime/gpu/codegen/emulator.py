@@ -216,6 +216,22 @@ def _scheduler() -> NativeLibrary:
     return host_jit().compile(_SCHEDULER, exports, passes=Passes.CALL)
 
 
+#: Arithmetic of bf16, for which LLVM would call functions that the processor's libraries may not have.
+_SHORT = "".join(
+    f"""
+define internal bfloat @gpu.{operation}.bf16(bfloat %a, bfloat %b) alwaysinline {{
+  %x = fpext bfloat %a to float
+  %y = fpext bfloat %b to float
+  %z = {operation} float %x, %y
+  %r = call bfloat @gpu.f2bf16.rn(float %z)
+  ret bfloat %r
+}}
+"""
+    for operation in ("fadd", "fmul", "fsub")
+)
+_SHORT_ARITHMETIC = re.compile(r"= (fadd|fmul|fsub) bfloat (\S+), (\S+)")
+
+
 def _emulation(entry: str, parameters: int) -> str:
     """Return the code beside a kernel: its call, and the intrinsic that is inlined."""
     loads = "\n".join(
@@ -238,6 +254,35 @@ define internal bfloat @gpu.f2bf16.rn(float %x) alwaysinline {{
   ret bfloat %y
 }}
 
+{_SHORT}
+declare double @exp2(double)
+define internal float @gpu.ex2.approx.ftz.f(float %x) alwaysinline {{
+  %wide = fpext float %x to double
+  %power = call double @exp2(double %wide)
+  %near = fptrunc double %power to float
+  %small = fcmp olt float %near, 0x3810000000000000
+  %y = select i1 %small, float 0.0, float %near
+  ret float %y
+}}
+define internal float @gpu.rcp.approx.ftz.f(float %x) alwaysinline {{
+  %zero = call float @llvm.copysign.f32(float 0.0, float %x)
+  %size = call float @llvm.fabs.f32(float %x)
+  %denormal = fcmp olt float %size, 0x3810000000000000
+  %from = select i1 %denormal, float %zero, float %x
+  %quotient = fdiv float 1.0, %from
+  %inverse = call float @llvm.fabs.f32(float %quotient)
+  %small = fcmp olt float %inverse, 0x3810000000000000
+  %y = select i1 %small, float %zero, float %quotient
+  ret float %y
+}}
+define internal float @gpu.saturate.f(float %x) alwaysinline {{
+  %positive = fcmp ogt float %x, 0.0
+  %low = select i1 %positive, float %x, float 0.0
+  %above = fcmp ogt float %low, 1.0
+  %y = select i1 %above, float 1.0, float %low
+  ret float %y
+}}
+
 define ptr @gpu_shared() {{
   ret ptr addrspacecast (ptr addrspace(3) @shared to ptr)
 }}
@@ -257,6 +302,7 @@ def _compiled(ir: str, entry: str, parameters: int) -> tuple[NativeLibrary, int]
     declared = [x for x in ir.splitlines() if x.startswith("declare") and "@llvm.nvvm." not in x]
     text = "\n".join([*declared, *_INTRINSICS.values(), *lines])
     text = text.replace("@llvm.nvvm.", "@gpu.").replace("ptx_kernel ", "internal ")
+    text = _SHORT_ARITHMETIC.sub(r"= call bfloat @gpu.\1.bf16(bfloat \2, bfloat \3)", text)
     # Other threads write it, too; nobody writes beyond it.
     shared = re.search(r"@shared = internal addrspace\(3\) global \[(\d+) x i8\] poison", text)
     size = int(shared[1]) if shared else 0
