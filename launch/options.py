@@ -31,8 +31,10 @@ class CompileOptions:
     ``fusion``: make kernels of several instructions, where that takes less time on ``machine``.
     ``costs``: of custom calls on ``machine``, by target, where no rule tells them.
     ``durations``: seconds of instructions of the scheduled module, by name, as they were measured on ``machine``.
-    ``fused_attention``: calls of fused attention stay calls, because a library of ``machine`` computes them, as in the
-    simulation of a GPU's step; otherwise they become products and elementwise operations, which the back ends compute.
+    ``keep_attention_calls``: calls of fused attention stay calls, because a library of ``machine`` computes them, as in
+    the simulation of a GPU's step; otherwise they become products and elementwise operations, which the back ends
+    compute.
+    ``attention_fusion``: on a GPU, attention keeps no score matrices in memory. Triton compiles such kernels.
     ``without``: names of ``COLLECTIVE_GROUPS``, the groups of passes on collectives to be left out.
     """
 
@@ -43,7 +45,8 @@ class CompileOptions:
     machine: MachineDescription = field(default_factory=machine_named)
     costs: tuple[tuple[str, CallCost], ...] = ()
     durations: tuple[tuple[str, float], ...] = ()
-    fused_attention: bool = False
+    keep_attention_calls: bool = False
+    attention_fusion: bool = True
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -57,14 +57,19 @@ ATTENTION = Pipeline("attention", (AttentionFusion(),))
 def optimization(options: CompileOptions) -> tuple[Pipeline, ...]:
     """Return the pipelines on the per-device program, in order."""
     return (
-        _LEGALIZE_ALL_ELSE if options.fused_attention else LEGALIZE,
+        _LEGALIZE_ALL_ELSE if options.keep_attention_calls else LEGALIZE,
         Pipeline("simplification", SIMPLIFICATION, repeated=True),
         *collective_pipelines.on_optimized(options),
         Pipeline("cleanup", SIMPLIFICATION, repeated=True, after_change=True),
-        *((ATTENTION,) if options.fusion and options.machine.is_gpu else ()),
+        *_attention(options),
         Pipeline("annotation", ANNOTATION),
         Pipeline("layout", LAYOUT),
     )
+
+
+def _attention(options: CompileOptions) -> tuple[Pipeline, ...]:
+    wanted = options.fusion and options.attention_fusion and options.machine.is_gpu
+    return (ATTENTION,) if wanted else ()
 
 
 #: On the schedule, so that memory is known: instructions become kernels.

@@ -30,7 +30,7 @@ from launch.ranks.shutdown import end_job
 from launch.ranks.world import open_world
 from launch.saved_argument import trust_code_in
 from launch.source import ModuleSource
-from launch.target.backends import require_backend
+from launch.target.backends import fuses_attention, require_backend
 from launch.target.engine_choice import engine_for, engine_of_ranks, gpu_of_rank
 from launch.target.machine_option import machine_for
 from runtime.executable import Executable
@@ -69,7 +69,9 @@ def compile_program(
     seconds = timeout_seconds(timeout)
     world = _world_within(seconds, said=timeout is not None)
     node = None if world is None else world.nodes.devices_of_each
-    options = options or CompileOptions(machine=machine_for(None, node, backend))
+    options = options or CompileOptions(
+        machine=machine_for(None, node, backend), attention_fusion=fuses_attention(backend)
+    )
     source, functions = ModuleSource(lambda: module), module.host_functions
     if world is None:
         engine = engine_for(backend)

@@ -122,7 +122,9 @@ def measure(point: Point, module: HloModule, left_out: str) -> Row:
     program = partition(module)
     if point.copies > 1:
         program = with_more_replicas(program, point.copies)
-    compilation = compiled_for(program, None, CompileOptions(machine=machine, fused_attention=True))
+    compilation = compiled_for(
+        program, None, CompileOptions(machine=machine, keep_attention_calls=True)
+    )
     devices = compilation.devices
     step, best, worst = (
         _seconds(compilation, one)

@@ -229,7 +229,7 @@ def _compiled(
         machine=machine,
         costs=tuple(costs.items()),
         # Measured times are of the instructions that ran.
-        fused_attention=machine.is_gpu and not is_timed,
+        keep_attention_calls=machine.is_gpu and not is_timed,
     )
     return simulated_program(
         module,

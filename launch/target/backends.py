@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -13,11 +15,24 @@ if TYPE_CHECKING:
 
 BACKENDS = ("cpu", "gpu")
 
+ATTENTION_VARIABLE = "SPMD_GPU_ATTENTION"
+"""``off``: score matrices of attention are in memory, and libraries compute its products."""
+
 
 def require_backend(backend: str) -> None:
     """Raise UnsupportedError if there is no back end of this name."""
     if backend not in BACKENDS:
         raise UnsupportedError(f"no {backend!r} back end; there is {', '.join(BACKENDS)}")
+
+
+def fuses_attention(backend: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether programs for a GPU are compiled with ``attention_fusion``.
+
+    On a GPU of this machine (``backend`` gpu) that needs Triton. A program for another machine is compiled with it.
+    """
+    if environment.get(ATTENTION_VARIABLE) == "off":
+        return False
+    return backend != "gpu" or find_spec("triton") is not None
 
 
 def note_hosted(executable: Executable) -> None:

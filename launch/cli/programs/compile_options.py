@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from launch.options import CompileOptions
+from launch.target.backends import fuses_attention
 from launch.target.machine_option import machine_for
 
 
@@ -14,10 +15,9 @@ def compile_options(options: argparse.Namespace) -> CompileOptions:
     """
     partitioned = None if options.stage is None else options.stage == "partitioned"
     limit = getattr(options, "memory_limit", None)
+    backend = getattr(options, "backend", "cpu")
     machine = machine_for(
-        getattr(options, "machine", None),
-        getattr(options, "node", None),
-        getattr(options, "backend", "cpu"),
+        getattr(options, "machine", None), getattr(options, "node", None), backend
     )
     measured = getattr(options, "durations", None)
     durations: tuple[tuple[str, float], ...] = ()
@@ -31,6 +31,7 @@ def compile_options(options: argparse.Namespace) -> CompileOptions:
         fusion=options.fusion,
         machine=machine,
         durations=durations,
+        attention_fusion=fuses_attention(backend),
         without=tuple(options.without),
         check=getattr(options, "check", False),
     )

@@ -12,6 +12,7 @@ import pytest
 import spmd
 from launch.cli import main
 from launch.target import engine_choice
+from launch.target.backends import fuses_attention
 from launch.target.engine_choice import gpu_options
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.errors import NoGpuError
@@ -104,6 +105,18 @@ def test_bench_says_how_kernels_are_done(capsys: pytest.CaptureFixture[str]) -> 
 def test_profile_reports_on_collectives(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", f"{CASE}/module.hlo", "--backend", "gpu", "--steps", "2"]) == 0
     assert "all-reduce" in capsys.readouterr().out
+
+
+def test_attention_is_fused_where_its_kernels_can_be_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("launch.target.backends.find_spec", lambda _: None)
+    assert not fuses_attention("gpu", {})
+    assert fuses_attention("cpu", {}), "for a described machine"
+    monkeypatch.setattr("launch.target.backends.find_spec", lambda _: object())
+    assert fuses_attention("gpu", {})
+    assert not fuses_attention("gpu", {"SPMD_GPU_ATTENTION": "off"})
+    assert not fuses_attention("cpu", {"SPMD_GPU_ATTENTION": "off"})
 
 
 def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
