@@ -165,9 +165,10 @@ def _numbered(values: Sequence[HloInstruction]) -> dict[HloInstruction, Axes] | 
     work = [first]
     while work:
         x = work.pop()
-        for other, axes in _neighbours(x, found[x]):
-            if other not in members:
-                continue
+        users = [user for user in x.users if user in members and user.opcode is not Opcode.DOT]
+        operands = [one for one in x.operands if one in members and x.opcode is not Opcode.DOT]
+        for other in (*users, *operands):
+            axes = _neighbour_axes(x, found[x], other)
             if axes is None or found.get(other, axes) != axes:
                 return None
             if other not in found:
@@ -176,19 +177,13 @@ def _numbered(values: Sequence[HloInstruction]) -> dict[HloInstruction, Axes] | 
     return found
 
 
-def _neighbours(x: HloInstruction, axes: Axes) -> list[tuple[HloInstruction, Axes | None]]:
-    """Return the values that ``x`` is computed from or that are computed from it, with the axes that they must have."""
-    found: list[tuple[HloInstruction, Axes | None]] = []
-    if x.opcode in _VIEWS:
-        found.append((x.operand(0), operand_axes(x, axes)))
-    elif x.opcode is not Opcode.DOT:
-        found += [(one, axes if one.dims == x.dims else None) for one in x.operands]
-    for user in x.users:
-        if user.opcode in _VIEWS:
-            found.append((user, result_axes(user, axes)))
-        elif user.opcode is not Opcode.DOT:
-            found.append((user, axes if user.dims == x.dims else None))
-    return found
+def _neighbour_axes(x: HloInstruction, axes: Axes, other: HloInstruction) -> Axes | None:
+    """Return the axes of ``other``, an operand or a user of ``x`` with ``axes``; None if it has none."""
+    if other in x.users and other.opcode in _VIEWS:
+        return result_axes(other, axes)
+    if other in x.operands and x.opcode in _VIEWS:
+        return operand_axes(x, axes)
+    return axes if other.dims == x.dims else None
 
 
 def _softmax_columns(axes_of: Mapping[HloInstruction, Axes]) -> int | None:
