@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from runtime.fusion.attention.fused_scores import FusedScores, OuterValues
 from runtime.fusion.attention.groups import Dependences, SinkGroup, sink_groups
+from runtime.fusion.attention.maxima import compares_reproducibly, counts_maxima
 from runtime.fusion.attention.row_sums import rewrite_row_sums
-from runtime.fusion.attention.scores import score_regions
+from runtime.fusion.attention.scores import ScoreRegion, score_regions
 from runtime.fusion.attention.sinks import Sink
 from runtime.fusion.make_fusions import add_fusion
 from spmd.analysis.fusion_emitter import ATTENTION
@@ -63,53 +64,66 @@ def _scheduled(module: HloModule) -> list[HloComputation]:
     return [one for one in module.computations if one not in fused]
 
 
+def _regions(order: Iterable[HloInstruction]) -> list[ScoreRegion]:
+    """Return the regions of one computation that become fusions."""
+    return [region for region in score_regions(order) if compares_reproducibly(region)]
+
+
 def _fuse(computation: HloComputation, scope: ModuleScope, fuel: Fuel) -> None:
     order = computation.post_order()
-    regions = score_regions(order)
+    regions = _regions(order)
     if not regions:
         return
     builder = Builder(computation, scope)
     if rewrite_row_sums(regions, builder, fuel):
         order = computation.post_order()
-        regions = score_regions(order)
-    position = {x: n for n, x in enumerate(order)}
+        regions = _regions(order)
     dependences = Dependences.of(order, regions)
     groups = [sink_groups(region, dependences) for region in regions]
-    effects = SideEffects()
+    writer = _FusionWriter(builder, order, regions)
     for own in groups:
         outer = OuterValues(builder)
         # A softmax is last: only then it is known which of its rows others still need.
         for group in fuel.enough_for(sorted(own, key=lambda one: one.is_online)):
-            _make_fusion(group, outer, position, computation, effects)
+            writer.replace(group, outer)
 
 
-def _make_fusion(
-    group: SinkGroup,
-    outer: OuterValues,
-    position: Mapping[HloInstruction, int],
-    computation: HloComputation,
-    effects: SideEffects,
-) -> None:
-    """Replace the sinks of ``group`` by the results of one fusion."""
-    assert computation.module is not None, "passes work on modules"
-    fused = FusedScores(group.region, computation.module.new_computation("fused_attention"), outer)
-    copies = fused.write(group.sinks, position)
-    sinks = group.sinks
-    if group.is_online:
-        sinks = _needed_outside(group.sinks, fused.read, position)
-    results = [copies[sink] for sink in sinks]
-    inner = fused.computation
-    inner.root = results[0]
-    if len(results) > 1:
-        inner.root = inner.create(
-            Opcode.TUPLE, TupleShape(tuple(x.shape for x in results)), results
-        )
-    inner.remove_unused()
-    made = add_fusion(computation, inner, fused.inputs, ATTENTION, sinks[-1].instruction)
-    for sink, result in zip(sinks, made, strict=True):
-        restored = outer.restored(result, sink)
-        restored.sharding = sink.instruction.sharding
-        replace_and_prune(sink.instruction, restored, effects)
+class _FusionWriter:
+    """Writer of the fusions of one computation, whose instructions ``order`` has before the first one is written."""
+
+    def __init__(
+        self, builder: Builder, order: Iterable[HloInstruction], regions: Iterable[ScoreRegion]
+    ) -> None:
+        self._builder = builder
+        self._position = {x: n for n, x in enumerate(order)}
+        self._counts = {
+            sink for region in regions for sink in region.sinks if counts_maxima(sink, region)
+        }
+        self._effects = SideEffects()
+
+    def replace(self, group: SinkGroup, outer: OuterValues) -> None:
+        """Replace the sinks of ``group`` by the results of one fusion."""
+        computation = self._builder.computation
+        inner = self._builder.scope.module.new_computation("fused_attention")
+        fused = FusedScores(group.region, inner, outer)
+        copies = fused.write(group.sinks, self._position)
+        sinks = group.sinks
+        if group.is_online:
+            sinks = _needed_outside(group.sinks, fused.read, self._position)
+        results = [copies[sink] for sink in sinks]
+        inner.root = results[0]
+        if len(results) > 1:
+            shape = TupleShape(tuple(x.shape for x in results))
+            inner.root = inner.create(Opcode.TUPLE, shape, results)
+        inner.remove_unused()
+        made = add_fusion(computation, inner, fused.inputs, ATTENTION, sinks[-1].instruction)
+        for sink, result in zip(sinks, made, strict=True):
+            restored = outer.restored(result, sink)
+            if sink in self._counts:
+                one = self._builder.full(restored.array_shape, 1)
+                restored = self._builder.maximum(restored, one)
+            restored.sharding = sink.instruction.sharding
+            replace_and_prune(sink.instruction, restored, self._effects)
 
 
 def _needed_outside(

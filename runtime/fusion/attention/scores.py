@@ -5,7 +5,7 @@ The last two of the score dimensions are the rows s (queries) and the columns t 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from runtime.fusion.attention.axis_order import ScoreProduct, canonical_order, score_products
 from runtime.fusion.attention.score_axes import Axes, operand_axes, result_axes, source
@@ -165,7 +165,10 @@ def _numbered(values: Sequence[HloInstruction]) -> dict[HloInstruction, Axes] | 
     work = [first]
     while work:
         x = work.pop()
-        for other, axes in _neighbours(x, found[x], members):
+        users = [user for user in x.users if user in members and user.opcode is not Opcode.DOT]
+        operands = [one for one in x.operands if one in members and x.opcode is not Opcode.DOT]
+        for other in (*users, *operands):
+            axes = _neighbour_axes(x, found[x], other)
             if axes is None or found.get(other, axes) != axes:
                 return None
             if other not in found:
@@ -174,26 +177,13 @@ def _numbered(values: Sequence[HloInstruction]) -> dict[HloInstruction, Axes] | 
     return found
 
 
-def _neighbours(
-    x: HloInstruction, axes: Axes, members: Container[HloInstruction]
-) -> list[tuple[HloInstruction, Axes | None]]:
-    """Return the ``members`` that ``x`` is computed from or that are computed from it, with the axes that they must
-    have.
-    """
-    found: list[tuple[HloInstruction, Axes | None]] = []
-    operands = [one for one in x.operands if one in members]
-    if x.opcode in _VIEWS:
-        found += [(one, operand_axes(x, axes)) for one in operands]
-    elif x.opcode is not Opcode.DOT:
-        found += [(one, axes if one.dims == x.dims else None) for one in operands]
-    for user in x.users:
-        if user not in members:
-            continue
-        if user.opcode in _VIEWS:
-            found.append((user, result_axes(user, axes)))
-        elif user.opcode is not Opcode.DOT:
-            found.append((user, axes if user.dims == x.dims else None))
-    return found
+def _neighbour_axes(x: HloInstruction, axes: Axes, other: HloInstruction) -> Axes | None:
+    """Return the axes of ``other``, an operand or a user of ``x`` with ``axes``; None if it has none."""
+    if other in x.users and other.opcode in _VIEWS:
+        return result_axes(other, axes)
+    if other in x.operands and x.opcode in _VIEWS:
+        return operand_axes(x, axes)
+    return axes if other.dims == x.dims else None
 
 
 def _softmax_columns(axes_of: Mapping[HloInstruction, Axes]) -> int | None:

@@ -24,7 +24,8 @@ class Attention:
 
     mask: none, causal, window (causal, of 16 positions), segments (of queries and keys), pred (a parameter).
     bias: none, matrix (per head), alibi (slopes times distances). cap: of the scores, by tanh.
-    quotient: the derivative of e / l is written as that of a quotient, and not by the weights.
+    quotient: the derivative of e / l is written as that of a quotient, and not by the weights. through_maxima: the
+    gradient through the largest score of each row is added, too, which is 0 but for rounding.
     """
 
     batch: int = 2
@@ -39,6 +40,7 @@ class Attention:
     bias: str = "none"
     cap: float = 0.0
     quotient: bool = False
+    through_maxima: bool = False
     gradients: bool = True
 
     @property
@@ -168,6 +170,11 @@ class AttentionWriter:
         else:
             d = b.reduce(b.multiply(dp, p), (last,), ReductionKind.SUM)
             ds = b.multiply(p, b.subtract(dp, self.rows(d)))
+        if case.through_maxima:
+            largest = b.convert(b.compare(s, self.rows(m), "EQ"), F32)
+            count = b.reduce(largest, (last,), ReductionKind.SUM)
+            change = b.reduce(b.negate(ds), (last,), ReductionKind.SUM)
+            ds = b.add(ds, b.multiply(self.rows(b.divide(change, count)), largest))
         if visible is not None:
             ds = b.select(visible, ds, self.full(0))
         more = []

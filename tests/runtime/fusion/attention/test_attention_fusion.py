@@ -9,10 +9,12 @@ import pytest
 
 from runtime.fusion.attention.attention_fusion import AttentionFusion
 from spmd.analysis.fusion_emitter import is_attention
+from spmd.device import ReductionKind
 from spmd.evaluator import evaluate_partitions
-from spmd.hlo import HloInstruction, HloModule, Stage
+from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
 from spmd.hlo.clone import clone_module
-from spmd.shape import ArrayShape
+from spmd.passes.fuel import Fuel
+from spmd.shape import ArrayShape, PrimitiveType
 from spmd.text.parser import parse_module
 from spmd.verifier import verify
 from tests.paths import TESTS
@@ -20,6 +22,7 @@ from tests.runtime.fusion.attention.attention_programs import (
     BF16,
     F32,
     Attention,
+    AttentionWriter,
     attention_module,
     ring_module,
 )
@@ -123,3 +126,82 @@ def test_scores_whose_largest_are_chosen_stay_in_memory() -> None:
         }""")
     module.stage = Stage.PARTITIONED
     assert not AttentionFusion().run(module)
+
+
+def test_a_gradient_through_maxima_never_divides_by_no_positions() -> None:
+    """Another kernel computes the scores again, perhaps with other roundings, and compares them with the maxima."""
+    case = Attention(through_maxima=True)
+    module = fused(attention_module(case))
+    assert matrices(module, case) == []
+    modes = sorted(map(mode_of, attention_fusions(module)))
+    assert modes == ["columns", "online", "rows", "rows"]
+    (count,) = (x for x in module.entry.instructions if x.opcode is Opcode.MAXIMUM)
+    assert {user.opcode for user in count.users} == {Opcode.DIVIDE}
+    rows = count.operand(0)
+    assert rows.opcode is Opcode.GET_TUPLE_ELEMENT
+    assert is_attention(rows.operand(0))
+
+
+def unchanged(writer: AttentionWriter, results: list[HloInstruction]) -> bool:
+    module = writer.finish(results)
+    text = str(module)
+    return not AttentionFusion().run(module) and str(module) == text
+
+
+def test_weights_that_are_needed_stay_in_memory() -> None:
+    writer = AttentionWriter(Attention())
+    results = writer.attention()
+    weights = next(x for x in writer.b.computation.instructions if x.opcode is Opcode.DIVIDE)
+    assert unchanged(writer, [*results, weights])
+
+
+def test_scores_that_are_compared_with_those_of_others_stay_in_memory() -> None:
+    """Weights of the largest scores alone: they would differ if the scores were rounded in another way."""
+    writer = AttentionWriter(Attention(gradients=False))
+    b = writer.b
+    (output,) = writer.attention()
+    (product,) = (x for x in output.operands if x.opcode is not Opcode.PARAMETER)
+    largest = next(b.computation.with_opcode(Opcode.REDUCE))
+    is_largest = b.compare(largest.operand(0), writer.rows(largest), "EQ")
+    values = output.operand(1 - output.operands.index(product))
+    hard = writer.product(b.convert(is_largest, F32), values, 3, 2, F32)
+    assert unchanged(writer, [output, hard])
+
+
+def test_a_bias_whose_gradient_is_wanted_stays_in_memory() -> None:
+    """The gradient of a bias per position is itself a matrix of rows and columns."""
+    case = Attention(bias="matrix")
+    writer = AttentionWriter(case)
+    results = writer.attention()
+    subtracted = [x for x in writer.b.computation.instructions if x.opcode is Opcode.MULTIPLY]
+    gradient = writer.b.reduce(subtracted[-1], (0,), ReductionKind.SUM)
+    assert unchanged(writer, [*results, gradient])
+
+
+def test_one_query_has_no_rows() -> None:
+    writer = AttentionWriter(Attention(rows=1))
+    assert unchanged(writer, writer.attention())
+
+
+@pytest.mark.parametrize("kind", [PrimitiveType.F64, PrimitiveType.F16], ids=str)
+def test_types_of_products(kind: PrimitiveType) -> None:
+    """Products of f16 are fused, and those of f64 are not."""
+    module = attention_module(Attention(kind=kind, gradients=False))
+    if kind is PrimitiveType.F16:
+        assert list(map(mode_of, attention_fusions(fused(module)))) == ["online"]
+    else:
+        assert not AttentionFusion().run(module)
+
+
+def test_less_fuel_makes_fewer_fusions() -> None:
+    """Every number of rewrites leaves a module that means the same."""
+    module = attention_module(Attention(mask="causal"))
+    for limit in range(5):
+        copy = clone_module(module)
+        AttentionFusion().rewrite(copy, Fuel(limit))
+        verify(copy)
+        assert len(attention_fusions(copy)) == max(0, limit - 1), "a row sum is rewritten first"
+        inputs = random_inputs(module, np.random.default_rng(1), edges=False)
+        compare(
+            module, inputs, evaluate_partitions(module, inputs), evaluate_partitions(copy, inputs)
+        )
