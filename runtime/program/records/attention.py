@@ -1,4 +1,4 @@
-"""Record of an attention fusion, in which no score matrix is in memory."""
+"""Record of a kernel of fused attention."""
 
 from __future__ import annotations
 
@@ -8,4 +8,8 @@ from spmd.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, eq=False)
 class AttentionKernel(ReferenceKernel):
-    """Call of the attention fusion ``instruction``: scores, their softmax or its gradient, and products with them."""
+    """Sinks of score matrices: products and reductions that contract their rows or columns, and all that they need.
+
+    ``instruction`` is a fusion that belongs to no computation. A CPU computes it by the reference evaluator.
+    docs/internals/fusion.md describes its computation.
+    """
