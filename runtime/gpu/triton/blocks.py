@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from runtime.gpu.triton.axes import AxisKind, Blocks, padded
 from runtime.gpu.triton.structure import AttentionStructure
-from spmd.hlo import HloInstruction, Opcode
+from spmd.hlo import HloInstruction
 from spmd.ops.attrs import DotAttrs
 from spmd.ops.product_precision import allows_tf32
 from spmd.shape import PrimitiveType
@@ -62,16 +62,19 @@ def _tf32(depth: int, *, online: bool) -> Blocks:
 
 
 def _dots(structure: AttentionStructure) -> Iterator[HloInstruction]:
-    yield from structure.fused.with_opcode(Opcode.DOT)
+    """Yield the products that the kernel computes."""
+    yield from structure.products
+    for sink in structure.sinks:
+        if sink.other is not None:
+            yield sink.instruction
 
 
 def _depth(structure: AttentionStructure) -> int:
     """Return the largest padded size of a depth axis."""
     sizes = [16]
-    for dot in _dots(structure):
-        attrs = dot.attrs_as(DotAttrs)
-        contracted = [dot.operand(0).dims[d] for d in attrs.lhs_contracting]
-        sizes += [padded(size) for size in contracted if dot not in structure.sink_instructions]
+    for product in structure.products:
+        contracting = product.attrs_as(DotAttrs).lhs_contracting
+        sizes += [padded(product.operand(0).dims[d]) for d in contracting]
     for sink in structure.sinks:
         sizes += [padded(axis.size) for axis in sink.axes if axis.kind is AxisKind.DEPTH]
     return max(sizes)

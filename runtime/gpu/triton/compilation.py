@@ -42,7 +42,7 @@ class Cubin:
 def compiled(kernel: TritonKernel, arch: str) -> Cubin:
     """Return ``kernel`` compiled for ``arch``, for example sm_90. It is compiled once in a process.
 
-    Raises GpuLibraryError if Triton is not installed or rejects the kernel.
+    Raises GpuLibraryError if Triton is not installed or rejects the kernel, or if it needs too much shared memory.
     """
     with _LOCK:
         return _compiled(kernel, arch)
@@ -51,10 +51,15 @@ def compiled(kernel: TritonKernel, arch: str) -> Cubin:
 @cache
 def _compiled(kernel: TritonKernel, arch: str) -> Cubin:
     made = compile_kernel(kernel, arch)
-    while made.metadata.shared > _MOST_SHARED.get(arch, _LEAST_SHARED) and kernel.stages > 1:
+    most = _MOST_SHARED.get(arch, _LEAST_SHARED)
+    while made.metadata.shared > most and kernel.stages > 1:
         kernel = replace(kernel, stages=kernel.stages - 1)
         made = compile_kernel(kernel, arch)
     metadata = made.metadata
+    if metadata.shared > most:
+        raise GpuLibraryError(
+            f"{kernel.entry} needs {metadata.shared:,} bytes of shared memory, of which {arch} has {most:,}"
+        )
     assert not metadata.global_scratch_size, "only kernels that make tensor descriptors need it"
     threads = WARP * metadata.num_warps
     return Cubin(made.asm["cubin"], metadata.name, threads, metadata.shared)

@@ -18,8 +18,6 @@ from spmd.shape import PrimitiveType
 
 #: exp(-UNDERFLOW) is 0 in f32.
 _UNDERFLOW = 104.0
-
-
 #: Rows whose statistics are read at once.
 _ROWS_AT_ONCE = 1024
 

@@ -7,7 +7,7 @@ value computed from one element by element is a *score*. *Sinks* are the dots an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from runtime.gpu.triton.axes import Axes, Axis, AxisKind, tile_axes
 from runtime.gpu.triton.refusal import NoTritonKernelError
@@ -48,22 +48,19 @@ class Sink:
 class AttentionStructure:
     """Structure of an attention fusion.
 
-    axes: axes of the score dimensions. softmax: the softmax that the fusion computes in one pass, or None.
+    axes: axes of the score dimensions. products: score products. softmax: the softmax that the fusion computes in one
+    pass, or None.
     """
 
     fused: HloComputation
     axes: Axes
+    products: tuple[HloInstruction, ...]
     sinks: tuple[Sink, ...]
     softmax: Softmax | None
 
     def axes_of_kind(self, kind: AxisKind) -> Axes:
         """Return the axes of the score dimensions that are of ``kind``, in the order of the dimensions."""
         return tuple(axis for axis in self.axes if axis.kind is kind)
-
-    @property
-    def sink_instructions(self) -> set[HloInstruction]:
-        """All sinks."""
-        return {sink.instruction for sink in self.sinks}
 
     @property
     def grid(self) -> Axis:
@@ -96,11 +93,12 @@ def structures_of(fused: HloComputation) -> tuple[AttentionStructure, ...]:
     softmax = softmax_of(fused, scores, [sink for sink, _ in sinks])
     if softmax is not None and set(by_summed) != {(len(dims) - 1,)}:
         raise NoTritonKernelError("a softmax with sinks that do not sum over the columns alone")
+    products = tuple(x for x in scores if x.opcode is Opcode.DOT)
     found = []
     for summed, own in by_summed.items():
         axes = _score_axes(dims, summed)
         made = tuple(_sink(sink, side, axes) for sink, side in own)
-        found.append(AttentionStructure(fused, axes, made, softmax))
+        found.append(AttentionStructure(fused, axes, products, made, softmax))
     return tuple(found)
 
 
@@ -132,7 +130,8 @@ def _scores_and_sinks(
     return scores, sinks
 
 
-def _score_dims(scores: Sequence[HloInstruction] | dict[HloInstruction, None]) -> tuple[int, ...]:
+def _score_dims(scores: Iterable[HloInstruction]) -> tuple[int, ...]:
+    """Return the sizes that all ``scores`` have."""
     found = {x.dims for x in scores}
     if len(found) != 1 or len(dims := found.pop()) < 2 or 0 in dims:
         raise NoTritonKernelError("scores of no, or of several, sizes")

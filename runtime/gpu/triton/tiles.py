@@ -72,7 +72,7 @@ class Tiles:
         The tile has no dimension for the columns, which are the last axis.
         """
         *others, columns = axes
-        return self.value(x, (*others, Axis(AxisKind.BATCH, columns.size, columns.number)))
+        return self.full(x, (*others, Axis(AxisKind.BATCH, columns.size, columns.number)))
 
     def _computed(self, x: HloInstruction, axes: Axes) -> Tile:
         match x.opcode:
@@ -99,14 +99,14 @@ class Tiles:
         return Tile(self._lines.assigned(level, text), _type(x), own, level, is_full)
 
     def _quotient(self, x: HloInstruction, operands: Sequence[Tile]) -> str:
-        """Return the expression of an f32 quotient by one value per row or column: a product with the reciprocal.
+        """Return the product with a reciprocal that computes an f32 quotient by a scalar or a value per row or column.
 
         It takes fewer of the slow reciprocals. Returns "" for all other operations.
         """
         if x.opcode is not Opcode.DIVIDE or _type(x) is not PrimitiveType.F32:
             return ""
         number, divisor = operands
-        if divisor.is_full or not number.is_full:
+        if (divisor.axes and divisor.is_full) or not (number.axes and number.is_full):
             return ""
         return f"{number.name} * {self._lines.assigned(divisor.level, f'1.0 / {divisor.name}')}"
 

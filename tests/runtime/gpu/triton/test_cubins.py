@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from runtime.gpu.errors import GpuLibraryError
 from runtime.gpu.triton import compilation
 from runtime.gpu.triton.compilation import compile_kernel, compiled
 from tests.runtime.gpu.triton.fusions import Attention
@@ -54,6 +55,24 @@ def test_fewer_stages_on_a_gpu_with_less_shared_memory() -> None:
     much = compiled(kernel, "sm_90").shared_bytes
     little = compiled(kernel, "sm_89").shared_bytes
     assert little <= 99 << 10 < much
+
+
+def test_arrays_of_more_elements_than_32_bits_count() -> None:
+    case = Attention(g=1 << 13, s=4096, t=64, d=128, e=128, kind="bf16", mask="causal")
+    kernel = kernel_of(case.forward())
+    assert "b0.to(tl.int64) * 524288" in kernel.text  # queries
+    assert "b0 * 8192" in kernel.text  # keys
+    assert compiled(kernel, "sm_90").image
+    columns = kernel_of(Attention(g=1 << 13, s=4096, t=64, d=128, e=128, kind="bf16").of_columns())
+    assert "start.to(tl.int64) * 128" in columns.text
+    assert compiled(columns, "sm_90").image
+
+
+def test_a_kernel_that_needs_too_much_shared_memory_is_refused() -> None:
+    with pytest.raises(
+        GpuLibraryError, match=r"needs 1\d\d,\d+ bytes of shared memory, of which sm_89 has 101,376"
+    ):
+        compiled(kernel_of(kernel_text("forward", "f32", 256)), "sm_89")
 
 
 def test_one_compilation_for_equal_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,77 @@ def test_any_results_of_a_softmax(results: str, interpreter: Interpreter) -> Non
     assert largest_error(got, expected(text, arrays)) < BOUNDS["f32"]
 
 
+def check_changed(
+    interpreter: Interpreter, text: str, arrays: list[np.ndarray], *changes: tuple[str, str]
+) -> None:
+    """Check the kernels of the text after ``changes``."""
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    assert largest_error(run(interpreter, text, arrays), expected(text, arrays)) < BOUNDS["f32"]
+
+
+@pytest.mark.parametrize("mask", ["", "padding"])
+def test_exponentials_relative_to_another_value_than_the_maximum(
+    mask: str, interpreter: Interpreter
+) -> None:
+    """Rows without a visible key are relative to 0, and give 0 / 0."""
+    case = Attention(mask=mask)
+    rows = case.rows
+    guarded = f"""
+  is_seen = pred[{rows[4:-1]}] is-finite(m)
+  origin = f32[] constant(0.5)
+  origins = {rows} broadcast(origin), dimensions={{}}
+  shift = {rows} select(is_seen, m, origins)
+  ms = f32[{case.dims}] broadcast(shift), dimensions={{0,1,2}}"""
+    ms = f"\n  ms = f32[{case.dims}] broadcast(m), dimensions={{0,1,2}}"
+    check_changed(interpreter, case.forward(), case.inputs(), (ms, guarded))
+
+
+def test_weights_by_a_reciprocal_of_the_sum(interpreter: Interpreter) -> None:
+    case = Attention()
+    inverse = f"""
+  one = f32[] constant(1)
+  ones = {case.rows} broadcast(one), dimensions={{}}
+  inverse = {case.rows} divide(ones, l)
+  ls = f32[{case.dims}] broadcast(inverse), dimensions={{0,1,2}}"""
+    ls = f"\n  ls = f32[{case.dims}] broadcast(l), dimensions={{0,1,2}}"
+    changes = (ls, inverse), ("divide(e, ls)", "multiply(ls, e)")
+    check_changed(interpreter, case.forward(), case.inputs(), *changes)
+
+
+def test_weights_that_a_mask_drops(interpreter: Interpreter) -> None:
+    case = Attention(mask="causal")
+    dropped = f"""
+  half = f32[] constant(0.5)
+  halves = f32[{case.dims}] broadcast(half), dimensions={{}}
+  twice = f32[{case.dims}] divide(p, halves)
+  nothing = f32[] constant(0)
+  nothings = f32[{case.dims}] broadcast(nothing), dimensions={{}}
+  dropped = f32[{case.dims}] select(mask, nothings, twice)
+  p_in = f32[{case.dims}] convert(dropped)"""
+    change = (f"\n  p_in = f32[{case.dims}] convert(p)", dropped)
+    check_changed(interpreter, case.forward(), case.inputs(), change)
+
+
+def test_sums_over_different_dimensions_and_maxima(interpreter: Interpreter) -> None:
+    """Gradients of keys sum over the queries that share them; a bias of each head does not."""
+    case = Attention(r=3, s=21)
+    columns = f"f32[{case.g},{case.r},{case.t}]"
+    more = f"""
+  none = f32[] constant(0)
+  least = f32[] constant(-inf)
+  sums_of_columns = {columns} reduce(dx, none), dimensions={{2}}, to_apply=sum
+  most_of_columns = {columns} reduce(dx, least), dimensions={{2}}, to_apply=larger
+  negative = {columns} negate(sums_of_columns)
+  ROOT out = """
+    text = case.of_columns().replace("\n  ROOT out = ", more)
+    text = text.replace(
+        "]) tuple(dk, dv)", f"], {columns}, {columns}) tuple(dk, dv, negative, most_of_columns)"
+    )
+    check_changed(interpreter, text, case.gradient_inputs())
+
+
 def test_scores_of_minus_infinity_before_finite_ones(interpreter: Interpreter) -> None:
     case = Attention(g=1, s=20, t=100, mask="padding")
     text, arrays = case.forward(), case.inputs()
