@@ -15,6 +15,7 @@ class Instructions:
     becomes the GPU's own, whose lower half is ones. ``approximates`` computes 2^x and 1 / x of f32 with an error
     of about a unit in the last place, as GPUs do, for functions whose results may have such errors. ``short`` adds and
     multiplies bf16 with one rounding. ``extremes`` computes the larger or smaller of two f32, or nan if one is.
+    ``contracts`` computes a multiplication and an addition of one scalar program with one rounding.
     """
 
     fused: bool = False
@@ -25,6 +26,7 @@ class Instructions:
     approximates: bool = False
     short: bool = False
     extremes: bool = False
+    contracts: bool = False
 
 
 #: No special instructions, as on every processor.

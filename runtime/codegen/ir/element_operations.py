@@ -23,6 +23,9 @@ from spmd.hlo import Opcode
 
 _EXTREMES = {Opcode.MAXIMUM: ReductionKind.MAX, Opcode.MINIMUM: ReductionKind.MIN}
 
+#: Operations of floats that may be parts of a fused multiply-add.
+_CONTRACTED = {Opcode.ADD: "fadd", Opcode.MULTIPLY: "fmul", Opcode.SUBTRACT: "fsub"}
+
 
 def has_operation(signature: ElementSignature) -> bool:
     """Return whether there is code for ``signature``."""
@@ -100,6 +103,9 @@ def _lines(signature: ElementSignature, instructions: Instructions) -> Lines | N
     if wide is F32 and instructions.extremes and signature.opcode in _EXTREMES:
         kind = _EXTREMES[signature.opcode]
         return Lines(combination(signature.result.numpy, kind, F32.name, instructions=instructions))
+    if wide is not None and instructions.contracts and signature.opcode in _CONTRACTED:
+        name = _CONTRACTED[signature.opcode]
+        return Lines(f"%r = {name} contract {wide.name} %a, %b")
     make = BODIES.get(signature.opcode)
     body = None if make is None else make(signature)
     return None if body is None else Lines(body)

@@ -21,7 +21,9 @@ from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
 
 #: Instructions of a GPU that element operations may use.
-INSTRUCTIONS = Instructions(fused=True, rounds=True, approximates=True, short=True, extremes=True)
+INSTRUCTIONS = Instructions(
+    fused=True, rounds=True, approximates=True, short=True, extremes=True, contracts=True
+)
 #: Indices and byte offsets below this limit fit a signed 32-bit integer.
 _MOST = 1 << 31
 

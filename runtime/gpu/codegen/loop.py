@@ -33,8 +33,9 @@ THREADS = 256
 _WIDEST, _MOST_ELEMENTS = 16, 8
 #: Most elements of all arrays that a thread holds in registers.
 _MOST_LIVE = 64
-#: A thread loads several groups before it computes, until this many bytes of loads are in flight. The other two numbers
-#: are the most groups that it loads so, and the most steps of the program in the unrolled code.
+#: A thread loads several groups before it computes, until this many bytes of loads are in flight. It loads two if they
+#: have just as many, since groups share most of the arithmetic of addresses. The other two numbers are the most groups
+#: that it loads so, and the most steps of the program in the unrolled code.
 _BYTES_READ, _MOST_GROUPS, _MOST_STEPS = 128, 4, 512
 
 
@@ -111,7 +112,7 @@ def groups_per_thread(nest: Nest, count: int, target: GpuTarget) -> int:
     unrolled = 1
     while (
         unrolled < _MOST_GROUPS
-        and 2 * unrolled * bytes_read < _BYTES_READ
+        and 2 * unrolled * bytes_read < _BYTES_READ + (unrolled == 1)
         and 2 * unrolled * count * len(nest.accesses) <= _MOST_LIVE
         and 2 * unrolled * count * len(nest.program.steps) <= _MOST_STEPS
         and groups // (2 * unrolled) >= target.multiprocessors * RESIDENT_THREADS

@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from runtime.compile import build_executable
+from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
 from runtime.gpu.codegen.launch import (
     ArgumentKind,
@@ -21,10 +23,11 @@ from runtime.program.strides import StridedView
 from runtime.program.thunks import KernelThunk
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction, Opcode
+from spmd.machine.named import machine_named
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.runtime.gpu.codegen.assembler import ARCHITECTURES, accepted, needs_assembler
 from tests.runtime.gpu.codegen.test_loop import KINDS, dense, sum_loop
-from tests.runtime.programs.build import compiled
+from tests.runtime.programs.build import compiled, module_of
 
 P = PrimitiveType
 
@@ -49,6 +52,33 @@ def test_launch() -> None:
     text = ptx_text(launch.ir, "sm_90")
     assert "ld.global.v4" in text
     assert "st.global.v4" in text
+
+
+SCALED_SUM = """HloModule m
+ENTRY e {
+  x = f32[16777216] parameter(0)
+  y = f32[16777216] parameter(1)
+  z = f32[16777216] parameter(2)
+  w = f32[16777216] parameter(3)
+  xy = f32[16777216] multiply(x, y)
+  s = f32[16777216] add(xy, z)
+  ROOT d = f32[16777216] subtract(s, w)
+}
+"""
+
+
+def test_a_loop_over_four_arrays_reads_two_groups_and_contracts() -> None:
+    module = module_of(SCALED_SUM)
+    PriorityFusion(machine=machine_named("dgx-h200")).run(module)
+    (thunk,) = build_executable(module).program.thunks.thunks
+    assert isinstance(thunk, KernelThunk)
+    views = [tuple(x.view for x in own) for own in (thunk.operands, thunk.results)]
+    (found,) = sources(thunk.kernel, GpuArrays(*views, (), GpuTarget())) or ()
+    assert found.blocks == (1 << 24) // 4 // 2 // 256
+    text = ptx_text(found.ir, "sm_90")
+    assert text.count("ld.global.v4") == 8
+    assert text.count("fma.rn.f32") == 8
+    assert "mul." not in text
 
 
 def test_threads_of_large_arrays_read_several_groups_before_they_compute() -> None:
