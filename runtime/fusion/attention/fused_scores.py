@@ -10,12 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from runtime.fusion.attention.score_axes import Axes, operand_axes, product_axes, source
 from runtime.fusion.attention.scores import ScoreRegion, computes_scores
-from runtime.fusion.attention.sinks import Sink, factor_dims
-from runtime.fusion.element_operations import splat_constant
-from runtime.fusion.refusal import NoEmitterError
+from runtime.fusion.attention.sinks import Sink, factor_dims, splat
 from spmd.builder import Builder
 from spmd.hlo import HloComputation, HloInstruction, Opcode
-from spmd.ops.attrs import ConstantAttrs, DimensionsAttrs, DotAttrs, IotaAttrs
+from spmd.ops.attrs import DimensionsAttrs, DotAttrs, IotaAttrs
 
 #: Largest number of instructions that a mask is computed from inside of a fusion.
 MAX_MASK = 48
@@ -210,8 +208,8 @@ class FusedScores:
         if inner is not None:
             return self._value(x.operand(0), inner)
         shape = x.array_shape.without_layout().with_dims(self._region.dims)
-        if _splat(x) is not None:
-            return self._b.full(shape, _splat(x))
+        if splat(x) is not None:
+            return self._b.full(shape, splat(x))
         if x.opcode is Opcode.IOTA:
             axis = axes[x.attrs_as(IotaAttrs).dimension]
             if axis is None:
@@ -247,7 +245,7 @@ class FusedScores:
             seen.add((one, along))
             if len(seen) > MAX_MASK:
                 return False
-            if _splat(one) is not None or one in self._copies:
+            if splat(one) is not None or one in self._copies:
                 continue
             if computes_scores(one):
                 work += [(operand, along if operand.dims else ()) for operand in one.operands]
@@ -284,15 +282,3 @@ def _result_axes(sink: Sink) -> list[int]:
     common = [axis for axis in sorted(present) if axis in sink.factor_axes]
     features = common.pop()
     return [*common, *sorted(present.difference(sink.factor_axes)), features]
-
-
-def _splat(x: HloInstruction) -> object | None:
-    """Return the value of all elements of a constant; None if they differ, and for other instructions."""
-    if x.opcode is not Opcode.CONSTANT:
-        return None
-    try:
-        splat_constant(x)
-    except NoEmitterError:
-        return None
-    literal = x.attrs_as(ConstantAttrs).literal
-    return None if literal is None else next(literal.value().flat)

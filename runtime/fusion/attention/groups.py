@@ -106,11 +106,8 @@ def _are_independent(group: Sequence[Sink], sink: Sink, dependences: Dependences
 def _softmaxes(region: ScoreRegion, dependences: Dependences) -> list[SinkGroup]:
     found: list[SinkGroup] = []
     for x in region.axes_of:
-        sinks = _Softmax(x, region).sinks() if is_softmax_exponential(x, region) else []
-        if len(sinks) < 2 or any(sink in group.sinks for group in found for sink in sinks):
-            continue
-        outside = [sink.factor for sink in sinks if sink.kind is None]
-        if not dependences.of_all(outside) & dependences.members(sinks):
+        sinks = _Softmax(x, region).sinks(dependences) if is_softmax_exponential(x, region) else []
+        if len(sinks) > 1 and not any(sink in group.sinks for group in found for sink in sinks):
             dependences.add(sinks)
             found.append(SinkGroup(region, tuple(sinks), is_online=True))
     return found
@@ -124,7 +121,7 @@ class _Softmax:
         self._region = region
         self._sinks = [sink for sink in region.sinks if sink.of_rows]
 
-    def sinks(self) -> list[Sink]:
+    def sinks(self, dependences: Dependences) -> list[Sink]:
         """Return the largest scores, the sums of exponentials and their products; none if the shift is another one."""
         scores, shift = self._exponentials.operand(0).operands
         unviewed = self._region.unviewed(scores)
@@ -134,10 +131,17 @@ class _Softmax:
         sums = [
             sink
             for sink in self._sinks
-            if sink.kind is ReductionKind.SUM and self._narrowed(sink.scores) is self._exponentials
+            if sink.kind is ReductionKind.SUM and self._factors(sink.scores, ()) == []
         ]
-        products = [s for s in self._sinks if s.kind is None and self._is_weight(s.scores, sums)]
-        return [largest, *sums, *products]
+        own = dependences.members((largest, *sums))
+        found = [largest, *sums]
+        for sink in self._sinks:
+            factors = self._factors(sink.scores, sums) if sink.kind is None else None
+            if factors is not None:
+                needs = dependences.of_all((sink.factor, *factors))
+                if not needs & (own | dependences.members(found)):
+                    found.append(sink)
+        return found
 
     def _row(self, x: HloInstruction, user: HloInstruction, kind: ReductionKind) -> Sink | None:
         """Return the sink of ``kind`` that the operand ``x`` of the score matrix ``user`` repeats along the columns."""
@@ -147,15 +151,25 @@ class _Softmax:
                 return sink
         return None
 
-    def _narrowed(self, x: HloInstruction) -> HloInstruction:
-        """Return the operand of conversions and views; any other instruction unchanged."""
-        while x in self._region.axes_of and (x.opcode is Opcode.CONVERT or self._region.is_view(x)):
-            x = x.operand(0)
-        return x
+    def _factors(self, x: HloInstruction, sums: Sequence[Sink]) -> list[HloInstruction] | None:
+        """Return the values, other than ``sums``, that multiply or divide the exponentials in ``x`` or mask them.
 
-    def _is_weight(self, x: HloInstruction, sums: Sequence[Sink]) -> bool:
-        """Return whether ``x`` are the exponentials, perhaps divided by one of ``sums``, perhaps converted."""
-        x = self._narrowed(x)
-        if x.opcode is Opcode.DIVIDE and self._row(x.operand(1), x, ReductionKind.SUM) in sums:
-            x = self._narrowed(x.operand(0))
-        return x is self._exponentials
+        The result is None if ``x`` is not proportional to the exponentials.
+        """
+        factors: list[HloInstruction] = []
+        while x is not self._exponentials:
+            inside = [one for one in x.operands if one in self._region.axes_of]
+            if x not in self._region.axes_of or len(inside) != 1:
+                return None
+            if x.opcode in (Opcode.MULTIPLY, Opcode.DIVIDE):
+                if x.opcode is Opcode.DIVIDE and x.operand(0) is not inside[0]:
+                    return None
+                (other,) = (one for one in x.operands if one is not inside[0])
+                if self._row(other, x, ReductionKind.SUM) not in sums:
+                    factors.append(other)
+            elif x.opcode is Opcode.SELECT and self._region.is_masked(x):
+                factors.append(x.operand(0))
+            elif x.opcode is not Opcode.CONVERT and not self._region.is_view(x):
+                return None
+            x = inside[0]
+        return factors

@@ -33,7 +33,7 @@ _Row = tuple[HloInstruction, Axes]
 
 @dataclass
 class _Factors:
-    """Factors of a score matrix: score matrices, and values per row that multiply or divide it."""
+    """Factors of a score matrix: score matrices, also masks, and values per row that multiply or divide it."""
 
     scores: list[HloInstruction] = field(default_factory=list)
     numerators: list[_Row] = field(default_factory=list)
@@ -84,6 +84,9 @@ def _factors(x: HloInstruction, region: ScoreRegion) -> _Factors:
         elif one.opcode is Opcode.NEGATE:
             found.is_negative = not found.is_negative
             work.append((one.operand(0), axes, divides))
+        elif region.is_masked(one) and not divides:
+            found.scores.append(one.operand(0))
+            work.append((one.operand(1), axes, divides))
         elif one.opcode is Opcode.MULTIPLY:
             work += [(operand, axes, divides) for operand in one.operands]
         elif one.opcode is Opcode.DIVIDE and _is_row(one.operand(1), axes, region):

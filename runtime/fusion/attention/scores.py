@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from runtime.fusion.attention.axis_order import ScoreProduct, canonical_order, score_products
 from runtime.fusion.attention.score_axes import Axes, operand_axes, result_axes, source
-from runtime.fusion.attention.sinks import FLOATS, Sink, sink_of
+from runtime.fusion.attention.sinks import FLOATS, Sink, sink_of, splat
 from runtime.fusion.element_operations import is_elementwise, is_plain
 from spmd.hlo import HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
@@ -51,6 +51,13 @@ class ScoreRegion:
     def is_view(self, x: HloInstruction) -> bool:
         """Return whether the score matrix ``x`` is a view of another one."""
         return x.opcode in _VIEWS
+
+    def is_masked(self, x: HloInstruction) -> bool:
+        """Return whether the score matrix ``x`` selects elements of another one and is 0 elsewhere."""
+        if x.opcode is not Opcode.SELECT or x.operand(1) not in self.axes_of:
+            return False
+        zeros = x.operand(2)
+        return splat(source(zeros, self.axes_of[x] if zeros.dims else ())[0]) == 0
 
     def unviewed(self, x: HloInstruction) -> HloInstruction:
         """Return the score matrix of which ``x`` is a view."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from runtime.fusion.attention.score_axes import Axes, product_axes
-from runtime.fusion.element_operations import is_plain
+from runtime.fusion.element_operations import is_plain, splat_constant
+from runtime.fusion.refusal import NoEmitterError
 from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
@@ -151,9 +152,16 @@ def _present(axes: list[int | None]) -> tuple[int, ...]:
 
 def _is_identity(start: HloInstruction, kind: ReductionKind, shape: ArrayShape) -> bool:
     """Return whether ``start`` is the constant that does not change a reduction of ``kind``."""
-    if start.opcode is not Opcode.CONSTANT or start.dims:
-        return False
-    literal = start.attrs_as(ConstantAttrs).literal
-    if literal is None or literal.array is None:
-        return False
-    return bool(literal.array == identity_value(kind, shape.element_type))
+    return splat(start) == identity_value(kind, shape.element_type)
+
+
+def splat(x: HloInstruction) -> object | None:
+    """Return the value of all elements of a constant; None if they differ, and for other instructions."""
+    if x.opcode is not Opcode.CONSTANT:
+        return None
+    try:
+        splat_constant(x)
+    except NoEmitterError:
+        return None
+    literal = x.attrs_as(ConstantAttrs).literal
+    return None if literal is None else next(literal.value().flat)

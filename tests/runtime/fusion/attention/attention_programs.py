@@ -25,7 +25,8 @@ class Attention:
     mask: none, causal, window (causal, of 16 positions), segments (of queries and keys), pred (a parameter).
     bias: none, matrix (per head), alibi (slopes times distances). cap: of the scores, by tanh.
     quotient: the derivative of e / l is written as that of a quotient, and not by the weights. through_maxima: the
-    gradient through the largest score of each row is added, too, which is 0 but for rounding.
+    gradient through the largest score of each row is added, too, which is 0 but for rounding. dropout: fraction of the
+    weights that a mask, a parameter, sets to 0.
     """
 
     batch: int = 2
@@ -41,6 +42,7 @@ class Attention:
     cap: float = 0.0
     quotient: bool = False
     through_maxima: bool = False
+    dropout: float = 0.0
     gradients: bool = True
 
     @property
@@ -155,12 +157,19 @@ class AttentionWriter:
         e = b.unary(Opcode.EXPONENTIAL, b.subtract(s, self.rows(m)))
         total = b.reduce(e, (last,), ReductionKind.SUM)
         p = b.divide(e, self.rows(total))
-        weights = b.as_type(p, case.kind)
+        kept = self.parameter(PRED, case.scores, "kept") if case.dropout else None
+
+        def drop(x: HloInstruction) -> HloInstruction:
+            if kept is None:
+                return x
+            return b.select(kept, b.divide(x, self.full(1 - case.dropout)), self.full(0))
+
+        weights = b.as_type(drop(p), case.kind)
         o = self.product(weights, v, last, 2, case.kind)
         if not case.gradients:
             return [o]
         do = self.parameter(case.kind, o.dims, "do")
-        dp = b.as_type(self.product(do, v, last, 3, case.kind), F32)
+        dp = drop(b.as_type(self.product(do, v, last, 3, case.kind), F32))
         if case.quotient:
             inverse = b.divide(b.full(total.array_shape, 1), b.multiply(total, total))
             d = b.reduce(

@@ -128,13 +128,31 @@ def _check_softmax(order: list[HloInstruction], sinks: dict[HloInstruction, bool
         assert _narrowed(x.operand(0)) is exponentials[0]
     for x in sinks:
         if x.opcode is Opcode.DOT:
-            weight = _narrowed(
-                next(one for one in x.operands if one.opcode is not Opcode.PARAMETER)
-            )
-            if weight.opcode is Opcode.DIVIDE:
-                assert weight.operand(1).operand(0) in sums
-                weight = _narrowed(weight.operand(0))
-            assert weight is exponentials[0]
+            weight = next(one for one in x.operands if one.opcode is not Opcode.PARAMETER)
+            while weight is not exponentials[0]:
+                weight = _proportional(weight, exponentials[0])
+
+
+def _proportional(x: HloInstruction, exponentials: HloInstruction) -> HloInstruction:
+    """Return the operand that is the exponentials, or is proportional to them, and to which ``x`` is proportional."""
+    if x.opcode is Opcode.CONVERT:
+        return x.operand(0)
+    if x.opcode is Opcode.SELECT:
+        zeros = x.operand(2)
+        assert zeros.opcode is Opcode.BROADCAST
+        assert zeros.operand(0).opcode is Opcode.CONSTANT
+        return x.operand(1)
+    assert x.opcode in (Opcode.MULTIPLY, Opcode.DIVIDE)
+    (inside,) = (one for one in x.operands if _needs(one, exponentials))
+    assert x.opcode is Opcode.MULTIPLY or inside is x.operand(0)
+    return inside
+
+
+def _needs(x: HloInstruction, exponentials: HloInstruction) -> bool:
+    """Return whether the score matrix ``x`` is computed from the exponentials element by element."""
+    if x is exponentials:
+        return True
+    return is_elementwise(x.opcode) and any(_needs(one, exponentials) for one in x.operands)
 
 
 def _reduces(x: HloInstruction, kind: ReductionKind) -> bool:

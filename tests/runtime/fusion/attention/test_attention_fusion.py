@@ -39,6 +39,7 @@ CASES = {
     "alibi": Attention(bias="alibi", mask="causal"),
     "cap": Attention(cap=30.0, mask="causal"),
     "grouped": Attention(groups=2, heads=3, mask="causal"),
+    "dropout": Attention(dropout=0.25, mask="causal"),
     "quotient": Attention(quotient=True, mask="causal"),
     "wide": Attention(features=33, depth=64, rows=5, columns=7),
 }

@@ -36,6 +36,7 @@ def modules(rng: Rng) -> HloModule:
         cap=30.0 if p.chance(0.3) else 0.0,
         quotient=p.chance(),
         gradients=gradients,
+        dropout=0.5 if p.chance(0.2) else 0.0,
         through_maxima=p.chance(0.3),
     )
     return ring_module(case) if p.chance(0.2) else attention_module(case)
