@@ -11,6 +11,7 @@ from runtime.fusion.attention.axis_order import ScoreProduct, canonical_order, s
 from runtime.fusion.attention.score_axes import Axes, operand_axes, result_axes, source
 from runtime.fusion.attention.sinks import FLOATS, Sink, sink_of, splat
 from runtime.fusion.element_operations import is_elementwise, is_plain
+from runtime.program.attention_operations import has_tile_operation
 from spmd.hlo import HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import ArrayShape, PrimitiveType
@@ -70,7 +71,7 @@ def computes_scores(x: HloInstruction) -> bool:
     """Return whether ``x`` is an elementwise operation that a kernel of score matrices can compute."""
     if x.opcode in _NOT_COMPUTED or not is_elementwise(x.opcode) or not is_plain(x):
         return False
-    return all(
+    return has_tile_operation(x) and all(
         isinstance(one.shape, ArrayShape) and one.shape.element_type in SCORE_TYPES
         for one in (x, *x.operands)
     )

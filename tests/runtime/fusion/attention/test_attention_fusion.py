@@ -179,6 +179,18 @@ def test_a_bias_whose_gradient_is_wanted_stays_in_memory() -> None:
     assert unchanged(writer, [*results, gradient])
 
 
+def test_scores_that_become_integers_stay_in_memory() -> None:
+    """The conversion saturates, which no kernel of attention does."""
+    writer = AttentionWriter(Attention(gradients=False))
+    b = writer.b
+    results = writer.attention()
+    (scores,) = (x for x in b.computation.with_opcode(Opcode.DOT) if x is not results[0])
+    (scaled,) = scores.users
+    whole = b.convert(b.convert(scores, PrimitiveType.S32), F32)
+    b.computation.replace(scaled, whole)
+    assert unchanged(writer, results)
+
+
 def test_one_query_has_no_rows() -> None:
     writer = AttentionWriter(Attention(rows=1))
     assert unchanged(writer, writer.attention())
