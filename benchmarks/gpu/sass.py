@@ -1,8 +1,9 @@
 """Hot path of a kernel in SASS, the machine code that ptxas makes of PTX: its instructions and its memory accesses.
 
-nvdisasm (wheel nvidia-cuda-nvdisasm) prints a cubin. The hot path is the path through the kernel with the most
-instructions, each loop taken once, that makes no call: calls are the slow paths of divisions and roots. If at least
-half of its global memory accesses are in one loop, the hot path is one round of that loop.
+nvdisasm (wheel nvidia-cuda-nvdisasm) prints a cubin. The hot path takes each loop once and makes no call: calls are the
+slow paths of divisions and roots. Of all such paths it is the one that moves most bytes; of those the one with the
+fewest divisions that have a slow path (FCHK); and of those the longest. If at least half of its global memory accesses
+are in one loop, the hot path is one round of that loop.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def hot_path(sass: str, entry: str) -> HotPath:
     best, least = whole, (whole.loaded + whole.stored) / 2
     for body in _loops(code):
         path = _longest(body)
-        if path.loaded + path.stored >= least and len(body) <= len(best.instructions):
+        if path.loaded + path.stored >= least:  # loops come before those inside of them
             best = path
     return best
 
@@ -149,9 +150,9 @@ def _loops(code: Sequence[Instruction]) -> list[list[Instruction]]:
 
 
 def _longest(code: Sequence[Instruction]) -> HotPath:
-    """Return the path from the first of ``code`` to an end with the most instructions, without calls."""
+    """Return the hot path from the first of ``code`` to an end, as if there were no loops."""
     targets, size = _targets(code), len(code)
-    most: list[int] = [0] * (size + 1)
+    most = [(0, 0, 0)] * (size + 1)  # bytes, divisions as a negative number, instructions
     after: list[int] = [size] * (size + 1)
     for n in reversed(range(size)):
         x = code[n]
@@ -164,10 +165,13 @@ def _longest(code: Sequence[Instruction]) -> HotPath:
             else:
                 following.append(jump)
         if x.name == "CALL":
-            most[n] = -(1 << 30)
+            most[n] = -1, 0, 0
             continue
         after[n] = max(following, key=most.__getitem__, default=size)
-        most[n] = 1 + most[after[n]]
+        moved, divisions, length = most[after[n]]
+        if moved >= 0:
+            moved += x.loaded + x.stored
+        most[n] = moved, divisions - (x.name == "FCHK"), length + 1
     path, n = [], 0
     while n < size:
         path.append(code[n])

@@ -30,6 +30,7 @@ from runtime.gpu.codegen.array_access import (
 )
 from runtime.gpu.codegen.emitters import GpuArrays
 from runtime.gpu.codegen.launch import KernelSource
+from runtime.gpu.codegen.row_division import MOST_DIVIDENDS, divided, quotients_ir, quotients_type
 from runtime.gpu.codegen.row_inputs import Part, RowPart, RowParts
 from runtime.gpu.codegen.row_schedule import RowPlan
 from runtime.gpu.codegen.row_sums import RowSums
@@ -59,6 +60,10 @@ class Rows(RowSums):
             piece(access, (*other, *own), plan.vector_elements) if plan.vector_elements > 1 else 1
             for access, own, other in zip(parts.accesses, inner, others, strict=True)
         ]
+        #: Element programs that divide by a number of their row, if a thread has a single row, and how many elements
+        #: are divided together.
+        self.divided = [divided(each.elements) if plan.side == 1 else None for each in parts.passes]
+        self.divisions: set[int] = set()
         self.wides = [wide_type(each.element_type) for each in self.reductions]
         #: Values of the thread's current rows by number: reductions and row values, one for each
         #: row. Values by (number, unrolled group): elements of array accesses and cached values.
@@ -123,6 +128,11 @@ class Rows(RowSums):
                 ("rows", each.rows),
             ):
                 found += program_ir(part.program, f"{name}{number}", INSTRUCTIONS)
+            if (split := self.divided[number]) is not None:
+                found += program_ir(split.before.program, f"before{number}", INSTRUCTIONS)
+                found += program_ir(split.after.program, f"after{number}", INSTRUCTIONS)
+        for count in sorted(self.divisions):
+            found += quotients_ir(f"quotients{count}", count)
         for number, reduction in enumerate(self.reductions):
             found += element_combining_ir(
                 reduction.element_type, reduction.kind, f"_reduction{number}", INSTRUCTIONS
@@ -184,7 +194,10 @@ class Rows(RowSums):
             self.group_indices.append(writer.delinearize(at, [*outer, last // plan.along]))
         for r in range(plan.unrolled):
             self.read(number, r)
-        made = [self.results(number, r) for r in range(plan.unrolled)]
+        batch = max(1, MOST_DIVIDENDS // plan.vector_elements)
+        made = []
+        for r in range(0, plan.unrolled, batch):
+            made += self.results(number, range(r, min(r + batch, plan.unrolled)))
         for r, results in enumerate(made):
             for position, j in enumerate(each.reductions):
                 self.add_up(j, results[position], counts[r])
@@ -203,12 +216,36 @@ class Rows(RowSums):
             elif leaf.source is Source.CACHED and (leaf.number, r) not in self.cached:
                 self.read(self.parts.producer(leaf.number)[0], r)
 
-    def results(self, number: int, r: int) -> list[list[str]]:
-        """Emit the element program of pass ``number`` for unrolled group ``r``.
+    def results(self, number: int, groups: Sequence[int]) -> list[list[list[str]]]:
+        """Emit the element program of pass ``number`` for the unrolled ``groups``.
 
-        Returns, for each result of the program, its values for the elements of the group.
+        Returns, for each group and each result of the program, its values for the elements of the group.
         """
-        part = self.parts.passes[number].elements
+        each, split, count = (
+            self.parts.passes[number],
+            self.divided[number],
+            self.plan.vector_elements,
+        )
+        leaves = [self.leaf_values(each.elements, r) for r in groups]
+        if split is None:
+            made = [self.called(f"elements{number}", each.elements, own, count) for own in leaves]
+        else:
+            divided = [self.called(f"before{number}", split.before, own, count) for own in leaves]
+            dividends = [x for own, _ in divided for x in own]
+            quotients = self.quotients(dividends, divided[0][1][0])
+            made = [
+                self.called(
+                    f"after{number}", split.after, [*own, quotients[k * count :][:count]], count
+                )
+                for k, own in enumerate(leaves)
+            ]
+        for r, own in zip(groups, made, strict=True):
+            for position, n in enumerate(each.cached, len(each.reductions)):
+                self.cached[n, r] = own[position]
+        return made
+
+    def leaf_values(self, part: Part, r: int) -> list[list[str]]:
+        """Return the values of each parameter of ``part`` for the elements of unrolled group ``r``."""
         leaves = []
         for leaf in part.leaves:
             if isinstance(leaf, int):
@@ -219,16 +256,20 @@ class Rows(RowSums):
                 values = self.reduced if leaf.source is Source.REDUCTION else self.row_values
                 own = values[leaf.number]
                 leaves.append(own if self.plan.side > 1 else own * self.plan.vector_elements)
-        made = self.called(f"elements{number}", part, leaves, self.plan.vector_elements)
-        first = len(self.parts.passes[number].reductions)
-        for position, n in enumerate(self.parts.passes[number].cached, first):
-            self.cached[n, r] = made[position]
-        return made
+        return leaves
+
+    def quotients(self, dividends: Sequence[str], divisor: str) -> list[str]:
+        """Emit the divisions of ``dividends`` by ``divisor``, a number of the row, and return the quotients."""
+        value, count = self.writer.value, len(dividends)
+        self.divisions |= {count}
+        arguments = ", ".join(f"float {x}" for x in (*dividends, divisor))
+        made = value(f"call {quotients_type(count)} @quotients{count}({arguments})")
+        return [value(f"extractvalue {quotients_type(count)} {made}, {n}") for n in range(count)]
 
     def cached_values(self, cached: int, r: int) -> list[str]:
         """Return the elements of cached value ``cached`` for unrolled group ``r``, recomputed if not in registers."""
         if (cached, r) not in self.cached:
-            self.results(self.parts.producer(cached)[0], r)
+            self.results(self.parts.producer(cached)[0], (r,))
         return self.cached[cached, r]
 
     def called(

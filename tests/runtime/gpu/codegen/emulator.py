@@ -272,7 +272,13 @@ define internal float @gpu.rcp.approx.ftz.f(float %x) alwaysinline {{
   %quotient = fdiv float 1.0, %from
   %inverse = call float @llvm.fabs.f32(float %quotient)
   %small = fcmp olt float %inverse, 0x3810000000000000
-  %y = select i1 %small, float %zero, float %quotient
+  %finite = fcmp olt float %inverse, 0x7FF0000000000000
+  %bits = bitcast float %quotient to i32
+  ; an error of one unit in the last place, up or down
+  %other = xor i32 %bits, 1
+  %beside = bitcast i32 %other to float
+  %near = select i1 %finite, float %beside, float %quotient
+  %y = select i1 %small, float %zero, float %near
   ret float %y
 }}
 define internal float @gpu.saturate.f(float %x) alwaysinline {{
