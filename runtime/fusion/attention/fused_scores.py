@@ -24,7 +24,7 @@ class OuterValues:
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
-        self._known: dict[tuple[HloInstruction, tuple[int, ...]], HloInstruction] = {}
+        self._known: dict[tuple[HloInstruction, Axes, tuple[int, ...]], HloInstruction] = {}
 
     def along(self, x: HloInstruction, axes: Axes) -> tuple[HloInstruction, tuple[int, ...]]:
         """Return ``x`` with its dimensions in the order of its axes, and these."""
@@ -47,13 +47,13 @@ class OuterValues:
         order = tuple(present.index(axis) for axis in given)
         if len(present) == len(axes) and order == tuple(range(len(axes))):
             return x
-        if (x, order) not in self._known:
+        if (x, axes, order) not in self._known:
             b = self._builder
             long = b.reshape_to(
                 x, [n for n, axis in zip(x.dims, axes, strict=True) if axis is not None]
             )
-            self._known[x, order] = b.transpose_by(long, order)
-        return self._known[x, order]
+            self._known[x, axes, order] = b.transpose_by(long, order)
+        return self._known[x, axes, order]
 
     def restored(self, result: HloInstruction, sink: Sink) -> HloInstruction:
         """Return ``result``, whose dimensions are in the order of their axes, with the dimensions of ``sink``."""

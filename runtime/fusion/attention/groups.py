@@ -28,11 +28,14 @@ class SinkGroup:
 
 @dataclass
 class Dependences:
-    """Sets of sinks on which instructions depend, as bit masks; grouped sinks depend on what their group depends on."""
+    """Sets of sinks on which instructions depend, as bit masks; grouped sinks depend on what their group depends on.
+
+    groups: sinks that are computed by one kernel, so far.
+    """
 
     bit_of: dict[HloInstruction, int]
     needs: dict[HloInstruction, int]
-    groups: list[tuple[int, int]] = field(default_factory=list)
+    groups: list[list[Sink]] = field(default_factory=list)
 
     @staticmethod
     def of(order: Iterable[HloInstruction], regions: Iterable[ScoreRegion]) -> Dependences:
@@ -61,19 +64,20 @@ class Dependences:
             found |= self.needs[x] | self.bit_of.get(x, 0)
         while True:
             more = found
-            for members, needs in self.groups:
+            for group in self.groups:
+                members = self.members(group)
                 if members & more:
-                    more |= members | needs
+                    more |= members | self.needed(group)
             if more == found:
                 return found
             found = more
 
-    def add(self, sinks: Sequence[Sink]) -> None:
-        """Treat ``sinks`` as one kernel from now on."""
-        needs = 0
+    def needed(self, sinks: Iterable[Sink]) -> int:
+        """Return the set of the sinks on which ``sinks`` depend, without regard to groups."""
+        found = 0
         for sink in sinks:
-            needs |= self.needs[sink.instruction]
-        self.groups.append((self.members(sinks), needs))
+            found |= self.needs[sink.instruction]
+        return found
 
 
 def sink_groups(region: ScoreRegion, dependences: Dependences) -> list[SinkGroup]:
@@ -90,8 +94,7 @@ def sink_groups(region: ScoreRegion, dependences: Dependences) -> list[SinkGroup
                 break
         else:
             others.append([sink])
-    for group in others:
-        dependences.add(group)
+            dependences.groups.append(others[-1])
     return [*groups, *(SinkGroup(region, tuple(group)) for group in others)]
 
 
@@ -108,7 +111,7 @@ def _softmaxes(region: ScoreRegion, dependences: Dependences) -> list[SinkGroup]
     for x in region.axes_of:
         sinks = _Softmax(x, region).sinks(dependences) if is_softmax_exponential(x, region) else []
         if len(sinks) > 1 and not any(sink in group.sinks for group in found for sink in sinks):
-            dependences.add(sinks)
+            dependences.groups.append(sinks)
             found.append(SinkGroup(region, tuple(sinks), is_online=True))
     return found
 

@@ -51,6 +51,8 @@ def rewrite_row_sums(regions: Sequence[ScoreRegion], builder: Builder, fuel: Fue
         sums = [s for s in region.sinks if s.of_rows and s.kind is ReductionKind.SUM]
         weights = [_factors(sink.scores, region) for sink in outputs]
         for total in sums:
+            if total.instruction.parent is None:  # only an earlier sum has read it
+                continue
             found = _factors(total.scores, region)
             for output, weight in zip(outputs, weights, strict=True):
                 gradient = _gradient(found, weight, output, region)

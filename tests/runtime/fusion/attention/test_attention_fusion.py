@@ -191,6 +191,14 @@ def test_scores_that_become_integers_stay_in_memory() -> None:
     assert unchanged(writer, results)
 
 
+def test_fusions_of_second_derivatives_make_no_cycle() -> None:
+    """Sinks that do not depend on each other may do so through the other sinks of their fusions."""
+    module = parse_module((TESTS / "hlo" / "passes" / "attention_fusion_second.hlo").read_text())
+    module.stage = Stage.PARTITIONED
+    modes = [mode_of(x) for x in attention_fusions(fused(module))]
+    assert sorted(modes) == ["columns", "columns", "online", "rows", "rows", "rows", "rows", "rows"]
+
+
 def test_one_query_has_no_rows() -> None:
     writer = AttentionWriter(Attention(rows=1))
     assert unchanged(writer, writer.attention())
