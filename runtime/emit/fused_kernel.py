@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from runtime.buffers.types import ArrayView
 from runtime.emit.row_order import runs_along_rows
 from runtime.fusion.element_graph import ElementGraph, InputLeaf, Leaf
-from runtime.fusion.index_fusion import IndexFusion
+from runtime.fusion.indexed.index_fusion import IndexFusion
 from runtime.fusion.loop_fusion import LoopFusion, LoopPiece
 from runtime.fusion.row_fusion import RowFusionPlan
 from runtime.fusion.view_path import shifts, through

@@ -14,7 +14,7 @@ from runtime.emit.product_fusion import (
     product_view,
 )
 from runtime.emit.reference import parentless
-from runtime.fusion.index_fusion import IndexFusion
+from runtime.fusion.indexed.index_fusion import IndexFusion
 from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.plan_cache import cached_plan
 from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct

@@ -10,7 +10,7 @@ from runtime.buffers.types import ArrayView
 from runtime.emit.fused_kernel import loop_leaf
 from runtime.emit.reference import emit_kernel, emit_reference
 from runtime.emit.scalar_program import scalar_program
-from runtime.fusion.index_fusion import IndexFusion, index_fusion
+from runtime.fusion.indexed.index_fusion import IndexFusion, index_fusion
 from runtime.fusion.refusal import NoEmitterError
 from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Views
 from runtime.program.kernel import Kernel

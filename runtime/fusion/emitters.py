@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from runtime.fusion.element_operations import FEW, array_shape
-from runtime.fusion.index_fusion import IndexFusion, computes_indices, fused_indices
+from runtime.fusion.indexed.index_fusion import IndexFusion, computes_indices, fused_indices
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
 from runtime.fusion.products.product_fusion import (
     ProductFusion,

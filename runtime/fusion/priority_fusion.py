@@ -10,7 +10,7 @@ from runtime.fusion.collective_sides import CollectiveSides
 from runtime.fusion.context import FusionContext
 from runtime.fusion.cost.cost_model import CostModel
 from runtime.fusion.fusion_graph import FusionGraph, Limits
-from runtime.fusion.indexed_kernels import indices_fused
+from runtime.fusion.indexed.indexed_kernels import indices_fused
 from runtime.fusion.kernel_kinds import KernelCosts, KernelKinds
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusionPlan, make_fusions

@@ -15,7 +15,7 @@ from runtime.fusion.element_operations import is_plain
 from runtime.fusion.emitters import emitted_region
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
-from runtime.fusion.index_fusion import INDEXED
+from runtime.fusion.indexed.index_fusion import INDEXED
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusedKernel
 from runtime.fusion.refusal import NoEmitterError

@@ -1,0 +1,1 @@
+"""Fusions of gathers and scatters with the computation of their indices."""
