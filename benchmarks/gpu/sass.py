@@ -1,9 +1,9 @@
 """Hot path of a kernel in SASS, the machine code that ptxas makes of PTX: its instructions and its memory accesses.
 
-nvdisasm (wheel nvidia-cuda-nvdisasm) prints a cubin. The hot path takes each loop once and makes no call: calls are the
-slow paths of divisions and roots. Of all such paths it is the one that moves most bytes; of those the one with the
-fewest divisions that have a slow path (FCHK); and of those the longest. If at least half of its global memory accesses
-are in one loop, the hot path is one round of that loop.
+nvdisasm (wheels nvidia-cuda-nvdisasm and triton) prints a cubin. The hot path takes each loop once and makes no call:
+calls are the slow paths of divisions and roots. Of all such paths it is the one that moves most bytes; of those the one
+with the fewest divisions that have a slow path (FCHK); and of those the longest. If at least half of its global memory
+accesses are in one loop, the hot path is one round of that loop.
 """
 
 from __future__ import annotations
@@ -73,11 +73,12 @@ class HotPath:
 
 
 def disassembler() -> str | None:
-    """Return the path of nvdisasm in the wheel nvidia-cuda-nvdisasm, else of the one that the shell finds."""
-    package = importlib.util.find_spec("nvidia")
-    for folder in (package.submodule_search_locations or ()) if package else ():
-        for found in sorted(Path(folder).glob("*/bin/nvdisasm")):
-            return str(found)
+    """Return the path of nvdisasm in the wheel nvidia-cuda-nvdisasm or triton, else of the one that the shell finds."""
+    for name, place in (("nvidia", "*"), ("triton", "backends/nvidia")):
+        package = importlib.util.find_spec(name)
+        for folder in (package.submodule_search_locations or ()) if package else ():
+            for found in sorted(Path(folder).glob(f"{place}/bin/nvdisasm")):
+                return str(found)
     return shutil.which("nvdisasm")
 
 
