@@ -8,15 +8,15 @@ accesses are in one loop, the hot path is one round of that loop.
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+from tests.runtime.gpu.codegen.assembler import cuda_tool
 
 _INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 _LABEL = re.compile(r"^(\S+):\s*$")
@@ -73,13 +73,8 @@ class HotPath:
 
 
 def disassembler() -> str | None:
-    """Return the path of nvdisasm in the wheel nvidia-cuda-nvdisasm or triton, else of the one that the shell finds."""
-    for name, place in (("nvidia", "*"), ("triton", "backends/nvidia")):
-        package = importlib.util.find_spec(name)
-        for folder in (package.submodule_search_locations or ()) if package else ():
-            for found in sorted(Path(folder).glob(f"{place}/bin/nvdisasm")):
-                return str(found)
-    return shutil.which("nvdisasm")
+    """Return the path of nvdisasm, or None."""
+    return cuda_tool("nvdisasm")
 
 
 def disassembled(ptx: str, arch: str, ptxas: str, nvdisasm: str) -> tuple[str, str]:

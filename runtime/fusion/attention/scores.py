@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from runtime.fusion.attention.axis_order import ScoreProduct, canonical_order, score_products
 from runtime.fusion.attention.score_axes import Axes, operand_axes, result_axes, source
 from runtime.fusion.attention.sinks import FLOATS, Sink, sink_of, splat
-from runtime.fusion.element_operations import is_elementwise, is_plain
+from runtime.fusion.element_operations import is_plain
 from runtime.program.attention_operations import has_tile_operation
 from spmd.hlo import HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
@@ -21,12 +21,6 @@ SCORE_TYPES = FLOATS | {
     *(PrimitiveType.PRED, PrimitiveType.S8, PrimitiveType.S16, PrimitiveType.S32),
     *(PrimitiveType.U8, PrimitiveType.U16, PrimitiveType.U32),
 }
-_NOT_COMPUTED = frozenset(
-    {
-        *(Opcode.COPY, Opcode.BITCAST_CONVERT, Opcode.MAP, Opcode.DOMAIN, Opcode.ADD_DEPENDENCY),
-        *(Opcode.REDUCE_PRECISION, Opcode.STOCHASTIC_CONVERT),
-    }
-)
 _VIEWS = (Opcode.TRANSPOSE, Opcode.RESHAPE)
 #: Operations through which a softmax's exponentials stay factors of a value.
 _KEEPS_FACTORS = (*_VIEWS, Opcode.CONVERT, Opcode.MULTIPLY, Opcode.DIVIDE, Opcode.SELECT)
@@ -69,11 +63,13 @@ class ScoreRegion:
 
 def computes_scores(x: HloInstruction) -> bool:
     """Return whether ``x`` is an elementwise operation that a kernel of score matrices can compute."""
-    if x.opcode in _NOT_COMPUTED or not is_elementwise(x.opcode) or not is_plain(x):
-        return False
-    return has_tile_operation(x) and all(
-        isinstance(one.shape, ArrayShape) and one.shape.element_type in SCORE_TYPES
-        for one in (x, *x.operands)
+    return (
+        all(
+            isinstance(one.shape, ArrayShape) and one.shape.element_type in SCORE_TYPES
+            for one in (x, *x.operands)
+        )
+        and is_plain(x)
+        and has_tile_operation(x)
     )
 
 

@@ -20,13 +20,19 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
 
 @cache
+def cuda_tool(name: str) -> str | None:
+    """Return the path of a program of CUDA's toolkit in a wheel of NVIDIA or in Triton's, else where the shell finds it."""
+    for wheel, place in (("nvidia", "*"), ("triton", "backends/nvidia")):
+        package = importlib.util.find_spec(wheel)
+        for folder in (package.submodule_search_locations or ()) if package else ():
+            for found in sorted(Path(folder).glob(f"{place}/bin/{name}")):
+                return str(found)
+    return shutil.which(name)
+
+
 def assembler() -> str | None:
-    """Return the path of ptxas in the wheel nvidia-cuda-nvcc, else of the one that the shell finds."""
-    package = importlib.util.find_spec("nvidia")
-    for folder in (package.submodule_search_locations or ()) if package else ():
-        for found in sorted(Path(folder).glob("*/bin/ptxas")):
-            return str(found)
-    return shutil.which("ptxas")
+    """Return the path of ptxas, or None."""
+    return cuda_tool("ptxas")
 
 
 needs_assembler = pytest.mark.skipif(
