@@ -111,8 +111,8 @@ class ExchangePipeliner(FueledPass):
         best, most = None, 0.0
         for way in ways:
             # An estimate may promise more than is possible: such a region is not even written.
-            bound = min(savings.possible(way), savings.most(way))
-            if bound > most and (gain := savings.of(way)) > most:
+            is_possible = savings.possible(way) > most and savings.most(way) > most
+            if is_possible and (gain := savings.of(way)) > most:
                 best, most = way, gain
         if best is None or most < _MIN_GAIN * savings.possible(best):
             return None

@@ -19,6 +19,20 @@ from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 
 
+@dataclass(frozen=True, slots=True)
+class _Unsplit:
+    """Seconds of a ``region`` that is not split.
+
+    seconds: in all. sending, computing: of its exchanges, and of its products. otherwise: what another pass would save.
+    """
+
+    region: ExchangeRegion
+    seconds: float
+    sending: float
+    computing: float
+    otherwise: float
+
+
 @dataclass
 class ExchangeSavings:
     """Savings by splitting regions into pieces. ``rivals``: by collective, the seconds that another pass would save;
@@ -32,9 +46,11 @@ class ExchangeSavings:
     _unsplit_by_key: dict[Hashable, float] = field(default_factory=dict)
     #: Known additional seconds of computing in pieces.
     _costs: dict[Hashable, float] = field(default_factory=dict)
+    #: The region that was asked for last: one is asked for with several numbers of pieces.
+    _last: _Unsplit | None = None
 
     def of(self, way: ExchangePieces) -> float:
-        return self._saving(way) - self._otherwise(way)
+        return self._saving(way) - self._unsplit(way.region).otherwise
 
     def most(self, way: ExchangePieces) -> float:
         """Return an upper bound of ``of``, from the costs that are known."""
@@ -42,27 +58,31 @@ class ExchangeSavings:
         keys = [_product_key(x, way) for x in members if x.opcode in PRODUCTS]
         keys += [_result_key(x, way) for x in way.region.results]
         keys += [_part_key(x, dim, way) for x, dim in _read_in_parts(way.region)]
-        least = self.cost_model.computing(members) + sum(
-            self._costs.get(structural_key, 0.0) for structural_key in keys
-        )
-        return self._unsplit_seconds(way) - least - self._otherwise(way)
+        unsplit = self._unsplit(way.region)
+        least = unsplit.computing + sum(self._costs.get(key, 0.0) for key in keys)
+        return unsplit.seconds - least - unsplit.otherwise
 
     def possible(self, way: ExchangePieces) -> float:
         """Return the seconds that would be saved if pieces cost nothing and each exchange waited for the first piece
         only.
         """
-        computing = self.cost_model.computing(way.region.members)
-        return min(self.cost_model.sending(way.region.exchanges), computing * (1 - 1 / way.pieces))
+        unsplit = self._unsplit(way.region)
+        return min(unsplit.sending, unsplit.computing * (1 - 1 / way.pieces))
 
-    def _unsplit_seconds(self, way: ExchangePieces) -> float:
-        structural_key = way.region.structural_key
-        if structural_key not in self._unsplit_by_key:
-            members = chain.from_iterable(way.region.stages())
-            self._unsplit_by_key[structural_key] = self.cost_model.seconds(members, _share)
-        return self._unsplit_by_key[structural_key]
-
-    def _otherwise(self, way: ExchangePieces) -> float:
-        return sum(self.rivals.get(x, 0.0) for x in way.region.members)
+    def _unsplit(self, region: ExchangeRegion) -> _Unsplit:
+        if self._last is None or self._last.region is not region:
+            key = region.structural_key
+            if key not in self._unsplit_by_key:
+                members = chain.from_iterable(region.stages())
+                self._unsplit_by_key[key] = self.cost_model.seconds(members, _share)
+            self._last = _Unsplit(
+                region,
+                self._unsplit_by_key[key],
+                self.cost_model.sending(region.exchanges),
+                self.cost_model.computing(region.members),
+                sum(self.rivals.get(x, 0.0) for x in region.members),
+            )
+        return self._last
 
     def _saving(self, way: ExchangePieces) -> float:
         key = way.pieces, way.region.structural_key
@@ -76,7 +96,7 @@ class ExchangeSavings:
         before = len(computation)
         written = way.write()
         made = computation.newest(len(computation) - before)
-        saved = self._unsplit_seconds(way) - self.cost_model.seconds(made, _share)
+        saved = self._unsplit(way.region).seconds - self.cost_model.seconds(made, _share)
         self._learn(way, written)
         for x in reversed(made):
             computation.remove(x)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
+from itertools import chain
 from typing import TypeAlias
 
 from runtime.buffers.view_ops import VIEW_RULES
@@ -16,6 +17,7 @@ from runtime.emit.all_to_all import exchange_of, may_move
 from runtime.layout.loop_state import LoopElement, loop_elements
 from runtime.layout.orders import is_row_major, memory_order, restricted, row_major
 from runtime.layout.permuted import COLLECTIVES, can_permute, unreduced_dims
+from runtime.layout.readers import BOUNDARIES, ReaderIndex, Readers
 from runtime.lowering import LOWERINGS, Order, result_order
 from runtime.program.strides import StridedView
 from spmd.analysis.fusion_emitter import is_attention
@@ -30,15 +32,6 @@ READ, COPY = 8, 9
 #: Views that become copies if strides cannot express them.
 REPACKED = (Opcode.RESHAPE, Opcode.BITCAST)
 
-#: Ops that pass arrays on to other computations, where arrays must be row-major.
-_BOUNDARIES = (
-    Opcode.TUPLE,
-    Opcode.WHILE,
-    Opcode.CONDITIONAL,
-    Opcode.CALL,
-    Opcode.OPT_BARRIER,
-    Opcode.ASYNC_START,
-)
 _NO_READERS = (
     Opcode.PARAMETER,
     Opcode.CONSTANT,
@@ -54,8 +47,27 @@ RESULT = -1
 
 #: Costs by the number of the operand, for operands that are read out of order or copied.
 Costs: TypeAlias = dict[int, int]
-#: Position of an operand of a boundary, and the loop state element that it is handed to.
-_Position: TypeAlias = tuple[int, "LoopElement | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a model: ``x`` is written in ``order`` instead of ``previous``.
+
+    rises: by instruction, by how much its cost rises. costs, views, copies: the affected entries before the change.
+    """
+
+    x: HloInstruction
+    previous: Order
+    order: Order
+    rises: dict[HloInstruction, int]
+    costs: dict[HloInstruction, Costs]
+    views: dict[HloInstruction, StridedView | None]
+    copies: dict[tuple[HloInstruction, HloInstruction], Costs]
+
+    @property
+    def added(self) -> int:
+        """Return the change of the total cost; if negative, the change saves bytes."""
+        return sum(self.rises.values())
 
 
 @dataclass
@@ -76,10 +88,13 @@ class LayoutModel:
     _can_permute: dict[HloInstruction, bool] = field(default_factory=dict)
     #: Whether the view of an instruction is dense. Loop states of hundreds of arrays ask for it again and again.
     _dense: dict[HloInstruction, bool] = field(default_factory=dict)
-    #: Operands of boundaries that are arrays, with their positions.
-    _passed_arrays: dict[HloInstruction, dict[HloInstruction, list[_Position]]] = field(
-        default_factory=dict
-    )
+    #: By boundary, the copies of each operand that is copied. A result may have hundreds of operands, of which a change
+    #: concerns one.
+    _passed_copies: dict[HloInstruction, dict[HloInstruction, Costs]] = field(default_factory=dict)
+    _readers: ReaderIndex = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._readers = ReaderIndex(self.times, self.elements, self.handed_over)
 
     @staticmethod
     def of(module: HloModule) -> LayoutModel:
@@ -172,7 +187,7 @@ class LayoutModel:
     def _moved(self, x: HloInstruction) -> Costs:
         if x.opcode in _NO_READERS:
             return {}
-        if x.opcode in _BOUNDARIES:
+        if x.opcode in BOUNDARIES:
             return self._passed_on_copies(x)
         if x.opcode in REPACKED:
             return {} if self.is_view(x) else {0: COPY * self.view(x.operand(0)).stored_bytes}
@@ -194,23 +209,22 @@ class LayoutModel:
 
     def _passed_on_copies(self, x: HloInstruction) -> Costs:
         """Return the costs of the operands of a boundary that are copied to the order that its computation needs."""
-        misplaced = [
-            (i, COPY * self.view(operand).stored_bytes)
-            for operand, positions in self._arrays_passed_by(x).items()
-            for i, element in positions
-            if self._is_misplaced(operand, element)
-        ]
-        return dict(sorted(misplaced))
+        copies = self._passed_copies.get(x)
+        if copies is None:
+            found = (
+                (operand, self._copies_of(x, operand))
+                for operand in self._readers.arrays_passed_by(x)
+            )
+            copies = self._passed_copies[x] = {operand: costs for operand, costs in found if costs}
+        return dict(sorted(chain.from_iterable(costs.items() for costs in copies.values())))
 
-    def _arrays_passed_by(self, x: HloInstruction) -> dict[HloInstruction, list[_Position]]:
-        """Return the operands of the boundary ``x`` that are arrays of rank 1 or more, with their positions."""
-        found = self._passed_arrays.get(x)
-        if found is None:
-            found = self._passed_arrays[x] = {}
-            for i, operand in enumerate(x.operands):
-                if isinstance(operand.shape, ArrayShape) and operand.dims:
-                    found.setdefault(operand, []).append((i, self.handed_over.get((x, i))))
-        return found
+    def _copies_of(self, x: HloInstruction, operand: HloInstruction) -> Costs:
+        """Return the costs of the copies of ``operand`` that the boundary ``x`` needs, by its positions."""
+        return {
+            i: COPY * self.view(operand).stored_bytes
+            for i, element in self._readers.arrays_passed_by(x)[operand]
+            if self._is_misplaced(operand, element)
+        }
 
     def _is_misplaced(self, x: HloInstruction, element: LoopElement | None) -> bool:
         """Return whether ``x`` is in another order than the computation that receives it, as ``element``, needs."""
@@ -271,51 +285,59 @@ class LayoutModel:
     # ---- changes
     def forget_all(self) -> None:
         """Drop all cached views and costs. It must be called after an edit of the module."""
-        for cache in (self._views, self._costs, self._dense, self._passed_arrays):
+        for cache in (
+            self._views,
+            self._costs,
+            self._dense,
+            self._passed_copies,
+        ):
             cache.clear()
+        self._readers.forget_all()
 
-    def readers(self, x: HloInstruction) -> list[HloInstruction]:
-        """Return all instructions whose cost depends on the order of ``x``: ``x``, its views, and their readers."""
-        element = self.elements.get(x)
-        found = dict.fromkeys(element.readers if element is not None else (x,))
-        work = list(found)
-        if element is not None:
-            found.update(dict.fromkeys(element.tuples))
-        while work:
-            y = work.pop()
-            for user in y.users:
-                if user.parent not in self.times:
-                    continue
-                if user.opcode is Opcode.TUPLE:
-                    inside = self._passed_on(user, y)
-                    work.extend(reader for reader in inside if reader not in found)
-                    found.update(dict.fromkeys(inside))
-                elif user not in found and user.opcode in VIEW_RULES:
-                    work.append(user)
-                found[user] = None
-        return list(found)
+    def write(self, x: HloInstruction, order: Order) -> Change:
+        """Write ``x`` in ``order`` in the model."""
+        readers = self._readers.of(x)
+        costs = {y: self.costs(y) for y in readers.instructions}
+        views = {y: self._views.get(y) for y in readers.instructions}
+        copies = self._known_copies(readers)
+        previous = self.order(x)
+        self._set_order(x, order)
+        self._forget(readers.instructions)
+        for user, operand in copies:
+            self._set_copies(user, operand, self._copies_of(user, operand))
+        rises = {y: self.cost(y) - sum(cost.values()) for y, cost in costs.items()}
+        return Change(x, previous, order, rises, costs, views, copies)
 
-    def _passed_on(self, state: HloInstruction, x: HloInstruction) -> list[HloInstruction]:
-        """Return the instructions that read ``x`` as an invariant element of the loop state ``state``."""
-        return [
-            reader
-            for _, element in self._arrays_passed_by(state).get(x, ())
-            if element is not None and element.is_invariant
-            for reader in element.readers
-        ]
+    def revert(self, change: Change) -> None:
+        """Revert ``change``, the last one that was not reverted."""
+        self._set_order(change.x, change.previous)
+        self._forget(change.costs)
+        self._costs.update(change.costs)
+        self._views.update((y, view) for y, view in change.views.items() if view is not None)
+        for (user, operand), costs in change.copies.items():
+            self._set_copies(user, operand, costs)
 
-    def write(self, x: HloInstruction, order: Order) -> int:
-        """Write ``x`` in ``order`` in the model. Returns the change of the total cost; if negative, it saves bytes."""
-        affected = self.readers(x)
-        before = sum(map(self.cost, affected))
+    def _set_order(self, x: HloInstruction, order: Order) -> None:
         if x in self.elements:
             self.elements[x].order = order
         elif is_row_major(order):
             self.orders.pop(x, None)
         else:
             self.orders[x] = order
-        self._forget(affected)
-        return sum(map(self.cost, affected)) - before
+
+    def _known_copies(self, readers: Readers) -> dict[tuple[HloInstruction, HloInstruction], Costs]:
+        """Return the copies of the operands that ``readers`` pass on, as far as they are known."""
+        return {
+            (user, operand): self._passed_copies[user].get(operand, {})
+            for user, operand in readers.passed
+            if user in self._passed_copies
+        }
+
+    def _set_copies(self, user: HloInstruction, operand: HloInstruction, costs: Costs) -> None:
+        if costs:
+            self._passed_copies[user][operand] = costs
+        else:
+            self._passed_copies[user].pop(operand, None)
 
     def _forget(self, instructions: Iterable[HloInstruction]) -> None:
         for x in instructions:

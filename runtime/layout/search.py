@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field
 
-from runtime.layout.model import REPACKED, RESULT, LayoutModel
+from runtime.layout.model import REPACKED, RESULT, Change, LayoutModel
 from runtime.layout.orders import before, memory_order, refilled, row_major
 from runtime.layout.permuted import unreduced_dims
 from runtime.lowering import Order
@@ -192,11 +192,11 @@ def _own_orders(model: LayoutModel, x: HloInstruction, operand: int) -> Iterator
 class _ChangeSequence:
     """Sequence of order changes that have been applied to ``model``, with the prefix that saves most.
 
-    changes: (instruction, order before, order after). saved: bytes that the best prefix saves.
+    saved: bytes that the best prefix saves.
     """
 
     model: LayoutModel
-    changes: list[tuple[HloInstruction, Order, Order]] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
     saved: int = 0
     _total: int = 0
     _best: int = 0
@@ -207,10 +207,8 @@ class _ChangeSequence:
         taken = {self.model.representative(x)}
         while work and len(self.changes) < MOST_FOLLOWERS:
             x, order = work.pop(0)
-            bothered = {user: self.model.cost(user) for user in self.model.readers(x)}
-            self._write(x, order)
-            for user, cost in bothered.items():
-                if self.model.cost(user) > cost:
+            for user, rise in self._write(x, order).rises.items():
+                if rise > 0:
                     for neighbour, wanted in self._followers(user):
                         one = self.model.representative(neighbour)
                         if one not in taken:
@@ -220,7 +218,7 @@ class _ChangeSequence:
     def _followers(self, x: HloInstruction) -> Iterator[tuple[HloInstruction, Order]]:
         """Yield changes that may lower the cost of ``x``: of ``x`` itself, or of the writers of its operands."""
         model = self.model
-        changed = {model.representative(change[0]) for change in self.changes}
+        changed = {model.representative(change.x) for change in self.changes}
         for operand in model.costs(x):
             if operand == RESULT or x.opcode is Opcode.DOT:
                 continue
@@ -232,18 +230,20 @@ class _ChangeSequence:
                 for wish in wishes(model, x, operand):
                     yield from _upwards(model, x.operand(operand), wish)
 
-    def _write(self, x: HloInstruction, order: Order) -> None:
+    def _write(self, x: HloInstruction, order: Order) -> Change:
         """Apply a change, and update the best prefix."""
-        self.changes.append((x, self.model.order(x), order))
-        self._total += self.model.write(x, order)
+        change = self.model.write(x, order)
+        self.changes.append(change)
+        self._total += change.added
         if -self._total > self.saved:
             self.saved, self._best = -self._total, len(self.changes)
+        return change
 
     def best_prefix(self) -> list[tuple[HloInstruction, Order]]:
         """Return the instructions and new orders of the prefix that saves most."""
-        return [(x, order) for x, _, order in self.changes[: self._best]]
+        return [(change.x, change.order) for change in self.changes[: self._best]]
 
     def undo(self) -> None:
         """Revert all changes in the model."""
-        for x, order, _ in reversed(self.changes):
-            self.model.write(x, order)
+        for change in reversed(self.changes):
+            self.model.revert(change)
