@@ -186,7 +186,10 @@ class OrderSearch:
         return [found[seconds] for seconds in sorted(found)[:MOST_ORDERS]]
 
     def _is_exposed(self) -> bool:
-        return any(span.exposed for span in self.best.timeline.spans)
+        """Return whether another order may be better than one that counts as equal (AS_LONG)."""
+        timeline = self.best.timeline
+        exposed = sum(span.exposed for span in timeline.spans)
+        return exposed > AS_LONG * timeline.seconds
 
     def _stands_apart(self) -> bool:
         """Return whether the current order keeps the limits of what is in flight."""
