@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
@@ -27,7 +26,6 @@ from runtime.fusion.attention.attention_fusion import AttentionFusion
 from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.fusion.while_loop_fusion import WhileLoopFusion
 from runtime.layout.layout_assignment import LAYOUT
-from runtime.schedule.memory_scheduler import stand_in_order
 from spmd.analysis.group_members import require_every_device
 from spmd.analysis.static_shapes import require_values
 from spmd.hlo import HloModule, Stage
@@ -274,16 +272,6 @@ def _schedule(compilation: Compilation, options: CompileOptions) -> HloModule:
     module = schedule_module(compilation.module, options.memory_limit)
     hiding = collective_pipelines.on_scheduled(options)
     run_pipelines(module, (*fusion(options), *hiding), compilation.record_notes)
-    return module
-
-
-def fused_in_order(compilation: Compilation, options: CompileOptions) -> HloModule:
-    """Return the optimized program with its kernels, in the order that it has and whatever memory that takes."""
-    module = compilation.module
-    stand_in_order(module)
-    if options.fusion:
-        fuse = PriorityFusion(machine=options.machine, memory=sys.maxsize)
-        run_pipelines(module, (replace(FUSION, passes=(WhileLoopFusion(), fuse)),))
     return module
 
 

@@ -10,14 +10,7 @@ from collectives.simulate.least_step import LeastStep, least_step
 from collectives.simulate.stragglers import slowest_of
 from launch.collective_groups import OVERLAPPING
 from launch.options import CompileOptions
-from launch.pipeline import (
-    Compilation,
-    forked,
-    fused_in_order,
-    later_stages,
-    partition,
-    stages,
-)
+from launch.pipeline import Compilation, forked, later_stages, partition, stages
 from spmd.analysis.group_members import require_every_device
 from spmd.analysis.stated_trips import require_trips
 from spmd.hlo import HloModule, Stage
@@ -54,8 +47,8 @@ class SimulatedProgram:
         """
         if self.waiting is None:
             return None
-        _, optimized = next(later_stages(self.waiting, _waiting(self.options)))
-        return _least_in(optimized, self.options, self.slowest)
+        *_, (_, plain) = later_stages(self.waiting, _waiting(self.options))
+        return _least_in(plain, self.options, self.slowest)
 
 
 def simulated_program(
@@ -110,9 +103,8 @@ def least_of(module: HloModule, devices: int | None, options: CompileOptions) ->
     """
     if not _may_overlap(module, options):
         return None
-    found = stages(module, devices, _waiting(options))
-    optimized = next(compilation for name, compilation in found if name == "optimized")
-    return _least_in(optimized, options, options.machine)
+    *_, (_, plain) = stages(module, devices, _waiting(options))
+    return _least_in(plain, options, options.machine)
 
 
 def _may_overlap(module: HloModule, options: CompileOptions) -> bool:
@@ -126,10 +118,8 @@ def _waiting(options: CompileOptions) -> CompileOptions:
 
 
 def _least_in(
-    optimized: Compilation, options: CompileOptions, slowest: MachineDescription
+    plain: Compilation, options: CompileOptions, slowest: MachineDescription
 ) -> LeastStep:
-    """Return the least step of the optimized program on devices that are all like ``slowest``. It is the same for all
-    orders, so none is searched for."""
-    module = fused_in_order(optimized, options)
-    estimator = RooflineEstimator.of(module, slowest, dict(options.costs))
-    return least_step(module, estimator, options.machine.busy)
+    """Return the least step of the compiled program on devices that are all like ``slowest``."""
+    estimator = RooflineEstimator.of(plain.module, slowest, dict(options.costs))
+    return least_step(plain.module, estimator, options.machine.busy)
