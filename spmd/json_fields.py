@@ -118,6 +118,16 @@ class JsonFields:
             raise self.error(f"{self.where}: {name} must be an integer, found {found:g}")
         return int(found)
 
+    def numbers(self, name: str, bounds: tuple[float, float]) -> tuple[float, ...]:
+        """Return a list of at least one number, each within ``bounds``."""
+        found = self.pop(name)
+        if not isinstance(found, list) or not 0 < len(found) <= MAX_ENTRIES:
+            raise self.error(
+                f"{self.where}: {name} must be a list of 1 to {MAX_ENTRIES} numbers, found {shown(found)}"
+            )
+        listed = self.inside({str(n): number for n, number in enumerate(found)}, name)
+        return tuple(listed.number(str(n), bounds) for n in range(len(found)))
+
     def items(
         self, name: str, read: Callable[[JsonFields], Item], least: int = 0
     ) -> tuple[Item, ...]:

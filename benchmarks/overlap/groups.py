@@ -60,7 +60,11 @@ class Row:
 def rows_of(module: HloModule, machine: MachineDescription) -> Iterator[Row]:
     for count in range(len(COLLECTIVE_GROUPS) + 1):
         start = time.process_time()
-        options = CompileOptions(machine=machine, without=COLLECTIVE_GROUPS[count:])
+        options = CompileOptions(
+            machine=machine,
+            without=COLLECTIVE_GROUPS[count:],
+            keep_attention_calls=machine.is_gpu,
+        )
         *_, (_, compilation) = stages(module, device_count(module), options)
         program = compilation.module
         busy = machine.busy

@@ -23,9 +23,11 @@ from collectives.simulate.stragglers import slowest_of
 from launch.cli.programs.simulated_program import compiled_for
 from launch.options import CompileOptions
 from launch.pipeline import Compilation, partition
+from spmd.analysis.attention_cost import AttentionShape
 from spmd.hlo import HloModule
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
+from spmd.shape import PrimitiveType
 from spmd.text.parser import parse_module
 
 
@@ -86,12 +88,29 @@ def _bursts(machine: MachineDescription) -> MachineDescription:
     rates = tuple(
         (kind, replace(one, attained=one.attained * 0.853 / 0.767)) for kind, one in machine.rates
     )
-    seen = machine.attained
+    table = machine.fused_attention
+    assert table is not None
     return replace(
         machine,
         rates=rates,
-        attained=replace(seen, matrix=0.853, attention=seen.attention * 0.853 / 0.767),
+        attained=replace(machine.attained, matrix=0.853),
+        fused_attention=replace(table, attained=1.0),
     )
+
+
+def _one_attention(machine: MachineDescription) -> MachineDescription:
+    """Return the machine with one rate for all attention: that of long forward passes without a mask."""
+    table = machine.fused_attention
+    assert table is not None
+    rate = table.rate(PrimitiveType.BF16, AttentionShape(128, table.keys[-1]))
+    assert rate is not None
+    keys = len(table.keys)
+    series = tuple(
+        replace(one, flops=(rate / table.attained,) * keys)
+        for one in table.series
+        if one.kind is PrimitiveType.BF16
+    )
+    return replace(machine, fused_attention=replace(table, series=series))
 
 
 def _without_protocols(machine: MachineDescription) -> MachineDescription:
@@ -108,6 +127,7 @@ def _without_busy(machine: MachineDescription) -> MachineDescription:
 ABLATIONS: dict[str, Callable[[MachineDescription], MachineDescription]] = {
     "power limits (rates of bursts)": _bursts,
     "tiles and waves": lambda machine: replace(machine, tiled=None),
+    "attention by direction and mask": _one_attention,
     "NCCL's rings and protocols": _without_protocols,
     "what collectives take of compute": _without_busy,
     "the slowest of many devices": lambda machine: replace(machine, spread=0.0),

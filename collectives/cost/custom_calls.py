@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from collectives.cost.estimator import CostError
-from spmd.analysis.attention_cost import FUSED_ATTENTION
+from spmd.analysis.attention_cost import AttentionShape, attention_shape
 from spmd.analysis.cost import op_cost
 from spmd.custom_call import custom_call
 from spmd.hlo.instruction import HloInstruction
@@ -37,13 +37,13 @@ HOST_MOVES = frozenset({"MoveToHost", "MoveToDevice"})
 class CallCost:
     """Cost of one execution of a custom call.
 
-    The cost is ``seconds``, or that of ``work`` if ``seconds`` is None. If ``attention`` is True, the work runs at the
-    machine's rate of fused attention.
+    The cost is ``seconds``, or that of ``work`` if ``seconds`` is None. If ``attention`` is not None, the work runs at
+    the machine's rate of fused attention of that shape.
     """
 
     seconds: float | None
     work: OpCost = field(default_factory=OpCost)
-    attention: bool = False
+    attention: AttentionShape | None = None
 
 
 _NOTHING = CallCost(0.0)
@@ -82,7 +82,7 @@ def call_cost(
         raise CostError(
             f"{call!r}: the cost of a custom call of {target!r} is unknown; state it by --cost {target}=F.json"
         )
-    return CallCost(None, op_cost(call, size_of), attention=target in FUSED_ATTENTION)
+    return CallCost(None, op_cost(call, size_of), attention=attention_shape(call))
 
 
 def _top_k_work(call: HloInstruction, size_of: SizeOf) -> OpCost:

@@ -4,7 +4,7 @@ Arithmetic runs at the attained rate of its unit (matrix products, simple operat
 bytes move at the bandwidth of the memory level that holds all bytes that the kernel accesses (S. Williams, A. Waterman,
 D. Patterson, Roofline: an insightful visual performance model for multicore architectures, 2009). A fusion is one
 kernel: it accesses its operands and results and performs the arithmetic of all its instructions. The products of fused
-attention run at the machine's rate of fused attention.
+attention run at the machine's rate of fused attention of their shape.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 from collections.abc import Hashable, Mapping
 
 from collectives.cost.custom_calls import HOST_MOVES, CallCost, call_cost
+from spmd.analysis.attention_cost import AttentionShape
 from spmd.analysis.fusion_emitter import is_attention
 from spmd.analysis.structure import StructuralKeys, instruction_key
 from spmd.hlo.collective_opcodes import KIND
@@ -109,16 +110,28 @@ class DeviceTime:
         return self.begin + max(busy, self._moving(moved))
 
     def _attention(self, fused: HloComputation) -> float:
-        """Return the seconds of the products of fused attention, whose rate includes its exponentials."""
-        seconds = 0.0
-        for x in fused.with_opcode(Opcode.DOT):
-            kind = _computed_in(x)
-            rates = self._rates_of(kind)
-            rate = self._machine.product_rate(kind, tf32=allows_tf32(x.attrs_as(DotAttrs)))
-            if rates.attention:
-                rate *= rates.attention / rates.matrix
-            seconds += definition(x.opcode).cost(x).flops / rate
-        return seconds
+        """Return the seconds of the products of fused attention, of which the first computes scores."""
+        products = list(fused.with_opcode(Opcode.DOT))
+        scores = products[0]
+        attrs = scores.attrs_as(DotAttrs)
+        depth = math.prod(scores.operand(0).dims[d] for d in attrs.lhs_contracting)
+        sides = (
+            (scores.operand(0), attrs.lhs_batch, attrs.lhs_contracting),
+            (scores.operand(1), attrs.rhs_batch, attrs.rhs_contracting),
+        )
+        lengths = [
+            math.prod(x.dims[d] for d in free_dims(len(x.dims), batch, contracting))
+            for x, batch, contracting in sides
+        ]
+        # Heads that share keys stand beside the positions of their queries.
+        shape = AttentionShape(depth, min(lengths), backward=len(products) > 2)
+        return sum(
+            definition(x.opcode).cost(x).flops
+            / self._machine.attention_rate(
+                _computed_in(x), shape, tf32=allows_tf32(x.attrs_as(DotAttrs))
+            )
+            for x in products
+        )
 
     def _custom_call(self, call: HloInstruction) -> float:
         target = call.attrs_as(CustomCallAttrs).target
@@ -129,8 +142,8 @@ class DeviceTime:
             return cost.seconds
         rates = self._rates_of(_computed_in(call))
         work = cost.work
-        if cost.attention:
-            busy = work.flops / (rates.attention or rates.matrix)
+        if cost.attention is not None:
+            busy = work.flops / self._machine.attention_rate(_computed_in(call), cost.attention)
         else:
             busy = work.flops / rates.matrix + work.transcendentals / rates.transcendental
         return self.begin + max(busy, self._moving(work.bytes_accessed))

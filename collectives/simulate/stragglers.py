@@ -25,4 +25,7 @@ def slowest_of(
         (kind, replace(one, matrix=one.matrix * share, attention=one.attention * share))
         for kind, one in machine.rates
     )
-    return replace(machine, rates=rates)
+    table = machine.fused_attention
+    if table is not None:
+        table = replace(table, attained=table.attained * share)
+    return replace(machine, rates=rates, fused_attention=table)

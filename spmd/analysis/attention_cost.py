@@ -10,9 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from typing import TypeAlias
 
 from spmd.custom_call import register_custom_call
 from spmd.hlo.instruction import HloInstruction
+from spmd.lazy_dataclass import dataclass
+from spmd.ops.custom_call import custom_call_target
 from spmd.ops.opdef import OpCost
 from spmd.shape import as_array
 
@@ -24,52 +27,71 @@ _CUDNN_PAIRS = re.compile(r'"intermediate_tensor_shape":\{[^{}]*?"dimensions":\[
 _CUDNN_CAUSAL = re.compile(r'"mask_type":"\w*CAUSAL"')
 
 
-def _cost(products: int, pairs: float, depth: int) -> OpCost:
-    return OpCost(flops=2.0 * products * pairs * depth, transcendentals=pairs)
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """Shape of fused attention: elements of a head, keys of a sequence, direction, and whether the mask is causal."""
+
+    depth: int
+    keys: int
+    backward: bool = False
+    causal: bool = False
 
 
-def _transformer_engine(products: int) -> Callable[[HloInstruction], OpCost]:
-    def cost(call: HloInstruction) -> OpCost:
-        """Return the cost of a Transformer Engine call. q is [b,s,h,d], k is [b,t,..]."""
-        settings = dict(_NVTE_OPTION.findall(call.annotations.backend_config))
-        q, k = (as_array(call.operand(i).shape).dims for i in (0, 1))
-        pairs = float(q[0] * q[2] * q[1] * k[1])
-        if settings.get("mask_type") in _NVTE_CAUSAL:
-            pairs /= 2
-        return _cost(products, pairs, q[3])
-
-    return cost
+def attention_shape(call: HloInstruction) -> AttentionShape | None:
+    """Return the shape of a call of fused attention; None for any other custom call."""
+    known = _CALLS.get(custom_call_target(call))
+    if known is None:
+        return None
+    read, backward = known
+    _, keys, depth, causal = read(call)
+    return AttentionShape(depth, keys, backward, causal)
 
 
-def _cudnn(products: int) -> Callable[[HloInstruction], OpCost]:
-    def cost(call: HloInstruction) -> OpCost:
-        """Return the cost of a cuDNN call. The configuration has the scores' sizes, [b,h,s,t]; q ends in d."""
-        config = call.annotations.backend_config
-        found = _CUDNN_PAIRS.search(config)
-        sizes = re.findall(r"\d+", found.group(1)) if found else []
-        pairs = float(math.prod(map(int, sizes)))
-        if _CUDNN_CAUSAL.search(config):
-            pairs /= 2
-        return _cost(products, pairs, as_array(call.operand(0).shape).dims[-1])
-
-    return cost
+#: (pairs of queries and keys in all batches and heads, keys, elements of a head, whether the mask is causal)
+_Sizes: TypeAlias = tuple[int, int, int, bool]
 
 
-#: Cost functions by custom-call target.
-FUSED_ATTENTION: dict[str, Callable[[HloInstruction], OpCost]] = {
-    "te_fused_attn_forward_ffi": _transformer_engine(_FORWARD),
-    "te_fused_attn_backward_ffi": _transformer_engine(_BACKWARD),
-    "__cudnn$fmhaSoftmax": _cudnn(_FORWARD),
-    "__cudnn$fmhaSoftmaxBackward": _cudnn(_BACKWARD),
-    "__cudnn$fmhaSoftmaxDropout": _cudnn(_FORWARD),
-    "__cudnn$fmhaSoftmaxDropoutBackward": _cudnn(_BACKWARD),
-    "__cudnn$fmhaScaleBiasSoftmax": _cudnn(_FORWARD),
-    "__cudnn$fmhaScaleBiasSoftmaxBackward": _cudnn(_BACKWARD),
-    "__cudnn$fmhaScaleBiasSoftmaxDropout": _cudnn(_FORWARD),
-    "__cudnn$fmhaScaleBiasSoftmaxDropoutBackward": _cudnn(_BACKWARD),
-    "__cudnn$fmhaSoftmaxF8": _cudnn(_FORWARD),
-    "__cudnn$fmhaSoftmaxBackwardF8": _cudnn(_BACKWARD),
+def _transformer_engine(call: HloInstruction) -> _Sizes:
+    """Return the sizes of a Transformer Engine call. q is [b,s,h,d], k is [b,t,..]."""
+    settings = dict(_NVTE_OPTION.findall(call.annotations.backend_config))
+    q, k = (as_array(call.operand(i).shape).dims for i in (0, 1))
+    return q[0] * q[2] * q[1] * k[1], k[1], q[3], settings.get("mask_type") in _NVTE_CAUSAL
+
+
+def _cudnn(call: HloInstruction) -> _Sizes:
+    """Return the sizes of a cuDNN call. The configuration has the scores' sizes, [b,h,s,t]; q ends in d."""
+    config = call.annotations.backend_config
+    found = _CUDNN_PAIRS.search(config)
+    sizes = [int(size) for size in re.findall(r"\d+", found.group(1))] if found else []
+    depth = as_array(call.operand(0).shape).dims[-1]
+    return math.prod(sizes), sizes[-1] if sizes else 0, depth, bool(_CUDNN_CAUSAL.search(config))
+
+
+def _cost(call: HloInstruction) -> OpCost:
+    """Return the cost of a call of fused attention."""
+    read, backward = _CALLS[custom_call_target(call)]
+    pairs, _, depth, causal = read(call)
+    seen = pairs / 2 if causal else float(pairs)
+    products = _BACKWARD if backward else _FORWARD
+    return OpCost(flops=2.0 * products * seen * depth, transcendentals=seen)
+
+
+#: By custom-call target, how the sizes are read, and whether it is a backward call.
+_CALLS: dict[str, tuple[Callable[[HloInstruction], _Sizes], bool]] = {
+    "te_fused_attn_forward_ffi": (_transformer_engine, False),
+    "te_fused_attn_backward_ffi": (_transformer_engine, True),
+    **{
+        f"__cudnn$fmha{kind}{direction}{suffix}": (_cudnn, direction == "Backward")
+        for kind, suffix in (
+            ("Softmax", ""),
+            ("SoftmaxDropout", ""),
+            ("ScaleBiasSoftmax", ""),
+            ("ScaleBiasSoftmaxDropout", ""),
+            ("Softmax", "F8"),
+        )
+        for direction in ("", "Backward")
+    },
 }
 
-for _target, _of_target in FUSED_ATTENTION.items():
-    register_custom_call(_target, cost=_of_target)
+for _target in _CALLS:
+    register_custom_call(_target, cost=_cost)

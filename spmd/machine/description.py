@@ -11,8 +11,10 @@ import hashlib
 import math
 from dataclasses import replace
 
+from spmd.analysis.attention_cost import AttentionShape
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
+from spmd.machine.attention import FusedAttentionRates
 from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, ConvolutionParts
 from spmd.machine.exchange import Exchange
 from spmd.machine.products import ProductClass, Transposed, class_for
@@ -93,6 +95,7 @@ class MachineDescription:
     thunk_seconds: to dispatch one thunk.
     exchanges: the narrowest group of devices first.
     products: classes by size and type, the most specific first.
+    fused_attention: rates of a GPU library's fused attention; None: ``attained.attention`` of products' rates.
     tiled: how a GPU's library cuts products into tiles; None: products without a class attain their rate at any size.
     convolutions: classes by algorithm and type.
     program_bytes: memory that programs may use; 0 for all of it.
@@ -113,6 +116,7 @@ class MachineDescription:
     exchanges: tuple[Exchange, ...] = ()
     products: tuple[ProductClass, ...] = ()
     tiled: TiledProducts | None = None
+    fused_attention: FusedAttentionRates | None = None
     convolutions: tuple[ConvolutionClass, ...] = ()
     attained: Attained = Attained()
     program_bytes: int = 0
@@ -246,6 +250,24 @@ class MachineDescription:
             return min(rates.matrix, 2 * rates.simple)  # a multiplication and an addition at once
         return rates.matrix
 
+    def attention_rate(
+        self, kind: PrimitiveType, shape: AttentionShape, *, tf32: bool = True
+    ) -> float:
+        """Return the flops per second of fused attention of ``kind``, whose rate includes its exponentials.
+
+        A type that was not measured has bf16's rate times the ratio of the rates of their products.
+        """
+        rates, table = self.rates_of(kind), self.fused_attention
+        rate = self.product_rate(kind, tf32=tf32)
+        if table is None:
+            return rate * (rates.attention / rates.matrix if rates.attention else 1.0)
+        measured = table.rate(kind, shape)
+        if measured is not None:
+            return measured
+        bf16 = table.rate(PrimitiveType.BF16, shape)
+        assert bf16 is not None, "the reader demands it"
+        return bf16 * rate / self.rates_of(PrimitiveType.BF16).matrix
+
     def product_seconds(
         self,
         types: tuple[PrimitiveType, PrimitiveType, PrimitiveType],
@@ -335,6 +357,7 @@ def _content(machine: MachineDescription) -> str:
             machine.exchanges,
             machine.products,
             machine.tiled,
+            machine.fused_attention,
             machine.convolutions,
             machine.attained,
             machine.program_bytes,

@@ -19,6 +19,7 @@ from itertools import pairwise
 from spmd.errors import SpmdError
 from spmd.hlo.opcode import Opcode
 from spmd.json_fields import JsonFields, read_fields, shown
+from spmd.machine.attention_fields import attention_fields, read_attention
 from spmd.machine.bounds import (
     COUNT,
     FACTOR,
@@ -131,6 +132,8 @@ def write_machine(machine: MachineDescription) -> str:
         fields["products"] = [_product_fields(one) for one in machine.products]
     if machine.tiled is not None:
         fields["tiled"] = _tiled_fields(machine.tiled)
+    if machine.fused_attention is not None:
+        fields["fused_attention"] = attention_fields(machine.fused_attention)
     if machine.convolutions:
         fields["convolutions"] = [_convolution_fields(one) for one in machine.convolutions]
     return json.dumps(fields, indent=1) + "\n"
@@ -187,6 +190,11 @@ def _machine(fields: JsonFields) -> MachineDescription:
         exchanges=fields.items("exchanges", read_exchange),
         products=fields.items("products", _product) if fields.has("products") else (),
         tiled=_tiled(fields.nested("tiled")) if fields.has("tiled") else None,
+        fused_attention=(
+            read_attention(fields.nested("fused_attention"))
+            if fields.has("fused_attention")
+            else None
+        ),
         convolutions=(
             fields.items("convolutions", _convolution) if fields.has("convolutions") else ()
         ),

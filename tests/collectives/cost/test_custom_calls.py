@@ -41,9 +41,9 @@ def seconds(text: str, **given: CallCost) -> float:
 
 
 def test_fused_attention_goes_at_its_own_rate() -> None:
-    """Half of 4 b h s s d flops under a causal mask, at what cuDNN attains of the peak."""
+    """Half of 4 b h s s d flops under a causal mask, at the rate that was measured for this length and depth."""
     flops = 4 * 2 * 64 * 8192 * 8192 * 128 / 2
-    assert seconds(FORWARD) == pytest.approx(BEGIN + flops / (0.477 * 989.5e12))
+    assert seconds(FORWARD) == pytest.approx(BEGIN + flops / (0.899 * 5.29e14))
 
 
 def test_top_k_reads_its_operand() -> None:
