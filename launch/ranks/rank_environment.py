@@ -109,14 +109,19 @@ def binds_ranks_of_environment() -> bool:
     return os.environ.get(PLACEMENT_VARIABLE) != "off"
 
 
-#: Variables of libraries that may change a rank's results, by the order of sums or by the choice of code.
+#: Variables of libraries that may change a rank's results, by the order of sums or by the choice of code. If those of
+#: NCCL differ, ranks may also wait for each other without end.
 _CHANGE_RESULTS = (
     "BLIS_NUM_THREADS",
     "GOTO_NUM_THREADS",
     "MKL_CBWR",
     "MKL_NUM_THREADS",
     "NCCL_ALGO",
+    "NCCL_CTA_POLICY",
+    "NCCL_CUMEM_ENABLE",
+    "NCCL_LOCAL_REGISTER",
     "NCCL_PROTO",
+    "NCCL_WIN_ENABLE",
     "NPY_DISABLE_CPU_FEATURES",
     "NPY_ENABLE_CPU_FEATURES",
     "OMP_NUM_THREADS",

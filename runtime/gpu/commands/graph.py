@@ -10,11 +10,9 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
-from collectives.communicator.nccl.communicator import NcclCollective
-from runtime.gpu.command import Action, Command, GpuProgram
+from runtime.gpu.command import Action, CapturedGraph, Command, GpuProgram
 from runtime.gpu.commands.bound import bound
 from runtime.gpu.commands.collective import DoneCommand, StartCommand
-from runtime.gpu.driver import GpuGraph
 from runtime.program.thunks import Thunk
 from runtime.timeline.events import Stream
 from spmd.lazy_dataclass import dataclass
@@ -38,17 +36,16 @@ class GraphCommand(Command):
 
     def bind(self, device: GpuProgram) -> Action:
         one_by_one, stream = bound(self.commands, device), device.stream(Stream.COMPUTE)
-        graph: GpuGraph | None = None
-        captured: Sequence[NcclCollective] = ()
+        graphs, key = device.graphs, object()
         has_run = False
 
         def run() -> None:
-            nonlocal graph, captured, has_run
+            nonlocal has_run
             if not has_run or not device.uses_graphs:
                 one_by_one()
                 has_run = True
                 return
-            if graph is None:
+            if key not in graphs:
                 with device.driver.captures:
                     stream.begin_capture()
                     try:
@@ -57,10 +54,13 @@ class GraphCommand(Command):
                         graph = stream.end_capture()
                 graph.upload(stream)
                 captured = () if device.collectives is None else device.collectives.captured()
-            if device.collectives is not None and captured:
-                device.collectives.replay(captured, stream.ptr, partial(graph.launch, stream))
+                graphs[key] = CapturedGraph(graph, captured)
+            one = graphs[key]
+            if device.collectives is not None and one.collectives:
+                launch = partial(one.graph.launch, stream)
+                device.collectives.replay(one.collectives, stream.ptr, launch)
             else:
-                graph.launch(stream)
+                one.graph.launch(stream)
 
         return run
 

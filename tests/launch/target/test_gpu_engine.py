@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.liveness.status_table import RankState
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.nccl import api as nccl_api
 from collectives.communicator.nccl.communicator import NcclCommunicator
@@ -45,6 +46,9 @@ class Ranked:
     @property
     def timeout_seconds(self) -> float:
         return 60.0
+
+    def set_rank_state(self, _: RankState) -> None:
+        """The ranks are threads, whose process ends once."""
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -101,6 +102,37 @@ def test_case(name: str, way: str, cases: Path) -> None:
         assert ("a collective" in driver.launched) == (world is not None)
 
     run_ranks(case.devices, program, 120)
+
+
+def test_the_memory_of_a_program_is_registered_as_long_as_the_program_lives(cases: Path) -> None:
+    """Each communicator has the arena as a symmetric window, and it is freed with the program."""
+    case = compiled_case(cases / "gpt_dp2tp2")
+    inputs = read_inputs(cases / "gpt_dp2tp2" / "inputs.npz", case.entry.inputs)
+    world = World(case.devices)
+
+    def run(host: LoopbackCommunicator, comm: NcclCommunicator, driver: HostDriver) -> None:
+        executable = case.executable()
+        executable.engine = GpuEngine(
+            lambda _: driver, lambda _: ptx_of_all, GpuOptions(), lambda: comm
+        )
+        ranked = RankExecutable.of(executable, host)
+        for _ in range(STEPS):
+            ranked.run(*inputs)
+
+    def program(host: LoopbackCommunicator) -> None:
+        driver = HostDriver()
+        with nccl_of(host, driver, world) as comm:
+            run(host, comm, driver)
+            host.barrier()
+            if host.rank == 0:
+                gc.collect()
+                assert not world.memory
+                assert not any(end.persistent for end in world.ends.values())
+            host.barrier()
+
+    run_ranks(case.devices, program, 120)
+    groups = [(0, 1), (2, 3), (0, 2), (1, 3)]
+    assert sorted(world.registered) == sorted((True, group) for group in 2 * groups)
 
 
 SCENARIOS_HERE = sorted(set(SCENARIOS) - {"a_second_start_before_the_first_is_over_is_refused"})
