@@ -93,13 +93,13 @@ class CudaDriver:
 
     @cached_property
     def _cublas(self) -> Cublas:
-        return Cublas(self.allocate, self._write, self.name, self._tuning)
+        return Cublas(self.allocate, self._write, self.captures, self.name, self._tuning)
 
     @cached_property
     def _cudnn(self) -> Cudnn:
         from runtime.gpu.cuda.cudnn import Cudnn  # loads cuDNN only when it is needed
 
-        return Cudnn(self.allocate)
+        return Cudnn(self.allocate, self.captures)
 
     @cached_property
     def _cusolver(self) -> Cusolver:
