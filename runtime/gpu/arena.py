@@ -66,9 +66,9 @@ class DeviceArena:
     def array(self, array_view: ArrayView) -> DeviceTile:
         view = self.view(array_view)
         assert array_view.view.is_packed, "entry parameters and results lie row major"
-        return DeviceTile(
-            self._staging, view.first, array_view.view.dims, array_view.view.element_type.numpy
-        )
+        block = self._blocks[array_view.slice.allocation]
+        dims, dtype = array_view.view.dims, array_view.view.element_type.numpy
+        return DeviceTile(self._staging, view.first, dims, dtype, block)
 
     def typed(self, allocation: int, shape: ArrayShape) -> DeviceTile:
         view = StridedView.dense(shape)

@@ -5,10 +5,14 @@ With kernels in PTX most of a program runs as graphs; without them the host comp
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+from runtime.arrays.sharded_arrays import ShardedArrays
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.errors import GpuFailedError, GpuMemoryError
 from runtime.gpu.work import GemmWork, Work
@@ -16,7 +20,7 @@ from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
 from tests.runtime.fusion.test_stacked_components import program
 from tests.runtime.gpu.doubles.engines import Doubles, devices_of, no_ptx
-from tests.runtime.gpu.doubles.host_driver import HostDriver
+from tests.runtime.gpu.doubles.host_driver import HostBlock, HostDriver
 from tests.runtime.gpu.doubles.host_streams import HostStream
 from tests.runtime.gpu.transforms import TRANSFORMS, check_transforms
 from tests.runtime.programs import (
@@ -100,6 +104,31 @@ def test_steps_allocate_nothing() -> None:
     for _ in range(3):
         executable.run(state)
     assert doubles.drivers[0].allocations == before
+
+
+def test_the_memory_of_an_output_outlives_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller may drop a program and give its output to another one."""
+    freed: list[range] = []
+
+    def allocate(driver: HostDriver, num_bytes: int, *_: object) -> HostBlock:
+        """Return a block to which the driver holds no reference."""
+        block = HostBlock(np.zeros(num_bytes, np.uint8))
+        span = range(block.address, block.address + num_bytes)
+        weakref.finalize(block, freed.append, span).atexit = False
+        driver._blocks.append(HostBlock(block.memory))
+        return block
+
+    monkeypatch.setattr(HostDriver, "allocate", allocate)
+    executable = Doubles(ptx=True).on(compiled(SLICE))
+    state = executable.run(executable.put(random_inputs(executable.module)))
+    assert isinstance(state, ShardedArrays)
+    addresses = [array.data.address for array in state.tiles[0]]  # type: ignore[attr-defined]
+    del executable
+    gc.collect()
+    assert not any(address in span for address in addresses for span in freed)
+    del state
+    gc.collect()
+    assert all(any(address in span for span in freed) for address in addresses)
 
 
 def works(launched: list[str]) -> list[str]:
