@@ -10,7 +10,7 @@ import numpy as np
 
 from collectives.communicator.interface import Communicator
 from collectives.communicator.liveness.status_table import THUNK
-from collectives.communicator.nccl.communicator import NcclCollective, NcclCommunicator
+from collectives.communicator.nccl.communicator import NcclCommunicator
 from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView
 from runtime.gpu.arena import DeviceArena
@@ -38,7 +38,7 @@ class GpuProgram:
     ``is_blocking``: True if the current step waits for each collective directly after its start, so nothing overlaps.
     ``uses_graphs``: True if graph commands are captured and replayed as CUDA graphs; otherwise their commands run one
         by one.
-    ``graphs``: captured CUDA graphs, each with the collectives in it, by the object that launches the graph.
+    ``graphs``: captured CUDA graphs by a key of the command that launches the graph.
     ``pending_collectives``: asynchronous collectives by the name of their start instruction. If a computation is
         called several times, its starts have equal names, and the last bound one is stored. Commands are bound in
         schedule order, so a done that is being bound finds the start for which it waits.
@@ -69,7 +69,7 @@ class GpuProgram:
         self._ranges, self._recorded, self._numbers = ranges, around, numbers
         self.is_blocking = False
         self.uses_graphs = True
-        self.graphs: dict[object, CapturedGraph] = {}
+        self.graphs: dict[object, GpuGraph] = {}
         self.pending_collectives: dict[str, PendingCollective] = {}
         self._pinned = np.zeros(0, np.uint8)
         self._workspaces: list[GpuBlock] = []
@@ -79,7 +79,7 @@ class GpuProgram:
             collectives.add_program(self)
 
     def release_graphs(self) -> None:
-        """Destroy the CUDA graphs. The program must not run afterwards."""
+        """Drop the CUDA graphs. Another thread may call it, after a failure or at the end."""
         self.graphs.clear()
 
     def view(self, array_view: ArrayView) -> DeviceView:
@@ -168,14 +168,6 @@ class GpuProgram:
             action()
 
         return run
-
-
-@dataclass(frozen=True)
-class CapturedGraph:
-    """CUDA graph of a program, and the collectives in it, in order."""
-
-    graph: GpuGraph
-    collectives: Sequence[NcclCollective]
 
 
 class PendingCollective(Protocol):

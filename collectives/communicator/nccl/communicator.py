@@ -10,11 +10,10 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from collectives.communicator.kinds.op import Collective
 from collectives.communicator.nccl.api import CommConfig, NcclComm, NcclLibrary
 from collectives.communicator.nccl.arrivals import Arrivals
 from collectives.communicator.nccl.enqueue import enqueue
-from collectives.communicator.nccl.group_communicators import Cliques
+from collectives.communicator.nccl.group_communicators import Cliques, HasGraphs
 from collectives.communicator.nccl.in_flight import (
     AsyncCollective,
     HostCommunicator,
@@ -95,14 +94,6 @@ class NcclCollective:
         return [self.name, repr(self.collective), shapes]
 
 
-class HasGraphs(Protocol):
-    """A program with CUDA graphs that contain collectives."""
-
-    def release_graphs(self) -> None:
-        """Destroy the graphs."""
-        ...
-
-
 class NcclCommunicator:
     """The communicator of one rank's GPU, which all ranks must create together. It lasts until the process ends."""
 
@@ -143,7 +134,6 @@ class NcclCommunicator:
         self._in_flight.raise_if_failed = self._watch.raise_if_failed
         self._end = memory.event()
         self._new: list[NcclCollective] = []
-        self._programs: weakref.WeakSet[HasGraphs] = weakref.WeakSet()
         self._captured: list[NcclCollective] = []
         self._arrivals: dict[Group, Arrivals] = {}
         self._graphs: dict[tuple[int, ...], Turns] = {}
@@ -183,8 +173,8 @@ class NcclCommunicator:
         return self._registration.allocate(num_bytes)
 
     def add_program(self, program: HasGraphs) -> None:
-        """Add a program whose graphs ``leave`` must destroy. Only a weak reference is kept."""
-        self._programs.add(program)
+        """Add a program whose CUDA graphs contain collectives. Only a weak reference is kept."""
+        self._cliques.add_program(program)
 
     def connect(self) -> None:
         """Make the collectives that were bound since the last call ready. Every rank must call it.
@@ -210,6 +200,7 @@ class NcclCommunicator:
 
     def enqueue(self, bound: NcclCollective, stream: int) -> None:
         """Enqueue ``bound`` on ``stream`` (``NcclCollective.enqueue``)."""
+        self._watch.raise_if_failed()
         if self._memory.is_capturing(stream):
             self._captured.append(bound)
             self._put(bound, stream)
@@ -285,11 +276,8 @@ class NcclCommunicator:
         All ranks call it before their processes end. It waits at most _END_SECONDS for other ranks.
         """
         self._watch.stop()
-        if self._watch.has_failed:
-            return
-        for program in self._programs:
-            program.release_graphs()  # a communicator is not freed while a graph contains its work
-        self._cliques.destroy(_END_SECONDS)
+        if not self._watch.has_failed:
+            self._cliques.destroy(_END_SECONDS)
 
     def _plan(self, bound: NcclCollective, scratch: int) -> tuple[DeviceActions, int]:
         """Return the actions of ``bound`` with scratch memory at address ``scratch``, and its size in bytes."""

@@ -12,7 +12,9 @@ import contextlib
 import json
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from collectives.communicator.group import Group, describe_group
 from collectives.communicator.interface import Communicator
@@ -49,6 +51,14 @@ def rounds_of(groups: Sequence[Group]) -> list[list[Group]]:
     return [chosen for chosen, _ in rounds]
 
 
+class HasGraphs(Protocol):
+    """A program with CUDA graphs that contain collectives."""
+
+    def release_graphs(self) -> None:
+        """Drop the graphs. Any thread may call it."""
+        ...
+
+
 class Cliques:
     """The communicators of one rank, by group. XLA calls the ranks of an NCCL communicator a clique.
 
@@ -80,6 +90,7 @@ class Cliques:
         #: Held while communicators are aborted, while the state of one is read, and while memory that is registered
         #: with them is freed. The garbage collector may free memory in a thread that holds it.
         self.ending = threading.RLock()
+        self._programs: weakref.WeakSet[HasGraphs] = weakref.WeakSet()
         self._parent = NcclComm()
         self._begun: list[NcclComm] = []  # kept alive: NCCL writes their addresses at a later time
         unique = self._agreed_id()
@@ -109,6 +120,11 @@ class Cliques:
             with self.ending:
                 state = self._api.async_error(comm) if comm.address else NcclResult.SUCCESS
             yield comm, state
+
+    def add_program(self, program: HasGraphs) -> None:
+        """Add a program whose graphs are dropped before communicators end. Only a weak reference is kept."""
+        with self.ending:
+            self._programs.add(program)
 
     def add(self, groups: Sequence[Group]) -> None:
         """Create communicators of the new ones of ``groups``, which are the groups of all ranks in one order.
@@ -178,6 +194,7 @@ class Cliques:
 
         All ranks call it. Communicators that are aborted are left out.
         """
+        self._release_graphs()
 
         def run() -> None:
             self._use_device()
@@ -192,10 +209,20 @@ class Cliques:
     def abort(self) -> None:
         """Abort all communicators, with their work on the GPU. Any thread may call it."""
         self._use_device()
+        self._release_graphs()
         with self.ending:
             for comm in self.comms:
                 if comm.address:
                     self._api.abort(comm)
+
+    def _release_graphs(self) -> None:
+        """Drop the graphs of all programs: NCCL neither destroys nor aborts a communicator while a graph has its work.
+
+        CUDA destroys a graph that is running once its work has ended, which an abort causes.
+        """
+        with self.ending:
+            for program in self._programs:
+                program.release_graphs()
 
     def _agreed_id(self) -> bytes:
         """Return NCCL's unique id, which rank 0 creates. Raises RunError on every rank if rank 0 fails."""

@@ -6,13 +6,14 @@ The addresses of a loaded program never change, so a graph is captured only once
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
-from runtime.gpu.command import Action, CapturedGraph, Command, GpuProgram
+from collectives.communicator.nccl.communicator import NcclCollective
+from runtime.gpu.command import Action, Command, GpuProgram
 from runtime.gpu.commands.bound import bound
 from runtime.gpu.commands.collective import DoneCommand, StartCommand
+from runtime.gpu.driver import GpuGraph, GpuStream
 from runtime.program.thunks import Thunk
 from runtime.timeline.events import Stream
 from spmd.lazy_dataclass import dataclass
@@ -37,32 +38,42 @@ class GraphCommand(Command):
     def bind(self, device: GpuProgram) -> Action:
         one_by_one, stream = bound(self.commands, device), device.stream(Stream.COMPUTE)
         graphs, key = device.graphs, object()
+        captured: Sequence[NcclCollective] = ()
         has_run = False
 
+        def launch() -> None:
+            # After a failure the graphs are gone, and the next wait reports it. The frame of ``run`` keeps none alive.
+            graph = graphs.get(key)
+            if graph is not None:
+                graph.launch(stream)
+
         def run() -> None:
-            nonlocal has_run
+            nonlocal captured, has_run
             if not has_run or not device.uses_graphs:
                 one_by_one()
                 has_run = True
                 return
             if key not in graphs:
-                with device.driver.captures:
-                    stream.begin_capture()
-                    try:
-                        one_by_one()
-                    finally:
-                        graph = stream.end_capture()
-                graph.upload(stream)
+                graphs[key] = _captured(one_by_one, stream, device)
                 captured = () if device.collectives is None else device.collectives.captured()
-                graphs[key] = CapturedGraph(graph, captured)
-            one = graphs[key]
-            if device.collectives is not None and one.collectives:
-                launch = partial(one.graph.launch, stream)
-                device.collectives.replay(one.collectives, stream.ptr, launch)
+            if device.collectives is not None and captured:
+                device.collectives.replay(captured, stream.ptr, launch)
             else:
-                one.graph.launch(stream)
+                launch()
 
         return run
+
+
+def _captured(one_by_one: Action, stream: GpuStream, device: GpuProgram) -> GpuGraph:
+    """Return the graph of the work that ``one_by_one`` enqueues on ``stream``."""
+    with device.driver.captures:
+        stream.begin_capture()
+        try:
+            one_by_one()
+        finally:
+            graph = stream.end_capture()
+    graph.upload(stream)
+    return graph
 
 
 def with_graphs(thunk: Thunk, commands: Sequence[Command]) -> tuple[Command, ...]:

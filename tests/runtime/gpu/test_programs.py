@@ -152,6 +152,17 @@ def test_graphs_can_be_switched_off_between_steps() -> None:
         assert_same(executable.get(results), want)
 
 
+def test_graphs_that_are_gone_are_captured_again() -> None:
+    executable = Doubles(ptx=True).on(compiled(SLICE))
+    (device,) = devices_of(executable).devices
+    inputs = random_inputs(executable.module)
+    want = evaluate(module_of(SLICE), *inputs)
+    for step in range(4):
+        if step == 3:
+            device._gpu.release_graphs()
+        assert_same(executable.run(*inputs), want)
+
+
 def test_steps_in_a_row_do_the_work_of_so_many() -> None:
     doubles = Doubles(ptx=True, graphs=False)
     executable = doubles.on(compiled(SLICE))

@@ -23,6 +23,7 @@ from runtime.gpu.engine import GpuEngine
 from runtime.gpu.options import GpuOptions
 from runtime.saved import save_bytes
 from runtime.saved_program import load_bytes
+from spmd.errors import RunError
 from spmd.text.parser import parse_module
 from tests.collectives.communicator.nccl.nccl_double import World
 from tests.runtime.compiled_cases import compiled_case
@@ -133,6 +134,33 @@ def test_the_memory_of_a_program_is_registered_as_long_as_the_program_lives(case
     run_ranks(case.devices, program, 120)
     groups = [(0, 1), (2, 3), (0, 2), (1, 3)]
     assert sorted(world.registered) == sorted((True, group) for group in 2 * groups)
+
+
+def test_an_abort_within_a_step_can_destroy_all_graphs(
+    cases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL does not abort a communicator while a graph has its work, and a wait may fail before any launch."""
+    case = compiled_case(cases / "mlp_dp2")
+    inputs = read_inputs(cases / "mlp_dp2" / "inputs.npz", case.entry.inputs)
+    world = World(case.devices)
+    left: list[int] = []
+
+    def fail(comm: NcclCommunicator, *_: object) -> None:
+        comm._cliques._release_graphs()
+        ends = [end for end in world.ends.values() if end.rank == comm.host.rank]
+        left.append(sum(end.persistent for end in ends))
+        raise RunError("the wait for an earlier collective failed")
+
+    monkeypatch.setattr(NcclCommunicator, "replay", fail)
+
+    def program(host: LoopbackCommunicator) -> None:
+        with on_rank(case.executable(), host, HostDriver(), world) as executable:
+            executable.run(*inputs)
+            with pytest.raises(RunError, match="earlier collective"):
+                executable.run(*inputs)
+
+    run_ranks(case.devices, program, 60)
+    assert left == [0, 0]
 
 
 SCENARIOS_HERE = sorted(set(SCENARIOS) - {"a_second_start_before_the_first_is_over_is_refused"})

@@ -67,6 +67,7 @@ class Stream:
             except BaseException as error:  # noqa: BLE001 - looked at when the device is closed
                 self.errors.append(error)
             finally:
+                del work  # it may be of a graph that is destroyed
                 self.done_count += 1
 
 

@@ -205,9 +205,12 @@ class DoubleApi:
         with self.world.condition:
             end = self.world.ends.get(comm.address)
             comm.cell.value = None
-            if end is not None:
-                end.aborted = True
+            if end is None:
+                return
+            end.aborted = True
             self.world.condition.notify_all()
+            while end.persistent:  # as NCCL, also in an abort
+                self.world.condition.wait(0.05)
 
     def destroy(self, comm: NcclComm) -> None:
         world, end = self.world, self._end(comm)
