@@ -21,6 +21,7 @@ from launch.options import CompileOptions
 from launch.public_function import public_function
 from launch.ranks.agreement import agree
 from launch.ranks.rank_environment import (
+    require_mpi_launcher,
     settings_of_environment,
     timeout_seconds,
     world_of_environment,
@@ -173,6 +174,7 @@ def _world_within(seconds: float, *, said: bool) -> MpiCommunicator | None:
     """
     found = world_of_environment()
     if found is None:
+        require_mpi_launcher()
         return None
     if not _worlds:
         _worlds.append(open_world(found[1], seconds))

@@ -12,7 +12,11 @@ from launch.cache.cache_folder import keep_objects
 from launch.entry import Compiled
 from launch.job import require_saved_for
 from launch.ranks.messages import report_note
-from launch.ranks.rank_environment import timeout_seconds, world_of_environment
+from launch.ranks.rank_environment import (
+    require_mpi_launcher,
+    timeout_seconds,
+    world_of_environment,
+)
 from launch.saved_argument import load_saved, trust_code_in
 from runtime.executable import Executable
 from spmd.lazy_dataclass import dataclass
@@ -54,12 +58,13 @@ def dispatch(
     """Call ``here`` in a process of its own, or ``as_rank`` if an MPI launcher started this process.
 
     ``writes``: files that will be written, on ranks by rank 0 (program_on_ranks). Raises OutputPathError if one of them
-    cannot be written.
+    cannot be written, and RunError if a launcher without MPI started this process.
     """
     keep_objects()
     options.timeout = timeout_seconds(options.timeout)
     world = world_of_environment()
     if world is None:
+        require_mpi_launcher()
         if any(writes):
             from launch.cli.output_path import require_writable  # only for runs that write files
 

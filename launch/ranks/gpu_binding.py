@@ -60,12 +60,14 @@ class GpuTransport:
     why: reason for the choice, unless it is NCCL with one rank per GPU.
     variables: for each rank, environment variables of NCCL to set unless the user has set them.
     max_ctas: largest number of blocks (CTAs) of a collective's kernel; None for NCCL's choice.
+    registers: memory is registered with NCCL.
     """
 
     through_nccl: bool
     why: str
     variables: tuple[Mapping[str, str], ...]
     max_ctas: int | None = None
+    registers: bool = True
 
 
 def gpu_index(count: int, local_rank: int, environment: Mapping[str, str] = os.environ) -> int:
@@ -155,7 +157,7 @@ def _shared_gpu_transport(gpus: Sequence[RankGpu], shared: Sequence[Sequence[int
         # NCCL rejects two ranks of one host on one GPU. With different host names, they connect over sockets.
         variables = [{"NCCL_HOSTID": f"rank{rank}"} for rank in range(len(gpus))]
     why = f"{_describe_shared_gpus(shared, gpus)}; {COLLECTIVES_VARIABLE}=nccl"
-    return GpuTransport(True, why, tuple(variables), _CTAS_ON_A_SHARED_GPU)
+    return GpuTransport(True, why, tuple(variables), _CTAS_ON_A_SHARED_GPU, registers=False)
 
 
 def agreed_transport(world: Communicator, own: RankGpu, asked: str) -> GpuTransport:

@@ -57,6 +57,10 @@ _LAUNCHERS = (
 )
 
 
+_LOCAL_RANK = "LOCAL_RANK"
+"""Variable of torchrun with the local rank."""
+
+
 def world_of_environment(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
     """Return (rank, size) if an MPI launcher started this process, else None. No MPI library is needed."""
     for launcher in _LAUNCHERS:
@@ -64,6 +68,22 @@ def world_of_environment(environment: Mapping[str, str] = os.environ) -> tuple[i
         if size is not None and rank is not None:
             return int(rank), int(size)
     return None
+
+
+def require_mpi_launcher(environment: Mapping[str, str] = os.environ) -> None:
+    """Raise RunError if torchrun, or another launcher without MPI, started this process as one of several ranks.
+
+    The processes would not find each other, and each would run the whole program.
+    """
+    rank, size = environment.get("RANK"), environment.get("WORLD_SIZE", "")
+    if rank is None or _LOCAL_RANK not in environment or not size.isdecimal() or int(size) < 2:
+        return
+    if world_of_environment(environment) is None:
+        raise RunError(
+            f"a launcher without MPI, such as torchrun, started this process as rank {rank} of {size} (RANK, "
+            f"WORLD_SIZE), but ranks communicate by MPI: use spmd launch -n {size}, or mpirun; to run the program in "
+            "one process, unset WORLD_SIZE"
+        )
 
 
 def exit_code_of_rank(code: int, environment: Mapping[str, str] = os.environ) -> int:
@@ -77,11 +97,15 @@ def exit_code_of_rank(code: int, environment: Mapping[str, str] = os.environ) ->
 
 
 def local_rank_of_environment(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return this rank's number on its node, which selects its GPU; None if the launcher does not state it."""
+    """Return this rank's number on its node, which selects its GPU; None if the environment does not state it.
+
+    LOCAL_RANK, which scripts for PyTorch set, counts if the launcher does not state the number.
+    """
     for launcher in _LAUNCHERS:
         if launcher.size in environment and launcher.local_rank in environment:
             return int(environment[launcher.local_rank])
-    return None
+    number = environment.get(_LOCAL_RANK, "")
+    return int(number) if number.isdecimal() else None
 
 
 def local_ranks_of_environment() -> int | None:
@@ -109,14 +133,19 @@ def binds_ranks_of_environment() -> bool:
     return os.environ.get(PLACEMENT_VARIABLE) != "off"
 
 
-#: Variables of libraries that may change a rank's results, by the order of sums or by the choice of code.
+#: Variables of libraries that may change a rank's results, by the order of sums or by the choice of code. If those of
+#: NCCL differ, ranks may also wait for each other without end.
 _CHANGE_RESULTS = (
     "BLIS_NUM_THREADS",
     "GOTO_NUM_THREADS",
     "MKL_CBWR",
     "MKL_NUM_THREADS",
     "NCCL_ALGO",
+    "NCCL_CTA_POLICY",
+    "NCCL_CUMEM_ENABLE",
+    "NCCL_LOCAL_REGISTER",
     "NCCL_PROTO",
+    "NCCL_WIN_ENABLE",
     "NPY_DISABLE_CPU_FEATURES",
     "NPY_ENABLE_CPU_FEATURES",
     "OMP_NUM_THREADS",

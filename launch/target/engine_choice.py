@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from collectives.communicator.liveness.status_table import RankState
 from launch.cache.cache_folder import object_folder
 from launch.ranks.gpu_binding import (
     COLLECTIVES_VARIABLE,
@@ -136,10 +137,21 @@ def _nccl(world: MpiCommunicator, transport: GpuTransport) -> NcclCommunicator:
         CudaMemory(),
         timeout_seconds=world.timeout_seconds,
         max_ctas=transport.max_ctas,
+        registers=transport.registers,
+        notify=report_note,
         give_up=functools.partial(_give_up, world),
     )
-    atexit.register(made.leave)
+    atexit.register(_leave, world, made)
     return made
+
+
+def _leave(world: MpiCommunicator, collectives: NcclCommunicator) -> None:
+    """End the use of NCCL with the process.
+
+    The end waits for other ranks. A rank that still waits for this one must see that this one has left.
+    """
+    world.set_rank_state(RankState.LEFT)
+    collectives.leave()
 
 
 def _give_up(world: MpiCommunicator, message: str) -> None:

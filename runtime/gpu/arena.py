@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from runtime.arrays.slots import DeviceArray
 from runtime.buffers.types import AllocationKind, ArrayView, BufferAllocation, BufferSlice
 from runtime.device_program import DeviceProgram
-from runtime.gpu.driver import GpuDriver
+from runtime.gpu.driver import Allocator, GpuDriver
 from runtime.gpu.errors import GpuMemoryError
 from runtime.gpu.tile import DeviceTile
 from runtime.gpu.transfers.staging import Staging
@@ -27,14 +27,22 @@ class DeviceArena:
     """
 
     def __init__(
-        self, program: DeviceProgram, rank: int, driver: GpuDriver, staging: Staging
+        self,
+        program: DeviceProgram,
+        rank: int,
+        driver: GpuDriver,
+        staging: Staging,
+        allocator: Allocator | None = None,
     ) -> None:
-        """Allocate the blocks. Raises GpuMemoryError if the program needs more device memory than is free."""
+        """Allocate the blocks, that of device memory by ``allocator`` if it is not None.
+
+        Raises GpuMemoryError if the program needs more device memory than is free.
+        """
         self._rank, self._staging = rank, staging
         allocations = program.assignment.allocations
         self._starts, size, hosted = _offsets(allocations)
         _require_room(program, size, driver)
-        own = driver.allocate(size)
+        own = driver.allocate(size, allocator)
         host = driver.allocate_on_host(hosted) if hosted else own
         self._blocks = [own if a.is_on_device else host for a in allocations]
 
@@ -58,9 +66,9 @@ class DeviceArena:
     def array(self, array_view: ArrayView) -> DeviceTile:
         view = self.view(array_view)
         assert array_view.view.is_packed, "entry parameters and results lie row major"
-        return DeviceTile(
-            self._staging, view.first, array_view.view.dims, array_view.view.element_type.numpy
-        )
+        block = self._blocks[array_view.slice.allocation]
+        dims, dtype = array_view.view.dims, array_view.view.element_type.numpy
+        return DeviceTile(self._staging, view.first, dims, dtype, block)
 
     def typed(self, allocation: int, shape: ArrayShape) -> DeviceTile:
         view = StridedView.dense(shape)

@@ -14,7 +14,7 @@ from collectives.communicator.nccl.communicator import NcclCommunicator
 from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView
 from runtime.gpu.arena import DeviceArena
-from runtime.gpu.driver import GpuBlock, GpuDriver, GpuStream
+from runtime.gpu.driver import GpuBlock, GpuDriver, GpuGraph, GpuStream
 from runtime.gpu.transfers.host_mirror import Mirror
 from runtime.gpu.views import DeviceView
 from runtime.program.strides import StridedView
@@ -38,6 +38,7 @@ class GpuProgram:
     ``is_blocking``: True if the current step waits for each collective directly after its start, so nothing overlaps.
     ``uses_graphs``: True if graph commands are captured and replayed as CUDA graphs; otherwise their commands run one
         by one.
+    ``graphs``: captured CUDA graphs by a key of the command that launches the graph.
     ``pending_collectives``: asynchronous collectives by the name of their start instruction. If a computation is
         called several times, its starts have equal names, and the last bound one is stored. Commands are bound in
         schedule order, so a done that is being bound finds the start for which it waits.
@@ -68,11 +69,18 @@ class GpuProgram:
         self._ranges, self._recorded, self._numbers = ranges, around, numbers
         self.is_blocking = False
         self.uses_graphs = True
+        self.graphs: dict[object, GpuGraph] = {}
         self.pending_collectives: dict[str, PendingCollective] = {}
         self._pinned = np.zeros(0, np.uint8)
         self._workspaces: list[GpuBlock] = []
         self._workspace_bytes = 0
         self._constants: dict[int, GpuBlock] = {}
+        if collectives is not None:
+            collectives.add_program(self)
+
+    def release_graphs(self) -> None:
+        """Drop the CUDA graphs. Another thread may call it, after a failure or at the end."""
+        self.graphs.clear()
 
     def view(self, array_view: ArrayView) -> DeviceView:
         """Return ``array_view`` with its address on this device."""

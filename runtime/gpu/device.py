@@ -73,7 +73,8 @@ class LoadedGpuDevice:
             Stream.COMMUNICATION: driver.stream(urgent=True),
         }
         staging = Staging(driver, self._streams[Stream.COMPUTE])
-        arena = DeviceArena(program, communicator.rank, driver, staging)
+        allocator = None if collectives is None else collectives.allocate
+        arena = DeviceArena(program, communicator.rank, driver, staging, allocator)
         arena.fill_constants(program)
         self._slots: Slots[DeviceTile] = Slots(program, arena)
         #: Array slots of the outputs. Each holds the array of the last step.

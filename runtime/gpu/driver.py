@@ -10,8 +10,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
+from collectives.communicator.nccl.registered_memory import MemoryBlock
 from runtime.gpu.work import Work
 from spmd.literal import NDArray
+
+#: Function that allocates a number of bytes on the current GPU, with undefined content.
+Allocator: TypeAlias = Callable[[int], MemoryBlock]
 
 #: Function that enqueues bound work on a stream; it returns at once.
 Enqueue: TypeAlias = Callable[["GpuStream"], None]
@@ -117,8 +121,8 @@ class GpuDriver(Protocol):
         """Make this GPU the current device of the calling thread."""
         ...
 
-    def allocate(self, num_bytes: int) -> GpuBlock:
-        """Allocate ``num_bytes`` zero bytes of device memory, aligned to 256.
+    def allocate(self, num_bytes: int, allocator: Allocator | None = None) -> GpuBlock:
+        """Allocate ``num_bytes`` zero bytes of device memory, aligned to 256, by ``allocator`` if it is not None.
 
         Raises GpuMemoryError if too few bytes are free.
         """

@@ -16,7 +16,7 @@ from spmd.literal import NDArray
 class DeviceTile:
     """Row-major array at ``address`` of a GPU (a TileMemory).
 
-    ``keep`` is the block that owns the memory, or None if the memory belongs to the program.
+    ``keep`` is the block that owns the memory: the tile's own one, or that of a program, which an output may outlive.
     """
 
     __slots__ = ("_staging", "address", "dtype", "keep", "shape")
@@ -27,7 +27,7 @@ class DeviceTile:
         address: int,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
-        keep: object = None,
+        keep: object,
     ) -> None:
         self._staging = staging
         self.address = address

@@ -111,6 +111,12 @@ def test_two_ranks_through_nccl() -> None:
     assert "through the hosts" not in done.stderr
 
 
+def test_nccl_registers_the_memory_of_programs(gpus: int) -> None:
+    if gpus < 2:
+        pytest.skip("ranks that share a GPU register nothing")
+    assert "does not register memory" not in two_ranks().stderr
+
+
 def test_steps_in_graphs_through_nccl() -> None:
     """The second step captures its collectives, the later ones replay them."""
     if two_ranks().returncode:

@@ -33,6 +33,15 @@ class NcclType(IntEnum):
     FLOAT8E4M3 = 10
     FLOAT8E5M2 = 11
 
+    @property
+    def num_bytes(self) -> int:
+        """Return the size of an element in bytes."""
+        return _ELEMENT_BYTES[self]
+
+
+_ELEMENT_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
+"""Size of an element by number of the type."""
+
 
 class NcclOperation(IntEnum):
     """Reduction of NCCL (ncclRedOp_t)."""

@@ -130,7 +130,31 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "ncclGroupStart": (),
     "ncclGroupEnd": (),
     "ncclCommAbort": (_P,),
+    "ncclCommDestroy": (_P,),
 }
+
+REGISTRATION_VERSION = 21901
+"""First version of NCCL that registers memory (ncclMemAlloc, ncclCommRegister)."""
+
+WINDOW_VERSION = 22700
+"""First version of NCCL with windows (ncclCommWindowRegister)."""
+
+#: Functions of newer versions, by the first version that has them.
+_SIGNATURES_SINCE: dict[int, dict[str, tuple[Any, ...]]] = {
+    REGISTRATION_VERSION: {
+        "ncclMemAlloc": (ctypes.POINTER(_P), _N),
+        "ncclMemFree": (_P,),
+        "ncclCommRegister": (_P, _P, _N, ctypes.POINTER(_P)),
+        "ncclCommDeregister": (_P, _P),
+    },
+    WINDOW_VERSION: {
+        "ncclCommWindowRegister": (_P, _P, _N, ctypes.POINTER(_P), _I),
+        "ncclCommWindowDeregister": (_P, _P),
+    },
+}
+
+_SYMMETRIC = 1
+"""NCCL_WIN_COLL_SYMMETRIC: all ranks pass the same offset in the window to a collective."""
 
 
 def load_nccl() -> NcclLibrary:
@@ -158,15 +182,21 @@ class NcclLibrary:
     def __init__(self, library: Any) -> None:
         """Declare the functions of ``library`` (ctypes.CDLL). Raises RunError if it is older than NCCL 2.18."""
         self._functions: dict[str, Any] = {}
-        for name, arguments in _SIGNATURES.items():
-            function = getattr(library, name)
-            function.argtypes, function.restype = arguments, _I
-            self._functions[name] = function
+        self._declare(library, _SIGNATURES)
         self._error_string, self._last_error = library.ncclGetErrorString, library.ncclGetLastError
         self._error_string.argtypes, self._error_string.restype = (_I,), ctypes.c_char_p
         self._last_error.argtypes, self._last_error.restype = (_P,), ctypes.c_char_p
         if self.version() < _LEAST_VERSION:
             raise RunError(f"NCCL {self.version()} is too old: 2.18 or newer is needed")
+        for version, signatures in _SIGNATURES_SINCE.items():
+            if self.version() >= version:
+                self._declare(library, signatures)
+
+    def _declare(self, library: Any, signatures: dict[str, tuple[Any, ...]]) -> None:
+        for name, arguments in signatures.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = arguments, _I
+            self._functions[name] = function
 
     def version(self) -> int:
         """Return the version of NCCL as one number: 2.30.4 is 23004."""
@@ -269,6 +299,56 @@ class NcclLibrary:
         address, comm.cell.value = comm.address, None
         if address:
             self._call("ncclCommAbort", address)
+
+    def destroy(self, comm: NcclComm) -> None:
+        """Free ``comm``, none of whose work is in flight or in a CUDA graph (ncclCommDestroy).
+
+        The call waits until the ranks of this node that are in ``comm`` destroy it, or end.
+        """
+        address, comm.cell.value = comm.address, None
+        if address:
+            self._call("ncclCommDestroy", address)
+
+    # ---- memory, from REGISTRATION_VERSION on
+    def mem_alloc(self, num_bytes: int) -> int:
+        """Allocate memory of the current GPU that can be registered, and return its address (ncclMemAlloc)."""
+        address = _P()
+        self._call("ncclMemAlloc", ctypes.byref(address), num_bytes)
+        return address.value or 0
+
+    def mem_free(self, address: int) -> None:
+        """Free memory from ``mem_alloc`` (ncclMemFree)."""
+        self._call("ncclMemFree", address)
+
+    def register(self, comm: NcclComm, address: int, num_bytes: int) -> int:
+        """Register memory from ``mem_alloc`` with ``comm`` (ncclCommRegister).
+
+        Returns a handle; 0 if NCCL does not register memory here.
+        """
+        handle = _P()
+        self._call("ncclCommRegister", comm.address, address, num_bytes, ctypes.byref(handle))
+        return handle.value or 0
+
+    def deregister(self, comm: NcclComm, handle: int) -> None:
+        """End the registration ``handle`` of ``register`` (ncclCommDeregister)."""
+        self._call("ncclCommDeregister", comm.address, handle)
+
+    def register_window(self, comm: NcclComm, address: int, num_bytes: int) -> int:
+        """Register memory from ``mem_alloc`` as a symmetric window (ncclCommWindowRegister, from WINDOW_VERSION on).
+
+        All ranks of ``comm`` must call it, and it waits for them. Returns a handle; 0 on all ranks if ``comm`` does not
+        support windows, for example because its GPUs cannot access each other's memory.
+        """
+        handle = _P()
+        self._call(
+            "ncclCommWindowRegister",
+            comm.address, address, num_bytes, ctypes.byref(handle), _SYMMETRIC,
+        )  # fmt: skip
+        return handle.value or 0
+
+    def deregister_window(self, comm: NcclComm, handle: int) -> None:
+        """Free the window ``handle`` of ``register_window``. It does not wait for other ranks."""
+        self._call("ncclCommWindowDeregister", comm.address, handle)
 
     def _call(self, function: str, *arguments: object) -> None:
         """Call ``function``. Raises NcclError unless its result is SUCCESS or IN_PROGRESS."""

@@ -7,7 +7,6 @@ one GPU and wait for another.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import threading
@@ -24,19 +23,24 @@ from collectives.communicator.kinds.op import Collective
 from collectives.communicator.nccl.api import CommConfig, NcclComm, NcclLibrary
 from collectives.communicator.nccl.arrivals import Arrivals
 from collectives.communicator.nccl.enqueue import enqueue
-from collectives.communicator.nccl.group_communicators import Cliques
+from collectives.communicator.nccl.group_communicators import Cliques, HasGraphs
 from collectives.communicator.nccl.in_flight import (
     AsyncCollective,
     HostCommunicator,
     InFlightCollectives,
 )
 from collectives.communicator.nccl.plan_actions import plan_actions
+from collectives.communicator.nccl.registered_memory import MemoryBlock
+from collectives.communicator.nccl.registration import MemoryRegistration, digest
 from collectives.communicator.nccl.watchdog_thread import NcclWatch
 from spmd.errors import CollectiveTimeoutError, RunError
 from spmd.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collectives.communicator.nccl.cuda_memory import CudaEvent, CudaMemory
+
+_END_SECONDS = 5.0
+"""Time for which a rank waits at the end for other ranks to free their communicators."""
 
 _TURNS = 4
 """Largest number of runs of one collective that are in flight."""
@@ -57,7 +61,8 @@ class Turns:
 class NcclCollective:
     """A collective that is bound to arrays of a GPU.
 
-    ``NcclCommunicator.connect`` sets ``actions`` and ``comm``; ``comm`` is None for a group of one rank.
+    ``NcclCommunicator.connect`` sets ``actions``, ``scratch``, the block of memory that they use, and ``comm``, which
+    is None for a group of one rank.
     """
 
     world: NcclCommunicator
@@ -67,6 +72,7 @@ class NcclCollective:
     results: tuple[DeviceArray, ...]
     turns: Turns
     actions: DeviceActions = field(default_factory=DeviceActions)
+    scratch: MemoryBlock | None = None
     comm: NcclComm | None = None
 
     @property
@@ -99,12 +105,15 @@ class NcclCommunicator:
         *,
         timeout_seconds: float = 300.0,
         max_ctas: int | None = None,
+        registers: bool = True,
+        notify: Callable[[str], None] = lambda _: None,
         give_up: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Create the communicator. ``host`` is the communicator among the ranks' processes.
 
         ``timeout_seconds`` limits waits for peers that make no progress. ``max_ctas`` is the largest number of CTAs
-        that a collective may use; None leaves the choice to NCCL. ``give_up`` must end this process with the given
+        that a collective may use; None leaves the choice to NCCL. ``registers``: memory is registered with NCCL.
+        ``notify`` is called on rank 0 with a message for the user. ``give_up`` must end this process with the given
         message; it is called if NCCL does not return after an abort. Raises RunError on every rank if NCCL cannot be
         started on one.
         """
@@ -113,7 +122,10 @@ class NcclCommunicator:
         self._memory = memory
         self._version = api.version()
         config = CommConfig(blocking=True, max_ctas=max_ctas)
-        self._cliques = Cliques(api, host, config, timeout_seconds)
+        self._cliques = Cliques(api, host, config, timeout_seconds, memory.use)
+        self._registration = MemoryRegistration(
+            host, api, memory, self._cliques, enabled=registers, notify=notify
+        )
         self._prefix = f"[rank {host.rank}/{host.size}]"
         self._in_flight = InFlightCollectives(host)
         self._watch = NcclWatch(
@@ -153,26 +165,42 @@ class NcclCommunicator:
         self._new.append(bound)
         return bound
 
+    def allocate(self, num_bytes: int) -> MemoryBlock:
+        """Allocate memory of the GPU for operands and results of the collectives that are bound next.
+
+        All ranks must allocate the same sizes. The content is undefined. Raises RunError if there is not enough memory.
+        """
+        return self._registration.allocate(num_bytes)
+
+    def add_program(self, program: HasGraphs) -> None:
+        """Add a program whose CUDA graphs contain collectives. Only a weak reference is kept."""
+        self._cliques.add_program(program)
+
     def connect(self) -> None:
         """Make the collectives that were bound since the last call ready. Every rank must call it.
 
-        The ranks exchange their groups and create communicators of the new ones in one order. Raises RunError on every
-        rank if the members of a group have bound different collectives or NCCL fails on one rank.
+        The ranks exchange their groups, create communicators of the new ones in one order, and register new memory with
+        the communicators of all groups. Raises RunError on every rank if the members of a group have bound different
+        collectives or NCCL fails on one rank.
         """
-        groups = self._agreed_groups()
+        scratch_bytes = max((self._plan(bound, 0)[1] for bound in self._new), default=0)
+        groups, scratch_bytes = self._agreed_groups(scratch_bytes)
         self._cliques.add(groups)
         arrivals = Arrivals(self.host, groups)
         self._arrivals |= dict.fromkeys(groups, arrivals)
-        plans = [self._plan(bound, 0) for bound in self._new]
-        scratch_bytes = max((taken for _, taken in plans), default=0)
-        scratch = self._memory.allocate(scratch_bytes) if scratch_bytes else 0
+        scratch = self.allocate(scratch_bytes) if scratch_bytes else None
+        actions: dict[Group, list[DeviceActions]] = {}
         for bound in self._new:
-            bound.actions, _ = self._plan(bound, scratch)
+            bound.actions, _ = self._plan(bound, scratch.ptr if scratch else 0)
+            bound.scratch = scratch
             bound.comm = self._cliques[bound.group] if len(bound.group) > 1 else None
+            actions.setdefault(bound.group, []).append(bound.actions)
+        self._registration.register(groups, actions)
         self._new.clear()
 
     def enqueue(self, bound: NcclCollective, stream: int) -> None:
         """Enqueue ``bound`` on ``stream`` (``NcclCollective.enqueue``)."""
+        self._watch.raise_if_failed()
         if self._memory.is_capturing(stream):
             self._captured.append(bound)
             self._put(bound, stream)
@@ -243,8 +271,13 @@ class NcclCommunicator:
             raise
 
     def leave(self) -> None:
-        """Stop the watchdog thread. It must be called before the process ends."""
+        """Stop the watchdog thread and, unless NCCL has failed, free the communicators.
+
+        All ranks call it before their processes end. It waits at most _END_SECONDS for other ranks.
+        """
         self._watch.stop()
+        if not self._watch.has_failed:
+            self._cliques.destroy(_END_SECONDS)
 
     def _plan(self, bound: NcclCollective, scratch: int) -> tuple[DeviceActions, int]:
         """Return the actions of ``bound`` with scratch memory at address ``scratch``, and its size in bytes."""
@@ -252,19 +285,23 @@ class NcclCommunicator:
             bound.collective, self.host.rank, bound.operands, bound.results, self._version, scratch
         )
 
-    def _agreed_groups(self) -> list[Group]:
-        """Return the groups of several ranks in which any rank has bound new collectives, sorted.
+    def _agreed_groups(self, scratch_bytes: int) -> tuple[list[Group], int]:
+        """Return the groups of several ranks in which any rank has bound new collectives, sorted, and the largest
+        ``scratch_bytes`` of all ranks.
 
-        Raises RunError, on every rank, if the members of a group have bound different collectives.
+        Raises RunError, on every rank, if the members of a group have bound different collectives, or if ranks have
+        allocated different memory.
         """
         own: dict[Group, list[object]] = {}
         for bound in self._new:
             if len(bound.group) > 1:
                 own.setdefault(bound.group, []).append(bound.consistency_key)
-        digests = [[group, _digest(keys), len(keys)] for group, keys in own.items()]
+        digests = [[group, digest(keys), len(keys)] for group, keys in own.items()]
+        payload = json.dumps([digests, self._registration.new_sizes, scratch_bytes]).encode()
+        gathered = [json.loads(data) for data in self.host.all_gather_bytes(payload)]
         everyone = [
-            {tuple(group): (digest, count) for group, digest, count in json.loads(data)}
-            for data in self.host.all_gather_bytes(json.dumps(digests).encode())
+            {tuple(group): (found, count) for group, found, count in of_rank}
+            for of_rank, _, _ in gathered
         ]
         groups = dict.fromkeys(group for of_rank in everyone for group in of_rank)
         for group in groups:
@@ -275,7 +312,12 @@ class NcclCommunicator:
                     f"group {describe_group(group)} does not bind the same collectives: "
                     f"rank {odd[0]} differs from rank {group[0]}"
                 )
-        return sorted(groups)
+        for rank, (_, sizes, _) in enumerate(gathered):
+            if sizes != gathered[0][1]:
+                raise RunError(
+                    f"rank {rank} has blocks of {sizes} bytes for collectives, rank 0 of {gathered[0][1]}"
+                )
+        return sorted(groups), max(taken for _, _, taken in gathered)
 
     def _async_collective(self, collectives: Sequence[NcclCollective]) -> AsyncCollective:
         """Count this rank's arrival in each group, and return ``collectives`` as one entry in flight.
@@ -315,8 +357,3 @@ class NcclCommunicator:
             self._issuer = threading.get_ident()
         if self._issuer != threading.get_ident():
             raise RunError("the collectives of one device are issued by one thread")
-
-
-def _digest(keys: Sequence[object]) -> str:
-    """Return the first 16 hexadecimal digits of the SHA-256 of ``keys`` in JSON."""
-    return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]

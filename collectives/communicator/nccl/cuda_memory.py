@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cupy.cuda import memory, runtime
 
 from spmd.errors import RunError
+
+if TYPE_CHECKING:
+    from collectives.communicator.nccl.registered_memory import MemoryBlock
 
 _NOT_READY = 600
 """Value of cudaErrorNotReady."""
@@ -44,23 +47,24 @@ class CudaEvent:
 
 
 class CudaMemory:
-    """The memory of the calling thread's current GPU. Copies are enqueued on a stream and do not block."""
+    """The memory of the GPU that is current when it is created. Copies are enqueued on a stream and do not block."""
 
     def __init__(self) -> None:
-        self._blocks: list[Any] = []
+        self._device = runtime.getDevice()
 
-    def allocate(self, num_bytes: int) -> int:
-        """Allocate ``num_bytes`` bytes on the GPU and return their address, a multiple of 256.
+    def use(self) -> None:
+        """Make the GPU the current one of the calling thread, whose calls would use GPU 0 otherwise."""
+        with contextlib.suppress(runtime.CUDARuntimeError):  # the GPU may have failed
+            runtime.setDevice(self._device)
 
-        The memory is freed with this object. Raises RunError if there is not enough memory.
-        """
+    def allocate(self, num_bytes: int) -> MemoryBlock:
+        """Allocate ``num_bytes`` bytes on the GPU. Raises RunError if there is not enough memory."""
         try:
             # Not from CuPy's pool, since the memory lives as long as the program.
-            block = memory.Memory(num_bytes)
+            block: MemoryBlock = memory.Memory(num_bytes)
         except (memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
             raise RunError(f"{num_bytes:,} bytes of a GPU for collectives: {error}") from error
-        self._blocks.append(block)
-        return int(block.ptr)
+        return block
 
     def event(self) -> CudaEvent:
         return CudaEvent()

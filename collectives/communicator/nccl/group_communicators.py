@@ -8,10 +8,13 @@ names that rank and the cause.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from collectives.communicator.group import Group, describe_group
 from collectives.communicator.interface import Communicator
@@ -48,6 +51,14 @@ def rounds_of(groups: Sequence[Group]) -> list[list[Group]]:
     return [chosen for chosen, _ in rounds]
 
 
+class HasGraphs(Protocol):
+    """A program with CUDA graphs that contain collectives."""
+
+    def release_graphs(self) -> None:
+        """Drop the graphs. Any thread may call it."""
+        ...
+
+
 class Cliques:
     """The communicators of one rank, by group. XLA calls the ranks of an NCCL communicator a clique.
 
@@ -55,21 +66,31 @@ class Cliques:
     """
 
     def __init__(
-        self, api: NcclLibrary, host: Communicator, config: CommConfig, timeout_seconds: float
+        self,
+        api: NcclLibrary,
+        host: Communicator,
+        config: CommConfig,
+        timeout_seconds: float,
+        use_device: Callable[[], None],
     ) -> None:
         """Create the communicator of all ranks of ``host``.
 
-        ``config`` configures the communicators that ``add`` creates. ``timeout_seconds`` limits each creation. Raises
-        RunError on every rank, with the cause, if NCCL fails on one or does not finish in time.
+        ``config`` configures the communicators that ``add`` creates. ``timeout_seconds`` limits each creation.
+        ``use_device`` makes the rank's GPU the current one of the calling thread: NCCL calls cudaSetDevice with the
+        thread's device when it returns, and so every rank would use memory of GPU 0. Raises RunError on every rank,
+        with the cause, if NCCL fails on one or does not finish in time.
         """
         self._api = api
+        self._use_device = use_device
         self._host = host
         self._config = config
         self._timeout = timeout_seconds
         self._of: dict[Group, NcclComm] = {}
         self._known: dict[Group, None] = {}  # groups of all ranks that were added
-        #: Held while communicators are aborted and while the state of one is read.
-        self._ending = threading.Lock()
+        #: Held while communicators are aborted, while the state of one is read, and while memory that is registered
+        #: with them is freed. The garbage collector may free memory in a thread that holds it.
+        self.ending = threading.RLock()
+        self._programs: weakref.WeakSet[HasGraphs] = weakref.WeakSet()
         self._parent = NcclComm()
         self._begun: list[NcclComm] = []  # kept alive: NCCL writes their addresses at a later time
         unique = self._agreed_id()
@@ -96,9 +117,14 @@ class Cliques:
         Any thread may call it.
         """
         for comm in tuple(self._of.values()):
-            with self._ending:
+            with self.ending:
                 state = self._api.async_error(comm) if comm.address else NcclResult.SUCCESS
             yield comm, state
+
+    def add_program(self, program: HasGraphs) -> None:
+        """Add a program whose graphs are dropped before communicators end. Only a weak reference is kept."""
+        with self.ending:
+            self._programs.add(program)
 
     def add(self, groups: Sequence[Group]) -> None:
         """Create communicators of the new ones of ``groups``, which are the groups of all ranks in one order.
@@ -131,12 +157,72 @@ class Cliques:
         if own is not None:
             self._of[own] = made
 
+    def run_on_each(
+        self, what: str, groups: Sequence[Group], call: Callable[[Group, NcclComm], None]
+    ) -> None:
+        """Call ``call`` for each of ``groups`` that contains this rank, with its communicator, in order.
+
+        ``call`` may wait in NCCL for the other members. All ranks must call this method, with the same groups. ``what``
+        describes the calls. Raises RunError on every rank if one fails on a rank or does not finish in time.
+        """
+        own = [group for group in groups if self._host.rank in group]
+        errors: list[NcclError] = []
+
+        def run() -> None:
+            self._use_device()
+            try:
+                for group in own:
+                    call(group, self._of[group])
+            except NcclError as error:
+                errors.append(error)
+
+        # If a member fails, the calls of the others do not return until their communicators are aborted.
+        thread = threading.Thread(target=run, name=what, daemon=True)
+
+        def look() -> NcclResult:
+            thread.join(_TELL_SECONDS)
+            if thread.is_alive():
+                return NcclResult.IN_PROGRESS
+            if errors:
+                raise errors[0]
+            return NcclResult.SUCCESS
+
+        self._run_on_all_ranks(what, thread.start, look=look)
+
+    def destroy(self, seconds: float) -> None:
+        """Free all communicators, whose work must be done, and wait at most ``seconds`` for the ranks of this node.
+
+        All ranks call it. Communicators that are aborted are left out.
+        """
+        self._release_graphs()
+
+        def run() -> None:
+            self._use_device()
+            for comm in reversed(self.comms):
+                with contextlib.suppress(NcclError):
+                    self._api.destroy(comm)
+
+        thread = threading.Thread(target=run, name="end of NCCL", daemon=True)
+        thread.start()
+        thread.join(seconds)
+
     def abort(self) -> None:
         """Abort all communicators, with their work on the GPU. Any thread may call it."""
-        with self._ending:
+        self._use_device()
+        self._release_graphs()
+        with self.ending:
             for comm in self.comms:
                 if comm.address:
                     self._api.abort(comm)
+
+    def _release_graphs(self) -> None:
+        """Drop the graphs of all programs: NCCL neither destroys nor aborts a communicator while a graph has its work.
+
+        CUDA destroys a graph that is running once its work has ended, which an abort causes.
+        """
+        with self.ending:
+            for program in self._programs:
+                program.release_graphs()
 
     def _agreed_id(self) -> bytes:
         """Return NCCL's unique id, which rank 0 creates. Raises RunError on every rank if rank 0 fails."""
@@ -156,13 +242,16 @@ class Cliques:
         what: str,
         begin: Callable[[], None],
         missing: Callable[[], str] = lambda: "",
+        look: Callable[[], NcclResult] | None = None,
     ) -> None:
         """Call ``begin`` and wait until the operation that it starts is complete on every rank.
 
-        The asynchronous state of the communicator of all ranks tells the progress, and ``what`` describes the
-        operation. ``missing`` says, once it is complete, what this rank misses, or nothing. Raises RunError on every
-        rank if the operation fails on one, leaves one without what it needs, or does not finish in time.
+        ``look`` returns the progress on this rank after a wait of up to _TELL_SECONDS; without it, the asynchronous
+        state of the communicator of all ranks tells the progress. ``what`` describes the operation. ``missing`` says,
+        once it is complete, what this rank misses, or nothing. Raises RunError on every rank if the operation fails on
+        one, leaves one without what it needs, or does not finish in time.
         """
+        look = look or self._look
         trouble = ""
         try:
             begin()
@@ -173,7 +262,7 @@ class Cliques:
             state = NcclResult.SUCCESS
             if not trouble:
                 try:
-                    state = self._look()
+                    state = look()
                 except NcclError as error:
                     trouble = str(error)
             if not trouble and state not in (NcclResult.SUCCESS, NcclResult.IN_PROGRESS):

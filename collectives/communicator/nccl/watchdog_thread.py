@@ -57,6 +57,11 @@ class NcclWatch:
         self._thread = threading.Thread(target=self._look_on, name="NCCL watch", daemon=True)
         self._thread.start()
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether a failure is recorded."""
+        return self._failure is not None
+
     def raise_if_failed(self) -> None:
         """Raise RunError if a failure is recorded.
 

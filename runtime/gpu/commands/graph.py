@@ -6,7 +6,6 @@ The addresses of a loaded program never change, so a graph is captured only once
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
@@ -14,7 +13,7 @@ from collectives.communicator.nccl.communicator import NcclCollective
 from runtime.gpu.command import Action, Command, GpuProgram
 from runtime.gpu.commands.bound import bound
 from runtime.gpu.commands.collective import DoneCommand, StartCommand
-from runtime.gpu.driver import GpuGraph
+from runtime.gpu.driver import GpuGraph, GpuStream
 from runtime.program.thunks import Thunk
 from runtime.timeline.events import Stream
 from spmd.lazy_dataclass import dataclass
@@ -38,31 +37,43 @@ class GraphCommand(Command):
 
     def bind(self, device: GpuProgram) -> Action:
         one_by_one, stream = bound(self.commands, device), device.stream(Stream.COMPUTE)
-        graph: GpuGraph | None = None
+        graphs, key = device.graphs, object()
         captured: Sequence[NcclCollective] = ()
         has_run = False
 
+        def launch() -> None:
+            # After a failure the graphs are gone, and the next wait reports it. The frame of ``run`` keeps none alive.
+            graph = graphs.get(key)
+            if graph is not None:
+                graph.launch(stream)
+
         def run() -> None:
-            nonlocal graph, captured, has_run
+            nonlocal captured, has_run
             if not has_run or not device.uses_graphs:
                 one_by_one()
                 has_run = True
                 return
-            if graph is None:
-                with device.driver.captures:
-                    stream.begin_capture()
-                    try:
-                        one_by_one()
-                    finally:
-                        graph = stream.end_capture()
-                graph.upload(stream)
+            if key not in graphs:
+                graphs[key] = _captured(one_by_one, stream, device)
                 captured = () if device.collectives is None else device.collectives.captured()
             if device.collectives is not None and captured:
-                device.collectives.replay(captured, stream.ptr, partial(graph.launch, stream))
+                device.collectives.replay(captured, stream.ptr, launch)
             else:
-                graph.launch(stream)
+                launch()
 
         return run
+
+
+def _captured(one_by_one: Action, stream: GpuStream, device: GpuProgram) -> GpuGraph:
+    """Return the graph of the work that ``one_by_one`` enqueues on ``stream``."""
+    with device.driver.captures:
+        stream.begin_capture()
+        try:
+            one_by_one()
+        finally:
+            graph = stream.end_capture()
+    graph.upload(stream)
+    return graph
 
 
 def with_graphs(thunk: Thunk, commands: Sequence[Command]) -> tuple[Command, ...]:

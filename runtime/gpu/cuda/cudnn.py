@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cudnn
 
+from runtime.gpu.captures import CaptureLock
+from runtime.gpu.cuda.handles import destroy_after
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
 from runtime.gpu.errors import GpuLibraryError
 from runtime.gpu.libraries.convolution_call import Direction, LibraryConvolution
@@ -33,15 +36,17 @@ _NOT_EXACT = [_NOTES.TENSOR_CORE, _NOTES.DOWN_CONVERT_INPUTS, _NOTES.REDUCED_PRE
 class Cudnn:
     """cuDNN handle of one device, with a cached cuDNN graph for each distinct convolution.
 
-    One stream at a time may use the handle. ``allocate`` allocates a number of bytes of device memory.
+    One stream at a time may use the handle. ``allocate`` allocates a number of bytes of device memory. ``captures`` is
+    the capture lock of the GPU.
     """
 
-    def __init__(self, allocate: Callable[[int], GpuBlock]) -> None:
+    def __init__(self, allocate: Callable[[int], GpuBlock], captures: CaptureLock) -> None:
         self._allocate = allocate
         self._handle = cudnn.create_handle()
         self._graphs: dict[LibraryConvolution, tuple[Any, tuple[Any, Any, Any]]] = {}
         self._workspaces: list[GpuBlock] = []
         self._workspace_bytes = 0
+        destroy_after(self, captures, partial(_destroy, self._graphs, self._handle))
 
     def load(self, work: ConvolutionWork) -> Enqueue:
         """Bind ``work``; its cuDNN graph is built here. Raises GpuLibraryError if cuDNN has no kernel for it."""
@@ -131,3 +136,9 @@ class Cudnn:
         result.set_output(True).set_dim(dims).set_stride(list(convolution.strides_of(dims)))
         result.set_data_type(kind)
         return graph, (first, second, result)
+
+
+def _destroy(graphs: dict[LibraryConvolution, Any], handle: object) -> None:
+    """Destroy ``graphs``, then the handle with which they were built."""
+    graphs.clear()
+    cudnn.destroy_handle(handle)

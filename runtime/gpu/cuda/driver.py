@@ -20,7 +20,7 @@ from runtime.gpu.cuda.gpu import CudaGpu, gpu_number
 from runtime.gpu.cuda.ptx_loader import PtxLoader, compile_ptx
 from runtime.gpu.cuda.triangular_solve import load_triangular_solve
 from runtime.gpu.cuda.triton_loader import load_triton
-from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
+from runtime.gpu.driver import Allocator, Enqueue, GpuEvent, GpuStream
 from runtime.gpu.errors import GpuMemoryError, PtxError
 from runtime.gpu.libraries.linalg_work import SolverWork, TriangularSolveWork
 from runtime.gpu.libraries.tuning import Tuning
@@ -35,6 +35,7 @@ from runtime.gpu.work import (
     TritonWork,
     Work,
 )
+from spmd.errors import RunError
 from spmd.literal import NDArray
 
 if TYPE_CHECKING:
@@ -46,11 +47,11 @@ _URGENT = -5
 
 
 class CudaBlock:
-    """GpuBlock of zeros from cudaMalloc. CuPy's memory pool is not used, since a block lives as long as its program."""
+    """GpuBlock of zeros from ``allocator``."""
 
-    def __init__(self, num_bytes: int, gpu: CudaGpu) -> None:
+    def __init__(self, num_bytes: int, gpu: CudaGpu, allocator: Allocator) -> None:
         with gpu.captures:
-            memory = cupy.cuda.memory.Memory(max(num_bytes, 1))
+            memory = allocator(max(num_bytes, 1))
             self.address = int(memory.ptr)
             # Use a separate stream, since work on the default stream, or a wait for the whole device,
             # invalidates captures of other threads.
@@ -92,13 +93,13 @@ class CudaDriver:
 
     @cached_property
     def _cublas(self) -> Cublas:
-        return Cublas(self.allocate, self._write, self.name, self._tuning)
+        return Cublas(self.allocate, self._write, self.captures, self.name, self._tuning)
 
     @cached_property
     def _cudnn(self) -> Cudnn:
         from runtime.gpu.cuda.cudnn import Cudnn  # loads cuDNN only when it is needed
 
-        return Cudnn(self.allocate)
+        return Cudnn(self.allocate, self.captures)
 
     @cached_property
     def _cusolver(self) -> Cusolver:
@@ -115,10 +116,12 @@ class CudaDriver:
         cupy.cuda.Device(self.device).use()
 
     # ---- memory
-    def allocate(self, num_bytes: int) -> CudaBlock:
+    def allocate(self, num_bytes: int, allocator: Allocator | None = None) -> CudaBlock:
+        # By default cudaMalloc, not CuPy's pool, since a block lives as long as its program.
+        allocator = allocator or cupy.cuda.memory.Memory
         try:
-            return CudaBlock(num_bytes, self._gpu)
-        except (cupy.cuda.memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
+            return CudaBlock(num_bytes, self._gpu, allocator)
+        except (cupy.cuda.memory.OutOfMemoryError, runtime.CUDARuntimeError, RunError) as error:
             raise GpuMemoryError(
                 f"{num_bytes:,} bytes of {self.name}{_free_bytes()}: {error}"
             ) from error

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
 
+from runtime.gpu.captures import CaptureLock
 from runtime.gpu.cuda.blas_api import call, load_cublas
 from runtime.gpu.cuda.blas_types import COMPUTE, COMPUTE_32F_FAST_TF32, TYPES
+from runtime.gpu.cuda.handles import destroy_after
 from runtime.gpu.cuda.tuned_products import TunedProducts
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
 from runtime.gpu.libraries.gemm import F8_OPERANDS, GemmCall
@@ -41,20 +42,21 @@ class Cublas:
         self,
         allocate: Callable[[int], GpuBlock],
         write: Callable[[int, NDArray], None],
+        captures: CaptureLock,
         device: str = "",
         tuning: Tuning | None = None,
     ) -> None:
         """Create the handle. Raises CublasError if cuBLAS is not found or fails.
 
-        allocate: allocates device memory. write: copies a host array to a device address, synchronously. device: name
-        of the GPU, which is part of the keys of ``tuning``.
+        allocate: allocates device memory. write: copies a host array to a device address, synchronously. captures:
+        capture lock of the GPU. device: name of the GPU, which is part of the keys of ``tuning``.
         """
         self._allocate, self._write = allocate, write
         self._library = load_cublas()
         handle = ctypes.c_void_p()
         call(self._library, "cublasCreate_v2", ctypes.byref(handle))
         self._handle = handle
-        weakref.finalize(self, self._library.cublasDestroy_v2, handle)
+        destroy_after(self, captures, partial(self._library.cublasDestroy_v2, handle))
         # Partial sums of narrow floats stay f32 (docs/numerics.md).
         call(self._library, "cublasSetMathMode", handle, _NO_NARROW_PARTIAL_SUMS)
         self._workspace = allocate(_WORKSPACE_BYTES)

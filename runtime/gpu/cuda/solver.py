@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
@@ -12,6 +11,7 @@ import numpy as np
 from cupy.cuda import runtime
 
 from runtime.gpu.captures import CaptureLock
+from runtime.gpu.cuda.handles import destroy_after
 from runtime.gpu.cuda.solver_api import (
     call,
     function_for,
@@ -89,7 +89,7 @@ class Cusolver:
         handle = ctypes.c_void_p()
         call(self._library, "cusolverDnCreate", ctypes.byref(handle))
         self._handle = handle
-        weakref.finalize(self, self._library.cusolverDnDestroy, handle)
+        destroy_after(self, captures, partial(self._library.cusolverDnDestroy, handle))
         self._stream = -1
         self._made: dict[str, ctypes.c_void_p] = {}
         self._room: GpuBlock | None = None

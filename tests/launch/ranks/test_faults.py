@@ -107,8 +107,16 @@ def test_a_survivor_says_the_op_and_its_source_line(tmp_path: Path) -> None:
 
 
 def test_variables_that_change_results_are_compared() -> None:
-    environment = {"HOME": "/h", "OPENBLAS_NUM_THREADS": "2", "SPMD_X": "1", "SPMD_NODE_ID": "a"}
+    environment = {
+        "HOME": "/h",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_WIN_ENABLE": "0",
+        "OPENBLAS_NUM_THREADS": "2",
+        "SPMD_X": "1",
+        "SPMD_NODE_ID": "a",
+    }
     assert settings_of_environment(environment) == {
+        "environment variable NCCL_WIN_ENABLE": "0",
         "environment variable OPENBLAS_NUM_THREADS": "2",
         "environment variable SPMD_X": "1",
     }

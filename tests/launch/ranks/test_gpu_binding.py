@@ -80,6 +80,7 @@ def test_ranks_on_one_gpu_meet_through_nccl_where_that_is_asked_for() -> None:
     assert transport.why == "ranks {0,1} share one GPU, H200; SPMD_GPU_COLLECTIVES=nccl"
     assert [own["NCCL_MULTI_RANK_GPU_ENABLE"] for own in transport.variables] == ["1", "1"]
     assert transport.max_ctas == 4
+    assert not transport.registers
 
 
 def test_an_older_nccl_is_told_of_hosts_that_differ() -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from mpi_available import needs_mpi
 
+import spmd
 from launch import mpirun
+from launch.cli import main
 from launch.mpirun import (
     LaunchError,
     MpiJob,
@@ -23,9 +25,15 @@ from launch.mpirun import (
 from launch.ranks.rank_environment import (
     blas_threads_of_environment,
     local_rank_of_environment,
+    require_mpi_launcher,
     world_of_environment,
 )
 from launch.ranks.startup import ONE_NODE
+from spmd.errors import RunError
+from tests.paths import CASES
+
+#: Variables of torchrun.
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
 
 
 def fake_command(folder: Path, name: str, text: str) -> Path:
@@ -112,14 +120,55 @@ def test_cores_are_divided_and_never_shared() -> None:
             (5, 8),
             1,
         ),
+        (TORCHRUN, None, 1),
+        ({"PMI_SIZE": "4", "PMI_RANK": "3", **TORCHRUN}, (3, 4), 1),
+        ({"PMI_SIZE": "4", "PMI_RANK": "3", "MPI_LOCALRANKID": "3", **TORCHRUN}, (3, 4), 3),
+        ({"PMI_SIZE": "4", "PMI_RANK": "3", "LOCAL_RANK": ""}, (3, 4), None),
     ],
-    ids=["none", "Open MPI", "MPICH", "batch script", "srun"],
+    ids=[
+        "none",
+        "Open MPI",
+        "MPICH",
+        "batch script",
+        "srun",
+        "torchrun",
+        "no local rank",
+        "local rank of the launcher",
+        "empty",
+    ],
 )
 def test_what_launchers_tell_a_rank(
     environment: dict[str, str], world: tuple[int, int] | None, local: int | None
 ) -> None:
     assert world_of_environment(environment) == world
     assert local_rank_of_environment(environment) == local
+
+
+def test_ranks_of_torchrun_are_no_separate_jobs() -> None:
+    with pytest.raises(
+        RunError,
+        match=r"a launcher without MPI, such as torchrun, started this process as rank 1 of 4 .*spmd launch -n 4",
+    ):
+        require_mpi_launcher(TORCHRUN)
+    for alone in ({}, {**TORCHRUN, "WORLD_SIZE": "1"}, {"RANK": "1", "WORLD_SIZE": "4"}):
+        require_mpi_launcher(alone)
+
+
+@pytest.mark.parametrize("start", ["command", "script"])
+def test_programs_do_not_run_as_ranks_of_torchrun(
+    start: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for launched in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(launched, raising=False)
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    module = str(CASES / "mlp_dp2" / "module.hlo")
+    if start == "command":
+        assert main(["run", module]) == RunError.exit_code
+        assert "spmd: error: a launcher without MPI" in capsys.readouterr().err
+    else:
+        with pytest.raises(RunError, match="a launcher without MPI"):
+            spmd.compile(spmd.load(module))
 
 
 def test_one_blas_thread_unless_asked() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from collectives.communicator.kinds.all_reduce import AllReduce
+from collectives.communicator.liveness.status_table import RankState
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.nccl import api as nccl_api
 from collectives.communicator.nccl.communicator import NcclCommunicator
@@ -45,6 +46,9 @@ class Ranked:
     @property
     def timeout_seconds(self) -> float:
         return 60.0
+
+    def set_rank_state(self, _: RankState) -> None:
+        """The ranks are threads, whose process ends once."""
 
 
 @pytest.fixture
@@ -119,3 +123,11 @@ def test_ranks_that_share_a_gpu_meet_through_their_hosts(machine) -> None:  # ty
     assert notes == [
         "collectives between GPUs use the hosts: ranks {0,2} share one GPU, H200; 1 more GPU is shared"
     ]
+
+
+def test_a_rank_has_left_before_it_waits_for_the_end_of_nccl() -> None:
+    """Peers that still wait for this rank must not see an error of NCCL first."""
+    order: list[object] = []
+    world = SimpleNamespace(set_rank_state=order.append)
+    engine_choice._leave(world, SimpleNamespace(leave=lambda: order.append("NCCL")))  # type: ignore[arg-type]
+    assert order == [RankState.LEFT, "NCCL"]

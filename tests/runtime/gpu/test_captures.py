@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from runtime.gpu.captures import CaptureLock
+from runtime.gpu.driver import Allocator
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.options import GpuOptions
 from tests.runtime.gpu.doubles.engines import ptx_of_all
@@ -33,12 +34,12 @@ class Meeting(HostDriver):
         super().__init__(gpu=gpu)
         self.number, self.turns = number, turns
 
-    def allocate(self, num_bytes: int) -> HostBlock:
+    def allocate(self, num_bytes: int, allocator: Allocator | None = None) -> HostBlock:
         if not self.turns.are_taken:
-            return super().allocate(num_bytes)
+            return super().allocate(num_bytes, allocator)
         if self.number == 1:
             assert self.turns.captures.wait(20)
-        block = super().allocate(num_bytes)
+        block = super().allocate(num_bytes, allocator)
         if self.number == 1:
             self.turns.has_allocated.set()
         return block

@@ -5,10 +5,14 @@ With kernels in PTX most of a program runs as graphs; without them the host comp
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+from runtime.arrays.sharded_arrays import ShardedArrays
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.errors import GpuFailedError, GpuMemoryError
 from runtime.gpu.work import GemmWork, Work
@@ -16,7 +20,7 @@ from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
 from tests.runtime.fusion.test_stacked_components import program
 from tests.runtime.gpu.doubles.engines import Doubles, devices_of, no_ptx
-from tests.runtime.gpu.doubles.host_driver import HostDriver
+from tests.runtime.gpu.doubles.host_driver import HostBlock, HostDriver
 from tests.runtime.gpu.doubles.host_streams import HostStream
 from tests.runtime.gpu.transforms import TRANSFORMS, check_transforms
 from tests.runtime.programs import (
@@ -102,6 +106,31 @@ def test_steps_allocate_nothing() -> None:
     assert doubles.drivers[0].allocations == before
 
 
+def test_the_memory_of_an_output_outlives_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller may drop a program and give its output to another one."""
+    freed: list[range] = []
+
+    def allocate(driver: HostDriver, num_bytes: int, *_: object) -> HostBlock:
+        """Return a block to which the driver holds no reference."""
+        block = HostBlock(np.zeros(num_bytes, np.uint8))
+        span = range(block.address, block.address + num_bytes)
+        weakref.finalize(block, freed.append, span).atexit = False
+        driver._blocks.append(HostBlock(block.memory))
+        return block
+
+    monkeypatch.setattr(HostDriver, "allocate", allocate)
+    executable = Doubles(ptx=True).on(compiled(SLICE))
+    state = executable.run(executable.put(random_inputs(executable.module)))
+    assert isinstance(state, ShardedArrays)
+    addresses = [array.data.address for array in state.tiles[0]]  # type: ignore[attr-defined]
+    del executable
+    gc.collect()
+    assert not any(address in span for address in addresses for span in freed)
+    del state
+    gc.collect()
+    assert all(any(address in span for span in freed) for address in addresses)
+
+
 def works(launched: list[str]) -> list[str]:
     """Return the kernels and library calls among what was launched."""
     return [name for name in launched if name.endswith("Work")]
@@ -121,6 +150,17 @@ def test_graphs_can_be_switched_off_between_steps() -> None:
         # Launching a graph does not count as launching its kernels.
         assert len(works(launched[before:])) == kernels
         assert_same(executable.get(results), want)
+
+
+def test_graphs_that_are_gone_are_captured_again() -> None:
+    executable = Doubles(ptx=True).on(compiled(SLICE))
+    (device,) = devices_of(executable).devices
+    inputs = random_inputs(executable.module)
+    want = evaluate(module_of(SLICE), *inputs)
+    for step in range(4):
+        if step == 3:
+            device._gpu.release_graphs()
+        assert_same(executable.run(*inputs), want)
 
 
 def test_steps_in_a_row_do_the_work_of_so_many() -> None:

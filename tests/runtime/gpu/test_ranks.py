@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from runtime.gpu.engine import GpuEngine
 from runtime.gpu.options import GpuOptions
 from runtime.saved import save_bytes
 from runtime.saved_program import load_bytes
+from spmd.errors import RunError
 from spmd.text.parser import parse_module
 from tests.collectives.communicator.nccl.nccl_double import World
 from tests.runtime.compiled_cases import compiled_case
@@ -101,6 +103,64 @@ def test_case(name: str, way: str, cases: Path) -> None:
         assert ("a collective" in driver.launched) == (world is not None)
 
     run_ranks(case.devices, program, 120)
+
+
+def test_the_memory_of_a_program_is_registered_as_long_as_the_program_lives(cases: Path) -> None:
+    """Each communicator has the arena as a symmetric window, and it is freed with the program."""
+    case = compiled_case(cases / "gpt_dp2tp2")
+    inputs = read_inputs(cases / "gpt_dp2tp2" / "inputs.npz", case.entry.inputs)
+    world = World(case.devices)
+
+    def run(host: LoopbackCommunicator, comm: NcclCommunicator, driver: HostDriver) -> None:
+        executable = case.executable()
+        executable.engine = GpuEngine(
+            lambda _: driver, lambda _: ptx_of_all, GpuOptions(), lambda: comm
+        )
+        ranked = RankExecutable.of(executable, host)
+        for _ in range(STEPS):
+            ranked.run(*inputs)
+
+    def program(host: LoopbackCommunicator) -> None:
+        driver = HostDriver()
+        with nccl_of(host, driver, world) as comm:
+            run(host, comm, driver)
+            host.barrier()
+            if host.rank == 0:
+                gc.collect()
+                assert not world.memory
+                assert not any(end.persistent for end in world.ends.values())
+            host.barrier()
+
+    run_ranks(case.devices, program, 120)
+    groups = [(0, 1), (2, 3), (0, 2), (1, 3)]
+    assert sorted(world.registered) == sorted((True, group) for group in 2 * groups)
+
+
+def test_an_abort_within_a_step_can_destroy_all_graphs(
+    cases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL does not abort a communicator while a graph has its work, and a wait may fail before any launch."""
+    case = compiled_case(cases / "mlp_dp2")
+    inputs = read_inputs(cases / "mlp_dp2" / "inputs.npz", case.entry.inputs)
+    world = World(case.devices)
+    left: list[int] = []
+
+    def fail(comm: NcclCommunicator, *_: object) -> None:
+        comm._cliques._release_graphs()
+        ends = [end for end in world.ends.values() if end.rank == comm.host.rank]
+        left.append(sum(end.persistent for end in ends))
+        raise RunError("the wait for an earlier collective failed")
+
+    monkeypatch.setattr(NcclCommunicator, "replay", fail)
+
+    def program(host: LoopbackCommunicator) -> None:
+        with on_rank(case.executable(), host, HostDriver(), world) as executable:
+            executable.run(*inputs)
+            with pytest.raises(RunError, match="earlier collective"):
+                executable.run(*inputs)
+
+    run_ranks(case.devices, program, 60)
+    assert left == [0, 0]
 
 
 SCENARIOS_HERE = sorted(set(SCENARIOS) - {"a_second_start_before_the_first_is_over_is_refused"})

@@ -10,9 +10,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+
+from collectives.communicator.nccl.registered_memory import MemoryBlock
 
 
 def memory_at(address: int, num_bytes: int) -> np.ndarray:
@@ -64,6 +67,7 @@ class Stream:
             except BaseException as error:  # noqa: BLE001 - looked at when the device is closed
                 self.errors.append(error)
             finally:
+                del work  # it may be of a graph that is destroyed
                 self.done_count += 1
 
 
@@ -92,8 +96,23 @@ class Event:
         return self._stream is None or self._stream.done_count >= self._at
 
 
+@dataclass
+class HostMemory:
+    """A MemoryBlock."""
+
+    memory: np.ndarray
+
+    @property
+    def ptr(self) -> int:
+        return int(self.memory.ctypes.data)
+
+
 class Device(Protocol):
     """A device on whose streams NCCL's kernels run."""
+
+    def allocate(self, num_bytes: int) -> MemoryBlock: ...
+
+    def is_capturing(self, stream: int) -> bool: ...
 
     def put(
         self,
@@ -109,7 +128,6 @@ class HostDevice:
 
     def __init__(self) -> None:
         self.streams: dict[int, Stream] = {1: Stream(), 2: Stream()}
-        self._kept: list[np.ndarray] = []
         #: Streams of which a graph is made; what is put there is kept for it.
         self.captures: dict[int, list[Callable[[], None]]] = {}
 
@@ -123,9 +141,11 @@ class HostDevice:
         for error in (error for stream in self.streams.values() for error in stream.errors):
             raise error
 
-    def allocate(self, num_bytes: int) -> int:
-        self._kept.append(np.full(num_bytes, 0xA5, np.uint8))
-        return int(self._kept[-1].ctypes.data)
+    def use(self) -> None:
+        pass
+
+    def allocate(self, num_bytes: int) -> HostMemory:
+        return HostMemory(np.full(num_bytes, 0xA5, np.uint8))
 
     def put(
         self,

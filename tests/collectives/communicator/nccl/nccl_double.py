@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,13 +21,16 @@ import numpy as np
 
 from collectives.communicator.actions.device_actions import NcclType
 from collectives.communicator.nccl.api import CommConfig, NcclComm, NcclError, NcclResult
+from collectives.communicator.nccl.registered_memory import MemoryBlock
 from tests.collectives.communicator.nccl.host_device import AbortedError, Device, memory_at
 from tests.collectives.communicator.nccl.nccl_reductions import Call, carry_out, num_bytes_of
+from tests.collectives.communicator.nccl.registered import Places, Registrations, require_symmetric
 
 
 @dataclass
 class LocalBarrier:
     calls: dict[int, Call] = field(default_factory=dict)
+    places: dict[int, Places] = field(default_factory=dict)
     done: bool = False
 
 
@@ -43,6 +47,10 @@ class Clique:
         self.members = members
         self.meetings: dict[int, LocalBarrier] = defaultdict(LocalBarrier)
         self.messages: dict[tuple[int, int], deque[Message]] = defaultdict(deque)
+        #: Sizes of the n-th window, by member that has come to register it.
+        self.windows: dict[int, dict[int, int]] = defaultdict(dict)
+        #: Members that destroy their ends.
+        self.ending: set[int] = set()
 
 
 @dataclass
@@ -56,6 +64,10 @@ class End:
     text: str = ""
     calls: int = 0
     aborted: bool = False
+    registered: Registrations = field(default_factory=Registrations)
+    window_count: int = 0
+    #: Kernels in graphs.
+    persistent: int = 0
     making: Callable[[], None] | None = None
 
 
@@ -79,6 +91,15 @@ class World:
         self.failing_start: dict[int, str] = {}
         self.hangs_in_start: set[int] = set()
         self.stuck_abort: set[int] = set()
+        #: Memory of ncclMemAlloc by address.
+        self.memory: dict[int, MemoryBlock] = {}
+        #: Handles of windows and buffers that were registered, as (is it a window, members), in order.
+        self.registered: list[tuple[bool, tuple[int, ...]]] = []
+        #: Communicators have no windows, or register nothing at all.
+        self.has_windows = self.registers = True
+        #: rank -> text: it fails to register a window.
+        self.failing_window: dict[int, str] = {}
+        self.destroyed: list[tuple[int, tuple[int, ...]]] = []
 
     def api(self, rank: int, device: Device) -> DoubleApi:
         return DoubleApi(self, rank, device)
@@ -184,9 +205,80 @@ class DoubleApi:
         with self.world.condition:
             end = self.world.ends.get(comm.address)
             comm.cell.value = None
-            if end is not None:
-                end.aborted = True
+            if end is None:
+                return
+            end.aborted = True
             self.world.condition.notify_all()
+            while end.persistent:  # as NCCL, also in an abort
+                self.world.condition.wait(0.05)
+
+    def destroy(self, comm: NcclComm) -> None:
+        world, end = self.world, self._end(comm)
+        comm.cell.value = None
+        clique = end.clique
+        assert clique is not None
+        with world.condition:
+            clique.ending.add(self.rank)
+            world.condition.notify_all()
+            while end.persistent or clique.ending != set(clique.members):
+                world.condition.wait(0.05)
+            end.aborted = True
+            world.destroyed.append((self.rank, clique.members))
+
+    # ---- memory
+    def mem_alloc(self, num_bytes: int) -> int:
+        assert self.world.version >= 21901
+        block = self.device.allocate(num_bytes)
+        self.world.memory[block.ptr] = block
+        return block.ptr
+
+    def mem_free(self, address: int) -> None:
+        """Memory that is registered may not be freed."""
+        for end in self.world.ends.values():
+            if end.rank == self.rank and not end.aborted:
+                assert end.registered.place(address)[0] == "none", "freed before its registration"
+        del self.world.memory[address]
+
+    def register(self, comm: NcclComm, address: int, num_bytes: int) -> int:
+        return self._registered(comm, address, num_bytes, False) if self.world.registers else 0
+
+    def register_window(self, comm: NcclComm, address: int, num_bytes: int) -> int:
+        """All members meet, as in NCCL's exchange of handles."""
+        world, end = self.world, self._end(comm)
+        assert world.version >= 22700
+        if not world.has_windows:
+            return 0
+        if self.rank in world.failing_window:
+            raise NcclError(f"ncclCommWindowRegister: {world.failing_window[self.rank]}")
+        clique = end.clique
+        assert clique is not None
+        with world.condition:
+            sizes = clique.windows[end.window_count]
+            sizes[self.rank] = num_bytes
+            end.window_count += 1
+            world.condition.notify_all()
+            while len(sizes) < len(clique.members):
+                if end.aborted:
+                    raise NcclError("ncclCommWindowRegister: aborted")
+                world.condition.wait(0.05)
+            assert len(set(sizes.values())) == 1, "a window of different sizes"
+        return self._registered(comm, address, num_bytes, True)
+
+    def deregister(self, comm: NcclComm, handle: int) -> None:
+        assert not self._end(comm).registered.of.pop(handle)[0]
+
+    def deregister_window(self, comm: NcclComm, handle: int) -> None:
+        assert self._end(comm).registered.of.pop(handle)[0]
+
+    def _registered(self, comm: NcclComm, address: int, num_bytes: int, window: bool) -> int:
+        end = self._end(comm)
+        assert address in self.world.memory, "memory of another allocator"
+        assert end.registered.place(address)[0] == "none", "registered twice"
+        handle = next(self.world.addresses)
+        end.registered.of[handle] = (window, address, num_bytes)
+        assert end.clique is not None
+        self.world.registered.append((window, end.clique.members))
+        return handle
 
     def _new(self, config: CommConfig) -> tuple[NcclComm, End]:
         comm, end = NcclComm(), End(None, self.rank, config)
@@ -263,15 +355,19 @@ class DoubleApi:
     def _collective(self, comm: NcclComm, call: Call, stream: int) -> None:
         end = self._end(comm)
         clique, index = self._place(end, call.kind, call.count)
+        places = end.registered.place(call.send), end.registered.place(call.receive)
 
         def run() -> Callable[[], bool]:
             meeting = clique.meetings[end.calls]
             end.calls += 1
-            meeting.calls[index] = call
+            meeting.calls[index], meeting.places[index] = call, places
 
             def attempt() -> bool:
                 if len(meeting.calls) == len(clique.members) and not meeting.done:
-                    carry_out([meeting.calls[i] for i in range(len(clique.members))])
+                    everyone = range(len(clique.members))
+                    calls = [meeting.calls[i] for i in everyone]
+                    require_symmetric(calls, [meeting.places[i] for i in everyone])
+                    carry_out(calls)
                     meeting.done = True
                 return meeting.done
 
@@ -326,6 +422,14 @@ class DoubleApi:
                     if not done:
                         world.condition.wait(0.05)
 
+        if self.device.is_capturing(next(iter(streams))):
+            for end in {id(one.end): one.end for one in grouped}.values():
+                end.persistent += 1
+                weakref.finalize(kernel, self._lose, end)
         reads = [place for one in grouped for place in one.reads]
         writes = [place for one in grouped for place in one.writes]
         self.device.put(streams.pop(), kernel, reads, writes)
+
+    def _lose(self, end: End) -> None:
+        """A graph with a kernel of ``end`` is destroyed."""
+        end.persistent -= 1

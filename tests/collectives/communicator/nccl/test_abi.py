@@ -60,6 +60,15 @@ ncclResult_t ncclRecv(void* r, size_t n, ncclDataType_t t, int peer, ncclComm_t 
 ncclResult_t ncclGroupStart(void) { return say("group start"); }
 ncclResult_t ncclGroupEnd(void) { return say("group end"); }
 ncclResult_t ncclCommAbort(ncclComm_t comm) { return say("abort %lx", A(comm)); }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) { return say("destroy %lx", A(comm)); }
+ncclResult_t ncclMemAlloc(void** p, size_t n) { *p = (void*)0x7f0012345678; return say("allocate %lu", n); }
+ncclResult_t ncclMemFree(void* p) { return say("free %lx", A(p)); }
+ncclResult_t ncclCommRegister(const ncclComm_t c, void* p, size_t n, void** h)
+{ *h = (void*)0x7f0012345678; return say("register %lx %lx %lu", A(c), A(p), n); }
+ncclResult_t ncclCommDeregister(const ncclComm_t c, void* h) { return say("deregister %lx %lx", A(c), A(h)); }
+ncclResult_t ncclCommWindowRegister(ncclComm_t c, void* p, size_t n, ncclWindow_t* w, int flags)
+{ *w = (ncclWindow_t)0x7f0012345678; return say("window %lx %lx %lu %d", A(c), A(p), n, flags == NCCL_WIN_COLL_SYMMETRIC); }
+ncclResult_t ncclCommWindowDeregister(ncclComm_t c, ncclWindow_t w) { return say("no window %lx %lx", A(c), A(w)); }
 """
 #: A pointer beyond 32 bits, and more elements than fit in them.
 FAR, MANY = 0x7F00_1234_5678, 5_000_000_000
@@ -139,6 +148,10 @@ def test_a_communicator_is_split(api: NcclLibrary, said: Callable[[], str]) -> N
         (lambda a, c: a.group_start(), "group start"),
         (lambda a, c: a.group_end(), "group end"),
         (lambda a, c: a.abort(c), "abort 9"),
+        (lambda a, c: a.destroy(c), "destroy 9"),
+        (lambda a, c: a.mem_free(FAR), "free {0:x}"),
+        (lambda a, c: a.deregister(c, FAR), "deregister 9 {0:x}"),
+        (lambda a, c: a.deregister_window(c, FAR), "no window 9 {0:x}"),
     ],
 )  # fmt: skip
 def test_arguments(api: NcclLibrary, said: Callable[[], str], call, text) -> None:  # type: ignore[no-untyped-def]
@@ -146,6 +159,17 @@ def test_arguments(api: NcclLibrary, said: Callable[[], str], call, text) -> Non
     comm.cell.value = 9
     call(api, comm)
     assert said() == text.format(FAR, FAR + 1, MANY)
+
+
+def test_memory_is_allocated_and_registered(api: NcclLibrary, said: Callable[[], str]) -> None:
+    comm = NcclComm()
+    comm.cell.value = 9
+    assert api.mem_alloc(MANY) == FAR
+    assert said() == f"allocate {MANY}"
+    assert api.register(comm, FAR, MANY) == FAR
+    assert said() == f"register 9 {FAR:x} {MANY}"
+    assert api.register_window(comm, FAR, MANY) == FAR
+    assert said() == f"window 9 {FAR:x} {MANY} 1"
 
 
 def test_what_is_found_later(api: NcclLibrary) -> None:

@@ -55,6 +55,16 @@ def test_what_fails_says_which_function_and_why(library: NcclLibrary) -> None:
         library.async_error(NcclComm())
 
 
+def test_memory_or_why_there_is_none(library: NcclLibrary) -> None:
+    try:
+        address = library.mem_alloc(64)
+    except NcclError as error:
+        assert re.match(r"ncclMemAlloc: unhandled cuda error .*driver", str(error))  # noqa: PT017
+        return
+    assert address
+    library.mem_free(address)
+
+
 def test_a_communicator_of_one_rank_or_why_there_is_none(library: NcclLibrary) -> None:
     config = CommConfig(blocking=False, max_ctas=2)
     try:
@@ -65,5 +75,5 @@ def test_a_communicator_of_one_rank_or_why_there_is_none(library: NcclLibrary) -
     while (state := library.async_error(comm)) is NcclResult.IN_PROGRESS:
         time.sleep(0.001)
     assert state is NcclResult.SUCCESS
-    library.abort(comm)
+    library.destroy(comm)
     assert not comm.address

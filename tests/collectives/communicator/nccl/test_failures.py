@@ -339,25 +339,39 @@ def test_another_thread_is_refused() -> None:
     run_nccl(2, program)
 
 
+class WithGraph:
+    """A program with a graph of ``held``."""
+
+    def __init__(self, comm: OnArrays, held: list[BoundOnArrays]) -> None:
+        self.comm, device = comm, comm.device
+        device.begin_capture(COMPUTE)
+        for one in held:
+            one.bound.enqueue(COMPUTE)
+        self.graph = device.end_capture(COMPUTE)
+        self.captured = comm.inner.captured()
+        assert [one.name for one in self.captured] == [one.bound.name for one in held]
+        assert comm.inner.captured() == ()
+        comm.inner.add_program(self)
+
+    def release_graphs(self) -> None:
+        self.graph.clear()
+
+    def run(self) -> None:
+        self.comm.inner.replay(self.captured, COMPUTE, self._launch)
+        self.comm.inner.wait(COMPUTE)
+
+    def _launch(self) -> None:
+        for work in tuple(self.graph):
+            self.comm.device.put(COMPUTE, work)
+
+
 def replayed(comm: OnArrays, held: list[BoundOnArrays], late: float) -> None:
     """Capture ``held`` as a graph, and launch it twice; rank 1 comes ``late`` to the second time."""
-    device = comm.device
-    device.begin_capture(COMPUTE)
-    for one in held:
-        one.bound.enqueue(COMPUTE)
-    graph, captured = device.end_capture(COMPUTE), comm.inner.captured()
-    assert [one.name for one in captured] == [one.bound.name for one in held]
-    assert comm.inner.captured() == ()
-
-    def launch() -> None:
-        for work in graph:
-            device.put(COMPUTE, work)
-
+    program = WithGraph(comm, held)
     for run in range(2):
         if (comm.rank, run) == (1, 1):
             time.sleep(late)
-        comm.inner.replay(captured, COMPUTE, launch)
-        comm.inner.wait(COMPUTE)
+        program.run()
 
 
 def test_a_graph_is_replayed() -> None:

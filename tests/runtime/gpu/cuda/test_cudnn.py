@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runtime.gpu.captures import CaptureLock
 from runtime.gpu.errors import GpuLibraryError
 from runtime.gpu.libraries.convolution_call import Direction, LibraryConvolution
 from runtime.gpu.views import DeviceView
@@ -76,6 +77,7 @@ class Double:
         made.heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
         made.cudnnGraphNotSupportedError = type("NotSupported", (Exception,), {})
         made.create_handle = object
+        made.destroy_handle = lambda _: None
         made.set_stream = lambda *, handle, stream: self.streams.append(stream)
         made.pygraph = lambda **given: Graph(self, given)
         return made
@@ -204,7 +206,7 @@ def test_graphs_describe_what_is_called(direction: Direction, double: Double) ->
         views.append(DeviceView(memory.ctypes.data, StridedView.dense(ArrayShape(F32, dims))))
     want = np.zeros_like(seen[2])
     convolve(call, seen[0], seen[1], want)
-    library = cudnn.Cudnn(Memory().allocate)
+    library = cudnn.Cudnn(Memory().allocate, CaptureLock())
     library.load(ConvolutionWork(call, *views))(SimpleNamespace(ptr=7))
     np.testing.assert_array_equal(seen[2], want)
     assert double.streams == [7]
@@ -215,7 +217,9 @@ def test_graphs_describe_what_is_called(direction: Direction, double: Double) ->
 @pytest.mark.parametrize("tf32", [False, True])
 def test_kernels_that_change_bits_are_refused(tf32: bool, double: Double) -> None:
     cudnn = importlib.import_module("runtime.gpu.cuda.cudnn")
-    cudnn.Cudnn(Memory().allocate).load(work_of(call_of(Direction.FORWARD, tf32=tf32)))
+    cudnn.Cudnn(Memory().allocate, CaptureLock()).load(
+        work_of(call_of(Direction.FORWARD, tf32=tf32))
+    )
     (graph,) = double.graphs
     assert "NONDETERMINISTIC" in graph.refused
     assert ("TENSOR_CORE" in graph.refused) is not tf32
@@ -224,7 +228,7 @@ def test_kernels_that_change_bits_are_refused(tf32: bool, double: Double) -> Non
 def test_a_large_workspace_is_taken_where_nothing_else_is(double: Double) -> None:
     cudnn = importlib.import_module("runtime.gpu.cuda.cudnn")
     double.needs, memory = 1 << 30, Memory()
-    cudnn.Cudnn(memory.allocate).load(work_of(call_of(Direction.FORWARD)))
+    cudnn.Cudnn(memory.allocate, CaptureLock()).load(work_of(call_of(Direction.FORWARD)))
     assert [graph.limit for graph in double.graphs] == [1 << 29, None]
     assert memory.sizes == [1 << 30]
 
@@ -233,7 +237,7 @@ def test_what_cudnn_has_not_is_said(double: Double) -> None:
     cudnn = importlib.import_module("runtime.gpu.cuda.cudnn")
     double.supported = False
     with pytest.raises(GpuLibraryError, match=r"cuDNN has no kernel for .*: no engine$"):
-        cudnn.Cudnn(Memory().allocate).load(work_of(call_of(Direction.FORWARD)))
+        cudnn.Cudnn(Memory().allocate, CaptureLock()).load(work_of(call_of(Direction.FORWARD)))
 
 
 def work_of(call: LibraryConvolution) -> ConvolutionWork:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from runtime.gpu.codegen.launch import KernelSource
-from runtime.gpu.errors import GpuFailedError
+from runtime.gpu.errors import GpuFailedError, GpuMemoryError
 from runtime.gpu.failures import failures_of
 from runtime.gpu.libraries.library_emitters import library_work
 from runtime.gpu.views import DeviceView
@@ -22,6 +22,7 @@ from runtime.gpu.work import KernelArraysOnDevice, KernelWork
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
+from spmd.errors import RunError
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.runtime.gpu.cuda.cupy_double import CupyDouble, cupy_double
 
@@ -43,6 +44,33 @@ def test_new_memory_is_cleared_on_a_stream_of_its_own(cupy: CupyDouble) -> None:
     assert cupy.calls == ["memsetAsync", "streamSynchronize"]
     data = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * 64).from_address(block.address))
     assert not data.any()
+
+
+def test_memory_of_another_allocator_is_cleared_and_freed(cupy: CupyDouble) -> None:
+    driver = cuda_driver()
+    memory = np.full(64, 7, np.uint8)
+    freed: list[int] = []
+
+    class Memory:
+        ptr = memory.ctypes.data
+
+        def __del__(self) -> None:
+            freed.append(self.ptr)
+
+    block = driver.allocate(64, lambda _: Memory())
+    assert block.address == memory.ctypes.data
+    assert not memory.any()
+    assert cupy.live_bytes == 0
+    del block
+    assert freed == [memory.ctypes.data]
+
+
+def test_an_allocator_without_memory_is_said(cupy: CupyDouble) -> None:
+    def allocate(_: int) -> Any:
+        raise RunError("ncclMemAlloc: unhandled cuda error")
+
+    with pytest.raises(GpuMemoryError, match=r"64 bytes of a double.*: ncclMemAlloc: unhandled"):
+        cuda_driver().allocate(64, allocate)
 
 
 def empty_kernel() -> KernelWork:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from runtime.gpu.captures import CaptureLock
 from runtime.gpu.libraries.gemm import CallEpilogue, GemmCall, gemm_calls
 from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.views import DeviceView
@@ -225,7 +226,9 @@ def test_cublas_hands_products_with_epilogues_on(lt: Lt, monkeypatch: pytest.Mon
         module, "load_cublas", lambda: SimpleNamespace(cublasDestroy_v2=lambda _: 0)
     )
     monkeypatch.setattr(module, "call", lambda *_: None)
-    cublas = module.Cublas(lambda _: SimpleNamespace(address=1 << 20), lambda *_: None)
+    cublas = module.Cublas(
+        lambda _: SimpleNamespace(address=1 << 20), lambda *_: None, CaptureLock()
+    )
     view = StridedView.dense(ArrayShape(F32, (64, 64)))
     lhs, rhs, out, addend = (DeviceView(4096 * n, view) for n in (1, 2, 3, 4))
     bias = DeviceView(4096 * 5, StridedView(F32, (64, 64), (0, 4), 256))

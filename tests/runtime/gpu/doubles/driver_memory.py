@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tests.collectives.communicator.nccl.host_device import memory_at
-from tests.runtime.gpu.doubles.host_driver import HostBlock, HostDriver
+from tests.collectives.communicator.nccl.host_device import HostMemory, memory_at
+from tests.runtime.gpu.doubles.host_driver import HostDriver
 from tests.runtime.gpu.doubles.host_streams import HostEvent, Op
 from tests.runtime.gpu.doubles.races import Bytes
 
@@ -16,11 +16,12 @@ class DriverMemory:
     """A DeviceMemory."""
 
     driver: HostDriver
-    _kept: list[HostBlock] = field(default_factory=list)
 
-    def allocate(self, num_bytes: int) -> int:
-        self._kept.append(self.driver.allocate(num_bytes))
-        return self._kept[-1].address
+    def use(self) -> None:
+        pass
+
+    def allocate(self, num_bytes: int) -> HostMemory:
+        return HostMemory(self.driver.allocate(num_bytes).memory)
 
     def event(self) -> DriverEvent:
         return DriverEvent(self.driver)

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from runtime.gpu.driver import Allocator
 from runtime.gpu.errors import GpuMemoryError
 from runtime.gpu.libraries.gemm import GemmCall
 from runtime.gpu.libraries.linalg_work import SolverWork, TriangularSolveWork
@@ -30,6 +31,7 @@ from runtime.gpu.work import (
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.reference import ReferenceKernel
 from spmd.shape import PrimitiveType
+from tests.collectives.communicator.nccl.host_device import memory_at
 from tests.runtime.gpu.doubles.cudnn_reading import convolve
 from tests.runtime.gpu.doubles.host_linalg import call_solver, solve_triangular
 from tests.runtime.gpu.doubles.host_streams import HostEvent, HostGpu, HostStream, HostStreams, Op
@@ -39,7 +41,10 @@ from tests.runtime.gpu.doubles.work_arrays import reads_and_writes
 
 @dataclass
 class HostBlock:
+    """Memory on the host. keep: the owner of the memory."""
+
     memory: np.ndarray
+    keep: object = None
 
     @property
     def address(self) -> int:
@@ -68,7 +73,12 @@ class HostDriver:
         pass
 
     # ---- memory
-    def allocate(self, num_bytes: int) -> HostBlock:
+    def allocate(self, num_bytes: int, allocator: Allocator | None = None) -> HostBlock:
+        if allocator is not None:
+            raw = allocator(num_bytes)
+            block = HostBlock(memory_at(raw.ptr, num_bytes), raw)
+            block.memory[:] = 0
+            return block
         self._refused_beside_captures("allocating")
         if num_bytes > self.free_bytes:
             raise GpuMemoryError(f"{num_bytes:,} bytes of {self.name}")

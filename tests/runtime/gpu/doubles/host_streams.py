@@ -146,9 +146,11 @@ class HostStream:
     def run(self, position: int) -> None:
         """Do what has been put here before ``position``."""
         while self._done < position:
+            work = self._queue[self._done]
+            self._queue[self._done] = _do_nothing  # work that is done keeps no graph alive
             self._done += 1
             self.device.done += 1
-            self._queue[self._done - 1]()
+            work()
 
     def _come_to_pass(self, event: HostEvent) -> None:
         event.at = self.device.done
@@ -216,3 +218,7 @@ class HostGraph:
                 events[id(op.records)] = HostEvent()
                 op = Op(op.what, records=events[id(op.records)])
             streams[own].really_put(op)
+
+
+def _do_nothing() -> None:
+    pass
