@@ -50,6 +50,13 @@ class LeastStep:
         """Return the most seconds that overlap can save, compared with a step in which nothing overlaps."""
         return max(self.waiting - self.seconds, 0.0)
 
+    def hidden(self, seconds: float) -> float:
+        """Return how much of ``hideable`` is hidden in a step of ``seconds`` seconds.
+
+        Passes that overlap collectives may also make kernels faster; that counts as nothing here.
+        """
+        return min(max(self.waiting - seconds, 0.0), self.hideable)
+
 
 def least_step(
     module: HloModule,

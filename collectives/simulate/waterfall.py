@@ -24,7 +24,7 @@ class Waterfall:
     """Parts of a step, in seconds, that add up to it.
 
     arithmetic: all kernels at the published rates, as if memory were infinitely fast.
-    attained: what products take longer because of power limits, tiles and waves.
+    attained: what products and attention take longer because of power limits, tiles and waves.
     memory: what kernels take longer because they wait for memory.
     starts: to dispatch and begin kernels.
     slowest: what the slowest device takes longer than the median one.
@@ -84,4 +84,6 @@ def _without_memory(machine: MachineDescription) -> MachineDescription:
 
 def _as_published(machine: MachineDescription) -> MachineDescription:
     rates = tuple((kind, replace(one, attained=1.0)) for kind, one in machine.rates)
-    return replace(machine, rates=rates, attained=Attained(), tiled=None, products=())
+    return replace(
+        machine, rates=rates, attained=Attained(), tiled=None, fused_attention=None, products=()
+    )

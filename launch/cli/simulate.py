@@ -30,6 +30,7 @@ from launch.pipeline import Compilation
 from launch.report.plot import require_matplotlib
 from launch.report.simulation import as_json, fits, format_simulation
 from launch.report.simulation_durations import read_timed, simulate_timed
+from launch.report.simulation_page import simulation_page
 from launch.report.simulation_trace import simulation_trace
 from launch.report.sweep import format_sweep, sweep_json
 from launch.report.sweep_image import sweep_image
@@ -99,9 +100,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=partial(path_ending_in, (".svg", ".png")),
-        metavar="F.svg|F.png",
-        help="with --sweep: plot the rows (with the plot extra)",
+        type=partial(path_ending_in, (".html", ".svg", ".png")),
+        metavar="F.html|F.svg|F.png",
+        help="write the simulation as a page; with --sweep: plot the rows (F.svg or F.png, with the plot extra)",
     )
     parser.add_argument(
         "--cost",
@@ -173,6 +174,8 @@ def run(options: argparse.Namespace) -> int:
         found = replace(found, least=program.least())
     if options.trace is not None:
         write_file(options.trace, json.dumps(simulation_trace(found)))
+    if options.output is not None:
+        write_file(options.output, simulation_page(found, machine, parts))
     if options.json:
         print(json.dumps(as_json(found, machine, parts)))
     else:
@@ -182,10 +185,15 @@ def run(options: argparse.Namespace) -> int:
 
 def _require_options_that_agree(options: argparse.Namespace) -> None:
     """Raise UsageError for options that cannot be combined."""
+    is_page = options.output is not None and options.output.suffix == ".html"
     if options.sweep is None:
-        if options.output is not None:
-            raise UsageError("-o plots the rows of --sweep NAME=V,V,..")
+        if options.output is not None and not is_page:
+            raise UsageError(
+                "-o F.svg and F.png plot the rows of --sweep NAME=V,V,..: use -o F.html"
+            )
         return
+    if is_page:
+        raise UsageError("-o F.html is of one simulation: --sweep writes F.svg or F.png")
     for option, value in (("--trace", options.trace), ("--durations", options.durations)):
         if value is not None:
             raise UsageError(f"{option} is of one simulation: it cannot be combined with --sweep")

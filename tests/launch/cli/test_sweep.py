@@ -41,8 +41,11 @@ def test_fields_of_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
         (("--sweep", "data-parallel=0"), "expected at least 1, found 0"),
         (("--sweep", "links=1", "--trace", "t.json"), "--trace is of one simulation"),
         (("--sweep", "links=1", "--durations", "d.json"), "--durations is of one simulation"),
-        (("--sweep", "links=1", "-o", "f.gif"), "expected a name that ends in .svg or .png"),
-        (("-o", "f.svg"), "-o plots the rows of --sweep NAME=V,V,.."),
+        (
+            ("--sweep", "links=1", "-o", "f.gif"),
+            "expected a name that ends in .html or .svg or .png",
+        ),
+        (("-o", "f.svg"), "-o F.svg and F.png plot the rows of --sweep NAME=V,V,.."),
     ],
 )
 def test_what_cannot_be_varied(
