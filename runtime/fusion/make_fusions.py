@@ -6,7 +6,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from runtime.fusion.element_graph import post_order
-from runtime.fusion.emitters import GEMM, INDEXED, LOOP, PRODUCT, Emitted, as_loop_if_short
+from runtime.fusion.emitters import (
+    CONVOLUTION,
+    GEMM,
+    INDEXED,
+    LOOP,
+    PRODUCT,
+    Emitted,
+    as_loop_if_short,
+)
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.plan_cache import store
@@ -26,6 +34,7 @@ _KINDS = {
     INDEXED: "kLoop",
     PRODUCT: "kOutput",
     GEMM: "kOutput",
+    CONVOLUTION: "kOutput",
     ATTENTION: "kCustom",
 }
 
