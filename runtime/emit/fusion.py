@@ -41,7 +41,7 @@ def emit_fusion(fusion: HloInstruction, arrays: OpArrays, device: Device) -> Thu
     if isinstance(plan, ConvolutionFusion):
         from runtime.emit import convolution_fusion  # loads all kinds of convolutions
 
-        return convolution_fusion.emit_convolution_fusion(fusion, plan, arrays, device)
+        return convolution_fusion.emit_convolution_fusion(fusion, plan, arrays)
     if isinstance(plan, IndexFusion):
         return gather_scatter.emit_indexed(fusion, fusion.to_apply.root, plan, arrays, device)
     kernel = kernel_of(plan, arrays.operands)

@@ -8,6 +8,7 @@ from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
 from runtime.fusion.products.product_fusion import product_in, require_same_indices
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import has_reductions
+from spmd.analysis.library_convolutions import requires_row_major, reverses_filter
 from spmd.hlo import HloInstruction
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ConvolutionAttrs
@@ -50,16 +51,12 @@ def convolution_fusion(
 
 
 def is_forward(convolution: HloInstruction) -> bool:
-    """Return whether ``convolution`` is one of images whose features vary fastest, as its result's do.
-
-    The gradients of strided convolutions, which have a base dilation, and gradients of filters, whose image has the
-    batch as features, are none. Neither are convolutions with groups.
-    """
+    """Return whether ``convolution`` is one that a GPU's library computes forwards: it is no gradient."""
     attrs = convolution.attrs_as(ConvolutionAttrs)
-    dims, last = attrs.dimension_numbers, len(convolution.dims) - 1
     return (
-        not attrs.window.has_holes
-        and attrs.feature_group_count == attrs.batch_group_count == 1
-        and (dims.input_batch, dims.input_feature) == (0, last)
-        and (dims.output_batch, dims.output_feature) == (0, last)
+        requires_row_major(convolution)
+        and attrs.dimension_numbers.input_batch
+        == 0  # of the gradient of a filter, features are the first dimension
+        and not attrs.window.has_holes
+        and not reverses_filter(attrs.window)
     )

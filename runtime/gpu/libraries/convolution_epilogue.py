@@ -23,13 +23,14 @@ from runtime.gpu.libraries.convolution_call import (
     Direction,
     LibraryConvolution,
 )
-from runtime.gpu.libraries.convolution_ways import ways
+from runtime.gpu.libraries.convolution_ways import ConvolutionKernel, ways
 from runtime.gpu.libraries.product_epilogue import is_plain, leaf_array
 from runtime.gpu.libraries.sequence import SequenceArray, SequenceBuilder, in_sequence
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import ConvolutionWork, KernelArraysOnDevice, KernelWork
 from runtime.program.convolution_epilogue import convolution_epilogue, is_computed
-from runtime.program.records.convolution_epilogue import ConvolutionEpilogueKernel
+from runtime.program.records.convolution_call import ConvolutionCallKernel
+from runtime.program.records.convolution_call import ConvolutionEpilogue as Epilogue
 from runtime.program.records.loop import LoopKernel
 from runtime.program.strides import StridedView
 from spmd.lazy_dataclass import dataclass
@@ -60,71 +61,67 @@ class ConvolutionEpilogueCall(LibraryCall):
         return ConvolutionWork(self.convolution, first, second, result, addend, bias, otherwise)
 
 
-@in_sequence(ConvolutionEpilogueKernel)
-def convolution_with_epilogue(kernel: ConvolutionEpilogueKernel, builder: SequenceBuilder) -> bool:
+@in_sequence(ConvolutionCallKernel)
+def convolution_with_epilogue(kernel: ConvolutionCallKernel, builder: SequenceBuilder) -> bool:
     """Add the call of cuDNN that computes ``kernel``, or else the stages of the convolution and of the epilogue.
 
     Returns False as ``add_convolution`` does.
     """
+    *operands, x, w = builder.operands
+    (result,), epilogue = builder.results, kernel.epilogue
+    if epilogue is None:
+        return add_convolution(kernel.convolution, (x, w, result), builder)
     if not builder.options.cudnn:
         return False
-    if builder.options.epilogues and _add_call(kernel, builder):
+    if builder.options.epilogues and _add_call(kernel.convolution, epilogue, builder):
         return True
-    *operands, image, filter_ = builder.operands
-    made = (result,) = builder.results
-    if not _may_hold(result.view, kernel):
-        made = (builder.room(kernel.result.element_type, kernel.epilogue.dims),)
-    arrays = (image, filter_, _in_order(kernel, made[0]))
-    if not add_convolution(kernel.convolution, arrays, builder):
+    made = result
+    if not _may_hold(result.view, epilogue):
+        made = builder.room(epilogue.view.element_type, epilogue.loop.dims)
+    if not add_convolution(kernel.convolution, (x, w, _in_order(epilogue, made)), builder):
         return False
-    builder.kernel(kernel.epilogue, (*operands, *made), builder.results)
+    builder.kernel(epilogue.loop, (*operands, made), (result,))
     return True
 
 
-def _may_hold(view: StridedView, kernel: ConvolutionEpilogueKernel) -> bool:
+def _may_hold(view: StridedView, epilogue: Epilogue) -> bool:
     """Return whether the memory of the result ``view`` may hold the convolution before its epilogue is computed."""
-    return view.is_packed and view.element_type is kernel.result.element_type
+    return view.is_packed and view.element_type is epilogue.view.element_type
 
 
-def _in_order(kernel: ConvolutionEpilogueKernel, array: SequenceArray) -> SequenceArray:
+def _in_order(epilogue: Epilogue, array: SequenceArray) -> SequenceArray:
     """Return the packed ``array``, which has the sizes of the epilogue, in the dimension order of the convolution."""
-    return replace(array, view=replace(kernel.result, offset=array.view.offset))
+    return replace(array, view=replace(epilogue.view, offset=array.view.offset))
 
 
-def _add_call(kernel: ConvolutionEpilogueKernel, builder: SequenceBuilder) -> bool:
-    """Add the call of cuDNN that computes ``kernel``. Returns False if there is none."""
-    *operands, image, filter_ = builder.operands
-    (result,), loop = builder.results, kernel.epilogue
-    epilogue = convolution_epilogue(loop.program, loop.leaves, len(operands), len(loop.dims) - 1)
-    if epilogue is None or not is_plain(loop) or not _may_hold(result.view, kernel):
+def _add_call(kernel: ConvolutionKernel, epilogue: Epilogue, builder: SequenceBuilder) -> bool:
+    """Add the call of cuDNN that computes ``kernel`` and ``epilogue``. Returns False if there is none."""
+    *operands, x, w = builder.operands
+    (result,), loop = builder.results, epilogue.loop
+    found = convolution_epilogue(loop.program, loop.leaves, len(operands), len(loop.dims) - 1)
+    if found is None or not is_plain(loop) or not _may_hold(result.view, epilogue):
         return False
-    arrays: Arrays = (image, filter_, _in_order(kernel, result))
-    way = next(ways(kernel.convolution, [array.view for array in arrays]))
-    library = library_convolution(kernel.convolution, way)
-    kinds = (image.view.element_type, filter_.view.element_type)
+    arrays: Arrays = (x, w, _in_order(epilogue, result))
+    way = next(ways(kernel, [array.view for array in arrays]))
+    library = library_convolution(kernel, way)
+    kinds = tuple(array.view.element_type for array in arrays)
     if (
         library is None
         or library.direction is not Direction.FORWARD
         or not library.channels_last
         or not suits(library, way, "output")
-        or not is_computed(kinds, result.view.element_type, tf32=library.tf32)
+        or not is_computed(kinds, kinds[2], tf32=library.tf32)
     ):
         return False
     read = [
-        leaf_array(loop.leaves[n], builder)
-        for n in (epilogue.addend, epilogue.bias)
-        if n is not None
+        leaf_array(loop.leaves[n], builder) for n in (found.addend, found.bias) if n is not None
     ]
-    launches = builder.launches(loop, (*operands, result), builder.results)
+    launches = builder.launches(loop, (*operands, result), (result,))
     if launches is None or any(array.view.offset % ALIGNED for array in read):
         return False
-    with_epilogue = replace(
-        library,
-        epilogue=ConvolutionEpilogue(
-            epilogue.addend is not None, epilogue.bias is not None, epilogue.relu
-        ),
-    )
-    call = ConvolutionEpilogueCall(with_epilogue, loop, launches)
+    own = ConvolutionEpilogue(found.addend is not None, found.bias is not None, found.relu)
+    call = ConvolutionEpilogueCall(replace(library, epilogue=own), loop, launches)
     taken = operands_of(library, way, arrays, builder)
-    builder.call(call, *taken, *read, *operands, replace(result, view=way.arrays["output"].view))
+    made = replace(result, view=way.arrays["output"].view)
+    builder.call(call, *taken, *read, *operands, made)
     return True

@@ -1,0 +1,33 @@
+"""Convolutions that a GPU's library computes on row-major operands, as their back end config states."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from spmd.hlo.instruction import HloInstruction
+from spmd.ops.window import Window
+
+_CONFIG = {"convolution_config": {"operands": "row-major"}}
+
+
+def require_row_major(convolution: HloInstruction) -> None:
+    """State in the back end config of ``convolution`` that its operands have to be row-major."""
+    config = json.dumps(_CONFIG)
+    convolution.annotations = replace(convolution.annotations, backend_config=config)
+
+
+def requires_row_major(convolution: HloInstruction) -> bool:
+    """Return whether the back end config of ``convolution`` states that its operands have to be row-major."""
+    config = convolution.annotations.backend_config
+    return bool(config) and config == json.dumps(_CONFIG)
+
+
+def reverses_filter(window: Window) -> bool:
+    """Return whether a convolution with this window is the image's gradient of one without strides."""
+    wide = [dim for dim in window.dims if dim.size > 1]
+    return (
+        bool(wide)
+        and all(dim.reversal for dim in wide)
+        and all(dim.stride == dim.base_dilation == 1 for dim in window.dims)
+    )
