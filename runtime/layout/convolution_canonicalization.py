@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from runtime.layout.transposed_sums import sum_before_transposing
 from spmd.analysis.library_convolutions import (
     require_row_major,
     requires_row_major,
@@ -46,17 +47,19 @@ class ConvolutionCanonicalization(InstructionPass):
 
     The back end config of such convolutions states that their operands have to be row-major. An operand that is not,
     such as the transpose of a parameter, is copied first; the copy is a kernel that may share a launch with others.
-    Convolutions with groups do not change.
+    All-reduces sum gradients of filters before they are transposed. Convolutions with groups do not change.
     """
 
     name: ClassVar[str] = "convolution-canonicalization"
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED,)
-    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.CONVOLUTION,)
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.CONVOLUTION, Opcode.ALL_REDUCE)
 
     def editor(self, module: HloModule) -> Edit:
         scope = ModuleScope(module)
 
         def edit(x: HloInstruction) -> bool:
+            if x.opcode is Opcode.ALL_REDUCE:
+                return sum_before_transposing(x, builder_at(x, scope))
             if not _is_for_library(x) or requires_row_major(x):
                 return False
             b = builder_at(x, scope)
