@@ -22,12 +22,13 @@ from runtime.fusion.products.product_fusion import (
 )
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusionPlan, has_reductions, row_fusion
+from spmd.analysis.fusion_emitter import CONVOLUTION
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 
-#: Names of the emitters of loops, of products with epilogues, of such products and of convolutions in one call of a
-#: GPU's library, and of gathers and scatters with their indices.
-LOOP, PRODUCT, GEMM, CONVOLUTION, INDEXED = "loop", "product", "gemm", "convolution", "indexed"
+#: Names of the emitters of loops, of products with epilogues, of such products in one call of a GPU's library, and of
+#: gathers and scatters with their indices.
+LOOP, PRODUCT, GEMM, INDEXED = "loop", "product", "gemm", "indexed"
 
 #: Plan of a fusion, which its emitter generates code from.
 Plan: TypeAlias = (

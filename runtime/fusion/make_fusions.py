@@ -6,19 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from runtime.fusion.element_graph import post_order
-from runtime.fusion.emitters import (
-    CONVOLUTION,
-    GEMM,
-    INDEXED,
-    LOOP,
-    PRODUCT,
-    Emitted,
-    as_loop_if_short,
-)
+from runtime.fusion.emitters import GEMM, INDEXED, LOOP, PRODUCT, Emitted, as_loop_if_short
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.plan_cache import store
-from spmd.analysis.fusion_emitter import ATTENTION, emitter_config
+from spmd.analysis.fusion_emitter import ATTENTION, CONVOLUTION, emitter_config
 from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.instruction import Annotations

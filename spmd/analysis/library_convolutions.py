@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from spmd.analysis.fusion_emitter import CONVOLUTION, stated_emitter
 from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
 from spmd.ops.window import Window
 
 _CONFIG = {"convolution_config": {"operands": "row-major"}}
@@ -21,6 +23,13 @@ def requires_row_major(convolution: HloInstruction) -> bool:
     """Return whether the back end config of ``convolution`` states that its operands have to be row-major."""
     config = convolution.annotations.backend_config
     return bool(config) and config == json.dumps(_CONFIG)
+
+
+def is_library_convolution(x: HloInstruction) -> bool:
+    """Return whether ``x`` is a convolution whose operands have to be row-major, or a fusion of one."""
+    if x.opcode is Opcode.FUSION:
+        return stated_emitter(x) == CONVOLUTION
+    return x.opcode is Opcode.CONVOLUTION and requires_row_major(x)
 
 
 def reverses_filter(window: Window) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import field
 from runtime.fusion.cost.cost_model import CostModel
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.element_operations import is_plain
-from runtime.fusion.emitters import CONVOLUTION, GEMM, Emitted, emitted_region
+from runtime.fusion.emitters import GEMM, Emitted, emitted_region
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
@@ -26,6 +26,7 @@ from runtime.fusion.products.product_fusion import ProductFusion
 from runtime.fusion.refusal import NoEmitterError
 from runtime.program.blocks import blocks_of, full_box
 from runtime.program.dot_matrices import product_types
+from spmd.analysis.fusion_emitter import CONVOLUTION
 from spmd.analysis.structure import StructuralKeys, instruction_key
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.collective_opcodes import KIND

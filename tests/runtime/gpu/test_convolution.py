@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from runtime.executable import Executable
@@ -17,6 +18,7 @@ from runtime.gpu.libraries.convolution_ways import ConvolutionKernel
 from runtime.gpu.libraries.sequence import CallStage, KernelStage
 from runtime.gpu.options import GpuOptions
 from runtime.program.records.convolution_call import ConvolutionCallKernel
+from spmd.evaluator.evaluator import evaluate
 from tests.runtime.gpu.convolutions import (
     TRAINING,
     check_convolution,
@@ -27,6 +29,7 @@ from tests.runtime.gpu.convolutions import (
 from tests.runtime.gpu.doubles.engines import devices_of
 from tests.runtime.gpu.doubles.host_driver import HostDriver
 from tests.runtime.gpu.product_epilogues import compiled_for_gpu
+from tests.runtime.programs import module_of, random_inputs
 
 
 def on_double(text: str, *, for_gpu: bool = False, **options: bool) -> Executable:
@@ -137,6 +140,28 @@ def test_a_reversed_filter_is_that_of_the_forward_convolution() -> None:
     assert not kernels
     check_convolution(executable, REVERSED, 2e-5)
     assert executable.stats.temp == 3 * 2 * 6 * 8 * 4  # the transposed filter
+
+
+def test_a_filter_is_copied_once_for_the_convolution_and_its_gradient() -> None:
+    text = """HloModule both
+
+ENTRY e {
+  x = f32[2,7,8,6] parameter(0)
+  dy = f32[2,7,8,8] parameter(1)
+  w = f32[3,2,6,8] parameter(2)
+  y = f32[2,7,8,8] convolution(x, w), window={size=3x2 pad=1_1x0_1}, dim_labels=b01f_01io->b01f
+  r = f32[3,2,6,8] reverse(w), dimensions={0,1}
+  g = f32[2,7,8,6] convolution(dy, r), window={size=3x2 pad=1_1x1_0}, dim_labels=b01f_01oi->b01f
+  ROOT t = (f32[2,7,8,8], f32[2,7,8,6]) tuple(y, g)
+}
+"""
+    executable = on_double(text, for_gpu=True, graphs=False)
+    (device,) = devices_of(executable).devices
+    report = device.kernel_report
+    assert (report.ptx, report.library, report.hosted) == (1, 2, ())
+    inputs = random_inputs(module_of(text))
+    for got, want in zip(executable.run(*inputs), evaluate(module_of(text), *inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("for_gpu", [False, True])
