@@ -97,7 +97,8 @@ def touched_bytes(command: GeneratedKernelCommand) -> int:
     An element that a broadcast repeats counts once.
     """
     read, written = (
-        [array.view.stored_bytes for array in arrays] for arrays in (command.operands, command.results)
+        [array.view.stored_bytes for array in arrays]
+        for arrays in (command.operands, command.results)
     )
     if isinstance(command.kernel, GatherKernel):
         array = command.kernel.windows.array
