@@ -9,7 +9,7 @@ from runtime.emit.convolution.convolution import convolution_call, layouts
 from runtime.emit.fused_kernel import kernel_of
 from runtime.fusion.products.convolution_fusion import ConvolutionFusion
 from runtime.lowering import OpArrays, Order, Views
-from runtime.program.records.convolution_call import ConvolutionEpilogue
+from runtime.program.records.convolution_call import EpilogueLoop
 from runtime.program.records.loop import LoopKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks import KernelThunk, Thunk
@@ -45,5 +45,5 @@ def emit_convolution_fusion(
     kernel, own, result = convolution_call(fused_convolution(fusion), operands, made)
     loop = kernel_of(plan.epilogue, (*arrays.operands, made))
     assert isinstance(loop, LoopKernel), "the epilogue is one loop"
-    with_epilogue = replace(kernel, epilogue=ConvolutionEpilogue(loop, result.view))
+    with_epilogue = replace(kernel, epilogue=EpilogueLoop(loop, result.view))
     return KernelThunk(fusion.name, with_epilogue, (*arrays.operands, *own), arrays.results)

@@ -10,19 +10,17 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.window import Window
 
-_CONFIG = {"convolution_config": {"operands": "row-major"}}
+_CONFIG = json.dumps({"convolution_config": {"operands": "row-major"}})
 
 
 def require_row_major(convolution: HloInstruction) -> None:
     """State in the back end config of ``convolution`` that its operands have to be row-major."""
-    config = json.dumps(_CONFIG)
-    convolution.annotations = replace(convolution.annotations, backend_config=config)
+    convolution.annotations = replace(convolution.annotations, backend_config=_CONFIG)
 
 
 def requires_row_major(convolution: HloInstruction) -> bool:
     """Return whether the back end config of ``convolution`` states that its operands have to be row-major."""
-    config = convolution.annotations.backend_config
-    return bool(config) and config == json.dumps(_CONFIG)
+    return convolution.annotations.backend_config == _CONFIG
 
 
 def is_library_convolution(x: HloInstruction) -> bool:

@@ -51,12 +51,14 @@ def convolution_fusion(
 
 
 def is_forward(convolution: HloInstruction) -> bool:
-    """Return whether ``convolution`` is one that a GPU's library computes forwards: it is no gradient."""
+    """Return whether ``convolution`` is one that a GPU's library computes forwards.
+
+    It is not the gradient of an image, nor that of a filter, whose first operand has its features first.
+    """
     attrs = convolution.attrs_as(ConvolutionAttrs)
     return (
         requires_row_major(convolution)
-        and attrs.dimension_numbers.input_batch
-        == 0  # of the gradient of a filter, features are the first dimension
+        and attrs.dimension_numbers.input_batch == 0
         and not attrs.window.has_holes
         and not reverses_filter(attrs.window)
     )

@@ -29,8 +29,7 @@ from runtime.gpu.libraries.sequence import SequenceArray, SequenceBuilder, in_se
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import ConvolutionWork, KernelArraysOnDevice, KernelWork
 from runtime.program.convolution_epilogue import convolution_epilogue, is_computed
-from runtime.program.records.convolution_call import ConvolutionCallKernel
-from runtime.program.records.convolution_call import ConvolutionEpilogue as Epilogue
+from runtime.program.records.convolution_call import ConvolutionCallKernel, EpilogueLoop
 from runtime.program.records.loop import LoopKernel
 from runtime.program.strides import StridedView
 from spmd.lazy_dataclass import dataclass
@@ -84,17 +83,17 @@ def convolution_with_epilogue(kernel: ConvolutionCallKernel, builder: SequenceBu
     return True
 
 
-def _may_hold(view: StridedView, epilogue: Epilogue) -> bool:
+def _may_hold(view: StridedView, epilogue: EpilogueLoop) -> bool:
     """Return whether the memory of the result ``view`` may hold the convolution before its epilogue is computed."""
     return view.is_packed and view.element_type is epilogue.view.element_type
 
 
-def _in_order(epilogue: Epilogue, array: SequenceArray) -> SequenceArray:
+def _in_order(epilogue: EpilogueLoop, array: SequenceArray) -> SequenceArray:
     """Return the packed ``array``, which has the sizes of the epilogue, in the dimension order of the convolution."""
     return replace(array, view=replace(epilogue.view, offset=array.view.offset))
 
 
-def _add_call(kernel: ConvolutionKernel, epilogue: Epilogue, builder: SequenceBuilder) -> bool:
+def _add_call(kernel: ConvolutionKernel, epilogue: EpilogueLoop, builder: SequenceBuilder) -> bool:
     """Add the call of cuDNN that computes ``kernel`` and ``epilogue``. Returns False if there is none."""
     *operands, x, w = builder.operands
     (result,), loop = builder.results, epilogue.loop

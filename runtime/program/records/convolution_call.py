@@ -14,7 +14,7 @@ from spmd.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)
-class ConvolutionEpilogue:
+class EpilogueLoop:
     """Loop that reads the elements of a convolution, each at its own index.
 
     The last operand of ``loop`` is the convolution: a dense array of the loop's sizes. view: that array in the
@@ -38,4 +38,4 @@ class ConvolutionCallKernel(Kernel):
     convolution: PanelConvolutionKernel | GroupConvolutionKernel | PhaseConvolutionKernel
     w: StridedView | None
     scratch: tuple[StridedView, ...]
-    epilogue: ConvolutionEpilogue | None = None
+    epilogue: EpilogueLoop | None = None
